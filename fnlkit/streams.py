@@ -1,0 +1,31 @@
+"""Every random draw comes from a stream keyed by (seed, purpose, round, client)."""
+
+import zlib
+
+import numpy as np
+
+
+def stream(seed, purpose, round=0, client=0):
+    """Return the generator of one purpose, round and client.
+
+    Two calls with equal keys give generators that draw the same numbers, whatever engine, process or resumed run asks.
+
+    Parameters
+    ----------
+    seed : int >= 0
+        The seed of the command.
+    purpose : str
+        What the numbers are for, for example ``"batches"`` or ``"noise"``.
+    round, client : int >= 0
+
+    Returns
+    -------
+    numpy.random.Generator
+
+    Examples
+    --------
+    >>> from fnlkit.streams import stream
+    >>> stream(0, "noise", client=3).integers(10) == stream(0, "noise", client=3).integers(10)
+    True
+    """
+    return np.random.default_rng([int(seed), zlib.crc32(purpose.encode()), int(round), int(client)])
