@@ -1,0 +1,72 @@
+"""What every command shares: options of the same letters, data on stdout, talk on stderr."""
+
+import sys
+
+import click
+
+from fnlkit.errors import InputError
+
+file_argument = click.argument("file", default="-", metavar="[FILE]")
+seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every draw.")
+dataset_option = click.option(
+    "--dataset", metavar="NAME|PATH", default=None, help="A data set's name, an .npz file or an image folder."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+
+
+def output_option(what="FILE"):
+    return click.option("-o", "--output", default="-", metavar=what, help="Where to write; stdout without it.")
+
+
+def console():
+    """Return the rich console on stderr: talk, never data."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def out_console():
+    """Return the rich console on stdout, for tables that are the command's answer."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def need_input(file):
+    """Refuse to wait for a keyboard: without FILE a command reads a pipe."""
+    if file == "-" and sys.stdin is not None and sys.stdin.isatty():
+        raise InputError("no FILE and nothing in the pipe; name a file or pipe another fnlkit command into this one")
+
+
+def emit(artefact, target):
+    """Write an artefact to `target`, or show it as a table when that would put bytes on a terminal.
+
+    Parameters
+    ----------
+    artefact : object with write(target) and to_artefact(), or fnlkit.files.Artefact
+    target : str
+        A path, or ``-`` for stdout.
+    """
+    from fnlkit import files
+
+    plain = artefact if isinstance(artefact, files.Artefact) else artefact.to_artefact()
+    if target == "-" and sys.stdout.isatty():
+        from fnlkit.cli.info import show
+
+        show(plain)
+        console().print("[dim]not written: stdout is a terminal; add -o FILE or a pipe[/dim]")
+    else:
+        files.write(plain, target)
+
+
+def provenance(command, seed=None, **parameters):
+    """Return the record of one command for an artefact's provenance list."""
+    import platform
+    from importlib.metadata import version
+
+    return {
+        "command": command,
+        "parameters": {key: value for key, value in parameters.items() if value is not None},
+        "seed": seed,
+        "versions": {"fnlkit": version("fnlkit"), "python": platform.python_version(), "numpy": version("numpy")},
+    }
