@@ -1,0 +1,63 @@
+"""`fnlkit methods`: which methods there are, and what one does and sends."""
+
+import inspect
+
+import click
+
+from fnlkit.cli.plumbing import out_console
+
+
+@click.command()
+@click.argument("name", required=False)
+def command(name):
+    """List methods with their sources, or show one: what it does, its parameters, what leaves a client.
+
+    \b
+    Example:
+      fnlkit methods fedcorr
+    """
+    from fnlkit import catalogue
+    from fnlkit.spec import find
+
+    say = out_console()
+    if name is None:
+        from rich.table import Table
+
+        table = Table("name", "what it does", "source", box=None)
+        for key in catalogue.METHODS:
+            first, source = _headline(find(key, catalogue.METHODS, "method"))
+            table.add_row(key, first, source)
+        say.print(table)
+        for title, parts in (
+            ("optimizer", catalogue.OPTIMIZERS),
+            ("aggregator", catalogue.AGGREGATORS),
+            ("selector", catalogue.SELECTORS),
+        ):
+            say.print(f"--{title}: {', '.join(parts)}")
+        return
+    function = find(name, catalogue.METHODS, "method")
+    module = inspect.getmodule(function)
+    say.print(inspect.getdoc(module), markup=False)
+    say.print()
+    say.print(f"{name}{_parameters(function, catalogue._BY_THE_RUN)}", markup=False)
+    say.print(inspect.getdoc(function), markup=False)
+    sends = getattr(module, "SENDS", {})
+    say.print("\nWhat leaves a client:", markup=False)
+    for reply, what in ({"weights": "the local model, every round"} | sends).items():
+        say.print(f"  {reply}: {what}", markup=False)
+
+
+def _headline(function):
+    """Return (what a method's module says in its first sentence, its citation)."""
+    text = inspect.getdoc(inspect.getmodule(function))
+    first, _, rest = text.partition("\n")
+    return first.partition(": ")[2].rstrip(".") or first, " ".join(rest.split())
+
+
+def _parameters(function, hidden):
+    shown = [
+        f"{p.name}={p.default.__name__ if callable(p.default) else p.default}"
+        for p in inspect.signature(function).parameters.values()
+        if p.kind is p.KEYWORD_ONLY and p.name not in hidden
+    ]
+    return f"({', '.join(shown)})"

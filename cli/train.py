@@ -1,0 +1,175 @@
+"""`fnlkit train`: a federation in, a run out."""
+
+import json
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+
+import click
+
+from fnlkit.cli.plumbing import console, dataset_option, emit, file_argument, need_input, provenance, seed_option
+from fnlkit.errors import InputError
+
+
+@click.command()
+@file_argument
+@dataset_option
+@click.option("--method", default="fedavg", show_default=True, metavar="SPEC", help="See `fnlkit methods`.")
+@click.option("--optimizer", default="fedavg", show_default=True, metavar="SPEC", help="fedavg, fedprox, feddyn, ...")
+@click.option("--aggregator", default="mean", show_default=True, metavar="SPEC", help="mean, median, ...")
+@click.option("--selector", default="uniform", show_default=True, metavar="SPEC", help="uniform, power-of-choice, ...")
+@click.option("--model", default="auto", show_default=True, metavar="SPEC", help="mlp, lenet5, resnet18, ... or module:function.")
+@click.option("--augment", default="auto", show_default=True, metavar="SPEC", help="none, auto, augment(pad=4, flip=true).")
+@click.option("--rounds", type=int, default=50, show_default=True, help="Budget, in rounds of FedAvg.")
+@click.option("--fraction", type=float, default=0.1, show_default=True, help="Share of the clients in a round.")
+@click.option("--epochs", type=int, default=5, show_default=True, help="Local epochs.")
+@click.option("--batch-size", type=int, default=10, show_default=True)
+@click.option("--lr", type=float, default=0.03, show_default=True)
+@click.option("--momentum", type=float, default=0.5, show_default=True)
+@click.option("--weight-decay", type=float, default=0.0, show_default=True)
+@click.option("--decay", type=float, default=1.0, show_default=True, help="Factor on the learning rate after each round.")
+@click.option("--clip", type=float, default=0.0, show_default=True, help="Largest gradient norm; 0: no limit.")
+@click.option("--local", default="sgd", show_default=True, help="Local optimiser: sgd or adam.")
+@click.option("--precision", default="fp32", show_default=True, help="fp32 or fp64.")
+@click.option("--keep", type=float, default=0.5, show_default=True, help="Least share of usable replies in a round.")
+@click.option("--eval-every", type=int, default=1, show_default=True, help="In rounds of FedAvg.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@click.option("--engine", default="auto", show_default=True, help="auto, or an engine's name; the result is the same.")
+@click.option("--checkpoint-every", type=click.IntRange(min=1), default=10, show_default=True, help="In rounds.")
+@click.option("--resume", metavar="RUN", default=None, help="Continue this run; start afresh if the file is not there yet.")
+@click.option("--metrics", metavar="FILE", default=None, help="Where rounds are logged; RUN.metrics.jsonl beside -o.")
+@seed_option
+@click.option("-o", "--output", default="-", metavar="RUN.pt", help="Where to write; stdout without it.")
+def command(file, dataset, device, engine, checkpoint_every, resume, metrics, output, **options):
+    """Train one model over a federation.
+
+    Writes a run (.pt) with the model, the corrected labels and what is needed to continue, and one line a round to
+    metrics.jsonl. Ctrl-C leaves a usable run.
+
+    \b
+    Example:
+      fnlkit partition | fnlkit inject-noise | fnlkit train --method fedcorr --rounds 20 -o run.pt
+    """
+    need_input(file)
+    from fnlkit import datasets
+    from fnlkit.experiment import Experiment, Settings
+    from fnlkit.federation_file import FederationFile
+    from fnlkit.run_file import Run
+
+    settings = Settings(**{f.name: options[f.name] for f in fields(Settings)})
+    previous = Run.read(resume) if resume and os.path.exists(resume) else None
+    federation = FederationFile.read(file)
+    data = datasets.load(dataset or federation.dataset)
+    with held(output):
+        _pin_threads()
+        experiment = Experiment(federation, data, settings, engine=engine, device=device, resume=previous)
+        experiment.provenance.append(provenance("train", settings.seed, **options, engine=engine, device=device))
+        say = console()
+        say.print(
+            f"[dim]{data.name}, {len(experiment.fed)} clients, {settings.method}, {experiment.network.parameters_count:,} "
+            f"parameters, engine {experiment.fed.name} on {experiment.device}[/dim]"
+        )
+        path = metrics or (None if output == "-" else f"{Path(output).with_suffix('')}.metrics.jsonl")
+        with rows_to(path, experiment.history) as write, progress(experiment) as advance:
+
+            def on_round(row):
+                write(row)
+                advance(row)
+
+            save = None if output == "-" else lambda run: run.write(output)
+            run = experiment.run(on_round=on_round, checkpoint=save, checkpoint_every=checkpoint_every)
+        if output == "-":
+            emit(run, output)
+
+
+def _pin_threads():
+    """One thread a process: equal results need an equal count, and two-thread pools collapse beside any busy process."""
+    import torch
+
+    torch.set_num_threads(int(os.environ.get("FNLKIT_THREADS", "1")))
+
+
+@contextmanager
+def held(output):
+    """Hold the lock of an output file; a second run on it says who holds it.  The lock dies with its holder."""
+    if output == "-":
+        yield
+        return
+    from filelock import FileLock, Timeout
+
+    path = f"{output}.lock"
+    try:
+        holder = Path(path).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        holder = ""
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        who = f"process {holder}" if holder else "another process"
+        raise InputError(f"-o {output}: {who} is training into this file; wait for it or choose another name") from None
+    except OSError as error:
+        raise InputError(f"-o {output}: {error.strerror}; choose a folder that exists and can be written") from error
+    try:
+        Path(path).write_text(str(os.getpid()), encoding="ascii")
+        yield
+    finally:
+        Path(path).unlink(missing_ok=True)
+        lock.release()
+
+
+@contextmanager
+def rows_to(path, before):
+    """Yield a function that appends one row; the file starts with the rows of the run that is continued."""
+    if path is None:
+        yield lambda row: None
+        return
+    with open(path, "w", encoding="utf-8") as handle:
+        for row in before:
+            handle.write(json.dumps(row) + "\n")
+        handle.flush()
+
+        def write(row):
+            handle.write(json.dumps(row) + "\n")
+            handle.flush()
+
+        yield write
+
+
+@contextmanager
+def progress(experiment):
+    """Yield a function that shows one more round: a bar on a terminal, a line every tenth of the way elsewhere."""
+    say, total = console(), experiment.client_rounds_total
+    started, done = time.monotonic(), experiment.fed.traffic.client_rounds
+    samples = float(experiment.fed.sizes.mean()) * experiment.settings.epochs
+
+    def text(row, last=[""]):  # noqa: B006 - remembers the last score between rounds without one
+        if "accuracy" in row:
+            last[0] = f"accuracy {row['accuracy']:.4f}"
+            if "label_accuracy" in row:
+                last[0] += f", labels right {row['label_accuracy']:.4f}"
+        rate = (experiment.fed.traffic.client_rounds - done) * samples / max(1e-9, time.monotonic() - started)
+        return f"{row['stage']}: {last[0]}, {rate:,.0f} samples/s"
+
+    if say.is_terminal:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = BarColumn(), TextColumn("{task.completed}/{task.total} client-rounds"), TimeRemainingColumn()
+        with Progress(TextColumn("{task.description}"), *columns, console=say, transient=False) as bar:
+            task = bar.add_task("training", total=total, completed=done)
+            yield lambda row: bar.update(
+                task, completed=experiment.fed.traffic.client_rounds, description=text(row)
+            )
+        return
+    shown = [done]
+
+    def line(row):
+        now = experiment.fed.traffic.client_rounds
+        if now - shown[0] >= total / 10 or row["stage"] == "final" or now >= total > shown[0]:
+            shown[0] = now
+            left = (time.monotonic() - started) / max(1, now - done) * max(0, total - now)
+            print(f"{now}/{total} client-rounds, {text(row)}, {left:.0f} s left", file=say.file, flush=True)
+
+    yield line

@@ -1,0 +1,47 @@
+"""One client after another in plain PyTorch: short, slow, and what every other engine must equal."""
+
+from fnlkit.client import LocalModel
+from fnlkit.federation import Federation
+from fnlkit.streams import stream
+from fnlkit.training import Fit, plan, train_client
+
+
+class Sequential(Federation):
+    """Clients run one by one in this process."""
+
+    twin = None
+
+    def _run(self, ids, weights, steps, broadcast, scatter):
+        if self.twin is None and any(isinstance(s, Fit) and s.teacher for s in steps):
+            self.twin = self.network.twin()
+        received = [{**broadcast, **{k: v[j] for k, v in scatter.items()}} for j in range(len(ids))]
+        return [self._one(self.clients[i], weights, steps, got) for i, got in zip(ids, received, strict=True)]
+
+    def _one(self, client, weights, steps, received):
+        return visit(self.network, self.twin, client, weights, steps, received, seed=self.seed, round=self.rounds)
+
+
+def visit(network, twin, client, weights, steps, received, *, seed, round):
+    """Return what one client replies to the steps of a round.
+
+    Parameters
+    ----------
+    network, twin : fnlkit.network.Network
+    client : fnlkit.client.Client
+    weights : Tensor (P + Q,)
+    steps : sequence of Fit or client steps
+    received : dict
+    seed, round : int
+    """
+    client.rng = stream(seed, "client", round, client.id)
+    model, reply = LocalModel(network, weights, weights, client.inputs), {}
+    for step in steps:
+        if isinstance(step, Fit):
+            image = tuple(client.x.shape[1:3]) if client.inputs.image else None
+            draws = plan(len(client), step, seed=seed, round=round, client=client.id, image=image)
+            teacher = twin if step.teacher else None
+            model.weights = train_client(network, client, model.weights, step, draws, received, teacher)
+            reply["weights"] = model.weights
+        else:
+            reply.update(step(client, model, received) or {})
+    return reply

@@ -1,0 +1,408 @@
+"""One experiment: a federation, a data set and settings in; a run out; interrupted and resumed at will."""
+
+import platform
+from dataclasses import asdict, dataclass, fields
+
+import numpy as np
+import torch
+
+from fnlkit import catalogue, engines
+from fnlkit.client import Client
+from fnlkit.errors import InputError
+from fnlkit.inputs import Augment, Inputs
+from fnlkit.losses import sample_losses
+from fnlkit.network import Model, Network
+from fnlkit.run_file import Run
+from fnlkit.spec import bind, parse
+from fnlkit.training import Fit
+
+PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides a run's result, as the command line says it.
+
+    Attributes
+    ----------
+    method, optimizer, aggregator, selector, model, augment : str
+        Specs; see `fnlkit methods`.  augment is ``none``, ``auto`` or ``augment(pad=4, flip=true, cutout=16)``.
+    rounds : int
+        Budget in rounds of FedAvg: rounds x fraction x N client-rounds.
+    fraction : float in (0, 1]
+    epochs, batch_size : int
+    lr, momentum, weight_decay, decay, clip : float
+        decay multiplies the learning rate after each round; clip bounds the gradient's norm, 0 does not.
+    local : "sgd" or "adam"
+    eval_every : int
+        In rounds of FedAvg.
+    seed : int
+    precision : "fp32" or "fp64"
+    keep : float in (0, 1]
+        The least share of a cohort whose replies must be usable.
+    """
+
+    method: str = "fedavg"
+    optimizer: str = "fedavg"
+    aggregator: str = "mean"
+    selector: str = "uniform"
+    model: str = "auto"
+    augment: str = "auto"
+    rounds: int = 50
+    fraction: float = 0.1
+    epochs: int = 5
+    batch_size: int = 10
+    lr: float = 0.03
+    momentum: float = 0.5
+    weight_decay: float = 0.0
+    decay: float = 1.0
+    clip: float = 0.0
+    local: str = "sgd"
+    eval_every: int = 1
+    seed: int = 0
+    precision: str = "fp32"
+    keep: float = 0.5
+
+    def __post_init__(self):
+        for name, low, high in (
+            ("rounds", 1, None),
+            ("fraction", 0, 1),
+            ("epochs", 1, None),
+            ("batch_size", 1, None),
+            ("lr", 0, None),
+            ("momentum", 0, 1),
+            ("weight_decay", 0, None),
+            ("decay", 0, None),
+            ("clip", 0, None),
+            ("eval_every", 1, None),
+            ("seed", 0, None),
+            ("keep", 0, 1),
+        ):
+            value = getattr(self, name)
+            if not (value >= low and (high is None or value <= high)) or (name in ("fraction", "lr") and value <= 0):
+                limits = f"at least {low}" if high is None else f"from {low} to {high}"
+                raise InputError(f"--{name.replace('_', '-')} is {value}; write a number {limits}")
+        for name, words in (("local", ("sgd", "adam")), ("precision", tuple(PRECISIONS))):
+            if getattr(self, name) not in words:
+                raise InputError(f"--{name} is {getattr(self, name)!r}; write {' or '.join(words)}")
+
+
+def intake(dataset):
+    """Return (x_train, x_test, input_shape, image) as tensors that networks and engines take.
+
+    Images stay uint8 or float (n, H, W, C); waves become log-Mel spectrograms (n, 1, 64, T); vectors stay (n, d).
+    """
+    train, test = np.asarray(dataset.x_train), np.asarray(dataset.x_test)
+    if dataset.kind == "wave":
+        from fnlkit.audio import log_mel
+
+        train, test = (torch.as_tensor(log_mel(x, dataset.sample_rate)) for x in (train, test))
+        return train, test, tuple(train.shape[1:]), False
+    train, test = (torch.from_numpy(np.require(x, requirements=["C", "W"])) for x in (train, test))
+    if dataset.kind == "image":
+        height, width, channels = train.shape[1:]
+        return train, test, (channels, height, width), True
+    return train, test, tuple(train.shape[1:]), False
+
+
+def augmentation(spec, dataset):
+    """Return the Augment that a spec names; ``auto`` is crop(4) and flip on colour images from 32 pixels on, else none."""
+    spec = parse(spec, "--augment")
+    if spec.name == "none":
+        return Augment()
+    if spec.name == "auto":
+        colour = dataset.kind == "image" and dataset.x_train.shape[-1] == 3 and dataset.x_train.shape[1] >= 32
+        return Augment(pad=4, flip=True) if colour else Augment()
+    if spec.name != "augment":
+        raise InputError(f"--augment: unknown {spec.name!r}; write none, auto or augment(pad=4, flip=true, cutout=16)")
+    if dataset.kind != "image":
+        raise InputError(f"--augment {spec}: {dataset.name} has no images; write --augment none")
+
+    def build(*, pad=4, flip=True, cutout=0):
+        return Augment(pad, flip, cutout)
+
+    return bind(spec, build, "augmentation")()
+
+
+class Experiment:
+    """A run in the making.
+
+    Parameters
+    ----------
+    federation : fnlkit.federation_file.FederationFile
+    dataset : fnlkit.datasets.Dataset
+    settings : Settings
+    engine, device : str
+        ``auto`` or a name; the result does not depend on the engine beyond rounding.
+    resume : Run or None
+        Continue this run; its settings must be these, but for `rounds`.
+    **engine_options
+        Passed to the engine (workers, at_once, ...).
+    """
+
+    def __init__(self, federation, dataset, settings, *, engine="auto", device="auto", resume=None, **engine_options):
+        if len(federation.client_offsets) < 2:
+            raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
+        if len(federation.given) != len(dataset.x_train):
+            raise InputError(
+                f"the federation labels {len(federation.given)} samples but {dataset.name} has {len(dataset.x_train)}; "
+                "name the data set that it was made from with --dataset"
+            )
+        self.federation, self.dataset, self.settings = federation, dataset, settings
+        self.device = _device(device)
+        dtype = PRECISIONS[settings.precision]
+        train, test, shape, image = intake(dataset)
+        from fnlkit.models import build
+
+        self.input_shape = shape
+        module = build(settings.model, input_shape=shape, classes=federation.classes, seed=settings.seed)
+        self.network = Network(module, dtype=dtype, device=self.device)
+        inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype, self.device)
+        self.x_test, self.y_test = test, torch.from_numpy(np.asarray(dataset.y_test, np.int64))
+        clients = _clients(federation, train, inputs)
+        self.fed = engines.make(
+            engine, clients, self.network, inputs, seed=settings.seed, keep=settings.keep, **engine_options
+        )
+        fit = Fit(
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            lr=settings.lr,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            optimizer=settings.local,
+            clip=settings.clip,
+            augment=augmentation(settings.augment, dataset),
+        )
+        self.opt = catalogue.optimizer(
+            settings.optimizer, fit, aggregate=catalogue.aggregator(settings.aggregator), decay=settings.decay
+        )
+        select = catalogue.selector(settings.selector, settings.fraction)
+        self.model = Model(self.network, self.network.flat.clone())
+        self.program = catalogue.method(settings.method)(self.fed, self.model, self.opt, select, rounds=settings.rounds)
+        self.history, self.records, self.finished = [], {}, False
+        self._opt_memory, self._evaluated_at = {}, 0
+        self.provenance = list(federation.meta.get("provenance", []))
+        if resume is not None:
+            self._continue(resume)
+
+    @property
+    def client_rounds_total(self):
+        """Client-rounds that the budget allows; for the progress bar."""
+        return self.settings.rounds * max(1, round(self.settings.fraction * len(self.fed)))
+
+    def run(self, *, on_round=None, checkpoint=None, checkpoint_every=10):
+        """Train to the end and return the Run.
+
+        Parameters
+        ----------
+        on_round : callable(row dict) or None
+            Called after each round with the row that metrics.jsonl gets.
+        checkpoint : callable(Run) or None
+            Called every `checkpoint_every` rounds, at the end, and before an interruption or failure is passed on.
+        checkpoint_every : int
+        """
+        since = 0
+        try:
+            with torch.inference_mode(False):
+                for step in self.program:
+                    row = self._record(step)
+                    self._commit(step.model)
+                    if on_round:
+                        on_round(row)
+                    since += 1
+                    if checkpoint and since >= checkpoint_every:
+                        checkpoint(self.snapshot())
+                        since = 0
+            if self.history and "accuracy" not in self.history[-1] and len(self.y_test):
+                row = {"round": len(self.history), "stage": "final", **self._score(self.model)}
+                self.history.append(row)
+                if on_round:
+                    on_round(row)
+            self.finished = True
+        except BaseException:
+            self.fed.rollback()
+            if checkpoint and self.history:
+                checkpoint(self.snapshot())
+            raise
+        finally:
+            self.fed.close()
+        run = self.snapshot()
+        if checkpoint:
+            checkpoint(run)
+        return run
+
+    def _record(self, step):
+        fed, row = self.fed, {"round": len(self.history), "stage": step.stage, "clients": step.replies.ids.tolist()}
+        row["client_rounds"] = fed.traffic.client_rounds
+        row["bytes_up"], row["bytes_down"] = fed.traffic.bytes_up, fed.traffic.bytes_down
+        for name, value in step.report.items():
+            value = np.asarray(value)
+            if value.ndim == 0:
+                row[name] = value.item()
+            else:
+                self.records.setdefault(name, []).append((row["round"], value))
+        cohort = max(1, round(self.settings.fraction * len(fed)))
+        if fed.traffic.client_rounds - self._evaluated_at >= self.settings.eval_every * cohort and len(self.y_test):
+            self._evaluated_at = fed.traffic.client_rounds
+            row.update(self._score(step.model))
+        refused = [r for r in fed.rejected if r["round"] >= self._committed_rounds]
+        if refused:
+            row["rejected"] = refused
+        self.history.append(row)
+        return row
+
+    def _score(self, model):
+        """Return test accuracy and loss and, where the truth is known, the share of right working labels."""
+        logits = self.fed.predict(model.weights, self.x_test).cpu()
+        out = {
+            "accuracy": (logits.argmax(-1) == self.y_test).double().mean().item(),
+            "loss": sample_losses(logits, self.y_test).double().mean().item(),
+        }
+        if self.federation.true is not None:
+            held = self.federation.client_indices
+            out["label_accuracy"] = float(np.mean(self._labels()[held] == self.federation.true[held]))
+        return out
+
+    def _labels(self):
+        """Return the working labels of all clients by position in the training set (n,)."""
+        labels = np.array(self.federation.given, np.int64)
+        labels[self.federation.client_indices] = torch.cat([c.y for c in self.fed.clients]).numpy()
+        return labels
+
+    def _commit(self, model):
+        self.model = model
+        self._opt_memory = dict(self.opt.memory)
+        self.fed.commit()
+        self._committed_rounds = self.fed.rounds
+
+    _committed_rounds = 0
+
+    def snapshot(self):
+        """Return the Run as of the last finished round."""
+        f = self.federation
+        labels = {"given": np.asarray(f.given), "corrected": self._labels()}
+        if f.true is not None:
+            labels["true"] = np.asarray(f.true)
+        truth = {name: np.asarray(v) for name, v in f.truth().items()}
+        truth |= {name: np.asarray(v) for name, v in f.extra.items() if name.startswith("estimate_")}
+        return Run(
+            settings=asdict(self.settings),
+            weights=self.model.weights,
+            labels=labels,
+            client_offsets=np.asarray(f.client_offsets),
+            client_indices=np.asarray(f.client_indices),
+            history=list(self.history),
+            records={
+                name: (np.array([r for r, _ in pairs]), np.stack([v for _, v in pairs]))
+                for name, pairs in self.records.items()
+            },
+            truth=truth,
+            memory=_pack_memory(self.fed.clients, self._opt_memory),
+            log=list(self.fed.log),
+            traffic=self.fed.traffic,
+            rejected=list(self.fed.rejected),
+            finished=self.finished,
+            meta={
+                "dataset": f.dataset,
+                "dataset_checksum": self.dataset.checksum,
+                "classes": int(f.classes),
+                "input_shape": list(self.input_shape),
+                "provenance": self.provenance,
+                "machine": machine(self.fed, self.device),
+            },
+        )
+
+    def _continue(self, run):
+        """Replay the server's program on the logged replies, then put the run's model and memories in place."""
+        for field in fields(Settings):
+            name, before, now = field.name, run.settings.get(field.name), getattr(self.settings, field.name)
+            if name != "rounds" and before != now:
+                raise InputError(f"--resume: the run was made with --{name.replace('_', '-')} {before}, not {now}")
+        same = np.array_equal(run.labels["given"], self.federation.given) and np.array_equal(
+            run.client_indices, self.federation.client_indices
+        )
+        if not same or run.meta.get("dataset_checksum") != self.dataset.checksum:
+            raise InputError("--resume: the run was made from another federation or data set; give the one it was made from")
+        self.history = [row for row in run.history if row["stage"] != "final"]
+        self.fed.replay(run.log)
+        for _ in self.history:
+            if next(self.program, None) is None:
+                raise InputError(f"--resume: the run has {len(self.history)} rounds, more than --rounds now allows")
+        if self.fed.replaying:
+            raise InputError("--resume: the run's log does not fit its history; the file cannot be continued")
+        # Replayed rounds hand the first Model object through, so that this reaches the method's own variable.
+        self.model.weights = run.weights.to(device=self.device, dtype=self.network.dtype)
+        self.fed.log, self.fed.traffic, self.fed.rejected = list(run.log), run.traffic, list(run.rejected)
+        _unpack_memory(run.memory, self.fed.clients, self.opt, self.device)
+        corrected = torch.from_numpy(run.labels["corrected"].astype(np.int64))
+        for client, indices in zip(self.fed.clients, self.federation.clients, strict=True):
+            client.y.copy_(corrected[torch.from_numpy(np.asarray(indices))])
+        for name, (rounds, values) in run.records.items():
+            self.records[name] = list(zip(rounds.tolist(), values, strict=True))
+        scored = [row["client_rounds"] for row in self.history if "accuracy" in row]
+        self._evaluated_at = scored[-1] if scored else 0
+        self._commit(self.model)
+
+
+def machine(fed, device):
+    """Return what equal results depend on beside the settings: engine, threads, CPU capability, versions."""
+    import sklearn
+
+    return {
+        "engine": getattr(fed, "name", type(fed).__name__.lower()),
+        "device": str(device) if str(device) == "cpu" else torch.cuda.get_device_name(),
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "sklearn": sklearn.__version__,
+    }
+
+
+def _device(name):
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device {name}: {str(error).splitlines()[0]}; write cpu, cuda or auto") from error
+    return name
+
+
+def _clients(federation, train, inputs):
+    """Return Clients whose samples are slices of one reordered copy of the training set."""
+    order = torch.from_numpy(np.asarray(federation.client_indices, np.int64))
+    x, given = train[order], torch.from_numpy(np.asarray(federation.given, np.int64))[order]
+    bounds = np.asarray(federation.client_offsets).tolist()
+    return [
+        Client(
+            id=k, x=x[a:b], y=given[a:b].clone(), given=given[a:b], classes=int(federation.classes), inputs=inputs
+        )
+        for k, (a, b) in enumerate(zip(bounds[:-1], bounds[1:], strict=True))
+    ]
+
+
+def _pack_memory(clients, server):
+    """Return {name: tensor}: rows joined over the clients that have them, states stacked, the server's as they are."""
+    out = {f"server/{name}": torch.as_tensor(value) for name, value in server.items()}
+    for group in ("rows", "state"):
+        names = sorted({name for c in clients for name in getattr(c, group)})
+        for name in names:
+            held = [c for c in clients if name in getattr(c, group)]
+            values = [torch.as_tensor(getattr(c, group)[name]) for c in held]
+            out[f"{group}/{name}"] = torch.cat(values) if group == "rows" else torch.stack(values)
+            out[f"{group}/{name}/clients"] = torch.tensor([c.id for c in held])
+    return out
+
+
+def _unpack_memory(memory, clients, opt, device):
+    for name, value in memory.items():
+        group, _, rest = name.partition("/")
+        if group == "server":
+            opt.memory[rest] = value.to(device)
+        elif not rest.endswith("/clients"):
+            held = [clients[i] for i in memory[f"{name}/clients"].tolist()]
+            parts = value.split([len(c) for c in held]) if group == "rows" else value.unbind(0)
+            for client, part in zip(held, parts, strict=True):
+                getattr(client, group)[rest] = part.clone()

@@ -1,0 +1,52 @@
+"""FedAvg: the loop that every other method reuses.
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas. Communication-efficient learning of deep networks from decentralized data.
+AISTATS 2017.
+"""
+
+from typing import NamedTuple
+
+from fnlkit.network import Model
+
+
+class Round(NamedTuple):
+    """What a method yields after each communication round.
+
+    Attributes
+    ----------
+    model : Model
+        The global model now.
+    stage : str
+    replies : Replies
+        What the cohort (`replies.ids`) sent.
+    report : dict
+        Numbers and arrays to record: scalars go to metrics.jsonl, arrays into the run.
+    """
+
+    model: Model
+    stage: str
+    replies: object
+    report: dict = {}
+
+
+def fedavg(fed, model, opt, select, *, rounds, among=None, stage="training", **step):
+    """Yield `rounds` rounds of local training and averaging; return the last model.
+
+    Parameters
+    ----------
+    fed : Federation
+    model : Model
+    opt : FedOpt
+    select : Selector
+    rounds : int
+    among : bool (N,) or None
+        The clients that may take part.
+    stage : str
+    **step
+        Passed to FedOpt.round: loss, before, after, weights, broadcast, ...
+    """
+    for _ in range(rounds):
+        ids = select(fed, model, among)
+        model, said = opt.round(fed, ids, model, **step)
+        yield Round(model, stage, said)
+    return model

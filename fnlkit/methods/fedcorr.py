@@ -1,0 +1,212 @@
+"""FedCorr: LID scores find noisy clients, losses find noisy samples, the global model relabels them.
+
+Xu, Chen, Quek, Chong. FedCorr: Multi-stage federated learning for label noise correction. CVPR 2022.
+"""
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from fnlkit.client import softmax_numpy
+from fnlkit.errors import InputError
+from fnlkit.kernels import lid
+from fnlkit.losses import sample_losses
+from fnlkit.methods.fedavg import Round, fedavg
+from fnlkit.mixture import upper_component
+from fnlkit.streams import stream
+
+
+# ---- on the client
+def adaptive_proximal(w, w_start, batch):
+    """Gradient of beta mu_k ||w - w_global||^2 (eq. 5); `proximal` (...,) is beta mu_k."""
+    return 2 * batch.received["proximal"][..., None].to(w.dtype) * (w - w_start)
+
+
+def adaptive_proximal_norm(w, w_start, batch):
+    """The public code's variant: gradient of beta mu_k ||w - w_global||, left out in the first batch of an epoch."""
+    away = w - w_start
+    norm = away.norm(dim=-1, keepdim=True)
+    act = batch.received["proximal"] * ~batch.first
+    return act[..., None].to(w.dtype) * torch.where(norm > 0, away / norm.clamp_min(1e-30), torch.zeros_like(away))
+
+
+def score_locally(client, model, received, *, k, variant):
+    """Reply the mean LID of the local model's predictions (eq. 2); keep the samples' losses."""
+    logits = model(client.x)
+    client.rows["loss"] = sample_losses(logits, client.y.to(logits.device)).cpu()
+    return {"lid": torch.tensor(lid(softmax_numpy(logits), k=k, variant=variant).mean(), dtype=torch.float64)}
+
+
+def find_and_relabel(client, model, received, *, ratio, confidence, ranking, strict, seed):
+    """Split the losses in two, relabel the largest with confident global predictions, reply the noise level.
+
+    The share pi of the noisy samples with the largest loss (eq. 6) gets the global model's class where its probability
+    reaches theta (eq. 7).
+    """
+    noisy = upper_component(client.rows["loss"].numpy(), seed=seed)
+    logits = model(client.x)
+    if ranking == "global":
+        losses = sample_losses(logits, client.y.to(logits.device)).cpu().numpy()
+        candidates = np.flatnonzero(noisy)
+    else:
+        losses, candidates = client.rows["loss"].numpy(), np.arange(len(client))
+    worst = candidates[np.argsort(-losses[candidates], kind="stable")[: int(noisy.sum() * ratio)]]
+    relabel(client, torch.from_numpy(worst), logits.softmax(-1).cpu(), confidence, strict)
+    return {"noise_level": torch.tensor(noisy.mean(), dtype=torch.float64)}
+
+
+def relabel_confident(client, model, received, *, confidence, strict):
+    """After fine-tuning: every sample with a confident global prediction gets its class."""
+    relabel(client, torch.arange(len(client)), model(client.x).softmax(-1).cpu(), confidence, strict)
+
+
+def relabel(client, index, probabilities, confidence, strict=False):
+    """Write the most probable class over the labels of those samples of `index` that reach the confidence."""
+    top, label = probabilities[index].max(-1)
+    sure = index[top > confidence if strict else top >= confidence]
+    client.y[sure] = label[top > confidence if strict else top >= confidence]
+
+
+# ---- the server
+def budget(rounds, fraction, iterations, finetune_rounds, usual_rounds):
+    """Return (iterations, fine-tuning rounds, usual rounds) that cost what `rounds` rounds of FedAvg cost.
+
+    An iteration visits every client once and so costs 1 / fraction rounds.  At the published 1000 rounds with fraction
+    0.1 this is (5, 500, 450); small budgets get fewer iterations, at most two fifths of the budget.
+    """
+    if iterations < 0:
+        iterations = min(5, max(1, round(0.4 * rounds * fraction)))
+    left = rounds - round(iterations / fraction)
+    if usual_rounds < 0:
+        usual_rounds = left - finetune_rounds if finetune_rounds >= 0 else left - round(left * 500 / 950)
+    if finetune_rounds < 0:
+        finetune_rounds = left - usual_rounds
+    if min(finetune_rounds, usual_rounds) < 0:
+        raise InputError(
+            f"fedcorr: {iterations} iterations cost {round(iterations / fraction)} of {rounds} rounds at fraction "
+            f"{fraction:g} and leave too few; raise --rounds or lower iterations, finetune_rounds, usual_rounds"
+        )
+    return iterations, finetune_rounds, usual_rounds
+
+
+def fedcorr(
+    fed,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    iterations=-1,
+    finetune_rounds=-1,
+    usual_rounds=-1,
+    beta=5.0,
+    k=20,
+    ratio=0.5,
+    confidence=0.5,
+    clean_level=0.1,
+    mixup=1.0,
+    correct=True,
+    group=1,
+    usual=fedavg,
+    proximal="squared",
+    ranking="global",
+    lid_variant="paper",
+    strict=False,
+):
+    """Find noisy clients and samples, relabel, fine-tune on clean clients, then train as usual.
+
+    Parameters
+    ----------
+    rounds : int
+        Budget in rounds of FedAvg; the three stages share it (see `budget`).
+    iterations, finetune_rounds, usual_rounds : int
+        T1, T2, T3; -1 takes them from the budget.  0 leaves a stage out (the paper's ablations).
+    beta : float
+        Strength of the adaptive proximal term (eq. 5); 0 leaves it out.
+    k : int
+        Neighbours of the LID score.
+    ratio, confidence : float
+        pi and theta of relabelling (eqs. 6, 7); 0.5 and 0.5, on Clothing1M 0.8 and 0.9.
+    clean_level : float
+        kappa: clients estimated at most this noisy take part in fine-tuning.
+    mixup : float
+        Beta parameter of mixup in stage 1; 0 leaves it out.
+    correct : bool
+        False leaves labels as they are (ablation).
+    group : int
+        Clients a round in stage 1; above 1 is the ablation without fraction scheduling.
+    usual : method
+        What takes stage 3, for example flr().
+    proximal : "squared" or "norm"
+        The paper's term, or the public code's, which takes the norm's root and skips each epoch's first batch.
+    ranking : "global" or "local"
+        Whose losses rank the noisy samples: the paper's global model (eq. 6) or, as in the public code, the local one over
+        all samples of the client.
+    lid_variant : "paper" or "fedcorr"
+        As in fnlkit.lid.
+    strict : bool
+        True relabels above the confidence only (public code), False from it on (eq. 7).
+
+    Reports
+    -------
+    cumulative_lid (N,), lid_means, lid_variances, noise_level (N,), noisy_clients (N,) after each iteration.
+    """
+    for value, choices, name in ((proximal, ("squared", "norm"), "proximal"), (ranking, ("global", "local"), "ranking")):
+        if value not in choices:
+            raise InputError(f"fedcorr: {name} is {value!r}; write {' or '.join(choices)}")
+    clients = len(fed)
+    fraction = getattr(select, "fraction", 0.1)
+    iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)
+    level, cumulative = np.zeros(clients), np.zeros(clients)
+    noisy = np.zeros(clients, bool)
+    term = adaptive_proximal if proximal == "squared" else adaptive_proximal_norm
+    score = partial(score_locally, k=k, variant=lid_variant)
+    find = partial(
+        find_and_relabel,
+        ratio=ratio if correct else 0.0,
+        confidence=confidence,
+        ranking=ranking,
+        strict=strict,
+        seed=fed.seed,
+    )
+    for iteration in range(iterations):
+        visits = stream(fed.seed, "fedcorr-visits", iteration).permutation(clients)
+        cohorts = [np.sort(visits[i : i + group]) for i in range(0, clients, group)]
+        for i, ids in enumerate(cohorts):
+            model, said = opt.round(
+                fed,
+                ids,
+                model,
+                after=(score,),
+                corrections=(term,) if beta else (),
+                scatter={"proximal": beta * level[ids]},
+                mixup=mixup,
+            )
+            cumulative[said.ids] += said["lid"].numpy()
+            if i < len(cohorts) - 1:
+                yield Round(model, "pre-processing", said)
+        noisy, means, variances, shares = upper_component(cumulative, seed=fed.seed, full=True)
+        level = np.zeros(clients)
+        found = fed.round(np.flatnonzero(noisy), model, find)
+        if len(found.ids):
+            level[found.ids] = found["noise_level"].numpy()
+        report = {
+            "cumulative_lid": cumulative.copy(),
+            "lid_means": means,
+            "lid_variances": variances,
+            "lid_shares": shares,
+            "noise_level": level,
+            "noisy_clients": noisy,
+        }
+        yield Round(model, "pre-processing", said, report)
+    clean = level <= clean_level
+    if finetune_rounds:
+        model = yield from fedavg(
+            fed, model, opt, select, rounds=finetune_rounds, among=clean, stage="fine-tuning"
+        )
+        if correct and not clean.all():
+            fed.round(np.flatnonzero(~clean), model, partial(relabel_confident, confidence=confidence, strict=strict))
+    if usual_rounds:
+        model = yield from usual(fed, model, opt, select, rounds=usual_rounds)
+    return model
