@@ -1,0 +1,178 @@
+"""Networks by name.  Reading the table imports no torch; a network's module is imported when it is built.
+
+Trainable parameters for CIFAR-10 input (3, 32, 32) and 10 classes, audio for log-Mel input (1, 64, 98) and 12 classes
+(`table()` counts them again):
+
+    ==========  ==========  ====================================================================
+    name        parameters  source
+    ==========  ==========  ====================================================================
+    mlp            635,710  hidden layers of 200 and 100
+    lenet5          62,006  LeCun 1998 as FedCorr has it
+    cnn9         4,434,570  Han 2018 (Co-teaching), FedEFC's network for MNIST
+    vgg11        9,231,114  Simonyan 2015, configuration A with batch norm and one linear layer
+    resnet18    11,173,962  He 2016 with a 3x3 stem and no max-pool
+    resnet34    21,282,122  the same, 34 layers
+    resnet50    23,528,522  He 2016, torchvision's, ImageNet stem
+    resnet20       269,722  He 2016 for CIFAR, parameter-free shortcuts
+    convmixer       84,618  Trockman 2022, ConvMixer-128/4, kernel 5, patch 2
+    audio          136,196  FedLN (Tsouvalas 2024), four separable blocks
+    ==========  ==========  ====================================================================
+
+Every network of ours is a torch.nn.Module with ``features(x)``, the penultimate representation (B, width);
+``classify(features)``, the logits (B, C); ``forward(x) = classify(features(x))``; and the attribute ``width``.  All run
+under torch.func.functional_call and vmap with a leading client dimension; batch norm updates the buffers it is given.
+"""
+
+import math
+
+from fnlkit.errors import InputError
+from fnlkit.spec import Spec, bind, find, parse
+
+NETWORKS = {
+    "mlp": "fnlkit.models.mlp:mlp",
+    "lenet5": "fnlkit.models.lenet:lenet5",
+    "cnn9": "fnlkit.models.cnn9:cnn9",
+    "vgg11": "fnlkit.models.vgg:vgg11",
+    "resnet18": "fnlkit.models.resnet:resnet18",
+    "resnet34": "fnlkit.models.resnet:resnet34",
+    "resnet50": "fnlkit.models.resnet50:resnet50",
+    "resnet20": "fnlkit.models.resnet:resnet20",
+    "convmixer": "fnlkit.models.convmixer:convmixer",
+    "audio": "fnlkit.models.audio:audio",
+}
+
+
+def auto(input_shape):
+    """Return the name of the network that an input gets when nobody names one.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+        (C, H, W) of an image, (d,) of a vector, (samples,) of a wave.  A flat input of 4,000 values or more is taken
+        for a wave (half a second at 8 kHz), a one-channel image of 64 rows that is not square for a spectrogram.
+
+    Returns
+    -------
+    str
+        ``mlp`` for vectors and images under 28 pixels, ``lenet5`` for 28 to 32, ``resnet18`` above, ``audio`` for
+        waves and spectrograms.
+
+    Examples
+    --------
+    >>> from fnlkit.models import auto
+    >>> auto((3, 32, 32)), auto((1, 8, 8)), auto((64,))
+    ('lenet5', 'mlp', 'mlp')
+    """
+    if len(input_shape) == 1:
+        return "audio" if input_shape[0] >= 4000 else "mlp"
+    if len(input_shape) != 3:
+        return "mlp"
+    channels, height, width = input_shape
+    if channels == 1 and height == 64 and width != 64:
+        return "audio"
+    if min(height, width) < 28:
+        return "mlp"
+    return "lenet5" if max(height, width) <= 32 else "resnet18"
+
+
+def build(spec, *, input_shape, classes, seed=0):
+    """Return a network on the CPU in float32, with initial weights that depend on the seed alone.
+
+    Parameters
+    ----------
+    spec : str or Spec
+        A name of `NETWORKS` with its parameters, ``auto``, or ``module:function`` of the user's, called with the
+        keywords input_shape and classes and the spec's own (keyword-only) parameters.
+    input_shape : tuple of int
+        (C, H, W), (d,) or (samples,), without the batch.
+    classes : int >= 2
+    seed : int
+        Keys the stream ``"model"``.  The caller's torch generators are left as they were.
+
+    Raises
+    ------
+    InputError
+        For an unknown name or parameter, or an input that the network cannot take.
+
+    Examples
+    --------
+    >>> from fnlkit.models import build
+    >>> sum(p.numel() for p in build("lenet5", input_shape=(3, 32, 32), classes=10).parameters())
+    62006
+    """
+    import torch
+
+    from fnlkit.streams import stream
+
+    spec = parse(spec, "model")
+    input_shape, classes = tuple(int(side) for side in input_shape), int(classes)
+    if classes < 2:
+        raise InputError(f"`classes` is {classes}; a classifier needs at least 2")
+    if not input_shape or min(input_shape) < 1:
+        raise InputError(f"`input_shape` is {input_shape}; expected (C, H, W), (d,) or (samples,) of positive sizes")
+    if spec.name == "auto":
+        spec = Spec(auto(input_shape), spec.parameters)
+    make = bind(spec, find(spec.name, NETWORKS, "model"), "model", given=("input_shape", "classes"))
+    dtype = torch.get_default_dtype()
+    # The generator is seeded itself: torch.manual_seed would reach the caller's CUDA generators too.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(int(stream(seed, "model").integers(2**62)))
+        torch.set_default_dtype(torch.float32)
+        try:
+            network = make(input_shape=input_shape, classes=classes)
+        finally:
+            torch.set_default_dtype(dtype)
+        if spec.name not in NETWORKS:
+            _check(network, spec, input_shape, classes)
+    return network
+
+
+def _check(network, spec, input_shape, classes):
+    """Run a network of the user's once, so that a mistake shows here and not after the first round."""
+    import torch
+
+    if not isinstance(network, torch.nn.Module):
+        raise InputError(f"model {spec.name!r} returned {type(network).__name__}; it must return a torch.nn.Module")
+    was = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            out = network(torch.zeros(2, *input_shape))
+    except Exception as error:
+        raise InputError(f"model {spec.name!r} fails on input of shape (2, {input_shape}): {error}") from error
+    finally:
+        network.train(was)
+    if tuple(out.shape) != (2, classes):
+        found, wanted = tuple(out.shape), (2, classes)
+        raise InputError(f"model {spec.name!r} gives shape {found} for 2 samples; expected logits of shape {wanted}")
+
+
+def reseed(network, key):
+    """Set the key of every dropout layer, in place: call it when a client starts its local training.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+    key : int or numpy.random.Generator
+        For example ``stream(seed, "dropout", round, client)``.  See fnlkit.models.dropout.
+    """
+    from fnlkit.models.dropout import Dropout2d
+
+    if not isinstance(key, int):
+        key = int(key.integers(2**62))
+    for module in network.modules():
+        if isinstance(module, Dropout2d):
+            module.key.fill_(key)
+
+
+def table():
+    """Return {name: (input_shape, classes, trainable parameters)} of all networks, counted without allocating them."""
+    import torch
+
+    rows = {}
+    for name, target in NETWORKS.items():
+        shape, classes = ((1, 64, 98), 12) if name == "audio" else ((3, 32, 32), 10)
+        with torch.device("meta"):
+            network = find(name, {name: target}, "model")(input_shape=shape, classes=classes)
+        rows[name] = shape, classes, sum(math.prod(p.shape) for p in network.parameters())
+    return rows

@@ -1,0 +1,103 @@
+"""The audio network of FedLN: time and frequency are convolved apart and joined."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fnlkit.errors import InputError
+from fnlkit.models.dropout import Dropout2d
+from fnlkit.models.parts import image, initialised
+
+
+class Block(nn.Module):
+    """A convolution along time beside one along frequency, joined by a 1x1; group norm and ReLU after each.
+
+    Kernels of even length are padded by one cell more at the end, so that the size stays.
+    """
+
+    def __init__(self, before, after, kernel, groups, dropout, layer):
+        super().__init__()
+        self.padding = (kernel - 1) // 2, kernel // 2
+        self.time, self.gn1 = nn.Conv2d(before, after, (1, kernel)), nn.GroupNorm(groups, after)
+        self.frequency, self.gn2 = nn.Conv2d(before, after, (kernel, 1)), nn.GroupNorm(groups, after)
+        self.joint, self.gn3 = nn.Conv2d(2 * after, after, 1), nn.GroupNorm(groups, after)
+        self.dropout = Dropout2d(dropout, layer)
+
+    def forward(self, x):
+        time = self.gn1(self.time(F.pad(x, (*self.padding, 0, 0)))).relu()
+        frequency = self.gn2(self.frequency(F.pad(x, (0, 0, *self.padding)))).relu()
+        x = self.gn3(self.joint(torch.cat([time, frequency], 1))).relu()
+        return self.dropout(F.max_pool2d(x, 2))
+
+
+class AudioNetwork(nn.Module):
+    """Four blocks, the maximum over time and frequency, one linear layer; waves pass a log-Mel front end first."""
+
+    def __init__(self, channels, classes, widths, kernel, groups, dropout, front):
+        super().__init__()
+        self.front = front  # no module: its constant filters must neither travel nor be averaged
+        self.blocks = nn.Sequential()
+        before = channels
+        for i, after in enumerate(widths, 1):
+            self.blocks.add_module(str(i), Block(before, after, kernel, groups, dropout, i))
+            before = after
+        self.fc = nn.Linear(before, classes)
+        self.width = before
+
+    def features(self, x):
+        if self.front is not None:
+            x = self.front(x)[:, None]
+        return self.blocks(x).amax((-2, -1))
+
+    def classify(self, features):
+        return self.fc(features)
+
+    def forward(self, x):
+        return self.classify(self.features(x))
+
+
+def audio(
+    *, input_shape, classes, widths=(24, 32, 64, 128), kernel=4, groups=4, dropout=0.1, sample_rate=16000,
+    full_scale=32768.0, init="torch",
+):  # fmt: skip
+    """Return FedLN's network for log-Mel spectrograms (Tsouvalas 2024, section 5.2).
+
+    The paper gives four blocks, group norm, dropout 0.1 and pooling by 2; widths, kernel length, groups and the pooling
+    at the end are those of the same authors' public code for semi-supervised audio (FedSTAR).  Their L2 regularisation
+    of 1e-4 in each convolution is a weight decay of 2e-4 in torch's sense; it belongs to the optimiser.
+
+    Parameters
+    ----------
+    input_shape : (1, 64, T) or (samples,)
+        A log-Mel spectrogram with frequency before time (see fnlkit.audio), or a wave, which then passes the front
+        end at every step: spectrograms computed once save that.
+    classes : int
+    widths : list of int
+        Channels of each block, multiples of `groups`.
+    kernel, groups : int
+    dropout : float
+        Rate of the spatial dropout after each block; see fnlkit.models.dropout.
+    sample_rate : int
+        Of waves, in Hz.
+    full_scale : float
+        What the loudest wave reaches as the network receives it: 32768 for int16 samples, 1 for samples in [-1, 1].
+    init : str
+        See fnlkit.models.parts.initialised.
+    """
+    widths = [widths] if isinstance(widths, int) else list(widths)
+    if not widths or any(not isinstance(w, int) or w < 1 or w % groups for w in widths):
+        raise InputError(f"model 'audio': `widths` is {widths}; write positive multiples of groups={groups}")
+    front, channels = None, 1
+    if len(input_shape) == 1:
+        from fnlkit.audio import LogMel
+
+        front = LogMel(sample_rate, full_scale=full_scale)
+        frames = front.frames(input_shape[0])
+        if frames < 2 ** len(widths):
+            raise InputError(
+                f"model 'audio': waves of {input_shape[0]} samples at {sample_rate} Hz give {frames} frames; "
+                f"{len(widths)} blocks need at least {2 ** len(widths)}"
+            )
+    else:
+        channels, _, _ = image(input_shape, "audio", least=2 ** len(widths))
+    return initialised(AudioNetwork(channels, classes, widths, kernel, groups, dropout, front), init)

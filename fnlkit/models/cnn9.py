@@ -1,0 +1,63 @@
+"""The nine-layer network of Co-teaching, which FedEFC takes for MNIST."""
+
+import torch.nn.functional as F
+from torch import nn
+
+from fnlkit.errors import InputError
+from fnlkit.models.dropout import Dropout2d
+from fnlkit.models.parts import image, initialised, norm
+
+# (channels, padding) of the nine 3x3 convolutions; the last three take no padding, as in Co-teaching's public code.
+LAYERS = ((128, 1), (128, 1), (128, 1), (256, 1), (256, 1), (256, 1), (512, 0), (256, 0), (128, 0))
+
+
+class CNN9(nn.Module):
+    """Nine convolutions with batch norm and leaky ReLU (0.01), pooled after the third and the sixth, then the mean."""
+
+    def __init__(self, channels, classes, base, dropout):
+        super().__init__()
+        before = channels
+        for i, (after, padding) in enumerate(LAYERS, 1):
+            after = after * base // 128
+            setattr(self, f"conv{i}", nn.Conv2d(before, after, 3, padding=padding))
+            setattr(self, f"bn{i}", norm(after))
+            before = after
+        self.dropout1, self.dropout2 = Dropout2d(dropout, 1), Dropout2d(dropout, 2)
+        self.fc = nn.Linear(before, classes)
+        self.width = before
+
+    def features(self, x):
+        for i in range(1, 10):
+            x = F.leaky_relu(getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(x)), 0.01)
+            if i == 3:
+                x = self.dropout1(F.max_pool2d(x, 2))
+            elif i == 6:
+                x = self.dropout2(F.max_pool2d(x, 2))
+        return x.mean((-2, -1))
+
+    def classify(self, features):
+        return self.fc(features)
+
+    def forward(self, x):
+        return self.classify(self.features(x))
+
+
+def cnn9(*, input_shape, classes, dropout=0.25, base=128, init="torch"):
+    """Return the 9-layer CNN of Han 2018 (Co-teaching), FedEFC's network for MNIST.
+
+    Parameters
+    ----------
+    input_shape : (C, H, W)
+        At least 28x28 pixels.
+    classes : int
+    dropout : float
+        Rate of the two spatial dropout layers; see fnlkit.models.dropout.
+    base : int
+        Channels of the first three layers; the others keep their ratio to it.
+    init : str
+        See fnlkit.models.parts.initialised; FedEFC takes xavier.
+    """
+    channels, _, _ = image(input_shape, "cnn9", least=28)
+    if base < 1:
+        raise InputError(f"model 'cnn9': `base` is {base}; write at least 1")
+    return initialised(CNN9(channels, classes, base, dropout), init)

@@ -1,0 +1,60 @@
+"""LeNet-5 as FedCorr has it."""
+
+import torch.nn.functional as F
+from torch import nn
+
+from fnlkit.models.parts import image, initialised
+
+
+class LeNet5(nn.Module):
+    """conv1 6@5x5, max-pool, conv2 16@5x5, max-pool, fc1 120, fc2 84, fc3 C; ReLU after each but the last.
+
+    Images under 32 pixels are padded with zeros to 32, in the middle: 28x28 becomes what a first convolution with
+    padding 2 sees, and the parameters keep their shapes.
+    """
+
+    def __init__(self, channels, height, width, classes, upsample):
+        super().__init__()
+        self.upsample = upsample
+        if upsample:
+            height = width = 32
+        rows, columns = max(0, 32 - height), max(0, 32 - width)
+        self.padding = (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)
+        height, width = (((max(32, side) - 4) // 2 - 4) // 2 for side in (height, width))
+        self.conv1 = nn.Conv2d(channels, 6, 5)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.fc1 = nn.Linear(16 * height * width, 120)
+        self.fc2 = nn.Linear(120, 84)
+        self.fc3 = nn.Linear(84, classes)
+        self.width = 84
+
+    def features(self, x):
+        if self.upsample:
+            x = F.interpolate(x, (32, 32), mode="bilinear", align_corners=False)
+        elif any(self.padding):
+            x = F.pad(x, self.padding)
+        x = F.max_pool2d(self.conv1(x).relu(), 2)
+        x = F.max_pool2d(self.conv2(x).relu(), 2).flatten(1)
+        return self.fc2(self.fc1(x).relu()).relu()
+
+    def classify(self, features):
+        return self.fc3(features)
+
+    def forward(self, x):
+        return self.classify(self.features(x))
+
+
+def lenet5(*, input_shape, classes, upsample=False, init="torch"):
+    """Return LeNet-5 (LeCun 1998) with ReLU and max-pooling, the network of FedCorr's CIFAR-10 comparison.
+
+    Parameters
+    ----------
+    input_shape : (C, H, W)
+        At least 28x28 pixels, unless they are scaled up.
+    classes : int
+    upsample : bool
+        Scale every image to 32x32 first, bilinearly.
+    init : str
+        See fnlkit.models.parts.initialised.
+    """
+    return initialised(LeNet5(*image(input_shape, "lenet5", least=1 if upsample else 28), classes, upsample), init)

@@ -1,0 +1,50 @@
+"""Fully connected network."""
+
+from torch import nn
+
+from fnlkit.errors import InputError
+from fnlkit.models.parts import initialised
+
+
+class MLP(nn.Module):
+    """Linear layers fc1, fc2, ... with ReLU between; the input is flattened."""
+
+    def __init__(self, inputs, hidden, classes):
+        super().__init__()
+        sizes = (inputs, *hidden, classes)
+        self.depth, self.width = len(hidden), sizes[-2]
+        for i in range(self.depth + 1):
+            setattr(self, f"fc{i + 1}", nn.Linear(sizes[i], sizes[i + 1]))
+
+    def features(self, x):
+        x = x.flatten(1)
+        for i in range(self.depth):
+            x = getattr(self, f"fc{i + 1}")(x).relu()
+        return x
+
+    def classify(self, features):
+        return getattr(self, f"fc{self.depth + 1}")(features)
+
+    def forward(self, x):
+        return self.classify(self.features(x))
+
+
+def mlp(*, input_shape, classes, hidden=(200, 100), init="torch"):
+    """Return a multi-layer perceptron for inputs of any shape.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+    classes : int
+    hidden : int or list of int
+        Width of each hidden layer; an empty list gives multinomial logistic regression.
+    init : str
+        See fnlkit.models.parts.initialised.
+    """
+    hidden = list(hidden) if isinstance(hidden, (list, tuple)) else [hidden]
+    if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in hidden):
+        raise InputError(f"model 'mlp': `hidden` is {hidden}; write positive whole numbers, for example [200, 100]")
+    inputs = 1
+    for side in input_shape:
+        inputs *= side
+    return initialised(MLP(inputs, hidden, classes), init)

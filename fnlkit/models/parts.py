@@ -1,0 +1,57 @@
+"""What the networks share: checks of the input, ways to start the weights, batch norm without a counter."""
+
+from torch import nn
+
+from fnlkit.errors import InputError
+
+
+def image(input_shape, name, *, least=1):
+    """Return (C, H, W) of an image input, or say why the network cannot take it."""
+    if len(input_shape) != 3:
+        raise InputError(f"model {name!r} needs images (C, H, W) but samples are {input_shape}; use mlp or audio")
+    channels, height, width = input_shape
+    if min(height, width) < least:
+        raise InputError(
+            f"model {name!r} needs images of at least {least}x{least} pixels but they are {height}x{width}; "
+            f"use mlp, or {name}(upsample=true)"
+        )
+    return channels, height, width
+
+
+def initialised(network, init):
+    """Return the network with its weights started as named, in the order of its modules.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+    init : str
+        ``torch``: as PyTorch's layers start; ``he``: normal with variance 2 / fan-out on convolutions (He 2015, and
+        torchvision's ResNets); ``xavier``: Xavier-uniform weights and zero biases on convolutions and linear layers, as
+        FedEFC's public code has it.
+    """
+    if init not in ("torch", "he", "xavier"):
+        raise InputError(f"`init` is {init!r}; write torch, he or xavier")
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d) and init == "he":
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(module, (nn.Conv2d, nn.Linear)) and init == "xavier":
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    return network
+
+
+def norm(channels):
+    """Return batch norm over (B, channels, H, W) with momentum 0.1 and no step counter.
+
+    The counter serves a cumulative average only; at a fixed momentum it would be one more buffer to stack and to send.
+    """
+    return uncounted(nn.BatchNorm2d(channels))
+
+
+def uncounted(network):
+    """Return the network with every batch norm's step counter taken away, where a fixed momentum makes it idle."""
+    for module in network.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is not None:
+            module.num_batches_tracked = None
+    return network

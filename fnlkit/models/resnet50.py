@@ -1,0 +1,66 @@
+"""ResNet-50 for large images, torchvision's, with ImageNet weights."""
+
+from torch import nn
+
+from fnlkit.errors import InputError
+from fnlkit.models.parts import image, initialised, uncounted
+
+
+class ResNet50(nn.Module):
+    """torchvision's ResNet-50 with its last layer taken off and replaced."""
+
+    def __init__(self, net, channels, classes):
+        super().__init__()
+        for module in net.modules():
+            if isinstance(module, nn.ReLU):
+                module.inplace = False
+        self.width = net.fc.in_features
+        net.fc = nn.Identity()
+        if channels != 3:
+            net.conv1 = nn.Conv2d(channels, 64, 7, 2, 3, bias=False)
+        self.net = uncounted(net)
+        self.fc = nn.Linear(self.width, classes)
+
+    def features(self, x):
+        return self.net(x)
+
+    def classify(self, features):
+        return self.fc(features)
+
+    def forward(self, x):
+        return self.classify(self.features(x))
+
+
+def resnet50(*, input_shape, classes, weights="", init="torch"):
+    """Return ResNet-50 (He 2016), the network of the Clothing1M experiments.
+
+    Parameters
+    ----------
+    input_shape : (C, H, W)
+        With weights C is 3.
+    classes : int
+        The last layer is always a new one.
+    weights : str
+        A file with torchvision's state dictionary, or ``imagenet``: torchvision's first published ImageNet weights,
+        which were FedCorr's, from torch's cache folder.  Nothing is downloaded.  Empty: a random start.
+    init : str
+        See fnlkit.models.parts.initialised; torchvision's own start (``he`` on convolutions) stands under ``torch``.
+
+    Raises
+    ------
+    InputError
+        When the weights are not there, with the place to put them, or do not fit.
+    """
+    from fnlkit.vision import torchvision, weights_file
+
+    channels, _, _ = image(input_shape, "resnet50", least=32)
+    zoo = torchvision().models
+    net = zoo.resnet50(weights=None)
+    if weights:
+        if channels != 3:
+            raise InputError(f"model 'resnet50': ImageNet weights need images of 3 channels, these have {channels}")
+        if init != "torch":
+            raise InputError(f"model 'resnet50': init={init} would overwrite the weights; leave one of the two out")
+        url = zoo.ResNet50_Weights.IMAGENET1K_V1.url
+        net.load_state_dict(weights_file(url if weights == "imagenet" else weights))
+    return initialised(ResNet50(net, channels, classes), init)

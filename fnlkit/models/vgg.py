@@ -1,0 +1,61 @@
+"""VGG-11 for small images."""
+
+import torch.nn.functional as F
+from torch import nn
+
+from fnlkit.models.parts import image, initialised, norm
+
+# Configuration A of Simonyan 2015 by the multiple of the first width; 0 is a max-pool.
+LAYERS = (1, 0, 2, 0, 4, 4, 0, 8, 8, 0, 8, 8, 0)
+
+
+class VGG11(nn.Module):
+    """Eight 3x3 convolutions, five max-pools, the mean over what pixels are left, one linear layer."""
+
+    def __init__(self, channels, height, width, classes, base, batch_norm):
+        super().__init__()
+        rows, columns = max(0, 32 - height), max(0, 32 - width)
+        self.padding = (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)
+        layers, before = [], channels
+        for multiple in LAYERS:
+            if not multiple:
+                layers.append(nn.MaxPool2d(2))
+                continue
+            after = base * multiple
+            layers.append(nn.Conv2d(before, after, 3, padding=1))
+            if batch_norm:
+                layers.append(norm(after))
+            layers.append(nn.ReLU())
+            before = after
+        self.body = nn.Sequential(*layers)
+        self.fc = nn.Linear(before, classes)
+        self.width = before
+
+    def features(self, x):
+        if any(self.padding):
+            x = F.pad(x, self.padding)
+        return self.body(x).mean((-2, -1))
+
+    def classify(self, features):
+        return self.fc(features)
+
+    def forward(self, x):
+        return self.classify(self.features(x))
+
+
+def vgg11(*, input_shape, classes, batch_norm=True, base=64, init="he"):
+    """Return VGG-11 (Simonyan 2015, configuration A) with one linear layer, as is usual for 32-pixel images.
+
+    Parameters
+    ----------
+    input_shape : (C, H, W)
+        At least 28x28 pixels; smaller than 32 is padded with zeros.
+    classes : int
+    batch_norm : bool
+        After every convolution.
+    base : int
+        Channels of the first layer.
+    init : str
+        See fnlkit.models.parts.initialised.
+    """
+    return initialised(VGG11(*image(input_shape, "vgg11", least=28), classes, base, batch_norm), init)

@@ -1,0 +1,143 @@
+"""The one place that imports torchvision and torchaudio, also beside a torch they were not compiled against."""
+
+import functools
+import importlib
+import importlib.util
+import os
+import pathlib
+import sys
+import types
+
+from fnlkit.errors import InputError
+
+_declared = []  # torch forgets what a Library declared when the Library is freed
+
+
+def _folder(package):
+    found = importlib.util.find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise InputError(f"{package} is not installed; run: pip install {package}")
+    return pathlib.Path(next(iter(found.submodule_search_locations)))
+
+
+def _loads(files):
+    """Return whether this torch can load one of the compiled libraries."""
+    import torch
+
+    for file in files:
+        try:
+            torch.ops.load_library(str(file))
+            return True
+        except OSError:
+            pass
+    return False
+
+
+@functools.cache
+def torchvision():
+    """Return the module torchvision, with its Python parts working whatever torch is installed.
+
+    torchvision refuses to import when its compiled operators do not load, as those of a CUDA build beside a CPU-only
+    torch.  Then the two operators that its import asks for are declared without an implementation: data sets,
+    transforms and networks work, box operators and image decoding do not.  Beside a matching torch nothing is touched.
+
+    Raises
+    ------
+    InputError
+        When torchvision is not installed.
+    """
+    if "torchvision" not in sys.modules:
+        folder = _folder("torchvision")
+        import torch
+
+        if not _loads([*folder.glob("_C*.so"), *folder.glob("_C*.pyd"), *folder.glob("_C*.dll")]):
+            if not hasattr(torch.ops.torchvision, "nms"):
+                library = torch.library.Library("torchvision", "DEF")
+                library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+                library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+                _declared.append(library)
+    return importlib.import_module("torchvision")
+
+
+@functools.cache
+def torchaudio():
+    """Return the module torchaudio, with its Python parts working whatever torch is installed.
+
+    Where its compiled library does not load, a stand-in for ``torchaudio._extension`` says that there is none:
+    spectrograms, filters and data sets work, forced alignment and the CTC decoder do not.  Beside a matching torch
+    nothing is touched.
+
+    Raises
+    ------
+    InputError
+        When torchaudio is not installed.
+    """
+    if "torchaudio" not in sys.modules:
+        folder = _folder("torchaudio") / "lib"
+        libraries = [*folder.glob("_torchaudio*.so"), *folder.glob("_torchaudio*.pyd")]
+        if not _loads(libraries):
+            sys.modules["torchaudio._extension"] = _no_extension()
+    return importlib.import_module("torchaudio")
+
+
+def _no_extension():
+    module = types.ModuleType("torchaudio._extension")
+    module.__path__ = []
+
+    def fail_if_no_align(function):
+        @functools.wraps(function)
+        def missing(*args, **kwargs):
+            raise RuntimeError(f"{function.__name__} needs torchaudio's compiled library, built for this torch")
+
+        return missing
+
+    def _load_lib(name):
+        return False
+
+    module._IS_TORCHAUDIO_EXT_AVAILABLE = module._IS_ALIGN_AVAILABLE = False
+    module.fail_if_no_align, module._load_lib = fail_if_no_align, _load_lib
+    module._check_cuda_version = lambda: None
+    return module
+
+
+def weights_file(place):
+    """Return the state dictionary of a local file; nothing is downloaded.
+
+    Parameters
+    ----------
+    place : str
+        A path (.pt, .pth with tensors only, or .safetensors), or a library's download address: then the file of that
+        name in torch's cache folder is meant.
+
+    Returns
+    -------
+    dict of str to torch.Tensor
+        On the CPU.
+
+    Raises
+    ------
+    InputError
+        When there is no such file, with the place where it is looked for, or it holds anything but tensors.
+    """
+    import torch
+
+    path = pathlib.Path(place).expanduser()
+    if "://" in str(place):
+        path = pathlib.Path(torch.hub.get_dir()) / "checkpoints" / os.path.basename(str(place))
+        if not path.is_file():
+            raise InputError(f"no weights at {path}; fetch {place} and put it there, or write weights=PATH")
+    if not path.is_file():
+        raise InputError(f"no weights at {path}; write weights=PATH of an existing file")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise InputError(f"cannot read weights from {path}: {str(error).splitlines()[0]}") from error
+    state = state.get("state_dict", state) if isinstance(state, dict) else state
+    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise InputError(f"{path} is no state dictionary: expected names with tensors")
+    return state
