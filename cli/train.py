@@ -35,6 +35,7 @@ from fnlkit.errors import InputError
 @click.option("--precision", default="fp32", show_default=True, help="fp32 or fp64.")
 @click.option("--keep", type=float, default=0.5, show_default=True, help="Least share of usable replies in a round.")
 @click.option("--eval-every", type=int, default=1, show_default=True, help="In rounds of FedAvg.")
+@click.option("--memorization", is_flag=True, help="Record what global and local models memorize.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @click.option("--engine", default="auto", show_default=True, help="auto, or an engine's name; the result is the same.")
 @click.option("--checkpoint-every", type=click.IntRange(min=1), default=10, show_default=True, help="In rounds.")

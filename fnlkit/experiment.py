@@ -9,6 +9,7 @@ import torch
 from fnlkit import catalogue, engines
 from fnlkit.client import Client
 from fnlkit.errors import InputError
+from fnlkit.evaluation import confusion, global_memorization, local_memorization
 from fnlkit.inputs import Augment, Inputs
 from fnlkit.losses import sample_losses
 from fnlkit.network import Model, Network
@@ -40,6 +41,8 @@ class Settings:
     precision : "fp32" or "fp64"
     keep : float in (0, 1]
         The least share of a cohort whose replies must be usable.
+    memorization : bool
+        Record, at each evaluation, what the global and the cohort's local models memorize (needs the true labels).
     """
 
     method: str = "fedavg"
@@ -62,6 +65,7 @@ class Settings:
     seed: int = 0
     precision: str = "fp32"
     keep: float = 0.5
+    memorization: bool = False
 
     def __post_init__(self):
         for name, low, high in (
@@ -245,6 +249,12 @@ class Experiment:
         if fed.traffic.client_rounds - self._evaluated_at >= self.settings.eval_every * cohort and len(self.y_test):
             self._evaluated_at = fed.traffic.client_rounds
             row.update(self._score(step.model))
+            if self.settings.memorization and self.federation.true is not None:
+                row.update(self._memorized(step))
+        new_stage = not self.history or self.history[-1]["stage"] != step.stage
+        if new_stage and self.federation.true is not None:
+            counts = confusion(self._true_of_held(), self._labels()[self.federation.client_indices], self.federation.classes)
+            self.records.setdefault("label_confusion", []).append((row["round"], counts))
         refused = [r for r in fed.rejected if r["round"] >= self._committed_rounds]
         if refused:
             row["rejected"] = refused
@@ -261,6 +271,19 @@ class Experiment:
         if self.federation.true is not None:
             held = self.federation.client_indices
             out["label_accuracy"] = float(np.mean(self._labels()[held] == self.federation.true[held]))
+        return out
+
+    def _true_of_held(self):
+        return np.asarray(self.federation.true)[self.federation.client_indices]
+
+    def _memorized(self, step):
+        bounds = np.asarray(self.federation.client_offsets)[1:-1]
+        truth = np.split(self._true_of_held(), bounds)
+        shares = global_memorization(self.fed, step.model.weights, truth)
+        out = {f"global_{name}": value for name, value in shares.items()}
+        if "weights" in step.replies:
+            shares = local_memorization(self.fed, step.replies.ids, step.replies["weights"], truth)
+            out |= {f"local_{name}": value for name, value in shares.items()}
         return out
 
     def _labels(self):

@@ -1,22 +1,74 @@
-"""A tiny federation for tests: 4 classes, 8 features, 12 clients of 5 to 40 samples, every other one noisy."""
+"""A tiny federation: 4 classes, 8 features, 12 clients of 5 to 40 samples, every other one 60 % noisy."""
 
-import numpy as np, torch
+import numpy as np
+import torch
 from torch import nn
-from fnlkit.client import Client
-from fnlkit.network import Network, Model
-from fnlkit.inputs import Inputs
-from fnlkit.training import Fit
-from fnlkit.engines import make
+
 from fnlkit import catalogue
-def toy(seed=0,N=12,dtype=torch.float64,engine="sequential",bn=False,**kw):
-    C,D=4,8
-    r=np.random.default_rng(seed); mu=r.normal(size=(C,D))*1.4
-    inputs=Inputs(False,dtype=dtype); cs=[]
-    for i in range(N):
-        n=int(r.integers(5,40)); y=r.integers(0,C,n); x=mu[y]+r.normal(size=(n,D))
-        z=np.where(r.random(n)<(0 if i%2 else .6), r.integers(0,C,n), y)
-        cs.append(Client(i, torch.from_numpy(x).to(dtype), torch.from_numpy(z), torch.from_numpy(z).clone(), C, inputs))
-    torch.manual_seed(0)
-    m=nn.Sequential(nn.Linear(D,32),*([nn.BatchNorm1d(32)] if bn else []),nn.ReLU(),nn.Linear(32,C))
-    net=Network(m,dtype=dtype)
-    return make(engine,cs,net,inputs,**kw),net
+from fnlkit.client import Client
+from fnlkit.engines import make
+from fnlkit.inputs import Inputs
+from fnlkit.network import Model, Network
+from fnlkit.training import Fit
+
+CLASSES, FEATURES = 4, 8
+
+
+class Net(nn.Module):
+    """Two layers with the parts that fnlkit asks of a network."""
+
+    width = 16
+
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.output = nn.Linear(FEATURES, self.width), nn.Linear(self.width, CLASSES)
+
+    def features(self, x):
+        return self.hidden(x).relu()
+
+    def classify(self, features):
+        return self.output(features)
+
+    def forward(self, x):
+        return self.classify(self.features(x))
+
+
+def clients(seed=0, count=12, dtype=torch.float64):
+    """Return Clients whose samples are Gaussian blobs."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(CLASSES, FEATURES)) * 1.4
+    inputs, out = Inputs(False, dtype=dtype), []
+    for i in range(count):
+        n = int(rng.integers(5, 40))
+        true = rng.integers(0, CLASSES, n)
+        x = torch.from_numpy(centres[true] + rng.normal(size=(n, FEATURES))).to(dtype)
+        noisy = rng.random(n) < (0.0 if i % 2 else 0.6)
+        given = torch.from_numpy(np.where(noisy, rng.integers(0, CLASSES, n), true))
+        out.append(Client(i, x, given.clone(), given, CLASSES, inputs))
+    return out
+
+
+def toy(engine="sequential", *, seed=0, dtype=torch.float64, network=Net, count=12, **settings):
+    """Return (federation, model) with weights that depend on nothing but the network."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net = Network(network(), dtype=dtype)
+    people = clients(seed, count, dtype)
+    return make(engine, people, net, people[0].inputs, **settings), Model(net, net.flat.clone())
+
+
+def train(
+    engine="sequential", method="fedavg", optimizer="fedavg", selector="uniform", *, rounds=6, fit=None, fraction=0.25, **settings
+):
+    """Run a method on the toy federation; return (federation, last model, rounds yielded)."""
+    fed, model = toy(engine, **settings)
+    opt = catalogue.optimizer(optimizer, fit or Fit(epochs=2, lr=0.1, batch_size=8))
+    select = catalogue.selector(selector, fraction)
+    program = catalogue.method(method)(fed, model, opt, select, rounds=rounds)
+    steps = []
+    while True:
+        try:
+            steps.append(next(program))
+        except StopIteration as done:
+            fed.close()
+            return fed, done.value, steps

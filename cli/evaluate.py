@@ -1,0 +1,142 @@
+"""`fnlkit evaluate`: judge runs."""
+
+import json
+import sys
+
+import click
+
+from fnlkit.cli.plumbing import console, dataset_option, json_option, out_console, provenance
+
+
+@click.command()
+@click.argument("runs", nargs=-1, metavar="[RUN.pt]...")
+@dataset_option
+@json_option
+@click.option("--target", type=float, default=None, help="Also: traffic until this accuracy was reached.")
+@click.option("-o", "--output", default=None, metavar="FILE.npz", help="Write confusion matrices and records as arrays.")
+def command(runs, dataset, as_json, target, output):
+    """Judge runs: accuracy best and last, per class, corrected labels, estimated noise, traffic.
+
+    Without RUN reads stdin. Several runs make one table with a mean and spread for each method.
+
+    \b
+    Example:
+      fnlkit evaluate run.pt --json
+    """
+    from fnlkit import datasets, evaluation, files
+    from fnlkit.errors import InputError
+    from fnlkit.run_file import Run
+
+    runs = runs or ("-",)
+    if output and len(runs) > 1:
+        raise InputError(f"-o {output} takes the arrays of one run, found {len(runs)}")
+    loaded = [(path, Run.read(path)) for path in runs]
+    rows = []
+    for path, run in loaded:
+        row = {"run": path, **evaluation.summary(run, target=target)}
+        row |= _privacy(run)
+        row["weights_sha256"] = evaluation.weights_digest(run)
+        rows.append(row)
+    values = None
+    if len(loaded) == 1:
+        run = loaded[0][1]
+        data = datasets.load(dataset or run.meta["dataset"])
+        values = evaluation.arrays(run, data)
+        rows[0]["class_accuracy"] = values["class_accuracy"].tolist()
+    if output:
+        meta = {"provenance": [*loaded[0][1].meta.get("provenance", []), provenance("evaluate")]}
+        files.write(files.Artefact("fnlkit.evaluation/1", values, meta), output)
+    if as_json:
+        for row in rows:
+            sys.stdout.write(json.dumps(row) + "\n")
+        return
+    if len(rows) > 1:
+        _show_many(rows)
+    else:
+        _show_one(rows[0], values, loaded[0][1])
+
+
+def _privacy(run):
+    """Return what a run spent of its clients' label privacy, for methods that release labels."""
+    try:
+        from fnlkit import privacy
+    except ImportError:
+        return {}
+    return privacy.statement(run)
+
+
+def _shown(value):
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _show_one(row, values, run):
+    from rich.table import Table
+
+    from fnlkit import evaluation
+
+    say = out_console()
+    table = Table(show_header=False, box=None)
+    for key, value in row.items():
+        if key != "class_accuracy" and value is not None:
+            table.add_row(key.replace("_", " "), _shown(value))
+    say.print(table)
+    if "class_accuracy" in row:
+        say.print("accuracy per class: " + " ".join(f"{v:.3f}" for v in row["class_accuracy"]))
+    if "test_confusion" in values and len(values["test_confusion"]) <= 20:
+        _matrix(say, "test samples, true class in rows, predicted in columns", values["test_confusion"])
+    if "label_confusion_given" in values and len(values["label_confusion_given"]) <= 20:
+        for stage, counts in evaluation.stage_confusions(run):
+            _matrix(say, f"training labels as {stage} began, true class in rows", counts)
+        _matrix(say, "training labels at the end, true class in rows", values["label_confusion_corrected"])
+    if "record_noise_level" in values and "client_level_given" in values:
+        estimated, true = values["record_noise_level"][-1], values["client_level_given"]
+        table = Table("client", "true noise level", "estimated", box=None, title="noisiest clients")
+        for k in true.argsort()[::-1][:10]:
+            table.add_row(str(k), f"{true[k]:.3f}", f"{estimated[k]:.3f}")
+        say.print(table)
+
+
+def _matrix(say, title, counts):
+    from rich.table import Table
+
+    table = Table(*[str(j) for j in range(-1, len(counts))], box=None, title=title)
+    table.columns[0].header = ""
+    for i, line in enumerate(counts):
+        table.add_row(str(i), *[f"[bold]{v}[/bold]" if i == j else str(v) for j, v in enumerate(line)])
+    say.print(table)
+
+
+def _show_many(rows):
+    from statistics import mean, stdev
+
+    from rich.table import Table
+
+    table = Table("run", "method", "best", "last", "client-rounds", "MB up", "labels right", box=None)
+    for row in rows:
+        table.add_row(
+            row["run"],
+            row["method"],
+            *(f"{100 * row[k]:.2f}" if row[k] is not None else "" for k in ("accuracy_best", "accuracy_last")),
+            f"{row['client_rounds']:,}",
+            f"{row['bytes_up'] / 1e6:,.1f}",
+            f"{100 * row['label_accuracy_corrected']:.2f}" if "label_accuracy_corrected" in row else "",
+        )
+    say = out_console()
+    say.print(table)
+    methods = {}
+    for row in rows:
+        if row["accuracy_best"] is not None:
+            methods.setdefault(row["method"], []).append(row)
+    table = Table("method", "runs", "best accuracy", "last accuracy", box=None, title="mean ± standard deviation, in %")
+    for method, group in methods.items():
+        cells = []
+        for key in ("accuracy_best", "accuracy_last"):
+            found = [100 * row[key] for row in group]
+            cells.append(f"{mean(found):.2f} ± {stdev(found):.2f}" if len(found) > 1 else f"{found[0]:.2f}")
+        table.add_row(method, str(len(group)), *cells)
+    say.print(table)
+    unfinished = [row["run"] for row in rows if not row["finished"]]
+    if unfinished:
+        console().print(f"[yellow]not finished: {', '.join(unfinished)}; continue with train --resume[/yellow]")

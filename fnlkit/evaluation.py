@@ -1,0 +1,215 @@
+"""What a run is worth: accuracy, corrected labels, estimated noise, traffic.  Only here and in noise.py is the truth seen."""
+
+import numpy as np
+import torch
+
+from fnlkit.errors import InputError
+
+
+def confusion(true, other, classes):
+    """Return counts (C, C) with true labels in rows and the other labels in columns.
+
+    Parameters
+    ----------
+    true, other : int (n,)
+    classes : int
+    """
+    flat = np.asarray(true, np.int64) * classes + np.asarray(other, np.int64)
+    return np.bincount(flat, minlength=classes * classes).reshape(classes, classes)
+
+
+def memorization(predicted, given, true):
+    """Return shares of correct, memorized and wrong predictions on clean and on mislabelled samples.
+
+    Memorized means: predicts the wrong label that was given (FLR, Kim 2024, Table 1).
+
+    Parameters
+    ----------
+    predicted, given, true : int (n,)
+
+    Returns
+    -------
+    dict
+        clean_correct, clean_wrong, noisy_correct, noisy_memorized, noisy_wrong; a group without samples is left out.
+    """
+    predicted, given, true = (np.asarray(v) for v in (predicted, given, true))
+    clean, out = given == true, {}
+    if clean.any():
+        out["clean_correct"] = float(np.mean(predicted[clean] == true[clean]))
+        out["clean_wrong"] = 1 - out["clean_correct"]
+    if (~clean).any():
+        out["noisy_correct"] = float(np.mean(predicted[~clean] == true[~clean]))
+        out["noisy_memorized"] = float(np.mean(predicted[~clean] == given[~clean]))
+        out["noisy_wrong"] = 1 - out["noisy_correct"] - out["noisy_memorized"]
+    return out
+
+
+def auc(scores, positive):
+    """Return the area under the ROC curve of scores (n,) for a boolean mask (n,), or None when one class is missing."""
+    positive = np.asarray(positive, bool)
+    if positive.all() or not positive.any():
+        return None
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(positive, np.asarray(scores, np.float64)))
+
+
+def client_levels(labels, true, offsets, indices):
+    """Return the share of wrong labels of each client (N,); 0 for a client without samples."""
+    wrong = (np.asarray(labels) != np.asarray(true))[indices]
+    sums = np.add.reduceat(np.append(wrong, False).astype(np.float64), offsets[:-1])
+    sizes = np.diff(offsets)
+    return np.where(sizes > 0, sums / np.maximum(sizes, 1), 0.0)
+
+
+def summary(run, *, target=None):
+    """Return what a run's own records say, as a flat dict of numbers and texts (no model is run).
+
+    Parameters
+    ----------
+    run : fnlkit.run_file.Run
+    target : float or None
+        Also give the client-rounds and bytes at the first evaluation that reached this accuracy (None: never).
+    """
+    scored = [row for row in run.history if "accuracy" in row]
+    trained = [row for row in run.history if row["stage"] != "final"]
+    out = {
+        "method": run.settings["method"],
+        "dataset": run.meta.get("dataset"),
+        "seed": run.settings["seed"],
+        "finished": run.finished,
+        "accuracy_best": max((row["accuracy"] for row in scored), default=None),
+        "accuracy_last": scored[-1]["accuracy"] if scored else None,
+        "rounds": len(trained),
+        "client_rounds": run.traffic.client_rounds,
+        "bytes_up": run.traffic.bytes_up,
+        "bytes_down": run.traffic.bytes_down,
+        "rejected": len(run.rejected),
+    }
+    if target is not None:
+        hit = next((row for row in scored if row["accuracy"] >= target), None)
+        out["target"] = target
+        for name in ("client_rounds", "bytes_up", "bytes_down"):
+            # The closing row has no traffic of its own: it stands after the last round.
+            out[f"target_{name}"] = hit and hit.get(name, out[name])
+    if "true" in run.labels:
+        out |= _against_truth(run)
+    return out
+
+
+def _against_truth(run):
+    held = run.client_indices
+    given, true, corrected = (run.labels[name][held] for name in ("given", "true", "corrected"))
+    wrong, changed, right = given != true, corrected != given, corrected == true
+    out = {
+        "label_accuracy_given": float(np.mean(~wrong)),
+        "label_accuracy_corrected": float(np.mean(right)),
+        "labels_changed": int(changed.sum()),
+        "labels_repaired": int((wrong & right).sum()),
+        "labels_broken": int((~wrong & ~right).sum()),
+    }
+    levels = client_levels(run.labels["given"], run.labels["true"], run.client_offsets, held)
+    if "noise_level" in run.records:
+        estimated = run.records["noise_level"][1][-1]
+        out["noise_level_error"] = float(np.mean(np.abs(estimated - levels)))
+    if "cumulative_lid" in run.records:
+        out["client_auc"] = auc(run.records["cumulative_lid"][1][-1], levels > 0)
+    return out
+
+
+def test_predictions(run, dataset):
+    """Return the run's predictions (n_test,) on a data set's test samples.
+
+    Raises
+    ------
+    InputError
+        When the data set is not the one that the run was trained on.
+    """
+    from fnlkit.experiment import PRECISIONS, intake
+    from fnlkit.inputs import Inputs
+    from fnlkit.models import build
+    from fnlkit.network import Network, predict
+
+    _, x_test, shape, image = intake(dataset)
+    if list(shape) != list(run.meta["input_shape"]):
+        raise InputError(f"{dataset.name} has samples of shape {shape}, the run was trained on {run.meta['input_shape']}")
+    dtype = PRECISIONS[run.settings["precision"]]
+    module = build(run.settings["model"], input_shape=shape, classes=run.meta["classes"], seed=run.settings["seed"])
+    network = Network(module, dtype=dtype)
+    if network.size != len(run.weights):
+        raise InputError(f"the run holds {len(run.weights)} weights, its network {network.size}; is the module another one now?")
+    inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype)
+    return predict(network, run.weights.to(dtype), x_test, inputs).argmax(-1).numpy()
+
+
+test_predictions.__test__ = False  # a function of ours, not a test of pytest's
+
+
+def arrays(run, dataset=None):
+    """Return every array worth keeping, by name: confusion matrices, per-class accuracy, noise levels, records.
+
+    Parameters
+    ----------
+    run : fnlkit.run_file.Run
+    dataset : fnlkit.datasets.Dataset or None
+        Without it nothing that needs the test set.
+    """
+    classes, out = run.meta["classes"], {}
+    if dataset is not None:
+        predicted = test_predictions(run, dataset)
+        counts = confusion(dataset.y_test, predicted, classes)
+        out["test_confusion"] = counts
+        out["class_accuracy"] = np.diag(counts) / np.maximum(1, counts.sum(1))
+    if "true" in run.labels:
+        held, true = run.client_indices, run.labels["true"]
+        out["label_confusion_given"] = confusion(true[held], run.labels["given"][held], classes)
+        out["label_confusion_corrected"] = confusion(true[held], run.labels["corrected"][held], classes)
+        for name in ("given", "corrected"):
+            out[f"client_level_{name}"] = client_levels(run.labels[name], true, run.client_offsets, held)
+    for name, (rounds, values) in run.records.items():
+        out[f"record_{name}"], out[f"record_{name}_rounds"] = values, rounds
+    for name, values in run.truth.items():
+        out[name] = values
+    return out
+
+
+def stage_confusions(run):
+    """Return [(stage that begins, counts (C, C))] of true against working labels, one at the start of each stage."""
+    if "label_confusion" not in run.records:
+        return []
+    rounds, values = run.records["label_confusion"]
+    return [(run.history[r]["stage"], v) for r, v in zip(rounds.tolist(), values, strict=True)]
+
+
+def weights_digest(run):
+    """Return the SHA-256 of the model's bytes, to compare runs."""
+    import hashlib
+
+    return hashlib.sha256(run.weights.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+
+
+def local_memorization(fed, ids, weights, truth):
+    """Return memorization of each client's own local model on its own samples, pooled over a cohort.
+
+    Parameters
+    ----------
+    fed : Federation
+    ids : int (K,)
+    weights : Tensor (K, P + Q)
+    truth : list of int (n_k,)
+        True labels of every client's samples.
+    """
+    predicted, given, true = [], [], []
+    for client, vector in zip(ids.tolist(), weights, strict=True):
+        predicted.append(fed.predict(vector, fed.clients[client].x).argmax(-1).cpu().numpy())
+        given.append(fed.clients[client].given.numpy())
+        true.append(truth[client])
+    return memorization(*(np.concatenate(v) for v in (predicted, given, true)))
+
+
+def global_memorization(fed, weights, truth):
+    """Return memorization of the global model on all clients' samples."""
+    x = [c.x for c in fed.clients]
+    predicted = np.concatenate([fed.predict(weights, part).argmax(-1).cpu().numpy() for part in x if len(part)])
+    given = torch.cat([c.given for c in fed.clients]).numpy()
+    return memorization(predicted, given, np.concatenate(truth))
