@@ -1,0 +1,255 @@
+"""Zips, read with suspicion and written in one fixed layout: stored members, no dates, aligned data."""
+
+import re
+import struct
+import zlib
+from dataclasses import dataclass
+
+from fnlkit.errors import InputError
+
+_LOCAL = struct.Struct("<4s5H3I2H")
+_CENTRAL = struct.Struct("<4s6H3I5H2I")
+_END = struct.Struct("<4s4H2IH")
+_END64 = struct.Struct("<4sQ2H2I4Q")
+_LOCATOR64 = struct.Struct("<4sIQI")
+_NAME = re.compile(rb"[A-Za-z0-9_./-]{1,255}")
+_NEW_YEAR_1980 = 0x21
+LIMIT = 2**32 - 2**24  # bytes: what 32-bit sizes reach, less room for the directory
+# Real data shrinks by far less; two kilobytes of zeros that unpack to two megabytes are harmless, two gigabytes are
+# not.
+_HARMLESS, _MAX_RATIO = 64 * 2**20, 200
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member: its name, CRC-32, bytes, and whether they lay uncompressed in the file."""
+
+    name: str
+    crc: int
+    data: memoryview
+    stored: bool
+
+
+def looks_like(raw):
+    """Return True when the bytes start as a zip does."""
+    return bytes(raw[:4]) == b"PK\x03\x04"
+
+
+def is_torch(raw):
+    """Return True when the first member is one that torch.save writes first."""
+    name_length = int.from_bytes(raw[26:28], "little")
+    name = bytes(raw[30 : 30 + min(name_length, 255)])
+    return name.endswith((b"/data.pkl", b"/version", b"/byteorder", b"/.format_version", b"/.storage_alignment"))
+
+
+def members(raw, *, max_members, max_bytes, deflate=False):
+    """Return the members of a zip, every structure checked before it is used and every CRC verified.
+
+    Parameters
+    ----------
+    raw : memoryview
+    max_members : int
+    max_bytes : int
+        Limit on the sum of the uncompressed sizes; so is 200 times the file's size (above 64 MiB).
+    deflate : bool
+        Accept compressed members; never unpacks more bytes than the member declares.
+
+    Returns
+    -------
+    list of Member
+        In the order of the directory.
+
+    Raises
+    ------
+    InputError
+    """
+    count, size, start = _directory(raw)
+    if not 0 < count <= max_members:
+        raise InputError(f"a zip of {count:,} members; expected 1 to {max_members}")
+    entries, at, names, total = [], start, set(), 0
+    for _ in range(count):
+        if at + _CENTRAL.size > start + size:
+            raise InputError("damaged: the zip's directory ends early")
+        fields = _CENTRAL.unpack_from(raw, at)
+        signature, _, _, flags, method, _, _, crc, packed, unpacked, n_name, n_extra, n_note, disk, _, _, offset = (
+            fields
+        )
+        name = bytes(raw[at + 46 : at + 46 + n_name])
+        extra = bytes(raw[at + 46 + n_name : at + 46 + n_name + n_extra])
+        at += 46 + n_name + n_extra + n_note
+        if signature != b"PK\x01\x02" or at > start + size:
+            raise InputError("damaged: no zip directory where one must be")
+        if not _NAME.fullmatch(name) or b".." in name or name.startswith(b"/") or name.endswith(b"/"):
+            raise InputError(
+                f"a member is called {ascii(name.decode('latin-1')[:60])}; expected letters, digits and _ . / - only"
+            )
+        if name in names:
+            raise InputError(f"two members are called {name.decode()!r}")
+        names.add(name)
+        if flags & ~0x080E or disk:  # allowed: data descriptor, compression level, UTF-8 name
+            raise InputError(f"member {name.decode()!r} is encrypted or split")
+        packed, unpacked, offset = _wide(extra, unpacked, packed, offset)
+        if method not in ((0, 8) if deflate else (0,)):
+            raise InputError(f"member {name.decode()!r} is compressed (method {method}); expected stored bytes")
+        if method == 0 and packed != unpacked:
+            raise InputError(f"member {name.decode()!r} declares {unpacked:,} bytes and stores {packed:,}")
+        total += unpacked
+        entries.append((offset, name, method, crc, packed, unpacked))
+    if at != start + size:
+        raise InputError("damaged: the zip's directory has another length than it says")
+    if total > max_bytes or total > max(_HARMLESS, _MAX_RATIO * len(raw)):
+        raise InputError(f"{len(raw):,} bytes that would unpack to {total:,}: refused")
+    return _contents(raw, entries, start)
+
+
+def _directory(raw):
+    """Return the number of members, the size and the position of the directory."""
+    at = bytes(raw[-65557:]).rfind(b"PK\x05\x06")
+    if at < 0:
+        raise InputError("damaged or cut off: no end of a zip")
+    at += max(len(raw) - 65557, 0)
+    if at + _END.size > len(raw):
+        raise InputError("damaged or cut off: no end of a zip")
+    _, disk, first, here, count, size, start, note = _END.unpack_from(raw, at)
+    if at + _END.size + note != len(raw):
+        raise InputError("damaged: bytes after the end of the zip")
+    end = at
+    # torch writes the 64-bit end even where the 32-bit one suffices.
+    if (
+        at >= _LOCATOR64.size + _END64.size
+        and bytes(raw[at - _LOCATOR64.size : at - _LOCATOR64.size + 4]) == b"PK\x06\x07"
+    ):
+        _, _, end, _ = _LOCATOR64.unpack_from(raw, at - _LOCATOR64.size)
+        if end + _END64.size + _LOCATOR64.size != at or bytes(raw[end : end + 4]) != b"PK\x06\x06":
+            raise InputError("damaged: no end of a zip")
+        _, _, _, _, disk, first, here, count, size, start = _END64.unpack_from(raw, end)
+    elif count == 0xFFFF or 0xFFFFFFFF in (size, start):
+        raise InputError("damaged: no end of a zip")
+    if disk or first or here != count or start + size != end:
+        raise InputError("damaged: the zip's directory is not where its end says")
+    return count, size, start
+
+
+def _wide(extra, unpacked, packed, offset):
+    """Return sizes and offset, from the zip64 field where 32 bits were too few."""
+    values, at = [unpacked, packed, offset], 0
+    while at + 4 <= len(extra):
+        tag, length = struct.unpack_from("<2H", extra, at)
+        if tag == 1:
+            wide = extra[at + 4 : at + 4 + length]
+            for i in range(3):
+                if values[i] == 0xFFFFFFFF and len(wide) >= 8:
+                    values[i], wide = int.from_bytes(wide[:8], "little"), wide[8:]
+        at += 4 + length
+    return values[1], values[0], values[2]
+
+
+def _contents(raw, entries, end):
+    found, border = {}, 0
+    for offset, name, method, crc, packed, unpacked in sorted(entries):
+        label = name.decode()
+        if offset < border or offset + _LOCAL.size > end:
+            raise InputError(f"damaged: member {label!r} overlaps another one")
+        signature, _, _, local_method, _, _, _, _, _, n_name, n_extra = _LOCAL.unpack_from(raw, offset)
+        begin = offset + _LOCAL.size + n_name + n_extra
+        if signature != b"PK\x03\x04" or local_method != method or begin + packed > end:
+            raise InputError(f"damaged: member {label!r} is not where the directory says")
+        if bytes(raw[offset + _LOCAL.size : offset + _LOCAL.size + n_name]) != name:
+            raise InputError(f"damaged: member {label!r} has two names")
+        data = raw[begin : begin + packed]
+        if method == 8:
+            unpack = zlib.decompressobj(-15)
+            data = unpack.decompress(data, unpacked + 1)
+            if len(data) != unpacked or not unpack.eof:
+                raise InputError(f"damaged: member {label!r} does not unpack to the {unpacked:,} bytes it declares")
+            data = memoryview(data)
+        if zlib.crc32(data) != crc:
+            raise InputError(f"damaged: member {label!r} fails its checksum (CRC-32); make the file again")
+        border = begin + packed
+        found[name] = Member(label, crc, data, method == 0)
+    return [found[name] for _, name, *_ in entries]
+
+
+def chunks(contents):
+    """Return a zip as a list of buffers.
+
+    Parameters
+    ----------
+    contents : list of (name, list of buffers)
+
+    Raises
+    ------
+    InputError
+        When it would exceed 4 GiB.
+    """
+    out, entries, at = [], [], 0
+    for name, buffers in contents:
+        crc = size = 0
+        for buffer in buffers:
+            crc, size = zlib.crc32(buffer, crc), size + memoryview(buffer).nbytes
+        if at + size > LIMIT:
+            raise InputError(
+                f"{name!r} would make the file larger than 4 GiB; use a smaller number type or fewer samples"
+            )
+        header = _local(name, crc, size, at)
+        entries.append((name, crc, size, at))
+        out += [header, *buffers]
+        at += len(header) + size
+    return [*out, _tail(entries, at)]
+
+
+def check_layout(raw, found):
+    """Raise InputError unless the bytes around the members are exactly those that `chunks` writes.
+
+    A CRC covers a member's bytes; this covers all the others, so that no changed bit goes unseen.
+    """
+    at, entries = 0, []
+    for member in found:
+        size = len(member.data)
+        header = _local(member.name, member.crc, size, at)
+        if not member.stored or raw[at : at + len(header)] != header:
+            raise InputError(
+                f"damaged, or packed again by another tool: the bytes before member {member.name!r} are not as "
+                "fnlkit writes them"
+            )
+        entries.append((member.name, member.crc, size, at))
+        at += len(header) + size
+    if raw[at:] != _tail(entries, at):
+        raise InputError("damaged, or packed again by another tool: the zip's directory is not as fnlkit writes it")
+
+
+def _local(name, crc, size, at):
+    # An extra field (4 bytes of head, then zeros) moves the data to a 64-byte border, where arrays can be used in
+    # place.
+    encoded = name.encode()
+    pad = -(at + _LOCAL.size + len(encoded) + 4) % 64
+    extra = struct.pack("<2H", 0x4C46, pad) + bytes(pad)
+    head = _LOCAL.pack(b"PK\x03\x04", 20, 0, 0, 0, _NEW_YEAR_1980, crc, size, size, len(encoded), len(extra))
+    return head + encoded + extra
+
+
+def _tail(entries, at):
+    directory = b"".join(
+        _CENTRAL.pack(
+            b"PK\x01\x02",
+            0x0314,
+            20,
+            0,
+            0,
+            0,
+            _NEW_YEAR_1980,
+            crc,
+            size,
+            size,
+            len(name),
+            0,
+            0,
+            0,
+            0,
+            0o100644 << 16,
+            where,
+        )
+        + name.encode()
+        for name, crc, size, where in entries
+    )
+    return directory + _END.pack(b"PK\x05\x06", 0, 0, len(entries), len(entries), len(directory), at, 0)
