@@ -4,6 +4,9 @@ import numpy as np
 import torch
 
 from fnlkit.errors import InputError
+from fnlkit.inputs import PRECISIONS, Inputs, intake
+from fnlkit.models import build
+from fnlkit.network import Network, predict
 
 
 def confusion(true, other, classes):
@@ -125,11 +128,6 @@ def test_predictions(run, dataset):
     InputError
         When the data set is not the one that the run was trained on.
     """
-    from fnlkit.experiment import PRECISIONS, intake
-    from fnlkit.inputs import Inputs
-    from fnlkit.models import build
-    from fnlkit.network import Network, predict
-
     _, x_test, shape, image = intake(dataset)
     if list(shape) != list(run.meta["input_shape"]):
         raise InputError(f"{dataset.name} has samples of shape {shape}, the run was trained on {run.meta['input_shape']}")

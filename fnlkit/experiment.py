@@ -10,14 +10,12 @@ from fnlkit import catalogue, engines
 from fnlkit.client import Client
 from fnlkit.errors import InputError
 from fnlkit.evaluation import confusion, global_memorization, local_memorization
-from fnlkit.inputs import Augment, Inputs
+from fnlkit.inputs import PRECISIONS, Augment, Inputs, intake
 from fnlkit.losses import sample_losses
 from fnlkit.network import Model, Network
 from fnlkit.run_file import Run
 from fnlkit.spec import bind, parse
 from fnlkit.training import Fit
-
-PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}
 
 
 @dataclass(frozen=True)
@@ -89,24 +87,6 @@ class Settings:
         for name, words in (("local", ("sgd", "adam")), ("precision", tuple(PRECISIONS))):
             if getattr(self, name) not in words:
                 raise InputError(f"--{name} is {getattr(self, name)!r}; write {' or '.join(words)}")
-
-
-def intake(dataset):
-    """Return (x_train, x_test, input_shape, image) as tensors that networks and engines take.
-
-    Images stay uint8 or float (n, H, W, C); waves become log-Mel spectrograms (n, 1, 64, T); vectors stay (n, d).
-    """
-    train, test = np.asarray(dataset.x_train), np.asarray(dataset.x_test)
-    if dataset.kind == "wave":
-        from fnlkit.audio import log_mel
-
-        train, test = (torch.as_tensor(log_mel(x, dataset.sample_rate)) for x in (train, test))
-        return train, test, tuple(train.shape[1:]), False
-    train, test = (torch.from_numpy(np.require(x, requirements=["C", "W"])) for x in (train, test))
-    if dataset.kind == "image":
-        height, width, channels = train.shape[1:]
-        return train, test, (channels, height, width), True
-    return train, test, tuple(train.shape[1:]), False
 
 
 def augmentation(spec, dataset):
@@ -306,8 +286,9 @@ class Experiment:
         labels = {"given": np.asarray(f.given), "corrected": self._labels()}
         if f.true is not None:
             labels["true"] = np.asarray(f.true)
-        truth = {name: np.asarray(v) for name, v in f.truth().items()}
-        truth |= {name: np.asarray(v) for name, v in f.extra.items() if name.startswith("estimate_")}
+        truth = {name: getattr(f, name) for name in ("noise_client_level", "noise_client_noisy", "noise_transition")}
+        truth |= {name: value for name, value in f.extra.items() if name.startswith("estimate_")}
+        truth = {name: np.asarray(value) for name, value in truth.items() if value is not None}
         return Run(
             settings=asdict(self.settings),
             weights=self.model.weights,

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}
+
 
 @dataclass(frozen=True)
 class Augment:
@@ -111,3 +113,21 @@ class Inputs:
             hit_c = (c >= left[:, None]) & (c < left[:, None] + augment.cutout)
             x = x.masked_fill((hit_r[:, :, None] & hit_c[:, None, :])[:, None], 0)
         return x.reshape(*lead, channels, height, width)
+
+
+def intake(dataset):
+    """Return (x_train, x_test, input_shape, image) as tensors that networks and engines take.
+
+    Images stay uint8 or float (n, H, W, C); waves become log-Mel spectrograms (n, 1, 64, T); vectors stay (n, d).
+    """
+    train, test = np.asarray(dataset.x_train), np.asarray(dataset.x_test)
+    if dataset.kind == "wave":
+        from fnlkit.audio import log_mel
+
+        train, test = (torch.as_tensor(log_mel(x, dataset.sample_rate)) for x in (train, test))
+        return train, test, tuple(train.shape[1:]), False
+    train, test = (torch.from_numpy(np.require(x, requirements=["C", "W"])) for x in (train, test))
+    if dataset.kind == "image":
+        height, width, channels = train.shape[1:]
+        return train, test, (channels, height, width), True
+    return train, test, tuple(train.shape[1:]), False

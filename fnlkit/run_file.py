@@ -135,7 +135,7 @@ def _pack_log(log):
     buffer, index = io.BytesIO(), []
 
     def put(array):
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array)  # not ascontiguousarray, which would make a number an array of one
         start = buffer.tell()
         buffer.write(array.tobytes())
         return [array.dtype.str, list(array.shape), start]

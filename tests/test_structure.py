@@ -1,0 +1,106 @@
+"""Imports point down, heavy libraries have one home, and starting costs nothing: read from the syntax trees."""
+
+import ast
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+HOMES = {
+    "numba": ("fnlkit/_kernels/",),
+    "faiss": ("fnlkit/neighbours.py",),
+    "torchvision": ("fnlkit/vision.py",),
+    "torchaudio": ("fnlkit/vision.py",),
+    "flwr": ("fnlkit/engines/flower.py",),
+    "click": ("cli/",),
+}
+# A file may import from its own layer and from those before it.
+LAYERS = [
+    ["fnlkit/errors.py", "fnlkit/spec.py", "fnlkit/streams.py", "fnlkit/_kernels/"],
+    ["fnlkit/kernels.py", "fnlkit/neighbours.py", "fnlkit/files", "fnlkit/vision.py", "fnlkit/audio.py", "fnlkit/mixture.py"],
+    ["fnlkit/models/", "fnlkit/datasets", "fnlkit/federation_file.py", "fnlkit/partition", "fnlkit/noise", "fnlkit/fused.py"],
+    ["fnlkit/network.py", "fnlkit/inputs.py", "fnlkit/client.py", "fnlkit/losses.py", "fnlkit/aggregation.py"],
+    ["fnlkit/training.py"],
+    ["fnlkit/federation.py", "fnlkit/embed.py", "fnlkit/run_file.py"],
+    ["fnlkit/optimisers.py", "fnlkit/selection.py", "fnlkit/privacy.py"],
+    ["fnlkit/engines/", "fnlkit/methods/"],
+    ["fnlkit/catalogue.py", "fnlkit/presets.py", "fnlkit/evaluation.py"],
+    ["fnlkit/experiment.py"],
+    ["fnlkit/estimators/", "fnlkit/reproduce.py"],
+    ["cli/"],
+]
+FILES = sorted(p.relative_to(ROOT).as_posix() for folder in ("fnlkit", "cli") for p in (ROOT / folder).rglob("*.py"))
+
+
+def imports(path):
+    """Return the dotted names that a file imports, at any depth."""
+    found = []
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found
+
+
+def place(name):
+    """Return the file of a dotted name of ours, or None for the package itself."""
+    parts = name.split(".")
+    folder = ROOT / "cli" if parts[:2] == ["fnlkit", "cli"] else ROOT / "fnlkit"
+    rest = parts[2:] if parts[:2] == ["fnlkit", "cli"] else parts[1:]
+    for count in range(len(rest), 0, -1):
+        path = folder.joinpath(*rest[:count])
+        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+            if candidate.is_file():
+                return candidate.relative_to(ROOT).as_posix()
+    return None
+
+
+def layer(path):
+    fits = [(len(prefix), i) for i, prefixes in enumerate(LAYERS) for prefix in prefixes if path.startswith(prefix)]
+    return max(fits)[1] if fits else None
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p != "fnlkit/__init__.py"])
+def test_imports_point_down(path):
+    own = layer(path)
+    assert own is not None, f"{path} stands in no layer of {__file__}"
+    for name in imports(path):
+        top = name.partition(".")[0]
+        if top in HOMES:
+            assert path.startswith(HOMES[top]), f"{path} imports {top}; only {HOMES[top]} may"
+        target = place(name) if top == "fnlkit" else None
+        if target and layer(target) is not None:
+            assert layer(target) <= own, f"{path} imports {target}, which stands above it"
+
+
+def test_kernels_import_nothing_of_ours():
+    for path in FILES:
+        if path.startswith("fnlkit/_kernels/"):
+            for name in imports(path):
+                top = name.partition(".")[0]
+                allowed = top in ("numpy", "numba") or top in sys.stdlib_module_names or name.startswith("fnlkit._kernels")
+                assert allowed, f"{path} imports {name}"
+
+
+def test_methods_and_engines_do_not_know_each_other():
+    for path in FILES:
+        other = {"fnlkit/methods/": "fnlkit/engines/", "fnlkit/engines/": "fnlkit/methods/"}
+        for folder, forbidden in other.items():
+            if path.startswith(folder):
+                for name in imports(path):
+                    target = place(name) if name.startswith("fnlkit") else None
+                    assert not (target or "").startswith(forbidden), f"{path} imports {target}"
+
+
+@pytest.mark.parametrize("start", ["import fnlkit", "from fnlkit.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass"])
+def test_starting_imports_nothing_heavy(start):
+    code = f"{start}\nimport sys\nheavy = {{'torch', 'numba', 'faiss', 'sklearn', 'rich'}} & set(sys.modules)\nassert not heavy, heavy"
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+    # Not a benchmark: ten times the goal of 0.3 s, to notice a heavy import that has no name above.
+    assert time.perf_counter() - began < 3
