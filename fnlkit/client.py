@@ -1,5 +1,6 @@
 """What a client is: its samples, its labels, its memory.  The server never holds one."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,20 +49,24 @@ class Client:
 
 @dataclass
 class LocalModel:
-    """The model as a step sees it: `weights` now, `start` as received; calling it scores a client's raw samples."""
+    """The model as a step sees it: `weights` now, `start` as received; calling it scores a client's raw samples.
+
+    `score` is how: fnlkit.network.predict, or what an engine has in its place.
+    """
 
     network: object
     weights: Tensor
     start: Tensor
     inputs: object
+    score: Callable = predict
 
     def __call__(self, x):
         """Return logits (n, C) of raw samples (n, ...), in evaluation mode."""
-        return predict(self.network, self.weights, x, self.inputs)
+        return self.score(self.network, self.weights, x, self.inputs)
 
     def features(self, x):
         """Return the penultimate representation (n, width) of raw samples, in evaluation mode."""
-        return predict(self.network, self.weights, x, self.inputs, features=True)
+        return self.score(self.network, self.weights, x, self.inputs, features=True)
 
 
 @dataclass
@@ -74,7 +79,7 @@ class Batch:
     rows : dict of Tensor (..., B, ...)
         The samples' rows of the client's memory.
     state, received : dict
-        The client's memory and what the server sent.
+        The client's memory and what the server sent: what it scattered has a leading K too, what it broadcast has none.
     teacher : Tensor (..., B, C) or None
         Logits of the received model on the same input, when Fit.teacher asks for them.
     features : Tensor (..., B, width) or None

@@ -80,17 +80,24 @@ class Federation:
         What was asked and replied, without weights: enough to replay the server's program.
     rejected : list of dict
         client, round, reason of every refused reply.
+    notes : list of str
+        What the engine has to say to the user, each thing once: what it chose, where it fell back to a slower way.
     """
 
     def __init__(self, clients, network, inputs, *, seed=0, keep=0.5):
         self.clients, self.network, self.inputs, self.seed, self.keep = clients, network, inputs, seed, keep
         self.sizes = torch.tensor([len(c) for c in clients], dtype=torch.float64)
         self.rounds, self.traffic, self.log, self.rejected = 0, Traffic(), [], []
-        self._replay, self._undo = [], {}
+        self._replay, self._undo, self.notes = [], {}, []
         self.commit()
 
     def __len__(self):
         return len(self.sizes)
+
+    def note(self, text):
+        """Say something to the user, once."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     @property
     def replaying(self):

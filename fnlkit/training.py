@@ -10,6 +10,7 @@ import torch
 from fnlkit.client import Batch
 from fnlkit.inputs import Augment
 from fnlkit.losses import cross_entropy
+from fnlkit.models import reseed
 from fnlkit.streams import stream
 
 
@@ -154,8 +155,11 @@ def train_client(network, client, start, fit, draws, received, twin=None):
         twin.module.eval()
     module.train()
     optimizer = make_optimizer(fit, [network.trainable])
+    received = {name: value.to(network.device) for name, value in received.items()}
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(client.rng.integers(2**62)))  # for dropout inside the module
+        key = int(client.rng.integers(2**62))
+        reseed(module, key)  # our dropout, equal on every engine
+        torch.default_generator.manual_seed(key)  # a user's own
         for t in range(len(draws)):
             network.gradient.zero_()
             batch = _step(network, client, fit, draws, received, twin, t)

@@ -1,0 +1,76 @@
+"""One client's turn in a round, step by step, for engines that run a step on many clients before the next."""
+
+from dataclasses import dataclass, field
+
+from fnlkit.client import Client, LocalModel
+from fnlkit.errors import InputError
+from fnlkit.network import predict
+from fnlkit.streams import stream
+from fnlkit.training import plan
+
+
+@dataclass
+class Visit:
+    """What has been done on one client so far.
+
+    Attributes
+    ----------
+    client : Client
+    model : LocalModel
+    received : dict
+    reply : dict
+    error : Exception or None
+        What stopped this client; the others go on.
+    """
+
+    client: Client
+    model: LocalModel
+    received: dict
+    reply: dict = field(default_factory=dict)
+    error: Exception = None
+
+    def do(self, step):
+        """Run a client step; an InputError is the user's and stops the run, anything else loses this client's reply."""
+        self.guarded(lambda: self.reply.update(step(self.client, self.model, self.received) or {}))
+
+    def guarded(self, action):
+        try:
+            action()
+        except InputError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other clients' work counts
+            self.error = error
+
+    def trained(self, weights):
+        """Take the weights that local training ended with."""
+        self.model.weights = self.reply["weights"] = weights
+
+    def plan(self, fit, seed, round):
+        """Return every draw of this client's local training."""
+        image = tuple(self.client.x.shape[1:3]) if self.client.inputs.image else None
+        return plan(len(self.client), fit, seed=seed, round=round, client=self.client.id, image=image)
+
+    @property
+    def outcome(self):
+        return self.reply if self.error is None else self.error
+
+
+def visits(federation, ids, weights, broadcast, scatter, score=predict):
+    """Return a Visit for each client of a cohort, with its stream for this round.
+
+    Parameters
+    ----------
+    federation : Federation
+    ids : int64 (K,)
+    weights : Tensor (P + Q,)
+    broadcast, scatter : dict of Tensor
+    score : callable
+        What scores a client's samples inside steps; as fnlkit.network.predict.
+    """
+    out = []
+    for j, i in enumerate(ids.tolist()):
+        client = federation.clients[i]
+        client.rng = stream(federation.seed, "client", federation.rounds, client.id)
+        model = LocalModel(federation.network, weights, weights, client.inputs, score)
+        out.append(Visit(client, model, {**broadcast, **{k: v[j] for k, v in scatter.items()}}))
+    return out
