@@ -1,0 +1,254 @@
+"""Register-blocked inner loops: the three sums of products on which the fused path stands.
+
+Rationale
+---------
+LLVM vectorises the innermost loop of a plain nest and keeps its accumulators in registers only when the whole nest is one
+straight line, which for a convolution means hundreds of statements and spilled registers.  Here the block of accumulators
+is written down as vectors instead, so that every multiplication is one vector instruction whatever the optimiser guesses.
+Everything else in the fused path is an ordinary loop, compiled without fastmath: each sum has one order and each product
+one rounding, so a result does not depend on what was inlined where, on the width of the machine's vectors, or on whether
+the code came from the compiler or from the cache.
+
+A vector has `LANES` numbers of the array's type.  On narrower machines LLVM splits it; results stay the same up to rounding.
+All arrays are one-dimensional and contiguous, all positions count elements, nothing is checked: callers own the bounds.
+"""
+
+import llvmlite.ir as ir
+from numba import njit
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from ._compile import _Shelf
+
+LANES = 16
+
+
+def strict(function):
+    """Return `function` compiled like every kernel, but without fastmath: the order of its sums is the one that stands there."""
+    compiled = njit(nogil=True, error_model="numpy")(function)
+    compiled._cache = _Shelf(function)
+    return compiled
+
+
+class _Emitter:
+    """Vector loads, stores and sums on the data pointers of one-dimensional arrays of one number type."""
+
+    def __init__(self, context, builder, number):
+        self.context, self.builder = context, builder
+        self.scalar = context.get_value_type(number)
+        self.vector = ir.VectorType(self.scalar, LANES)
+        self.align = self.scalar.get_abi_size(context.target_data)
+
+    def data(self, kind, value):
+        return self.context.make_array(kind)(self.context, self.builder, value).data
+
+    def load(self, data, at):
+        pointer = self.builder.bitcast(self.builder.gep(data, [at]), self.vector.as_pointer())
+        return self.builder.load(pointer, align=self.align)
+
+    def store(self, value, data, at):
+        pointer = self.builder.bitcast(self.builder.gep(data, [at]), self.vector.as_pointer())
+        self.builder.store(value, pointer, align=self.align)
+
+    def spread(self, data, at):
+        """One number in all lanes."""
+        number = self.builder.load(self.builder.gep(data, [at]))
+        single = self.builder.insert_element(
+            ir.Constant(self.vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0)
+        )
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        return self.builder.shuffle_vector(single, ir.Constant(self.vector, ir.Undefined), zeros)
+
+    def add_product(self, a, b, total):
+        """One rounding; llvmlite's own `fma` takes scalars only, so the intrinsic is called by its name."""
+        width = "f32" if self.scalar == ir.FloatType() else "f64"
+        kind = ir.FunctionType(self.vector, [self.vector] * 3)
+        fma = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.fma.v{LANES}{width}")
+        return self.builder.call(fma, (a, b, total))
+
+    def zero(self):
+        return ir.Constant(self.vector, [0.0] * LANES)
+
+    def sum_lanes(self, value):
+        """Sum of the lanes, by halves: always in the same order."""
+        width = LANES
+        while width > 1:
+            width //= 2
+            low, high = (
+                self.builder.shuffle_vector(
+                    value, value, ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(start, start + width)))
+                )
+                for start in (0, width)
+            )
+            value = self.builder.fadd(low, high)
+        return self.builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
+
+    def loop(self, count, carried):
+        """Open a counted loop whose `carried` vectors live in registers; returns what `close` needs and the values inside."""
+        builder = self.builder
+        before = builder.block
+        head = builder.append_basic_block("head")
+        body = builder.append_basic_block("body")
+        done = builder.append_basic_block("done")
+        builder.branch(head)
+        builder.position_at_end(head)
+        index = builder.phi(count.type)
+        index.add_incoming(count.type(0), before)
+        inside = []
+        for value in carried:
+            phi = builder.phi(self.vector)
+            phi.add_incoming(value, before)
+            inside.append(phi)
+        builder.cbranch(builder.icmp_signed("<", index, count), body, done)
+        builder.position_at_end(body)
+        return (head, done, index, inside), index, list(inside)
+
+    def close(self, opened, results):
+        head, done, index, inside = opened
+        builder = self.builder
+        after = builder.block
+        index.add_incoming(builder.add(index, index.type(1)), after)
+        for phi, value in zip(inside, results, strict=True):
+            phi.add_incoming(value, after)
+        builder.branch(head)
+        builder.position_at_end(done)
+        return inside
+
+
+def tile_product(scalars, vectors):
+    """A compiled function for one block of a matrix product, all of whose accumulators stay in registers.
+
+    Parameters
+    ----------
+    scalars : sequence of sequence of int
+        ``scalars[u][m]``: where the m-th row's number of the u-th unrolled term lies, from the running position in `a`.
+    vectors : sequence of sequence of int
+        ``vectors[u][v]``: the same for the v-th vector in `b`.
+
+    Returns
+    -------
+    intrinsic
+        ``f(c, c_at, c_row, a, a_at, b, b_at, outer, inner, a_outer, a_inner, b_outer, b_inner)`` writes, for every row m
+        and vector v, ``c[c_at + m c_row + v LANES + lane] = sum over o < outer, i < inner, u of
+        a[a_at + o a_outer + i a_inner + scalars[u][m]] * b[b_at + o b_outer + i b_inner + vectors[u][v] + lane]``.
+    """
+    rows, columns = len(scalars[0]), len(vectors[0])
+
+    @intrinsic
+    def product(typingctx, c, c_at, c_row, a, a_at, b, b_at, outer, inner, a_outer, a_inner, b_outer, b_inner):
+        size = types.intp
+        signature = types.void(c, size, size, a, size, b, *[size] * 7)
+
+        def codegen(context, builder, signature, args):
+            emit = _Emitter(context, builder, signature.args[0].dtype)
+            c_data, a_data, b_data = (emit.data(signature.args[i], args[i]) for i in (0, 3, 5))
+            c_at, c_row, a_at, b_at = (args[i] for i in (1, 2, 4, 6))
+            outer, inner, a_outer, a_inner, b_outer, b_inner = args[7:]
+            opened, o, totals = emit.loop(outer, [emit.zero()] * (rows * columns))
+            a_row = builder.add(a_at, builder.mul(o, a_outer))
+            b_row = builder.add(b_at, builder.mul(o, b_outer))
+            opened_inner, i, totals = emit.loop(inner, totals)
+            a_here = builder.add(a_row, builder.mul(i, a_inner))
+            b_here = builder.add(b_row, builder.mul(i, b_inner))
+            for scalar_offsets, vector_offsets in zip(scalars, vectors, strict=True):
+                loaded = [emit.load(b_data, builder.add(b_here, b_here.type(offset))) for offset in vector_offsets]
+                for m, offset in enumerate(scalar_offsets):
+                    number = emit.spread(a_data, builder.add(a_here, a_here.type(offset)))
+                    for v in range(columns):
+                        totals[m * columns + v] = emit.add_product(number, loaded[v], totals[m * columns + v])
+            totals = emit.close(opened, emit.close(opened_inner, totals))
+            for m in range(rows):
+                start = builder.add(c_at, builder.mul(c_row, c_row.type(m)))
+                for v in range(columns):
+                    emit.store(totals[m * columns + v], c_data, builder.add(start, start.type(v * LANES)))
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    return product
+
+
+def dot_products(rows, columns):
+    """A compiled function for a block of dot products of rows that lie in memory as they are.
+
+    Returns
+    -------
+    intrinsic
+        ``f(c, c_at, c_row, a, a_at, a_row, b, b_at, b_row, vectors)`` writes, for every m < rows and n < columns,
+        ``c[c_at + m c_row + n] = sum over k < vectors LANES of a[a_at + m a_row + k] * b[b_at + n b_row + k]``.
+    """
+
+    @intrinsic
+    def dots(typingctx, c, c_at, c_row, a, a_at, a_row, b, b_at, b_row, vectors):
+        size = types.intp
+        signature = types.void(c, size, size, a, size, size, b, size, size, size)
+
+        def codegen(context, builder, signature, args):
+            emit = _Emitter(context, builder, signature.args[0].dtype)
+            c_data, a_data, b_data = (emit.data(signature.args[i], args[i]) for i in (0, 3, 6))
+            c_at, c_row, a_at, a_row, b_at, b_row = (args[i] for i in (1, 2, 4, 5, 7, 8))
+            opened, k, totals = emit.loop(args[9], [emit.zero()] * (rows * columns))
+            along = builder.mul(k, k.type(LANES))
+            a_here, b_here = builder.add(a_at, along), builder.add(b_at, along)
+            right = [emit.load(b_data, builder.add(b_here, builder.mul(b_row, b_row.type(n)))) for n in range(columns)]
+            for m in range(rows):
+                left = emit.load(a_data, builder.add(a_here, builder.mul(a_row, a_row.type(m))))
+                for n in range(columns):
+                    totals[m * columns + n] = emit.add_product(left, right[n], totals[m * columns + n])
+            totals = emit.close(opened, totals)
+            for m in range(rows):
+                start = builder.add(c_at, builder.mul(c_row, c_row.type(m)))
+                for n in range(columns):
+                    place = builder.gep(c_data, [builder.add(start, start.type(n))])
+                    builder.store(emit.sum_lanes(totals[m * columns + n]), place)
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    return dots
+
+
+def patch_sum(rows, columns):
+    """A compiled function that adds weighted patches: `rows` runs of `columns` vectors each, taken from given places.
+
+    Returns
+    -------
+    intrinsic
+        ``f(target, at, target_stride, weights, places, first, count, source, source_stride)`` adds, for every row r and
+        j < columns LANES, ``sum over first <= i < first + count of weights[i] * source[places[i] + r source_stride + j]``
+        to ``target[at + r target_stride + j]``.
+    """
+
+    @intrinsic
+    def accumulate(typingctx, target, at, target_stride, weights, places, first, count, source, source_stride):
+        size = types.intp
+        signature = types.void(target, size, size, weights, places, size, size, source, size)
+
+        def codegen(context, builder, signature, args):
+            emit = _Emitter(context, builder, signature.args[0].dtype)
+            target_data, weight_data, place_data, source_data = (
+                emit.data(signature.args[i], args[i]) for i in (0, 3, 4, 7)
+            )
+            at, target_stride, first, count, source_stride = (args[i] for i in (1, 2, 5, 6, 8))
+            opened, i, totals = emit.loop(count, [emit.zero()] * (rows * columns))
+            here = builder.add(first, i)
+            weight = emit.spread(weight_data, here)
+            place = builder.sext(builder.load(builder.gep(place_data, [here])), here.type)
+            for r in range(rows):
+                start = builder.add(place, builder.mul(source_stride, source_stride.type(r)))
+                for v in range(columns):
+                    patch = emit.load(source_data, builder.add(start, start.type(v * LANES)))
+                    totals[r * columns + v] = emit.add_product(weight, patch, totals[r * columns + v])
+            totals = emit.close(opened, totals)
+            for r in range(rows):
+                start = builder.add(at, builder.mul(target_stride, target_stride.type(r)))
+                for v in range(columns):
+                    position = builder.add(start, start.type(v * LANES))
+                    sum_here = builder.fadd(emit.load(target_data, position), totals[r * columns + v])
+                    emit.store(sum_here, target_data, position)
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    return accumulate
+
