@@ -19,7 +19,7 @@ setup(
         "fnlkit.data",
     ],
     package_dir={"fnlkit": "fnlkit", "fnlkit.cli": "cli", "fnlkit.data": "data"},
-    package_data={"fnlkit.data": ["*.npz", "*.md", "*.json", "*.toml"]},
+    package_data={"fnlkit.data": ["*.npz", "*.md", "*.toml", "recipes/*.toml"]},
     install_requires=[
         "numpy>=1.26",
         "numba>=0.61",

@@ -88,6 +88,9 @@ def summary(run, *, target=None):
         "bytes_up": run.traffic.bytes_up,
         "bytes_down": run.traffic.bytes_down,
         "rejected": len(run.rejected),
+        "engine": run.meta["machine"]["engine"],
+        "seconds": run.meta["machine"]["seconds"],
+        "peak_bytes": run.meta["machine"]["peak_bytes"],
     }
     if target is not None:
         hit = next((row for row in scored if row["accuracy"] >= target), None)

@@ -1,6 +1,8 @@
 """One experiment: a federation, a data set and settings in; a run out; interrupted and resumed at will."""
 
 import platform
+import resource
+import time
 from dataclasses import asdict, dataclass, fields
 
 import numpy as np
@@ -165,6 +167,7 @@ class Experiment:
         self.program = catalogue.method(settings.method)(self.fed, self.model, self.opt, select, rounds=settings.rounds)
         self.history, self.records, self.finished = [], {}, False
         self._opt_memory, self._evaluated_at = {}, 0
+        self._seconds, self._began = 0.0, None
         self.provenance = list(federation.meta.get("provenance", []))
         if resume is not None:
             self._continue(resume)
@@ -185,7 +188,7 @@ class Experiment:
             Called every `checkpoint_every` rounds, at the end, and before an interruption or failure is passed on.
         checkpoint_every : int
         """
-        since = 0
+        since, self._began = 0, time.monotonic()
         try:
             with torch.inference_mode(False):
                 for step in self.program:
@@ -312,9 +315,15 @@ class Experiment:
                 "classes": int(f.classes),
                 "input_shape": list(self.input_shape),
                 "provenance": self.provenance,
-                "machine": machine(self.fed, self.device),
+                "machine": machine(self.fed, self.device) | self._cost(),
             },
         )
+
+    def _cost(self):
+        """Return seconds spent in `run` over all resumed parts, and this process's peak memory so far."""
+        now = 0.0 if self._began is None else time.monotonic() - self._began
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return {"seconds": round(self._seconds + now, 3), "peak_bytes": peak}
 
     def _continue(self, run):
         """Replay the server's program on the logged replies, then put the run's model and memories in place."""
@@ -328,6 +337,7 @@ class Experiment:
         if not same or run.meta.get("dataset_checksum") != self.dataset.checksum:
             raise InputError("--resume: the run was made from another federation or data set; give the one it was made from")
         self.history = [row for row in run.history if row["stage"] != "final"]
+        self._seconds = float(run.meta.get("machine", {}).get("seconds", 0.0))
         self.fed.replay(run.log)
         for _ in self.history:
             if next(self.program, None) is None:

@@ -1,0 +1,82 @@
+"""`fnlkit reproduce`: a published experiment, with the published number beside ours."""
+
+import json
+import os
+import sys
+
+import click
+
+from fnlkit.cli.plumbing import console, dataset_option, json_option, out_console
+
+
+@click.command()
+@click.argument("recipe", required=False)
+@dataset_option
+@json_option
+@click.option("--seeds", type=click.IntRange(min=1), default=None, help="How many; the recipe's by default.")
+@click.option("--rounds", type=click.IntRange(min=1), default=None, help="Instead of the recipe's, to try it out.")
+@click.option("--model", default=None, metavar="SPEC", help="Instead of the recipe's.")
+@click.option("--only", default=None, metavar="TEXT", help="Only regimes with this text in their name.")
+@click.option("--jobs", "at_once", type=click.IntRange(min=1), default=None, help="Runs at once; one a core by default.")
+@click.option("--dry-run", is_flag=True, help="Print the commands and stop.")
+@click.option("-o", "--output", default=None, metavar="FOLDER", help="Where runs are kept; a second call continues there.")
+def command(recipe, dataset, as_json, seeds, rounds, model, only, at_once, dry_run, output):
+    """Run a recipe and print mean, spread, published number, client-rounds and time; list recipes without a name.
+
+    \b
+    Example:
+      fnlkit reproduce regimes --dry-run
+    """
+    from fnlkit import reproduce
+
+    if recipe is None:
+        for name in reproduce.recipes():
+            out_console().print(f"{name}: {reproduce.load(name).get('title', '')}", markup=False)
+        return
+    found = reproduce.load(recipe)
+    if dataset and os.path.exists(dataset):
+        dataset = os.path.abspath(dataset)
+    jobs = reproduce.jobs(found, dataset=dataset, seeds=seeds, only=only, rounds=rounds, model=model)
+    if dry_run:
+        shown = dict.fromkeys(line for job in jobs for line in reproduce.commands(job))
+        sys.stdout.write("\n".join(shown) + "\n")
+        return
+    folder = output or os.path.join("runs", os.path.basename(recipe).removesuffix(".toml"))
+    say, done = console(), [0]
+
+    def on_done(job, error):
+        done[0] += 1
+        say.print(f"{done[0]}/{len(jobs)} {job.name}: {error or 'done'}", markup=False)
+
+    at_once = at_once or len(os.sched_getaffinity(0))
+    failed = reproduce.run(jobs, folder, at_once=at_once, on_done=on_done)
+    table = reproduce.rows(jobs, folder)
+    if as_json:
+        for row in table:
+            sys.stdout.write(json.dumps(row) + "\n")
+    else:
+        _show(found.get("title", recipe), table)
+    if failed:
+        raise click.ClickException(f"{len(failed)} of {len(jobs)} runs failed, first {next(iter(failed.items()))}")
+
+
+def _show(title, rows):
+    from rich.table import Table
+
+    table = Table("regime", "method", "best accuracy", "last", "over first", "published", "client-rounds", "seconds", box=None, title=title)
+    for row in rows:
+        spread = "" if row["best_spread"] is None else f" ± {row['best_spread']:.2f}"
+        published = "" if row["published"] is None else " ± ".join(f"{v:.2f}" for v in row["published"])
+        table.add_row(
+            row["regime"],
+            row["method"],
+            f"{row['best_mean']:.2f}{spread}",
+            f"{row['last_mean']:.2f}",
+            f"{row['over_first']:+.2f}{' *' if row['clear'] else ''}",
+            published,
+            f"{row['client_rounds']:,}",
+            f"{row['seconds']:.0f}",
+        )
+    say = out_console()
+    say.print(table)
+    say.print("* more than the spread of either")

@@ -1,0 +1,221 @@
+"""Recipes: published experiments as files, run as the commands a user would type, printed beside the published numbers."""
+
+import os
+import shlex
+import subprocess
+import sys
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from statistics import mean, stdev
+
+from fnlkit import evaluation
+from fnlkit.errors import InputError
+from fnlkit.run_file import Run
+from fnlkit.spec import nearest
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a recipe.
+
+    Attributes
+    ----------
+    regime, method : str
+    seed : int
+    prepare : tuple of (arguments of fnlkit, output name)
+        Commands that make the federation; jobs of one regime and seed share them.
+    train : tuple of str
+        Arguments of `fnlkit train` without input and output.
+    name : str
+        Of the run's file, without suffix.
+    published : (mean, standard deviation) or None
+        In percent.
+    """
+
+    regime: str
+    method: str
+    seed: int
+    prepare: tuple
+    train: tuple
+    name: str
+    published: tuple | None
+
+
+def recipes():
+    """Return the names of the recipes that come with fnlkit."""
+    folder = resources.files("fnlkit.data") / "recipes"
+    return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
+
+
+def load(name):
+    """Return a recipe as a dict: a name of `recipes()` or the path of a .toml file.
+
+    Raises
+    ------
+    InputError
+        When there is none, or it is not TOML with [[regime]] tables.
+    """
+    if name.endswith(".toml"):
+        path = Path(name)
+    elif name in recipes():
+        path = resources.files("fnlkit.data") / "recipes" / f"{name}.toml"
+    else:
+        raise InputError(f"no recipe {name!r}{nearest(name, recipes())}; known: {', '.join(recipes())}, or a .toml file")
+    try:
+        recipe = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{name}: not a recipe: {error}") from error
+    for key, kind in (("dataset", str), ("seeds", list), ("train", dict), ("regime", list)):
+        if not isinstance(recipe.get(key), kind):
+            raise InputError(f"{name}: a recipe needs {key!r} ({kind.__name__})")
+    for regime in recipe["regime"]:
+        for key in ("name", "steps", "methods"):
+            if key not in regime:
+                raise InputError(f"{name}: regime {regime.get('name', '?')!r} needs {key!r}")
+    return recipe
+
+
+def jobs(recipe, *, dataset=None, seeds=None, only=None, **train):
+    """Return the Jobs of a recipe.
+
+    Parameters
+    ----------
+    recipe : dict
+    dataset : str or None
+        Instead of the recipe's, for example an .npz file of the same data.
+    seeds : int or None
+        Use the first so many seeds, or 0..seeds-1 when there are more than the recipe lists.
+    only : str or None
+        Keep regimes whose name contains this text.
+    **train
+        Options of `train` that replace the recipe's, where not None.
+    """
+    listed = recipe["seeds"]
+    used = listed if seeds is None else (listed[:seeds] if seeds <= len(listed) else list(range(seeds)))
+    out = []
+    for number, regime in enumerate(recipe["regime"]):
+        if only and only.lower() not in regime["name"].lower():
+            continue
+        options = recipe["train"] | regime.get("train", {}) | {k: v for k, v in train.items() if v is not None}
+        for seed in used:
+            prepare, source = [], f"--dataset={dataset or recipe['dataset']}"
+            for i, step in enumerate(regime["steps"]):
+                target = f"{number}-{seed}-{i}.npz"
+                prepare.append(((*shlex.split(step), source, f"--seed={seed}"), target))
+                source = target
+            for method in regime["methods"]:
+                short = method.partition("(")[0]
+                arguments = (f"--method={method}", f"--seed={seed}", *_options(options))
+                name = f"{number}-{short}-{seed}"
+                out.append(
+                    Job(regime["name"], method, seed, tuple(prepare), arguments, name, regime.get("published", {}).get(short))
+                )
+    if not out:
+        raise InputError(f"no regime has {only!r} in its name; they are: {', '.join(r['name'] for r in recipe['regime'])}")
+    return out
+
+
+def _options(values):
+    return tuple(f"--{key.replace('_', '-')}={value}" for key, value in values.items())
+
+
+def commands(job):
+    """Return the shell lines of a job, as a user would type them."""
+    lines = [_line(("fnlkit", *arguments, "-o", target)) for arguments, target in job.prepare]
+    return [*lines, _line(("fnlkit", "train", job.prepare[-1][1], *job.train, "-o", f"{job.name}.pt"))]
+
+
+def _line(words):
+    return " ".join(shlex.quote(w) for w in words)
+
+
+def run(all_jobs, folder, *, at_once, on_done=None):
+    """Run jobs in a folder, several at once, each in its own single-threaded process; finished runs are kept.
+
+    Parameters
+    ----------
+    all_jobs : list of Job
+    folder : str or Path
+        Holds federations and runs; a second call continues where the first stopped.
+    at_once : int
+    on_done : callable(Job, error text or None) or None
+
+    Returns
+    -------
+    dict of str to str
+        What a failed job said, by its name.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "FNLKIT_THREADS": "1", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "FNLKIT_WORKERS": "1"}
+    failed = {}
+
+    def call(arguments):
+        command = [sys.executable, "-c", "from fnlkit.cli import main; main()", *arguments]
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+            raise RuntimeError(lines[-1])
+
+    def federation(prepare):
+        for arguments, target in prepare:
+            if not (folder / target).exists():
+                call([*arguments, "-o", target])
+
+    def train(job):
+        error = None
+        try:
+            call(["train", job.prepare[-1][1], *job.train, "--resume", f"{job.name}.pt", "-o", f"{job.name}.pt"])
+        except RuntimeError as failure:
+            error = failed[job.name] = str(failure)
+        if on_done:
+            on_done(job, error)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(federation, dict.fromkeys(job.prepare for job in all_jobs)))
+        list(pool.map(train, all_jobs))
+    return failed
+
+
+def rows(all_jobs, folder):
+    """Return one dict a regime and method: mean and spread of the best accuracy in percent, published, cost.
+
+    Parameters
+    ----------
+    all_jobs : list of Job
+    folder : str or Path
+    """
+    groups = {}
+    for job in all_jobs:
+        path = Path(folder) / f"{job.name}.pt"
+        if path.exists():
+            groups.setdefault((job.regime, job.method), []).append((job, evaluation.summary(Run.read(str(path)))))
+    out, baseline = [], {}
+    for (regime, method), found in groups.items():
+        best = [100 * s["accuracy_best"] for _, s in found]
+        last = [100 * s["accuracy_last"] for _, s in found]
+        spread = stdev(best) if len(best) > 1 else None
+        row = {
+            "regime": regime,
+            "method": method,
+            "runs": len(best),
+            "best_mean": mean(best),
+            "best_spread": spread,
+            "last_mean": mean(last),
+            "published": found[0][0].published,
+            "client_rounds": round(mean(s["client_rounds"] for _, s in found)),
+            "seconds": mean(s["seconds"] for _, s in found),
+        }
+        first = baseline.setdefault(regime, row)
+        row["over_first"] = row["best_mean"] - first["best_mean"]
+        # "By more than the spread": of both sides, since either can be lucky.
+        row["clear"] = spread is not None and row["over_first"] > max(spread, first["best_spread"] or 0)
+        out.append(row)
+    return out

@@ -1,0 +1,172 @@
+"""The command line as a shell sees it: pipes, typos, closed pipes, full disks, signals, two runs on one file."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fnlkit.cli import COMMANDS
+from fnlkit.run_file import Run
+
+BIN = Path(sys.executable).parent
+ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1", "COLUMNS": "200"}
+QUICK = "--rounds 30 --fraction 0.2 --epochs 1"
+
+
+def shell(command, folder, **options):
+    """Run a command line through bash with pipefail; return the finished process."""
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory):
+    """A noisy federation of the embedded digits."""
+    folder = tmp_path_factory.mktemp("federation")
+    done = shell("fnlkit partition | fnlkit inject-noise --noise 'clients(rho=0.6, tau=0.5)' -o noisy.npz", folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "noisy.npz"
+
+
+def test_the_bare_pipe_runs(tmp_path):
+    command = "fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise | fnlkit train -o run.pt && fnlkit evaluate run.pt"
+    done = shell(command, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "accuracy best" in done.stdout and "Traceback" not in done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "run.metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 50 and rows[-1]["accuracy"] > 0.5
+    assert {p.name for p in tmp_path.iterdir()} == {"run.pt", "run.metrics.jsonl"}
+
+
+def test_evaluate_prints_one_object_a_line(noisy, tmp_path):
+    done = shell(f"fnlkit train {noisy} {QUICK} | fnlkit evaluate --json", tmp_path)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    found = json.loads(line)
+    for key in ("accuracy_best", "accuracy_last", "rounds", "client_rounds", "bytes_up", "bytes_down", "class_accuracy"):
+        assert found[key] is not None
+    assert found["client_rounds"] == 30 * 4 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_with_an_example(name, tmp_path):
+    done = shell(f"fnlkit {name} --help", tmp_path)
+    assert done.returncode == 0 and not done.stderr
+    assert re.search(r"^\s+Example:\n\s+fnlkit ", done.stdout, re.MULTILINE), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("fnlkit trian", "did you mean 'train'?"),
+        ("fnlkit train --method fedcor {noisy}", "did you mean 'fedcorr'?"),
+        ("fnlkit train --method 'fedcorr(beat=5)' {noisy}", "did you mean 'beta'?"),
+        ("fnlkit train --method 'fedcorr(beta=' {noisy}", "write name(key=value, ...)"),
+        ("fnlkit train --rounds 0 {noisy}", "--rounds is 0"),
+        ("fnlkit train --rounds many {noisy}", "'many' is not a valid integer"),
+        ("fnlkit train --device tpu9 {noisy}", "--device tpu9"),
+        ("fnlkit train --engine warp {noisy}", "unknown engine 'warp'"),
+        ("fnlkit train --model lenet {noisy}", "did you mean 'lenet5'?"),
+        ("fnlkit train nowhere.npz", "nowhere.npz"),
+        ("fnlkit train {noisy} -o no/such/folder/run.pt", "no/such/folder/run.pt"),
+        ("fnlkit train {noisy} --resume {noisy}", "noisy.npz"),
+        ("fnlkit partition --scheme 'dirichlet(alpha=-1)'", "alpha"),
+        ("fnlkit partition --dataset digitz", "digitz"),
+        ("fnlkit inject-noise {noisy} --noise 'symmetric(eta=2)'", "eta"),
+        ("head -c 100 {noisy} | fnlkit train", "stdin"),
+        ("fnlkit evaluate {noisy}", "noisy.npz"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(command, says, noisy, tmp_path):
+    done = shell(command.format(noisy=noisy), tmp_path)
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    assert says in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert not done.stdout and not list(tmp_path.iterdir())
+
+
+def test_a_closed_pipe_is_quiet(tmp_path):
+    done = shell("fnlkit partition | head -c 10 >/dev/null; exit ${PIPESTATUS[0]}", tmp_path)
+    assert not done.stderr.replace("\n", "") or "Traceback" not in done.stderr
+    assert done.returncode in (0, 141)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_one_line_and_exit_1(noisy, tmp_path):
+    for command in ("fnlkit partition", f"fnlkit info {noisy}", "fnlkit methods"):
+        done = shell(f"{command} > /dev/full", tmp_path)
+        assert done.returncode == 1 and "No space left" in done.stderr, (command, done.stderr)
+        assert "Traceback" not in done.stderr
+
+
+def test_a_traceback_comes_with_vv_only(tmp_path):
+    assert "Traceback" not in shell("fnlkit train nowhere.npz", tmp_path).stderr
+    assert "Traceback" in shell("fnlkit -vv train nowhere.npz", tmp_path).stderr
+
+
+def start(arguments, folder):
+    command = [str(BIN / "fnlkit"), "train", *arguments]
+    return subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+
+
+def wait_for_rows(folder, count):
+    path, limit = folder / "run.metrics.jsonl", time.monotonic() + 60
+    while time.monotonic() < limit:
+        if path.exists() and path.read_bytes().count(b"\n") >= count:
+            return
+        time.sleep(0.01)
+    raise AssertionError("no rounds within a minute")
+
+
+LONG = ["--method", "fedcorr", "--rounds", "60", "--fraction", "0.2", "--epochs", "2", "--checkpoint-every", "1", "-o", "run.pt"]
+
+
+@pytest.fixture(scope="module")
+def whole(noisy, tmp_path_factory):
+    """The run that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    process = start([str(noisy), *LONG], folder)
+    assert process.wait(120) == 0, process.stderr.read()
+    return folder
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_stopped_run_resumes_bit_for_bit(sent, code, noisy, whole, tmp_path):
+    for rows in (2, 60):
+        process = start([str(noisy), *LONG, "--resume", "run.pt"], tmp_path)
+        wait_for_rows(tmp_path, rows)
+        process.send_signal(sent)
+        began = time.monotonic()
+        assert process.wait(30) == code
+        assert time.monotonic() - began < 10
+        said = process.stderr.read().decode()
+        assert "Traceback" not in said
+        assert not [p for p in tmp_path.iterdir() if p.name not in ("run.pt", "run.metrics.jsonl", "run.pt.lock")] or sent == 9
+        assert not Run.read(str(tmp_path / "run.pt")).finished
+    assert start([str(noisy), *LONG, "--resume", "run.pt"], tmp_path).wait(120) == 0
+    ours, theirs = (Run.read(str(folder / "run.pt")) for folder in (tmp_path, whole))
+    assert ours.weights.equal(theirs.weights) and (ours.labels["corrected"] == theirs.labels["corrected"]).all()
+    name = "run.metrics.jsonl"
+    assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_the_second_run_on_one_file_says_who_holds_it(noisy, tmp_path):
+    first = start([str(noisy), *LONG, "--rounds", "3000"], tmp_path)
+    wait_for_rows(tmp_path, 2)
+    second = start([str(noisy), *LONG], tmp_path)
+    assert second.wait(60) == 2
+    assert f"process {first.pid} is training into this file" in second.stderr.read().decode()
+    first.send_signal(signal.SIGINT)
+    assert first.wait(30) == 130 and not Run.read(str(tmp_path / "run.pt")).finished
+
+
+def test_names_with_spaces_and_newlines(noisy, tmp_path):
+    done = shell(f"fnlkit train {noisy} {QUICK} -o $'a run\\nof mine.pt' && fnlkit evaluate $'a run\\nof mine.pt' --json", tmp_path)
+    assert done.returncode == 0 and json.loads(done.stdout)["run"] == "a run\nof mine.pt"
