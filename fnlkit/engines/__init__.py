@@ -5,6 +5,7 @@ from fnlkit.spec import nearest
 
 ENGINES = {
     "sequential": "fnlkit.engines.sequential:Sequential",
+    "stacked": "fnlkit.engines.stacked:Stacked",
 }
 
 

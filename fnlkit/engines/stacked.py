@@ -1,0 +1,173 @@
+"""The whole cohort at once: what suits a GPU, where one small client leaves most of the device idle."""
+
+import numpy as np
+import torch
+
+from fnlkit.engines.cohort import Cohort
+from fnlkit.engines.sequential import Sequential
+from fnlkit.engines.visit import visits
+from fnlkit.training import Fit, train_client
+
+
+class Stacked(Sequential):
+    """Clients of a cohort train together, with a leading K on everything.
+
+    Parameters
+    ----------
+    at_once : int
+        Clients stacked at most; 0 takes the whole cohort, or as many as fit into half of the free memory.
+    """
+
+    def __init__(self, *args, at_once=0, **settings):
+        super().__init__(*args, **settings)
+        self.at_once, self._alone, self._needs = at_once, set(), {}
+        self.pool, self.offsets = None, np.concatenate([[0], np.cumsum([len(c) for c in self.clients])[:-1]])
+
+    def _run(self, ids, weights, steps, broadcast, scatter):
+        cohort = visits(self, ids, weights, broadcast, scatter)
+        for step in steps:
+            alive = [v for v in cohort if v.error is None]
+            if isinstance(step, Fit):
+                self._fit(alive, step, set(scatter))
+            else:
+                for visit in alive:
+                    visit.do(step)
+        return [v.outcome for v in cohort]
+
+    def _fit(self, alive, fit, scattered):
+        if self.twin is None and fit.teacher:
+            self.twin = self.network.twin()
+        if self.pool is None:
+            self.pool = pooled([c.x for c in self.clients]).to(self.network.device)
+        alike = {}
+        for visit in alive:
+            alike.setdefault(_memory(visit.client), []).append(visit)
+        for group in alike.values():
+            group.sort(key=lambda v: -len(v.client))
+            size = self._fitting(group, fit)
+            for i in range(0, len(group), size):
+                self._together(group[i : i + size], fit, scattered)
+
+    def _together(self, part, fit, scattered):
+        """Train some clients at once, or one by one where stacking fails."""
+        name = _named(fit)
+        if name in self._alone:
+            return self._one_by_one(part, fit)
+        streams = [v.client.rng.bit_generator.state for v in part]
+        plans = [v.plan(fit, self.seed, self.rounds) for v in part]
+        starts = torch.stack([v.model.weights for v in part])
+        clients, received = [v.client for v in part], [v.received for v in part]
+        twin = self.twin if fit.teacher else None
+        try:
+            weights = Cohort(
+                self.network, twin, clients, starts, fit, plans, received, scattered, self.pool, self.offsets
+            ).train()
+        except Exception as error:  # noqa: BLE001 - one of the clients, or the network, cannot be stacked; told apart below
+            for visit, state in zip(part, streams, strict=True):
+                visit.client.rng.bit_generator.state = state
+            if isinstance(error, torch.OutOfMemoryError) and len(part) > 1:
+                self.note(f"stacked: {len(part)} clients at once do not fit into memory, {len(part) // 2} are tried")
+                self._together(part[: len(part) // 2], fit, scattered)
+                return self._together(part[len(part) // 2 :], fit, scattered)
+            self._one_by_one(part, fit)
+            if all(v.error is None for v in part):
+                self._alone.add(name)
+                reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+                self.note(f"stacked: {name} cannot be stacked ({reason}); its clients are trained one by one")
+            return None
+        for visit, w in zip(part, weights.unbind(0), strict=True):
+            visit.trained(w)
+
+    def _one_by_one(self, part, fit):
+        twin = self.twin if fit.teacher else None
+        for visit in part:
+            draws = visit.plan(fit, self.seed, self.rounds)
+
+            def train(visit=visit, draws=draws):
+                arguments = self.network, visit.client, visit.model.weights, fit, draws, visit.received, twin
+                visit.trained(train_client(*arguments))
+
+            visit.guarded(train)
+
+    def _fitting(self, group, fit):
+        """Return how many clients are trained at once."""
+        if len(group) == 1:
+            return 1
+        need, free = self._need(fit), free_memory(self.network.device)
+        wanted = min(self.at_once or len(group), len(group))
+        if wanted * need <= free / 2:
+            return wanted
+        fitting = max(1, int(free / 2 / need))
+        if self.at_once:
+            if wanted * need > free:
+                self.note(
+                    f"stacked: {wanted} clients at once need about {_size(wanted * need)}, {_size(free)} are free; "
+                    f"write --at-once {fitting}"
+                )
+            return wanted
+        self.note(f"stacked: {fitting} clients at once instead of {wanted}, each needs about {_size(need)}")
+        return min(fitting, wanted)
+
+    def _need(self, fit):
+        """Return about how many bytes one client needs in local training."""
+        key = (fit.batch_size, fit.features)
+        if key not in self._needs:
+            self._needs[key] = _activations(self.network, self.clients[0], fit.batch_size)
+        vectors = 6 if fit.optimizer == "adam" else 5  # start, weights, gradient, momentum, a temporary
+        vectors += 2 * bool(fit.corrections or fit.clip)
+        return vectors * self.network.size * self.network.flat.element_size() + self._needs[key]
+
+
+def _activations(network, client, size):
+    """Return the bytes that autograd keeps of one step, measured on one, times 2 for gradients and what kernels borrow."""
+    kept = {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    own = network.flat.untyped_storage().data_ptr()
+    x = client.inputs.plain(client.x[:1]).expand(size, *[-1] * (client.inputs.plain(client.x[:1]).dim() - 1))
+    network.module.eval()
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        network.module(x)
+    kept.pop(own, None)
+    return 2 * sum(kept.values())
+
+
+def free_memory(device):
+    """Return the bytes that a device has left."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        with open("/proc/meminfo") as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 2**33
+
+
+def pooled(parts):
+    """Return tensors joined along their first axis, without a copy where they already lie behind each other."""
+    first, at = parts[0], parts[0].storage_offset()
+    for part in parts:
+        same = part.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        if not (same and part.is_contiguous() and part.storage_offset() == at):
+            return torch.cat(parts)
+        at += part.numel()
+    length = sum(len(part) for part in parts)
+    return first.as_strided((length, *first.shape[1:]), first.stride())
+
+
+def _memory(client):
+    """What must be alike for two clients to be stacked: names, shapes and types of their memory."""
+    rows = tuple((name, value.dtype, value.shape[1:]) for name, value in sorted(client.rows.items()))
+    return rows, tuple(sorted(client.state)), client.x.dtype, client.x.shape[1:]
+
+
+def _named(fit):
+    parts = [getattr(f, "func", f) for f in (fit.loss, *fit.corrections)]
+    return " with ".join(getattr(f, "__name__", type(f).__name__) for f in parts)
+
+
+def _size(count):
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
