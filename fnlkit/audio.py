@@ -28,7 +28,7 @@ class LogMel:
 
     Notes
     -----
-    A frame is taken for every whole window, T = 1 + (samples - window) // hop: 98 for a second.  The transform is longer
+    A frame is taken for every whole window, T = 1 + (samples - window) // hop: 98 a second.  The transform is longer
     than the window (padded with zeros), so that the narrowest Mel band still holds a frequency.  Values are natural
     logarithms, ln(energy + 1e-6): -13.8 for silence, up to about 7 for loud speech.
     """
@@ -92,8 +92,8 @@ def log_mel(waves, sample_rate, *, bins=64, window=0.025, hop=0.010, batch_size=
 
     Returns
     -------
-    float32 (n, bins, T)
-        Natural logarithms, frequency from low to high; see `LogMel`.
+    float32 (n, 1, bins, T)
+        One channel; natural logarithms, frequency from low to high; see `LogMel`.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def log_mel(waves, sample_rate, *, bins=64, window=0.025, hop=0.010, batch_size=
     >>> import numpy as np
     >>> from fnlkit.audio import log_mel
     >>> log_mel(np.zeros((2, 16000), np.int16), 16000).shape
-    (2, 64, 98)
+    (2, 1, 64, 98)
     """
     import torch
 
@@ -118,12 +118,12 @@ def log_mel(waves, sample_rate, *, bins=64, window=0.025, hop=0.010, batch_size=
     frames = front.frames(waves.shape[1])
     if not frames:
         raise InputError(f"`waves` have {waves.shape[1]} samples, less than one window of {front.window}; pad them")
-    out = np.empty((len(waves), bins, frames), np.float32)
+    out = np.empty((len(waves), 1, bins, frames), np.float32)
     for start in range(0, len(waves), batch_size):
         part = torch.from_numpy(np.ascontiguousarray(waves[start : start + batch_size], np.float32))
         if not torch.isfinite(part).all():
             raise InputError(f"`waves` {start} to {start + len(part) - 1} hold values that are not finite")
-        out[start : start + len(part)] = front(part.to(device)).cpu().numpy()
+        out[start : start + len(part), 0] = front(part.to(device)).cpu().numpy()
         if progress:
             progress(start + len(part))
     return out

@@ -136,7 +136,7 @@ def weights_file(place):
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise InputError(f"cannot read weights from {path}: {str(error).splitlines()[0]}") from error
+        raise InputError(f"cannot read weights from {path}: damaged, or more than tensors in it") from error
     state = state.get("state_dict", state) if isinstance(state, dict) else state
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise InputError(f"{path} is no state dictionary: expected names with tensors")

@@ -1,0 +1,63 @@
+"""`fnlkit embed`: a data set in, one vector a sample out."""
+
+from contextlib import contextmanager
+
+import click
+
+from fnlkit.cli.plumbing import console, dataset_option, emit, file_argument, need_input, output_option, provenance
+from fnlkit.errors import InputError
+
+
+@click.command()
+@file_argument
+@dataset_option
+@click.option(
+    "--backbone", default="pca", show_default=True, metavar="SPEC", help="pixels, pca, torchvision, timm, ..."
+)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@click.option("--batch-size", type=click.IntRange(min=1), default=32, show_default=True, help="Images at once.")
+@output_option("EMB.npz")
+def command(file, dataset, backbone, device, batch_size, output):
+    """Compute embeddings of a data set's training samples, for estimate-noise and distillation.
+
+    The data set is the one of the federation FILE, or the one --dataset names. Backbones: pixels, pca(dim=64),
+    efficientnet-lite0, torchvision(name=resnet18), timm(name=...), open-clip(name=..., weights=PATH), or
+    module:function. Weights come from a file or from the libraries' caches; nothing is downloaded.
+
+    \b
+    Example:
+      fnlkit embed --dataset digits --backbone 'pca(dim=16)' -o EMB.npz
+    """
+    from fnlkit import datasets, files
+    from fnlkit.embed import embed
+    from fnlkit.spec import parse
+
+    spec = parse(backbone, "--backbone")
+    if dataset is None:
+        need_input(file)
+        from fnlkit.federation_file import FederationFile
+
+        dataset = FederationFile.read(file).dataset
+    elif file != "-":
+        raise InputError(f"both {file} and --dataset {dataset} are given; name one of them")
+    data = datasets.load(dataset)
+    with bar(f"{data.name}, {spec}") as progress:
+        vectors = embed(data, spec, device=device, batch_size=batch_size, progress=progress)
+    console().print(f"[dim]{data.name}: {len(vectors):,} embeddings of {vectors.shape[1]:,} values by {spec}[/dim]")
+    made = provenance("embed", dataset=data.name, backbone=str(spec), checksum=data.checksum)
+    meta = {"dataset": data.name, "checksum": data.checksum, "backbone": str(spec), "provenance": [made]}
+    emit(files.Artefact("fnlkit.embeddings/1", {"embeddings": vectors}, meta), output)
+
+
+@contextmanager
+def bar(title):
+    """Yield a function (done, total) that moves a bar on a terminal, or does nothing elsewhere."""
+    talk = console()
+    if not talk.is_terminal:
+        yield None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=talk, transient=True) as shown:
+        task = shown.add_task(title, total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total)
