@@ -1,0 +1,60 @@
+"""Crop, flip, normalise and cutout of a batch of stored images, in one pass from bytes to network input."""
+
+from fnlkit._kernels._compile import kernel
+
+
+@kernel
+def augment_images(images, index, shift, flip, centre, pad, size, table, start, stop, out):
+    """Write the images start..stop of a batch to `out` (B, C, H, W).
+
+    Parameters
+    ----------
+    images : (n, H, W, C) uint8
+    index : (B,)
+    shift, centre : (B, 2)
+    flip : (B,)
+    pad, size : int
+        Zero padding around an image; side of the square cut out, 0 for none.
+    table : (C, 256) float32
+        Normalised value of each byte: a look-up is faster than two divisions, and bit-equal to them.
+    """
+    _, height, width, channels = images.shape
+    for b in range(start, stop):
+        image = images[index[b]]
+        top, left = shift[b, 0] - pad, shift[b, 1] - pad
+        mirrored = flip[b]
+        for c in range(channels):
+            values = table[c]
+            zero = values[0]
+            for row in range(height):
+                line = out[b, c, row]
+                source = row + top
+                if source < 0 or source >= height:
+                    line[:] = zero
+                    continue
+                pixels = image[source]
+                # Columns first..last lie inside of the image, the rest in its padding.
+                if mirrored:
+                    first = min(max(left, 0), width)
+                    last = max(min(width, width + left), first)
+                    for x in range(0, first):
+                        line[x] = zero
+                    for x in range(last, width):
+                        line[x] = zero
+                    for x in range(first, last):
+                        line[x] = values[pixels[width - 1 - x + left, c]]
+                else:
+                    first = min(max(-left, 0), width)
+                    last = max(min(width, width - left), first)
+                    for x in range(0, first):
+                        line[x] = zero
+                    for x in range(last, width):
+                        line[x] = zero
+                    for x in range(first, last):
+                        line[x] = values[pixels[x + left, c]]
+        if size > 0:
+            row, column = centre[b, 0] - size // 2, centre[b, 1] - size // 2
+            for c in range(channels):
+                for y in range(max(row, 0), min(row + size, height)):
+                    for x in range(max(column, 0), min(column + size, width)):
+                        out[b, c, y, x] = 0

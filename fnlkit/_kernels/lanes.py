@@ -1,0 +1,263 @@
+"""Vectors of numbers as values: what a kernel writes down instead of hoping that a loop is recognised.
+
+Rationale
+---------
+A row of class probabilities is shorter than the loops that a compiler likes to vectorise, and a comparison whose result is
+counted, ranked or compressed does not survive as vector code at all.  These few operations map to one instruction each on a
+machine with 512-bit vectors; LLVM splits them on narrower ones.  Masks are plain integers, bit i for lane i, so that counting
+and finding are integer operations.
+
+A vector holds 64 bytes: 16 float32 or 8 float64.  Arrays are one-dimensional and contiguous, positions count elements, and
+nothing is checked: callers own the bounds.
+"""
+
+import operator
+
+import llvmlite.ir as ir
+from numba.core import types
+from numba.core.datamodel import models
+from numba.extending import intrinsic, overload, register_model
+
+BYTES = 64
+
+
+class Lanes(types.Type):
+    """Type of a vector of `width` numbers."""
+
+    def __init__(self, number):
+        self.number = number
+        self.width = BYTES * 8 // number.bitwidth
+        super().__init__(name=f"Lanes({number})")
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager, lanes):
+        number = manager.lookup(lanes.number).get_value_type()
+        super().__init__(manager, lanes, ir.VectorType(number, lanes.width))
+
+
+_INT = ir.IntType(64)
+
+
+def _bits(builder, mask):
+    """Integer of a vector of booleans."""
+    return builder.zext(builder.bitcast(mask, ir.IntType(mask.type.count)), _INT)
+
+
+def _mask(builder, bits, width):
+    """Vector of booleans of an integer."""
+    return builder.bitcast(builder.trunc(bits, ir.IntType(width)), ir.VectorType(ir.IntType(1), width))
+
+
+def _pointer(context, builder, kind, array, at, vector):
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [at]), vector.as_pointer())
+
+
+def _splat(builder, value, width):
+    vector = ir.VectorType(value.type, width)
+    single = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), width), [0] * width)
+    return builder.shuffle_vector(single, ir.Constant(vector, ir.Undefined), zeros)
+
+
+def _suffix(lanes):
+    return f"v{lanes.width}f{lanes.number.bitwidth}"
+
+
+@intrinsic
+def load(typingctx, array, at):
+    """Vector of array[at : at + width]."""
+    lanes = Lanes(array.dtype)
+
+    def codegen(context, builder, signature, args):
+        vector = context.get_value_type(lanes)
+        return builder.load(_pointer(context, builder, array, args[0], args[1], vector), align=lanes.number.bitwidth // 8)
+
+    return lanes(array, types.intp), codegen
+
+
+@intrinsic
+def load_some(typingctx, array, at, bits, other):
+    """Vector of array[at + i] in the lanes of `bits`, of `other` in the rest; memory of the rest is not touched."""
+    lanes = Lanes(array.dtype)
+
+    def codegen(context, builder, signature, args):
+        vector = context.get_value_type(lanes)
+        pointer = _pointer(context, builder, array, args[0], args[1], vector)
+        mask = _mask(builder, args[2], lanes.width)
+        kind = ir.FunctionType(vector, [vector.as_pointer(), ir.IntType(32), mask.type, vector])
+        name = f"llvm.masked.load.{_suffix(lanes)}.p0"
+        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        align = ir.Constant(ir.IntType(32), lanes.number.bitwidth // 8)
+        return builder.call(function, [pointer, align, mask, _splat(builder, args[3], lanes.width)])
+
+    return lanes(array, types.intp, types.int64, array.dtype), codegen
+
+
+@intrinsic
+def store(typingctx, array, at, vector):
+    """Write all lanes to array[at : at + width]."""
+
+    def codegen(context, builder, signature, args):
+        pointer = _pointer(context, builder, array, args[0], args[1], args[2].type)
+        builder.store(args[2], pointer, align=vector.number.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, vector), codegen
+
+
+@intrinsic
+def spread(typingctx, number):
+    """One number in all lanes."""
+    lanes = Lanes(number)
+
+    def codegen(context, builder, signature, args):
+        return _splat(builder, args[0], lanes.width)
+
+    return lanes(number), codegen
+
+
+def _binary(python_operator, emit):
+    @intrinsic
+    def operation(typingctx, a, b):
+        def codegen(context, builder, signature, args):
+            return emit(builder, *args)
+
+        return a(a, a), codegen
+
+    @overload(python_operator, inline="always")
+    def chosen(a, b):
+        if isinstance(a, Lanes) and a == b:
+            return lambda a, b: operation(a, b)
+
+
+_CONTRACT = ("contract",)
+_binary(operator.add, lambda builder, a, b: builder.fadd(a, b, flags=_CONTRACT))
+_binary(operator.sub, lambda builder, a, b: builder.fsub(a, b, flags=_CONTRACT))
+_binary(operator.mul, lambda builder, a, b: builder.fmul(a, b, flags=_CONTRACT))
+_binary(operator.truediv, lambda builder, a, b: builder.fdiv(a, b))
+
+
+def _comparison(name, how, ordered):
+    @intrinsic
+    def compare(typingctx, a, b):
+        def codegen(context, builder, signature, args):
+            emit = builder.fcmp_ordered if ordered else builder.fcmp_unordered
+            return _bits(builder, emit(how, *args))
+
+        return types.int64(a, a), codegen
+
+    compare.__name__ = name
+    return compare
+
+
+at_least = _comparison("at_least", ">=", True)
+at_most = _comparison("at_most", "<=", True)
+below = _comparison("below", "<", True)
+equal = _comparison("equal", "==", True)
+# True where a or b is NaN.
+not_numbers = _comparison("not_numbers", "uno", False)
+
+
+@intrinsic
+def choose(typingctx, bits, a, b):
+    """`a` in the lanes of `bits`, `b` in the rest."""
+
+    def codegen(context, builder, signature, args):
+        return builder.select(_mask(builder, args[0], a.width), args[1], args[2])
+
+    return a(types.int64, a, a), codegen
+
+
+@intrinsic
+def larger(typingctx, a, b):
+    """The larger of two vectors lane by lane; `b` where one is NaN."""
+
+    def codegen(context, builder, signature, args):
+        return builder.select(builder.fcmp_ordered(">", *args), *args)
+
+    return a(a, a), codegen
+
+
+def _call(builder, name, result, args, fastmath=()):
+    kind = ir.FunctionType(result, [arg.type for arg in args])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    return builder.call(function, args, fastmath=fastmath)
+
+
+@intrinsic
+def largest(typingctx, a):
+    """The largest lane.  Of a vector with NaN it may be anything: find those with `not_numbers`."""
+
+    def codegen(context, builder, signature, args):
+        number = context.get_value_type(a.number)
+        # The flag is honest: a caller that meets NaN throws the result away.  Without it each step costs four instructions.
+        return _call(builder, f"llvm.vector.reduce.fmax.{_suffix(a)}", number, [args[0]], ("nnan",))
+
+    return a.number(a), codegen
+
+
+@intrinsic
+def total(typingctx, a):
+    """The sum of all lanes."""
+
+    def codegen(context, builder, signature, args):
+        number = context.get_value_type(a.number)
+        zero = ir.Constant(number, -0.0)
+        return _call(builder, f"llvm.vector.reduce.fadd.{_suffix(a)}", number, [zero, args[0]], ("reassoc",))
+
+    return a.number(a), codegen
+
+
+@intrinsic
+def packed(typingctx, a, bits):
+    """The lanes of `bits` moved together to the front; what follows them is unspecified."""
+
+    def codegen(context, builder, signature, args):
+        mask = _mask(builder, args[1], a.width)
+        undefined = ir.Constant(args[0].type, ir.Undefined)
+        return _call(builder, f"llvm.experimental.vector.compress.{_suffix(a)}", args[0].type, [args[0], mask, undefined])
+
+    return a(a, types.int64), codegen
+
+
+@intrinsic
+def count_bits(typingctx, bits):
+    """Number of lanes in a mask."""
+
+    def codegen(context, builder, signature, args):
+        return builder.ctpop(args[0])
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def first_bit(typingctx, bits):
+    """The first lane in a mask; 64 of an empty one."""
+
+    def codegen(context, builder, signature, args):
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def as_integer(typingctx, number):
+    """The bit pattern of a number; of two numbers >= 0 the larger has the larger pattern."""
+
+    def codegen(context, builder, signature, args):
+        return builder.zext(builder.bitcast(args[0], ir.IntType(number.bitwidth)), _INT)
+
+    return types.int64(number), codegen
+
+
+@intrinsic
+def as_number(typingctx, pattern, like):
+    """The number of a bit pattern, of the type of `like`."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(builder.trunc(args[0], ir.IntType(like.bitwidth)), context.get_value_type(like))
+
+    return like(types.int64, like), codegen
