@@ -6,6 +6,7 @@ from fnlkit.spec import nearest
 ENGINES = {
     "sequential": "fnlkit.engines.sequential:Sequential",
     "stacked": "fnlkit.engines.stacked:Stacked",
+    "workers": "fnlkit.engines.workers:Workers",
 }
 
 
@@ -32,7 +33,8 @@ def make(name, clients, network, inputs, **settings):
     if name == "auto":
         name = choose(network, clients)
     if name not in ENGINES:
-        raise InputError(f"--engine: unknown engine {name!r}{nearest(name, ENGINES)}; known: auto, {', '.join(ENGINES)}")
+        known = ", ".join(["auto", *ENGINES])
+        raise InputError(f"--engine: unknown engine {name!r}{nearest(name, ENGINES)}; known: {known}")
     federation = find(name, ENGINES, "engine")(clients, network, inputs, **settings)
     federation.name = name
     return federation

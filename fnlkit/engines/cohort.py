@@ -1,8 +1,8 @@
 """Local training of K clients at once: a leading K on parameters, buffers, momentum and rows.
 
-Clients never wait for each other's short batches: an epoch is walked in slots, first the full batches, then the short ones
-that end it, and in each slot only clients with equally many samples are stacked.  So no sample is ever padded, whatever
-the network does across its batch, and a client that is done is left out.
+Clients never wait for each other's short batches: an epoch is walked in slots, first the full batches, then the short
+ones that end it, and in each slot only clients with equally many samples are stacked.  So no sample is ever padded,
+whatever the network does across its batch, and a client that is done is left out.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class Group(NamedTuple):
 
 
 def timetable(sizes, batch_size, epochs):
-    """Yield the Groups of local training; clients come sorted by falling size, so that full batches concern the first g.
+    """Yield the Groups of local training; with clients sorted by falling size, full batches concern the first g.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class Cohort:
         self.scatter = Stack([{n: r[n] for n in scattered} for r in received], device)
 
     def _other_buffers(self):
-        """Buffers that do not travel: counters start as the network holds them, dropout keys from the client's stream."""
+        """Buffers that do not travel: counters start as the network holds them, dropout keys from a client's stream."""
         k, module = len(self.clients), self.network.module
         keys = torch.tensor([int(c.rng.integers(2**62)) for c in self.clients], device=self.device)
         for name, buffer in module.named_buffers():

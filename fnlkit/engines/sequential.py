@@ -1,6 +1,11 @@
 """One client after another in plain PyTorch: short, slow, and what every other engine must equal."""
 
+import contextlib
+
+import torch
+
 from fnlkit.client import LocalModel
+from fnlkit.errors import InputError
 from fnlkit.federation import Federation
 from fnlkit.streams import stream
 from fnlkit.training import Fit, plan, train_client
@@ -14,6 +19,10 @@ class Sequential(Federation):
     def _run(self, ids, weights, steps, broadcast, scatter):
         if self.twin is None and any(isinstance(s, Fit) and s.teacher for s in steps):
             self.twin = self.network.twin()
+        with one_thread():
+            return self._each(ids, weights, steps, broadcast, scatter)
+
+    def _each(self, ids, weights, steps, broadcast, scatter):
         received = [{**broadcast, **{k: v[j] for k, v in scatter.items()}} for j in range(len(ids))]
         return [self._one(self.clients[i], weights, steps, got) for i, got in zip(ids, received, strict=True)]
 
@@ -21,8 +30,21 @@ class Sequential(Federation):
         return visit(self.network, self.twin, client, weights, steps, received, seed=self.seed, round=self.rounds)
 
 
+@contextlib.contextmanager
+def one_thread():
+    """Compute with one thread: sums then have one order, whatever the machine and the engine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def visit(network, twin, client, weights, steps, received, *, seed, round):
-    """Return what one client replies to the steps of a round.
+    """Return what one client replies to the steps of a round: named arrays, or the Exception that stopped it.
+
+    A client that fails is a lost reply, named by the federation; a mistake of the user's (InputError) stops the run.
 
     Parameters
     ----------
@@ -33,6 +55,15 @@ def visit(network, twin, client, weights, steps, received, *, seed, round):
     received : dict
     seed, round : int
     """
+    try:
+        return _replies(network, twin, client, weights, steps, received, seed=seed, round=round)
+    except InputError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other clients' work counts
+        return error
+
+
+def _replies(network, twin, client, weights, steps, received, *, seed, round):
     client.rng = stream(seed, "client", round, client.id)
     model, reply = LocalModel(network, weights, weights, client.inputs), {}
     for step in steps:

@@ -119,7 +119,7 @@ class Stacked(Sequential):
 
 
 def _activations(network, client, size):
-    """Return the bytes that autograd keeps of one step, measured on one, times 2 for gradients and what kernels borrow."""
+    """Return twice the bytes that autograd keeps of one step, measured: as much again is gradients and scratch."""
     kept = {}
 
     def keep(tensor):

@@ -1,0 +1,71 @@
+"""Steps on their way to another process: functions go by name, with their bound keywords; never as code."""
+
+import dataclasses
+import functools
+import importlib
+
+import numpy as np
+import torch
+
+from fnlkit.errors import InputError
+from fnlkit.inputs import Augment
+from fnlkit.training import Fit
+
+_PLAIN = (bool, int, float, str, bytes, type(None), torch.Tensor, torch.dtype, np.ndarray, np.generic)
+_RECORDS = {"Fit": Fit, "Augment": Augment}
+
+
+
+
+def pack(value):
+    """Return a step, or a value bound to one, as names and plain values.
+
+    Raises
+    ------
+    InputError
+        For a function that has no name of its own in an importable module, or a value of another kind.
+    """
+    if isinstance(value, functools.partial):
+        return ("partial", pack(value.func), pack(value.args), pack(value.keywords))
+    if isinstance(value, tuple(_RECORDS.values())):
+        fields = {f.name: pack(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return ("record", type(value).__name__, fields)
+    if isinstance(value, _PLAIN):
+        return ("plain", value)
+    if isinstance(value, (list, tuple)):
+        return (type(value).__name__, [pack(v) for v in value])
+    if isinstance(value, dict):
+        return ("dict", {k: pack(v) for k, v in value.items()})
+    return ("function", *_name(value))
+
+
+def unpack(packed):
+    """Return what `pack` was given."""
+    kind, *rest = packed
+    if kind == "partial":
+        function, args, keywords = rest
+        return functools.partial(unpack(function), *unpack(args), **unpack(keywords))
+    if kind == "record":
+        return _RECORDS[rest[0]](**{k: unpack(v) for k, v in rest[1].items()})
+    if kind == "plain":
+        return rest[0]
+    if kind in ("list", "tuple"):
+        return {"list": list, "tuple": tuple}[kind](map(unpack, rest[0]))
+    if kind == "dict":
+        return {k: unpack(v) for k, v in rest[0].items()}
+    return functools.reduce(getattr, rest[1].split("."), importlib.import_module(rest[0]))
+
+
+def _name(function):
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if module and name and module != "__main__" and "<" not in name:
+        try:
+            if functools.reduce(getattr, name.split("."), importlib.import_module(module)) is function:
+                return module, name
+        except (ImportError, AttributeError):
+            pass
+    raise InputError(
+        f"{name or repr(function)} of {module or type(function).__name__} cannot travel to another process: expected a "
+        "function at the top of an importable module; bind its parameters with functools.partial, or take "
+        "--engine sequential"
+    )

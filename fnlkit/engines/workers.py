@@ -1,0 +1,286 @@
+"""Sequential, spread over processes: one single-threaded worker a core, so that no two threads fight for one.
+
+A worker keeps nothing that matters.  The samples lie in memory that all share; a task carries the client's labels, rows
+and state, and its answer brings them back.  So a worker that dies costs only the time of its last task, which another
+repeats with the same random numbers and hence the same answer.
+"""
+
+import contextlib
+import io
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from multiprocessing.connection import Connection, wait
+
+import numpy as np
+import torch
+
+from fnlkit.client import Client
+from fnlkit.engines.sequential import Sequential, visit
+from fnlkit.engines.travel import pack, unpack
+from fnlkit.errors import InputError
+from fnlkit.network import Network
+from fnlkit.training import Fit
+
+TRIES = 3  # a task whose workers die this often is lost; the round goes on without its client
+_START = """import json, sys
+sys.path[:] = json.loads(sys.argv[2])
+from fnlkit.engines.workers import serve
+serve(int(sys.argv[1]))"""
+
+
+class Workers(Sequential):
+    """Clients run in worker processes, one client after another in each; results are those of Sequential, bit for bit.
+
+    Parameters
+    ----------
+    workers : int
+        Processes; 0 takes one for each core this process may use.
+    """
+
+    def __init__(self, *args, workers=0, **settings):
+        super().__init__(*args, **settings)
+        if self.network.device.type != "cpu":
+            raise InputError(f"--engine workers runs on the CPU, not on {self.network.device}; write --engine stacked")
+        self.count = workers or len(os.sched_getaffinity(0))
+        self.staff, self.shared = [], None
+
+    def _run(self, ids, weights, steps, broadcast, scatter):
+        steps = pickle.dumps([pack(step) for step in steps])
+        weights = weights.numpy()
+        # The longest first, so that all workers end together.
+        order = sorted(range(len(ids)), key=lambda j: (-len(self.clients[ids[j]]), j))
+        todo, tries, replies = deque(order), dict.fromkeys(order, 0), [None] * len(ids)
+        self._hire(min(self.count, len(ids)))
+        idle = list(self.staff)
+        try:
+            while todo or len(idle) < len(self.staff):
+                while todo and idle:
+                    j, worker = todo.popleft(), idle.pop(0)
+                    tries[j] += 1
+                    client = self.clients[ids[j]]
+                    got = {**broadcast, **{k: v[j] for k, v in scatter.items()}}
+                    task = (int(ids[j]), self.rounds, weights, steps, got, client.y, client.rows, client.state)
+                    worker.take(j, task)
+                for worker in self._heard():
+                    j, answer = worker.answer()
+                    if answer is None:
+                        self._replace(worker, idle)
+                        if tries[j] < TRIES:
+                            todo.appendleft(j)
+                        else:
+                            replies[j] = RuntimeError(f"its worker process died {TRIES} times")
+                        continue
+                    idle.append(worker)
+                    replies[j] = self._accepted(self.clients[ids[j]], answer)
+        except BaseException:
+            self.close()  # a half-told round; the next one hires afresh
+            raise
+        return replies
+
+    def _accepted(self, client, answer):
+        """Put a client's memory in place and return its reply, or the error that it met."""
+        reply, y, rows, state = answer
+        client.y.copy_(y)
+        client.rows, client.state = rows, state
+        if isinstance(reply, dict):
+            return reply
+        kind, name, text = reply
+        if kind == "input":
+            raise InputError(text)
+        return type(name, (Exception,), {})(text)
+
+    def _heard(self):
+        """Wait; return the busy workers that have answered or died."""
+        busy = {w.connection: w for w in self.staff if w.task is not None}
+        return [busy[c] for c in wait(list(busy))]
+
+    def _hire(self, count):
+        if self.shared is None:
+            self.shared = _Shared(self)
+        for worker in [w for w in self.staff if w.process.poll() is not None]:
+            worker.dismiss()
+            self.staff.remove(worker)
+        while len(self.staff) < count:
+            self.staff.append(_Worker(self.shared))
+
+    def _replace(self, worker, idle):
+        worker.dismiss()
+        self.staff[self.staff.index(worker)] = new = _Worker(self.shared)
+        idle.append(new)
+        self.note("workers: a worker process died and was replaced; its client was asked again")
+
+    def close(self):
+        """End the workers and let go of the shared memory."""
+        for worker in self.staff:
+            worker.dismiss()
+        self.staff.clear()
+        if self.shared is not None:
+            self.shared.close()
+            self.shared = None
+
+    def __del__(self):
+        with contextlib.suppress(Exception):
+            self.close()
+
+
+class _Shared:
+    """What every worker needs and none changes: the samples in anonymous shared memory, the rest as one message."""
+
+    def __init__(self, federation):
+        clients = federation.clients
+        network = io.BytesIO()
+        try:
+            torch.save(federation.network.module, network)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise InputError(
+                f"the network cannot travel to another process: {str(error).splitlines()[0]}; build it from classes "
+                "at the top of an importable module, or take --engine sequential"
+            ) from error
+        if hasattr(os, "memfd_create"):
+            self.file = os.fdopen(os.memfd_create("fnlkit"), "r+b")
+        else:
+            self.file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        entries = []
+        for c in clients:
+            places = []
+            for values in (c.x, c.given):
+                self.file.write(bytes(-self.file.tell() % 64))  # arrays begin where any type may
+                places.append((self.file.tell(), str(values.dtype).removeprefix("torch."), tuple(values.shape)))
+                self.file.write(np.ascontiguousarray(values.cpu().numpy()).data)
+            entries.append((c.id, places, c.classes))
+        self.file.flush()
+        size = self.file.tell()
+        self.message = pickle.dumps(
+            (network.getvalue(), federation.network.dtype, entries, size, clients[0].inputs, federation.seed)
+        )
+
+    def close(self):
+        self.file.close()
+
+
+class _Worker:
+    """A process, seen from its parent."""
+
+    def __init__(self, shared):
+        ours, theirs = socket.socketpair()
+        with theirs:
+            file = shared.file.fileno()
+            single = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _START, str(theirs.fileno()), json.dumps(sys.path)],
+                pass_fds=(theirs.fileno(), file),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, **single},
+            )
+        self.connection, self.task = Connection(ours.detach()), None
+        with contextlib.suppress(OSError):  # a worker that is already dead shows when it is asked
+            self.connection.send_bytes(pickle.dumps(file))
+            self.connection.send_bytes(shared.message)
+
+    def take(self, j, task):
+        self.task = j
+        with contextlib.suppress(OSError):
+            self.connection.send_bytes(pickle.dumps(task, protocol=5))
+
+    def answer(self):
+        """Return (task, what came back), or (task, None) when the worker is dead."""
+        j, self.task = self.task, None
+        try:
+            return j, pickle.loads(self.connection.recv_bytes())
+        except (EOFError, OSError):
+            return j, None
+
+    def dismiss(self):
+        self.connection.close()  # which ends the worker, see `serve`
+        try:
+            self.process.wait(1)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def serve(connection):
+    """Do tasks until the parent is gone; the main function of a worker process.
+
+    Parameters
+    ----------
+    connection : int
+        Descriptor of the socket to the parent.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    torch.set_num_threads(1)
+    connection, tasks, ready = Connection(connection), deque(), threading.Semaphore(0)
+
+    def listen():
+        """The parent's end closes when it ends, however it ends: then this process ends too, also amid a task."""
+        while True:
+            try:
+                tasks.append(connection.recv_bytes())
+            except (EOFError, OSError):
+                os._exit(0)
+            ready.release()
+
+    threading.Thread(target=listen, daemon=True).start()
+
+    def next_message():
+        ready.acquire()
+        return pickle.loads(tasks.popleft())
+
+    failure, twin = None, None
+    file = next_message()
+    try:
+        module, dtype, entries, size, inputs, seed = next_message()
+        network = Network(torch.load(io.BytesIO(module), weights_only=False), dtype=dtype)
+        clients = _clients(file, entries, size, inputs)
+    except Exception as error:  # noqa: BLE001 - told to the parent with the first task
+        failure = InputError(f"a worker process cannot start: {error}; take --engine sequential")
+        clients = None
+    while True:
+        i, round, weights, steps, received, y, rows, state = next_message()
+        client = Client(i, None, y, y, 0, None) if failure else clients[i]
+        client.y, client.rows, client.state = y, rows, state
+        try:
+            if failure:
+                raise failure
+            steps = [unpack(step) for step in pickle.loads(steps)]
+            if twin is None and any(isinstance(s, Fit) and s.teacher for s in steps):
+                twin = network.twin()
+            reply = visit(network, twin, client, torch.from_numpy(weights), steps, received, seed=seed, round=round)
+        except InputError as error:
+            reply = ("input", "InputError", str(error))
+        except Exception as error:  # noqa: BLE001 - told to the parent
+            reply = error
+        if isinstance(reply, Exception):
+            reply = ("failed", type(reply).__name__, str(reply))
+        try:
+            answer = pickle.dumps((reply, client.y, client.rows, client.state), protocol=5)
+        except Exception as error:  # noqa: BLE001 - a reply that is no plain value
+            answer = pickle.dumps((("failed", type(error).__name__, str(error)), y, rows, state))
+        connection.send_bytes(answer)
+
+
+def _clients(file, entries, size, inputs):
+    """Return Clients over the shared memory; a step that writes into samples writes into a private copy."""
+    import mmap
+
+    memory, out = mmap.mmap(file, size, access=mmap.ACCESS_COPY) if size else None, []
+    for i, places, classes in entries:
+        values = []
+        for at, dtype, shape in places:
+            dtype, count = getattr(torch, dtype), int(np.prod(shape))
+            if count:
+                values.append(torch.frombuffer(memory, dtype=dtype, count=count, offset=at).view(shape))
+            else:
+                values.append(torch.empty(shape, dtype=dtype))
+        x, given = values
+        out.append(Client(i, x, given.clone(), given, classes, inputs))
+    return out
