@@ -79,6 +79,18 @@ class FederationFile:
         start, stop = self.client_offsets[client], self.client_offsets[client + 1]
         return self.given[self.client_indices[start:stop]]
 
+    def wrong_share(self):
+        """Return the share of each client's samples whose given label is not the true one, (N,) float64.
+
+        None when nobody knows the true labels.
+        """
+        if self.true is None:
+            return None
+        wrong = (self.given != self.true)[self.client_indices]
+        return (
+            np.array([part.mean() for part in np.split(wrong, self.client_offsets[1:-1])]) if len(self) else np.zeros(0)
+        )
+
     def check(self):
         """Raise InputError unless every array has the shape, type and range that this class promises."""
         if not isinstance(self.dataset, str) or not self.dataset:

@@ -152,6 +152,22 @@ def read_arrays(source, *, max_bytes=MAX_BYTES):
         return files_npz.csv(bytes(raw))
 
 
+def pick(arrays, key, source):
+    """Return the array of a user's file that `key` names; without a key, its only one.
+
+    Raises
+    ------
+    InputError
+        Naming the arrays that there are.
+    """
+    names = ", ".join(ascii(name)[1:-1] for name in sorted(arrays)[:20])
+    if key and key not in arrays:
+        raise InputError(f"{shown(source)}: has no array {key!r}{nearest(key, arrays)}; it has: {names}")
+    if not key and len(arrays) != 1:
+        raise InputError(f"{shown(source)}: holds several arrays; add key=NAME, one of: {names}")
+    return arrays[key] if key else next(iter(arrays.values()))
+
+
 def write(artefact, target, *, format="npz"):
     """Write an artefact: complete under its name, or not at all.
 

@@ -1,0 +1,343 @@
+"""Who holds which samples: schemes that split a training set over clients.
+
+A scheme draws once; `partition` repeats it, a bounded number of times, until every client holds enough.
+"""
+
+import numpy as np
+
+from fnlkit import files
+from fnlkit.errors import InputError
+from fnlkit.federation_file import FederationFile
+from fnlkit.spec import bind, find, parse
+from fnlkit.streams import stream
+
+SCHEMES = {
+    "iid": "fnlkit.partition:iid",
+    "shards": "fnlkit.partition:shards",
+    "dirichlet": "fnlkit.partition:dirichlet",
+    "bernoulli-dirichlet": "fnlkit.partition:bernoulli_dirichlet",
+    "openset": "fnlkit.partition:openset",
+    "sizes": "fnlkit.partition:sizes",
+    "field": "fnlkit.partition:by_field",
+    "file": "fnlkit.partition:from_file",
+}
+ATTEMPTS = 1000
+
+
+def partition(labels, classes, scheme="iid", *, clients, seed, min_samples=1, fields=None):
+    """Return the positions of each client's samples, ascending, as a list of N int64 arrays.
+
+    Parameters
+    ----------
+    labels : (n,) int
+        Labels that the split looks at, 0 to classes - 1.
+    classes : int
+    scheme : str or Spec
+        A name of `SCHEMES` with its parameters, or ``module:function`` of your own, called as
+        ``function(labels, classes, clients, rng, **parameters)``.
+    clients : int or None
+        N; None leaves it to the scheme (field, file).
+    seed : int
+    min_samples : int
+        The scheme is drawn again, up to 1,000 times, until every client holds as many.
+    fields : dict of str to (n,) array, optional
+        What ``field(name=...)`` may name.
+
+    Returns
+    -------
+    list of (n_k,) int64
+
+    Raises
+    ------
+    InputError
+        When the scheme cannot be drawn so; the message says what to change.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fnlkit.partition import partition
+    >>> [len(part) for part in partition(np.arange(10) % 3, 3, "iid", clients=4, seed=0)]
+    [3, 3, 2, 2]
+    """
+    spec = parse(scheme, "--scheme")
+    labels = np.asarray(labels)
+    draw = bind(spec, find(spec.name, SCHEMES, "scheme"), "scheme", given=("fields",))
+    if spec.name == "field":
+        draw.keywords["fields"] = fields or {}
+    if min_samples < 1:
+        raise InputError(f"--min-samples {min_samples}: every client needs at least 1 sample")
+    if clients is None and spec.name not in ("field", "file"):
+        raise InputError(f"scheme {spec.name!r} needs --clients")
+    if clients is not None and not 1 <= clients <= len(labels) // min_samples:
+        raise InputError(
+            f"{clients:,} clients of at least {min_samples} samples each need {clients * min_samples:,}, "
+            f"there are {len(labels):,}; lower --clients or --min-samples"
+        )
+    fixed = spec.name in ("field", "file")
+    best = -1
+    for attempt in range(1 if fixed else ATTEMPTS):
+        parts = draw(labels, classes, clients, stream(seed, "partition", attempt))
+        smallest = min((len(part) for part in parts), default=0)
+        if smallest >= min_samples:
+            parts = [np.sort(np.asarray(part, np.int64)) for part in parts]
+            _check(parts, len(labels), spec)
+            return parts
+        best = max(best, smallest)
+    if fixed:
+        raise InputError(
+            f"scheme {spec}: its smallest client holds {best} samples; lower --min-samples or leave it out"
+        )
+    raise InputError(
+        f"scheme {spec}: in {ATTEMPTS:,} draws the smallest of {clients} clients held at most {best} samples, "
+        f"fewer than --min-samples {min_samples}; lower --clients or --min-samples, or raise alpha or p"
+    )
+
+
+def _check(parts, size, spec):
+    """A scheme of the user's may be wrong; say so here and not in the middle of training."""
+    together = np.concatenate(parts)
+    if len(np.unique(together)) < len(together) or together.min() < 0 or together.max() >= size:
+        raise InputError(f"scheme {spec}: a sample belongs to two clients or does not exist")
+
+
+def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, noisy=None):
+    """Return the federation of a data set, or of labels that were corrupted before.
+
+    Parameters
+    ----------
+    dataset : fnlkit.datasets.Dataset
+    scheme, seed, min_samples
+        As for `partition`.
+    clients : int, optional
+        20 below 10,000 samples and 100 above, at most a tenth of the samples.
+    noisy : FederationFile, optional
+        An unpartitioned federation over the same data set: its given labels decide the split.
+
+    Returns
+    -------
+    FederationFile
+
+    Raises
+    ------
+    InputError
+    """
+    size = len(dataset.y_train)
+    if noisy is not None and len(noisy):
+        raise InputError(
+            f"the federation is partitioned already, over {len(noisy)} clients; start from an unpartitioned one"
+        )
+    if noisy is not None and len(noisy.given) != size:
+        raise InputError(
+            f"`given` has {len(noisy.given):,} labels but {dataset.name} {size:,}; is it another data set?"
+        )
+    if clients is None and parse(scheme, "--scheme").name not in ("field", "file"):
+        clients = max(1, min(20 if size < 10_000 else 100, size // 10))
+    given = dataset.y_train if noisy is None else noisy.given
+    parts = partition(
+        given, dataset.classes, scheme, clients=clients, seed=seed, min_samples=min_samples, fields=dataset.fields
+    )
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+    out = empty(dataset) if noisy is None else noisy
+    out = FederationFile(**{**out.__dict__, "client_offsets": offsets, "client_indices": np.concatenate(parts)})
+    if out.true is not None:
+        level = out.wrong_share()
+        if noisy is not None:
+            out.noise_client_level, out.noise_client_noisy = level, level > 0
+    out.check()
+    return out
+
+
+def empty(dataset):
+    """Return the unpartitioned federation of a data set: no client yet, given labels as published."""
+    return FederationFile(
+        dataset=dataset.name,
+        classes=dataset.classes,
+        client_offsets=np.zeros(1, np.int64),
+        client_indices=np.zeros(0, np.int64),
+        given=dataset.y_train.copy(),
+        true=None if dataset.observed else dataset.y_train.copy(),
+        meta={"dataset_checksum": dataset.checksum, "class_names": list(dataset.class_names), "provenance": []},
+    )
+
+
+def iid(labels, classes, clients, rng):
+    """Equal parts of a shuffled training set; sizes differ by at most 1 and nothing is left out."""
+    return np.array_split(rng.permutation(len(labels)), clients)
+
+
+def shards(labels, classes, clients, rng, *, per_client=2):
+    """Samples sorted by label, cut into clients x per_client equal shards, dealt at random (McMahan 2017)."""
+    if per_client < 1 or per_client * clients > len(labels):
+        raise InputError(f"shards: {per_client} shards for each of {clients} clients out of {len(labels):,} samples")
+    shuffled = rng.permutation(len(labels))
+    pieces = np.array_split(shuffled[np.argsort(labels[shuffled], kind="stable")], clients * per_client)
+    dealt = rng.permutation(len(pieces)).reshape(clients, per_client)
+    return [np.concatenate([pieces[i] for i in row]) for row in dealt]
+
+
+def dirichlet(labels, classes, clients, rng, *, alpha=0.5):
+    """Each class is cut over all clients in shares from Dirichlet(alpha, ..., alpha) (Yurochkin 2019, Hsu 2019)."""
+    _positive("dirichlet", alpha=alpha)
+    owner = np.empty(len(labels), np.int64)
+    for label in range(classes):
+        here = rng.permutation(np.flatnonzero(labels == label))
+        owner[here] = _cut(len(here), _shares(rng, alpha, clients))
+    return _grouped(owner, clients)
+
+
+def bernoulli_dirichlet(labels, classes, clients, rng, *, p=0.7, alpha=10.0, at_least_one=False):
+    """FedCorr's non-IID split (Xu 2022, Sec. 4.1).
+
+    Phi[k, j] ~ Bernoulli(p) says whether client k may hold class j; a sample of class j goes to one of those clients,
+    independently, with probabilities drawn from Dirichlet(alpha).  A client without class is drawn again, as in the
+    authors' code; so is a class without client, which there ends the program.
+
+    Parameters
+    ----------
+    p : float in (0, 1]
+    alpha : float > 0
+    at_least_one : bool
+        Every client with Phi = 1 first gets one sample of the class (FLR, Kim 2024).
+    """
+    _positive("bernoulli-dirichlet", alpha=alpha)
+    if not 0 < p <= 1:
+        raise InputError(f"bernoulli-dirichlet: p is {p}; expected 0 < p <= 1")
+    allowed = rng.random((clients, classes)) < p
+    while not (filled := allowed.any(1)).all():
+        allowed[~filled] = rng.random(((~filled).sum(), classes)) < p
+    while not (filled := allowed.any(0)).all():  # can only add: no client loses its classes
+        allowed[:, ~filled] = rng.random((clients, (~filled).sum())) < p
+    owner = np.empty(len(labels), np.int64)
+    for label in range(classes):
+        here, among = rng.permutation(np.flatnonzero(labels == label)), np.flatnonzero(allowed[:, label])
+        owner[here] = among[rng.choice(len(among), len(here), p=_shares(rng, alpha, len(among)))]
+        if at_least_one:
+            first = rng.permutation(among)[: len(here)]
+            owner[here[: len(first)]] = first
+    return _grouped(owner, clients)
+
+
+def openset(labels, classes, clients, rng, *, q=0.5, uniform=True):
+    """Every client sees a proper subset of the observed classes (FedDPCont, Di 2024).
+
+    Client c may hold class k with probability q; clients with no class or with all are drawn again, and so are classes
+    without client.  A class is cut over its clients equally (uniform, as with symmetric noise) or in Dirichlet(1)
+    shares.
+
+    Parameters
+    ----------
+    q : float in (0, 1)
+    uniform : bool
+    """
+    if not 0 < q < 1:
+        raise InputError(f"openset: q is {q}; expected 0 < q < 1")
+    for _ in range(ATTEMPTS):
+        allowed = rng.random((clients, classes)) < q
+        for _ in range(ATTEMPTS):
+            again = allowed.all(1) | ~allowed.any(1)
+            if not again.any():
+                break
+            allowed[again] = rng.random((again.sum(), classes)) < q
+        if not again.any() and allowed.any(0).all():
+            break
+    else:
+        raise InputError(f"openset: {clients} clients never covered {classes} classes with q={q}; raise --clients or q")
+    owner = np.empty(len(labels), np.int64)
+    for label in range(classes):
+        here, among = (
+            rng.permutation(np.flatnonzero(labels == label)),
+            rng.permutation(np.flatnonzero(allowed[:, label])),
+        )
+        shares = np.full(len(among), 1 / len(among)) if uniform else _shares(rng, 1.0, len(among))
+        owner[here] = among[_cut(len(here), shares)]
+    return _grouped(owner, clients)
+
+
+def sizes(labels, classes, clients, rng, *, sigma=0.25):
+    """Random parts of unequal size: Normal(mean, sigma x mean) above 0, scaled to use every sample (FedLN, 0.25)."""
+    if not 0 <= sigma <= 10:
+        raise InputError(f"sizes: sigma is {sigma}; expected 0 to 10, as a share of the mean size")
+    shares = rng.normal(1, sigma, clients)
+    while (low := shares <= 0).any():
+        shares[low] = rng.normal(1, sigma, low.sum())
+    owner = np.empty(len(labels), np.int64)
+    owner[rng.permutation(len(labels))] = _cut(len(labels), shares / shares.sum())
+    return _grouped(owner, clients)
+
+
+def by_field(labels, classes, clients, rng, *, name, fields):
+    """One client per value of a field of the data set, for example its speakers; with --clients that many at random."""
+    name = getattr(name, "name", name)
+    if name not in fields:
+        raise InputError(f"the data set has no field {name!r}; it has: {', '.join(fields) or 'none'}")
+    values, owner = np.unique(fields[name], return_inverse=True)
+    parts = _grouped(owner, len(values))
+    if clients is None:
+        return parts
+    if clients > len(values):
+        raise InputError(f"field {name!r} has {len(values)} values, fewer than --clients {clients}; lower --clients")
+    return [parts[i] for i in np.sort(rng.choice(len(values), clients, replace=False))]
+
+
+def from_file(labels, classes, clients, rng, *, path, key=""):
+    """A split of your own: a client number per training sample (-1: nobody's), or another federation's clients.
+
+    Parameters
+    ----------
+    path : str
+        npz, npy, csv or .pt; with ``client_offsets`` and ``client_indices`` these are taken.
+    key : str
+        The array's name, when the file has several.
+    """
+    path = getattr(path, "name", path)
+    arrays = files.read_arrays(path)
+    if not key and {"client_offsets", "client_indices"} <= set(arrays):
+        offsets, indices = arrays["client_offsets"], arrays["client_indices"]
+        if offsets.ndim != 1 or indices.ndim != 1 or offsets.dtype.kind != "i" or indices.dtype.kind != "i":
+            raise InputError(
+                f"{files.shown(path)}: `client_offsets` and `client_indices` must be lists of whole numbers"
+            )
+        good = len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == len(indices) and (np.diff(offsets) >= 0).all()
+        if not good or (len(indices) and (indices.min() < 0 or indices.max() >= len(labels))):
+            raise InputError(f"{files.shown(path)}: its clients do not fit {len(labels):,} samples")
+        parts = np.split(indices, offsets[1:-1])
+    else:
+        owner = files.pick(arrays, key, path)
+        if owner.ndim != 1 or owner.dtype.kind not in "iu" or len(owner) != len(labels):
+            raise InputError(
+                f"{files.shown(path)}: found {owner.dtype} of shape {owner.shape}; expected a client number for each "
+                f"of {len(labels):,} training samples"
+            )
+        if owner.min() < -1 or owner.max() < 0 or owner.max() >= len(labels):
+            raise InputError(
+                f"{files.shown(path)}: client numbers run from {owner.min()} to {owner.max()}; count from 0"
+            )
+        parts = _grouped(owner.astype(np.int64), int(owner.max()) + 1)
+    if clients is not None and clients != len(parts):
+        raise InputError(f"{files.shown(path)}: has {len(parts)} clients, not --clients {clients}; leave --clients out")
+    return parts
+
+
+def _grouped(owner, clients):
+    order = np.argsort(owner, kind="stable")
+    return np.split(order, np.searchsorted(owner[order], np.arange(clients + 1)))[1:-1]
+
+
+def _cut(size, shares):
+    """Return the part, 0 to len(shares) - 1, of each of `size` shuffled samples; part sizes are the rounded shares."""
+    borders = np.rint(np.cumsum(shares)[:-1] * size).astype(np.int64)
+    return np.searchsorted(borders, np.arange(size), side="right")
+
+
+def _shares(rng, alpha, count):
+    for _ in range(ATTEMPTS):
+        shares = rng.dirichlet(np.full(count, alpha))
+        if np.isfinite(shares).all() and shares.sum() > 0:  # a tiny alpha can underflow to 0/0
+            return shares / shares.sum()
+    raise InputError(f"alpha={alpha} is too small to draw shares from; raise it")
+
+
+def _positive(scheme, **values):
+    for name, value in values.items():
+        if not 0 < value < float("inf"):
+            raise InputError(f"{scheme}: {name} is {value}; expected a positive number")
