@@ -1,10 +1,29 @@
 """Names of parts: what a spec may say, and where each lives.  Nothing is imported before it is asked for."""
 
+import inspect
+from functools import partial
+
 from fnlkit.spec import Spec, bind, find, parse
 
 METHODS = {
     "fedavg": "fnlkit.methods.fedavg:fedavg",
     "fedcorr": "fnlkit.methods.fedcorr:fedcorr",
+    "fedefc": "fnlkit.methods.fedefc:fedefc",
+    "feddpcont": "fnlkit.methods.feddpcont:feddpcont",
+    "flr": "fnlkit.methods.flr:flr",
+    "flr-plus": "fnlkit.methods.flr_plus:flr_plus",
+    "elr": "fnlkit.methods.flr:elr",
+    "slr": "fnlkit.methods.flr:slr",
+    "er": "fnlkit.methods.flr:er",
+    "nnc": "fnlkit.methods.nnc:nnc",
+    "akd": "fnlkit.methods.akd:akd",
+    "na-fedavg": "fnlkit.methods.na_fedavg:na_fedavg",
+    "forward": "fnlkit.methods.forward:forward",
+    "confident-learning": "fnlkit.methods.forward:confident_learning",
+}
+# What a method may take into its own local training: (r, rounds) -> (keywords of FedOpt.round, report).
+REGULARISERS = {
+    "flr": "fnlkit.methods.flr:local_training",
 }
 OPTIMIZERS = {
     "fedavg": "fnlkit.optimisers:fedavg",
@@ -22,7 +41,7 @@ SELECTORS = {
 }
 # Parameters of a method that are themselves methods: usual=flr(strength=3).
 _METHOD_PARAMETERS = ("usual",)
-_BY_THE_RUN = ("rounds", "among", "stage")
+_BY_THE_RUN = ("rounds", "among", "stage", "schedule")
 
 
 def method(spec):
@@ -40,11 +59,31 @@ def method(spec):
     """
     spec = parse(spec, "--method")
     function = find(spec.name, METHODS, "method")
-    nested = {key: method(spec.parameters[key]) for key in _METHOD_PARAMETERS if isinstance(spec.parameters.get(key), Spec)}
+    inner = {key: spec.parameters.get(key) for key in _METHOD_PARAMETERS}
+    nested = {key: method(value) for key, value in inner.items() if isinstance(value, Spec)}
+    if isinstance(spec.parameters.get("regulariser"), Spec):
+        part = spec.parameters["regulariser"]
+        nested["regulariser"] = bind(part, find(part.name, REGULARISERS, "regulariser"), "regulariser")
     rest = Spec(spec.name, {key: value for key, value in spec.parameters.items() if key not in nested})
     bound = bind(rest, function, "method", given=_BY_THE_RUN)
     bound.keywords.update(nested)
     return bound
+
+
+def needs(spec):
+    """Return the names of what a run must give its clients for a method: ``embedding``, or nothing.
+
+    Parameters
+    ----------
+    spec : str or Spec
+        Of a method; methods within it are asked too.
+    """
+    found, bound = set(), method(spec)
+    while isinstance(bound, partial):
+        ask = getattr(inspect.getmodule(bound.func), "needs", None)
+        found |= set(ask(**bound.keywords)) if ask else set()
+        bound = bound.keywords.get("usual")
+    return found
 
 
 def optimizer(spec, fit, **settings):

@@ -61,7 +61,7 @@ class FedOpt:
             Run around local training on each client.
         corrections : tuple
             More gradient terms.
-        weights : Tensor (N,) > 0
+        weights : (N,) > 0, or Replies -> (N,)
             Aggregation weights of all clients; their numbers of samples by default.
         broadcast, scatter : dict
             As in Federation.round.
@@ -81,6 +81,7 @@ class FedOpt:
         )
         if "weights" not in said:  # a replayed round: the model that the run ended with is put in place afterwards
             return model, said
+        weights = weights(said) if callable(weights) else weights
         share = len(said.ids) / len(fed)
         counts = torch.ones(len(fed), dtype=torch.float64) if self.uniform_weights else fed.sizes
         chosen = (counts if weights is None else torch.as_tensor(weights, dtype=torch.float64))[said.ids]

@@ -1,12 +1,14 @@
 """FedAvg: the loop that every other method reuses.
 
-McMahan, Moore, Ramage, Hampson, Agüera y Arcas. Communication-efficient learning of deep networks from decentralized data.
-AISTATS 2017.
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas. Communication-efficient learning of deep networks from decentralized
+data. AISTATS 2017.
 """
 
 from typing import NamedTuple
 
 from fnlkit.network import Model
+
+SENDS = {}
 
 
 class Round(NamedTuple):
@@ -29,7 +31,7 @@ class Round(NamedTuple):
     report: dict = {}
 
 
-def fedavg(fed, model, opt, select, *, rounds, among=None, stage="training", **step):
+def fedavg(fed, model, opt, select, *, rounds, among=None, stage="training", schedule=None, **step):
     """Yield `rounds` rounds of local training and averaging; return the last model.
 
     Parameters
@@ -42,11 +44,14 @@ def fedavg(fed, model, opt, select, *, rounds, among=None, stage="training", **s
     among : bool (N,) or None
         The clients that may take part.
     stage : str
+    schedule : callable or None
+        r -> (keywords, report): what local training takes beside `step` in round r, and what to report of it.
     **step
         Passed to FedOpt.round: loss, before, after, weights, broadcast, ...
     """
-    for _ in range(rounds):
+    for r in range(rounds):
+        more, report = schedule(r) if schedule else ({}, {})
         ids = select(fed, model, among)
-        model, said = opt.round(fed, ids, model, **step)
-        yield Round(model, stage, said)
+        model, said = opt.round(fed, ids, model, **step, **more)
+        yield Round(model, stage, said, report)
     return model

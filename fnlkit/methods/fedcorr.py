@@ -13,8 +13,14 @@ from fnlkit.errors import InputError
 from fnlkit.kernels import lid
 from fnlkit.losses import sample_losses
 from fnlkit.methods.fedavg import Round, fedavg
+from fnlkit.methods.sends import Sent
 from fnlkit.mixture import upper_component
 from fnlkit.streams import stream
+
+SENDS = {
+    "lid": Sent("mean LID of the local model's predictions (eq. 2)", "each visit of stage 1"),
+    "noise_level": Sent("share of samples in the upper component of its losses", "noisy clients, after each iteration"),
+}
 
 
 # ---- on the client
@@ -109,6 +115,8 @@ def fedcorr(
     correct=True,
     group=1,
     usual=fedavg,
+    regulariser=None,
+    mixup_in="stage 1",
     proximal="squared",
     ranking="global",
     lid_variant="paper",
@@ -138,11 +146,15 @@ def fedcorr(
         Clients a round in stage 1; above 1 is the ablation without fraction scheduling.
     usual : method
         What takes stage 3, for example flr().
+    regulariser : regulariser or None
+        A loss for local training in all stages, for example flr(strength=3): FLR+.
+    mixup_in : "stage 1" or "all stages"
+        Where mixup acts; in all stages in the public code.
     proximal : "squared" or "norm"
         The paper's term, or the public code's, which takes the norm's root and skips each epoch's first batch.
     ranking : "global" or "local"
-        Whose losses rank the noisy samples: the paper's global model (eq. 6) or, as in the public code, the local one over
-        all samples of the client.
+        Whose losses rank the noisy samples: the paper's global model (eq. 6) or, as in the public code, the local one
+        over all samples of the client.
     lid_variant : "paper" or "fedcorr"
         As in fnlkit.lid.
     strict : bool
@@ -152,7 +164,11 @@ def fedcorr(
     -------
     cumulative_lid (N,), lid_means, lid_variances, noise_level (N,), noisy_clients (N,) after each iteration.
     """
-    for value, choices, name in ((proximal, ("squared", "norm"), "proximal"), (ranking, ("global", "local"), "ranking")):
+    for value, choices, name in (
+        (proximal, ("squared", "norm"), "proximal"),
+        (ranking, ("global", "local"), "ranking"),
+        (mixup_in, ("stage 1", "all stages"), "mixup_in"),
+    ):
         if value not in choices:
             raise InputError(f"fedcorr: {name} is {value!r}; write {' or '.join(choices)}")
     clients = len(fed)
@@ -160,6 +176,12 @@ def fedcorr(
     iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)
     level, cumulative = np.zeros(clients), np.zeros(clients)
     noisy = np.zeros(clients, bool)
+    spent = 0.0  # in rounds of FedAvg; the regulariser's clock
+
+    def regularised(r):
+        return regulariser(spent + r, rounds) if regulariser else ({}, {})
+
+    later = {"mixup": mixup} if mixup_in == "all stages" else {}
     term = adaptive_proximal if proximal == "squared" else adaptive_proximal_norm
     score = partial(score_locally, k=k, variant=lid_variant)
     find = partial(
@@ -174,6 +196,7 @@ def fedcorr(
         visits = stream(fed.seed, "fedcorr-visits", iteration).permutation(clients)
         cohorts = [np.sort(visits[i : i + group]) for i in range(0, clients, group)]
         for i, ids in enumerate(cohorts):
+            step, rates = regularised(0)
             model, said = opt.round(
                 fed,
                 ids,
@@ -182,10 +205,12 @@ def fedcorr(
                 corrections=(term,) if beta else (),
                 scatter={"proximal": beta * level[ids]},
                 mixup=mixup,
+                **step,
             )
+            spent += len(ids) / (fraction * clients)
             cumulative[said.ids] += said["lid"].numpy()
             if i < len(cohorts) - 1:
-                yield Round(model, "pre-processing", said)
+                yield Round(model, "pre-processing", said, rates)
         noisy, means, variances, shares = upper_component(cumulative, seed=fed.seed, full=True)
         level = np.zeros(clients)
         found = fed.round(np.flatnonzero(noisy), model, find)
@@ -199,14 +224,15 @@ def fedcorr(
             "noise_level": level,
             "noisy_clients": noisy,
         }
-        yield Round(model, "pre-processing", said, report)
+        yield Round(model, "pre-processing", said, report | rates)
     clean = level <= clean_level
     if finetune_rounds:
-        model = yield from fedavg(
-            fed, model, opt, select, rounds=finetune_rounds, among=clean, stage="fine-tuning"
-        )
+        stage = {"among": clean, "stage": "fine-tuning", "schedule": regularised, **later}
+        model = yield from fedavg(fed, model, opt, select, rounds=finetune_rounds, **stage)
+        spent += finetune_rounds
         if correct and not clean.all():
             fed.round(np.flatnonzero(~clean), model, partial(relabel_confident, confidence=confidence, strict=strict))
     if usual_rounds:
-        model = yield from usual(fed, model, opt, select, rounds=usual_rounds)
+        stage = {"stage": "usual training", "schedule": regularised, **later} if usual is fedavg else {}
+        model = yield from usual(fed, model, opt, select, rounds=usual_rounds, **stage)
     return model

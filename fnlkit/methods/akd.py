@@ -1,0 +1,137 @@
+"""AKD: clients found noisy also learn from a teacher that never saw their labels, or from the round's global model.
+
+Tsouvalas, Saeed, Ozcelebi, Meratnia. Labeling chaos to learning harmony: Federated learning with noisy labels. ACM
+TIST 2024.
+"""
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from fnlkit.errors import InputError
+from fnlkit.losses import embedding_distilled, logit_distilled
+from fnlkit.methods import na_fedavg
+from fnlkit.methods.fedavg import Round, fedavg
+from fnlkit.methods.nnc import vote
+from fnlkit.methods.sends import Sent
+
+SENDS = {
+    "noise_level": Sent("share of its labels that its neighbours outvote", "once, before training, with embeddings"),
+    **{
+        name: Sent(na_fedavg.SENDS[name].what, "once, in the estimation round, with logits", ("n",))
+        for name in ("scores_global", "scores_local")
+    },
+}
+
+
+def needs(*, source="embeddings", level="auto", **parameters):
+    """Return what a run must give the clients."""
+    return ("embedding",) if source == "embeddings" or level == "neighbours" else ()
+
+
+# ---- on the client
+def solve_head(client, model, received, *, ridge):
+    """Keep the linear map from the received model's features to the teacher's embedding, by ridge regression.
+
+    It stays on the client, as in the public code, where it is two trained weights; equal widths need none.  The last
+    row is the intercept.  `ridge` is in units of the features' mean variance.
+    """
+    features = model.features(client.x).cpu().double()
+    target = client.rows["input/embedding"].cpu().double()
+    if features.shape[1] == target.shape[1]:
+        return
+    mean, centre = features.mean(0), target.mean(0)
+    features, target = features - mean, target - centre
+    gram = features.T @ features
+    weight = ridge * gram.diagonal().mean().clamp_min(1e-12)
+    slope = torch.linalg.solve(gram + weight * torch.eye(len(gram), dtype=gram.dtype), features.T @ target)
+    client.state["head"] = torch.cat([slope, (centre - mean @ slope)[None]]).to(model.weights)
+
+
+# ---- the server
+def akd(
+    fed,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    source="embeddings",
+    strength=10.0,
+    temperature=2.0,
+    above=0.0,
+    level="auto",
+    k=100,
+    include_self=False,
+    at=-1,
+    percentile=75.0,
+    towards="teacher",
+    ridge=1e-3,
+):
+    """Add strength x [level_m > above] x KD to the cross entropy of each client (eq. 9).
+
+    Parameters
+    ----------
+    rounds : int
+        Budget in rounds of FedAvg.
+    source : "embeddings" or "logits"
+        The teacher: KD = mean |e - ê| with a pretrained embedding, or T^2 KL with the round's global model.
+    strength, temperature : float
+        beta and T.
+    above : float
+        epsilon: clients with an estimated noise level above it are distilled.  The paper lets it go to 0; 0.15 in the
+        public code.
+    level : "auto", "neighbours", "energy" or "all"
+        How the level is estimated: by neighbours' votes before training (auto with embeddings), by energy scores in
+        one round of all clients (auto with logits; until then nobody is distilled), or not at all: everybody is
+        distilled.
+    k, include_self : int, bool
+        Of the votes, as in NNC.
+    at, percentile : int, float
+        Of the energy scores, as in NA-FedAvg.
+    towards : "teacher" or "student"
+        Direction of KL with logits; see `fnlkit.losses.logit_distilled`.
+    ridge : float > 0
+        Of the map between the two widths; see `solve_head`.
+
+    Reports
+    -------
+    noise_level (N,), once, and energy_threshold with energy scores.
+    """
+    for value, choices, name in (
+        (source, ("embeddings", "logits"), "source"),
+        (level, ("auto", "neighbours", "energy", "all"), "level"),
+        (towards, ("teacher", "student"), "towards"),
+    ):
+        if value not in choices:
+            raise InputError(f"akd: {name} is {value!r}; write {', '.join(choices)}")
+    if level == "auto":
+        level = "neighbours" if source == "embeddings" else "energy"
+    everyone, report = np.arange(len(fed)), {}
+    levels = np.full(len(fed), np.inf if level == "all" else 0.0)
+    if level == "neighbours":
+        step = partial(vote, k=k, include_self=include_self, ties="random", correct=False, least=0.0)
+        said = fed.round(everyone, model, step)
+        levels[said.ids] = said["noise_level"].numpy()
+        report = {"noise_level": levels}
+    elif level == "energy":
+        at, rounds = na_fedavg.when_to_estimate(rounds, getattr(select, "fraction", 0.1), at, "akd")
+        model = yield from fedavg(fed, model, opt, select, rounds=at, stage="before estimation")
+        model, said, levels, tau = na_fedavg.estimation_round(
+            fed, model, opt, percentile=percentile, side="below", threshold="pooled"
+        )
+        yield Round(model, "estimation", said, {"noise_level": levels, "energy_threshold": tau})
+    if source == "embeddings":
+        step = {"loss": partial(embedding_distilled, strength=strength), "features": True}
+        step["before"] = (partial(solve_head, ridge=ridge),)
+    else:
+        loss = partial(logit_distilled, strength=strength, temperature=temperature, towards=towards)
+        step = {"loss": loss, "teacher": True}
+    distil = (levels > above).astype(np.float64)
+    for _ in range(rounds):
+        ids = select(fed, model)
+        model, said = opt.round(fed, ids, model, scatter={"distil": distil[ids]}, **step)
+        yield Round(model, "distillation", said, {"distilled_clients": int(distil[ids].sum()), **report})
+        report = {}
+    return model

@@ -1,0 +1,117 @@
+"""FedDPCont: labels are told once, under differential privacy, and then used against memorising wrong ones.
+
+Di, Zhu, Li, Liu. Federated learning with local openset noisy labels. ECCV 2024.
+"""
+
+import math
+from functools import partial
+
+import numpy as np
+import torch
+
+from fnlkit.losses import contrastive, cross_entropy
+from fnlkit.methods.fedavg import Round
+from fnlkit.methods.sends import Sent
+from fnlkit.privacy import debias, randomised_response, to_simplex
+
+SENDS = {
+    "private_counts": Sent("counts of its labels after randomised response", "once, before training", ("C",), "int64"),
+    "epsilon": Sent("the epsilon at which they were released", "once, before training"),
+}
+
+
+# ---- on the client
+def release_labels(client, model, received, *, epsilon):
+    """Flip every label once with T_DP and reply the counts (Algorithm 1, lines 2 to 6).
+
+    The client keeps what it said: asked again, it says the same, so that the labels are released no more than once.
+    """
+    if "released_counts" not in client.state:
+        epsilon = epsilon if epsilon > 0 else published_epsilon(client.classes)
+        private = randomised_response(client.y.cpu().numpy(), client.classes, epsilon, client.rng)
+        client.state["released_counts"] = torch.from_numpy(np.bincount(private, minlength=client.classes))
+        client.state["released_epsilon"] = torch.tensor(epsilon, dtype=torch.float64)
+    return {"private_counts": client.state["released_counts"], "epsilon": client.state["released_epsilon"]}
+
+
+# ---- the server
+def published_epsilon(classes):
+    """Return 0.81, 3.21 or 1.17 for 10, 100 or 14 classes, as published, else what keeps a fifth of the labels.
+
+    With six classes or fewer a fifth is no more than chance: then it is 0.81.
+    """
+    known = {10: 0.81, 100: 3.21, 14: 1.17}
+    return known.get(classes) or (math.log(0.25 * (classes - 1)) if classes > 6 else 0.81)
+
+
+def ramp(r, rounds, *, strength, delay, length):
+    """Return b(r): 0 for `delay` rounds, then rising linearly over `length` rounds to `strength`."""
+    delay = delay if delay >= 0 else round(0.1 * rounds)
+    length = length if length >= 0 else round(0.3 * rounds)
+    return strength * min(1.0, (r - delay + 1) / (length + 1)) if r >= delay else 0.0
+
+
+def feddpcont(
+    fed,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    epsilon=-1.0,
+    strength=1.0,
+    expected=False,
+    delay=-1,
+    length=-1,
+    simplex="project",
+    floor=0.0,
+):
+    """Train with CE(y) - b CE(y'), y' drawn from the privately told distribution of everyone's labels (Algorithm 2).
+
+    Parameters
+    ----------
+    rounds : int
+    epsilon : float
+        Of the one release of every label; -1 is 0.81, 3.21, 1.17 for 10, 100, 14 classes.
+    strength : float >= 0
+        b; 1 in eq. 2.
+    expected : bool
+        Take the expectation over y' instead of a draw a sample and epoch.
+    delay, length : int
+        Rounds without the second term, then rounds over which b rises; -1 is a tenth and three tenths of all rounds,
+        the proportions of CORES (Cheng 2021).  The paper has no ramp: delay=0, length=0.  Without one training can
+        diverge, as the second term has no bound.
+    simplex : "project" or "clip"
+        What is done when the estimate leaves the simplex; the paper has no rule.
+    floor : float >= 0
+        Bounds the second term by -log(floor); 0 does not.
+
+    Reports
+    -------
+    label_epsilon, prior_projected (whether, and prior_moved: by how much in sum of differences), prior (C,), once;
+    contrast each round.
+    """
+    told = fed.round(np.arange(len(fed)), model, partial(release_labels, epsilon=epsilon))
+    epsilon = told["epsilon"][0].item()
+    raw = debias(told["private_counts"].sum(0).numpy(), epsilon)
+    prior = to_simplex(raw, how=simplex)
+    report = {
+        "label_epsilon": epsilon,
+        "prior_projected": bool((raw < 0).any()),
+        "prior_moved": float(np.abs(raw - prior).sum()),
+        "prior": prior,
+    }
+    for r in range(rounds):
+        b = ramp(r, rounds, strength=strength, delay=delay, length=length)
+        loss = partial(contrastive, strength=b, expected=expected, floor=floor) if b else cross_entropy
+        model, said = opt.round(
+            fed,
+            select(fed, model),
+            model,
+            loss=loss,
+            uniform=bool(b) and not expected,
+            broadcast={"prior": torch.from_numpy(prior)},
+        )
+        yield Round(model, "training", said, {"contrast": b, **report})
+        report = {}
+    return model

@@ -1,0 +1,192 @@
+"""FLR: early-learning regularisation towards a mixture of the global and the local running-average predictions.
+
+Kim, Kim, Yun. Revisiting early-learning regularization: When federated learning meets noisy labels. arXiv:2402.05353,
+2024.
+"""
+
+from functools import partial
+
+import torch
+
+from fnlkit.errors import InputError
+from fnlkit.losses import label_mixture
+from fnlkit.methods.fedavg import Round
+
+SENDS = {}  # nothing but weights: both averages stay on the client
+
+
+# ---- on the client
+def remember_predictions(client, model, received, *, server, start):
+    """Make room for one vector a sample and average, once; they stay on the client between rounds."""
+    n, c, dtype = len(client), client.classes, model.weights.dtype
+    if "mixture_seen" not in client.rows:
+        client.rows["mixture_seen"] = torch.full((n,), start == "zero")
+        client.rows["mixture_local"] = torch.zeros(n, c, dtype=dtype)
+    if server and "mixture_server" not in client.rows:
+        client.rows["mixture_server"] = torch.zeros(n, c, dtype=dtype)
+
+
+# ---- the server
+def rates(r, rounds, *, alpha, beta, gamma, warmup, schedule):
+    """Return (alpha(r), beta(r), gamma(r)) of round r (appendix E.5).
+
+    alpha(r) = alpha r / R; beta(r) = 0 before R/2, then beta; gamma(r) = 0 before R_w, then gamma.  ``constant``
+    leaves all three as they are.
+    """
+    if schedule == "constant":
+        return alpha, beta, gamma
+    return alpha * r / rounds, beta if 2 * r >= rounds else 0.0, gamma if r >= warmup else 0.0
+
+
+def warmup_rounds(warmup, rounds):
+    """Return R_w: 50 as published from 500 rounds on, a twentieth of a smaller budget, unless `warmup` is given."""
+    return warmup if warmup >= 0 else 50 if rounds >= 500 else round(0.05 * rounds)
+
+
+def local_training(
+    r,
+    rounds,
+    *,
+    strength=2.0,
+    alpha=0.9,
+    beta=0.7,
+    gamma=0.5,
+    warmup=-1,
+    warm="plain",
+    schedule="published",
+    start="prediction",
+    floor=1e-4,
+):
+    """Return what round r of `rounds` changes in local training: keywords for FedOpt.round, and numbers to report.
+
+    This is FLR as a regulariser, which another method can take into its own rounds; parameters as in `flr`.
+    """
+    for value, choices, name in (
+        (warm, ("plain", "server", "schedule"), "warm"),
+        (schedule, ("published", "constant"), "schedule"),
+        (start, ("prediction", "zero"), "start"),
+    ):
+        if value not in choices:
+            raise InputError(f"flr: {name} is {value!r}; write {', '.join(choices)}")
+    warmup = warmup_rounds(warmup, rounds)
+    if r < warmup and warm == "plain":  # Algorithm 1, phase 1: FedAvg with cross entropy
+        return {}, {}
+    a, b, c = rates(r, rounds, alpha=alpha, beta=beta, gamma=gamma, warmup=warmup, schedule=schedule)
+    if r < warmup and warm == "server":  # Section 4: at first the server's prediction alone
+        a, b = 1.0, 0.0
+    server = alpha > 0 or warm == "server"  # without a share, ELR stores no global average
+    step = {
+        "loss": partial(label_mixture, strength=strength, alpha=a, beta=b, gamma=c, floor=floor),
+        "before": (partial(remember_predictions, server=server, start=start),),
+        "teacher": server,
+    }
+    return step, {"alpha": a, "beta": b, "gamma": c}
+
+
+def flr(
+    fed,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    strength=2.0,
+    alpha=0.9,
+    beta=0.7,
+    gamma=0.5,
+    warmup=-1,
+    warm="plain",
+    schedule="published",
+    start="prediction",
+    floor=1e-4,
+):
+    """Regularise with log(1 - <p, t>), t a mixture of each sample's global and local average prediction (eq. 1).
+
+    The regulariser is at most 0, so that the training loss may become negative.
+
+    Parameters
+    ----------
+    rounds : int
+        R.
+    strength : float >= 0
+        lambda: CIFAR-10 2 (asymmetric noise 3), CIFAR-100 2.5 (5), Clothing1M 2; inside FedCorr 3, 5, 3.
+    alpha, beta, gamma : float in [0, 1]
+        Final share of the global average in the mixture; rates of the global and the local average.
+    warmup : int
+        R_w; -1 is 50 from 500 rounds on (published: 50 of 1000), else a twentieth of `rounds`.
+    warm : "plain", "server" or "schedule"
+        What the warm-up is; the paper has three.  ``plain``: cross entropy (appendix E.4); ``server``: the regulariser
+        towards the server's prediction (Section 4); ``schedule``: the regulariser as E.5 has it, with the local
+        prediction.
+    schedule : "published" or "constant"
+        `rates` over the rounds, or as given.
+    start : "prediction" or "zero"
+        Where the averages start: at the first prediction, or at zero as ELR's public code has it.
+    floor : float > 0
+        Least 1 - <p, t> inside the logarithm.
+
+    Reports
+    -------
+    alpha, beta, gamma of each round with the regulariser.
+    """
+    for r in range(rounds):
+        step, report = local_training(
+            r,
+            rounds,
+            strength=strength,
+            alpha=alpha,
+            beta=beta,
+            gamma=gamma,
+            warmup=warmup,
+            warm=warm,
+            schedule=schedule,
+            start=start,
+            floor=floor,
+        )
+        model, said = opt.round(fed, select(fed, model), model, **step)
+        yield Round(model, "training" if step else "warm-up", said, report)
+    return model
+
+
+def elr(fed, model, opt, select, *, rounds, strength=4.0, momentum=0.5, warmup=0, start="prediction"):
+    """Early-learning regularisation (Liu 2020): FLR with the local average alone, alpha = 0.
+
+    Parameters
+    ----------
+    strength : float >= 0
+        4 in FLR's comparison.
+    momentum : float in [0, 1]
+        gamma: 0.5 for symmetric noise and Clothing1M, 0.9 for asymmetric.
+    warmup : int
+        Rounds of plain cross entropy first.
+    start : "prediction" or "zero"
+        ``zero`` as in ELR's public code.
+    """
+    return (
+        yield from flr(
+            fed,
+            model,
+            opt,
+            select,
+            rounds=rounds,
+            strength=strength,
+            alpha=0.0,
+            beta=0.0,
+            gamma=momentum,
+            warmup=warmup,
+            schedule="constant",
+            start=start,
+        )
+    )
+
+
+def slr(fed, model, opt, select, *, rounds, strength=2.0, warmup=-1):
+    """Server-label regularisation: FLR with this round's global prediction alone, alpha = 1 and beta = 0."""
+    settings = {"alpha": 1.0, "beta": 0.0, "gamma": 0.0, "warmup": warmup, "schedule": "constant"}
+    return (yield from flr(fed, model, opt, select, rounds=rounds, strength=strength, **settings))
+
+
+def er(fed, model, opt, select, *, rounds, strength=2.0, warmup=-1):
+    """Entropy regularisation (FLR, appendix E.6): the current prediction is its own target, all rates 0."""
+    settings = {"alpha": 0.0, "beta": 0.0, "gamma": 0.0, "warmup": warmup, "schedule": "constant"}
+    return (yield from flr(fed, model, opt, select, rounds=rounds, strength=strength, **settings))

@@ -1,0 +1,121 @@
+"""Forward correction and confident learning, switched on at FedEFC's prestopping point: what FedEFC compares with.
+
+Patrini et al., Making deep neural networks robust to label noise, CVPR 2017; Northcutt, Jiang, Chuang, Confident
+learning, JAIR 2021; both as in Yu, Ahn, Kang, FedEFC, 2025.
+"""
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from fnlkit.client import softmax_numpy
+from fnlkit.errors import InputError
+from fnlkit.kernels import class_thresholds
+from fnlkit.losses import forward_corrected, kept_cross_entropy
+from fnlkit.methods.fedefc import SENDS, conditioned, corrected, keep_transition, prestop
+
+__all__ = ["SENDS", "confident_learning", "forward"]
+
+
+# ---- on the client
+def anchor_transition(client, model, received, *, percentile, anchor, weighting, limit, report):
+    """Keep T, read off the predictions at each class's anchor points."""
+    labels = client.y.cpu().numpy()
+    transition = anchors(softmax_numpy(model(client.x)), percentile=percentile, anchor=anchor)
+    if weighting == "public":
+        weighted = transition.T * (np.bincount(labels, minlength=client.classes) / len(labels))
+        totals = weighted.sum(1, keepdims=True)
+        return keep_transition(client, model, (weighted / np.where(totals > 0, totals, 1)).T.copy(), 0.0, report)
+    return keep_transition(client, model, *conditioned(transition, limit), report)
+
+
+def anchors(probabilities, *, percentile=97.0, anchor="point"):
+    """Return T (C, C): row j is the prediction where class j is at its most probable, outliers left aside.
+
+    Parameters
+    ----------
+    probabilities : (n, C)
+    percentile : float in [0, 100]
+        Of p_j; 100 is the largest.
+    anchor : "point" or "mean"
+        The one sample at the percentile (Patrini 2017, eq. 12), or the mean of all from it on (FedEFC's code).
+    """
+    p = np.asarray(probabilities, np.float64)
+    rows = []
+    for j in range(p.shape[1]):
+        if anchor == "mean":
+            rows.append(p[p[:, j] >= np.percentile(p[:, j], percentile)].mean(0))
+        else:
+            rows.append(p[np.argsort(p[:, j], kind="stable")[round((len(p) - 1) * percentile / 100)]])
+    return np.array(rows) / np.sum(rows, axis=1, keepdims=True)
+
+
+def prune(client, model, received):
+    """Write rows["keep"]: 0 for samples that are confidently of another class than their label, else n / kept."""
+    flagged = confident_issues(softmax_numpy(model(client.x)), client.y.cpu().numpy())
+    kept = len(client) - flagged.sum()
+    keep = np.where(flagged, 0.0, len(client) / kept) if kept else np.ones(len(client))
+    client.rows["keep"] = torch.from_numpy(keep).to(model.weights.dtype)
+
+
+def confident_issues(probabilities, labels):
+    """Return which samples (n,) the confident joint counts off its diagonal.
+
+    A sample is confidently of class j when p_j reaches the mean p_j of the samples labelled j; of several such
+    classes the most probable one counts, as in `fnlkit.count_matrix`.
+    """
+    sure = probabilities >= class_thresholds(probabilities, labels) - 1e-6
+    found = np.where(sure.sum(1) > 1, probabilities.argmax(1), sure.argmax(1))
+    return sure.any(1) & (found != labels)
+
+
+# ---- the server
+def forward(fed, model, opt, select, *, rounds, start=-1, patience=-1, compare="previous", latest=-1, percentile=97.0,
+            anchor="point", weighting="none", limit=1e3, report_transition=False):  # fmt: skip
+    """Train plainly up to the prestopping round, then with forward correction by T from anchor points.
+
+    Parameters
+    ----------
+    rounds : int
+    start, patience, compare, latest : int, str
+        As in `fedefc`.
+    percentile : float
+        Of the anchor points.
+    anchor : "point" or "mean"
+        See `anchors`.
+    weighting : "none" or "public"
+        ``public``: T is weighted with the class distribution, as the authors' code always does, and transposed.
+    limit, report_transition : float, bool
+        As in `fedefc`.
+    """
+    for value, choices, name in ((anchor, ("point", "mean"), "anchor"), (weighting, ("none", "public"), "weighting")):
+        if value not in choices:
+            raise InputError(f"forward: {name} is {value!r}; write {' or '.join(choices)}")
+    watch = {"start": start, "patience": patience, "compare": compare, "latest": latest}
+    model, used = yield from prestop(fed, model, opt, select, rounds=rounds, **watch)
+    estimate = partial(
+        anchor_transition,
+        percentile=percentile,
+        anchor=anchor,
+        weighting=weighting,
+        limit=limit,
+        report=report_transition,
+    )
+    step = {"estimate": estimate, "loss": forward_corrected}
+    return (yield from corrected(fed, model, opt, select, rounds=rounds - used, **step))
+
+
+def confident_learning(fed, model, opt, select, *, rounds, start=-1, patience=-1, compare="previous", latest=-1):
+    """Train plainly up to the prestopping round, then on the samples that confident learning does not flag.
+
+    Parameters
+    ----------
+    rounds : int
+    start, patience, compare, latest : int, str
+        As in `fedefc`.
+    """
+    watch = {"start": start, "patience": patience, "compare": compare, "latest": latest}
+    model, used = yield from prestop(fed, model, opt, select, rounds=rounds, **watch)
+    step = {"estimate": prune, "loss": kept_cross_entropy}
+    return (yield from corrected(fed, model, opt, select, rounds=rounds - used, **step))

@@ -1,0 +1,185 @@
+"""NA-FedAvg: one round of energy scores tells how noisy clients are; from then on noisy ones weigh less.
+
+Tsouvalas, Saeed, Ozcelebi, Meratnia. Labeling chaos to learning harmony: Federated learning with noisy labels. ACM
+TIST 2024.
+"""
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from fnlkit.errors import InputError
+from fnlkit.losses import energy
+from fnlkit.methods.fedavg import Round, fedavg
+from fnlkit.methods.sends import Sent
+
+SENDS = {
+    "scores_global": Sent("energy of each sample under the received model", "once, in the estimation round", ("n",)),
+    "scores_local": Sent("energy of each sample under the trained model", "once, in the estimation round", ("n",)),
+    "noise_level": Sent("its own estimate", "instead of the scores, with threshold=own"),
+}
+
+
+# ---- on the client
+def score_energy(client, model, received, *, name):
+    """Reply the energy scores logsumexp(logits) of the model at hand (n,), as S_G before training or S_m after."""
+    return {name: energy(model(client.x)).double().cpu()}
+
+
+def keep_energy(client, model, received):
+    """Keep the scores of the received model, in place of sending them."""
+    client.rows["scores_global"] = energy(model(client.x)).double().cpu()
+
+
+def estimate_own_level(client, model, received, *, percentile, side):
+    """Reply the noise level alone, with the threshold taken from the client's own scores."""
+    before = client.rows.pop("scores_global").numpy()
+    after = energy(model(client.x)).double().cpu().numpy()
+    return {"noise_level": torch.tensor(share_beyond(after, np.percentile(before, percentile), side))}
+
+
+def share_beyond(scores, threshold, side):
+    """Return the share of scores below the threshold, or not below it."""
+    return float(np.mean(scores < threshold if side == "below" else scores >= threshold))
+
+
+# ---- the server
+def estimate_levels(said, clients, *, percentile=75.0, side="below"):
+    """Return the noise levels (N,) of the clients that sent their scores, 0 for others, and the threshold tau (eq. 6).
+
+    Parameters
+    ----------
+    said : Replies
+        scores_global and scores_local, or noise_level.
+    clients : int
+        N.
+    percentile : float
+        v, over the received model's scores of all clients together: one ground to judge all by.
+    side : "below" or "above"
+        Which scores count as noisy; low ones in the paper's prose, high ones in its Heaviside and in the public code.
+    """
+    levels = np.zeros(clients)
+    if "noise_level" in said:
+        levels[said.ids] = said["noise_level"].numpy()
+        return levels, np.nan
+    threshold = np.percentile(np.concatenate([np.asarray(s) for s in said["scores_global"]]), percentile)
+    for i, scores in zip(said.ids.tolist(), said["scores_local"], strict=True):
+        levels[i] = share_beyond(np.asarray(scores), threshold, side)
+    return levels, threshold
+
+
+def noise_aware_weights(sizes, levels, *, weighting="paper", least=0.01):
+    """Return aggregation weights (N,).
+
+    Parameters
+    ----------
+    sizes, levels : (N,)
+    weighting : "paper" or "public"
+        (1 - level) N_m; or, as the authors' code has it, N_m for levels under 0.15, else min(0.1 N_m, (1 - level) N_m).
+    least : float in (0, 1)
+        Every client keeps this share of N_m, so that no round is left without weight.
+    """
+    sizes, levels = np.asarray(sizes, np.float64), np.asarray(levels, np.float64)
+    weights = (1 - levels) * sizes
+    if weighting == "public":
+        weights = np.where(levels < 0.15, sizes, np.minimum(0.1 * sizes, weights))
+    return np.maximum(weights, least * sizes)
+
+
+def estimation_round(fed, model, opt, *, percentile, side, threshold, weigh=None):
+    """Return (model, replies, levels (N,), tau) of the round R_w, in which every client takes part.
+
+    Parameters
+    ----------
+    weigh : levels (N,) -> weights (N,), or None
+        Weighs this very round by what it finds (Algorithm 1, lines 15 and 17).
+    """
+    if threshold == "own":
+        steps = {
+            "before": (keep_energy,),
+            "after": (partial(estimate_own_level, percentile=percentile, side=side),),
+        }
+    else:
+        steps = {
+            "before": (partial(score_energy, name="scores_global"),),
+            "after": (partial(score_energy, name="scores_local"),),
+        }
+
+    def levels_of(said):
+        return estimate_levels(said, len(fed), percentile=percentile, side=side)
+
+    weights = None if weigh is None else lambda said: weigh(levels_of(said)[0])
+    model, said = opt.round(fed, np.arange(len(fed)), model, weights=weights, **steps)
+    return model, said, *levels_of(said)
+
+
+def when_to_estimate(rounds, fraction, at, name):
+    """Return (R_w, rounds after it) so that all cost what `rounds` rounds of FedAvg cost; R_w costs 1 / fraction."""
+    at = at if at >= 0 else min(30, round(0.15 * rounds))
+    after = rounds - at - max(1, round(1 / fraction))
+    if after < 0:
+        raise InputError(
+            f"{name}: the round in which all clients take part costs {round(1 / fraction)} of {rounds} rounds at "
+            f"fraction {fraction:g} and {at} come before it; raise --rounds or --fraction, or lower `at`"
+        )
+    return at, after
+
+
+def na_fedavg(
+    fed,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    at=-1,
+    percentile=75.0,
+    threshold="pooled",
+    side="below",
+    weighting="paper",
+    least=0.01,
+):
+    """Estimate every client's noise level in round R_w, then weigh client m with (1 - level_m) N_m (Algorithm 1, line
+    17).
+
+    Parameters
+    ----------
+    rounds : int
+        Budget in rounds of FedAvg; R_w, in which all clients take part, costs 1 / fraction of them.
+    at : int
+        R_w; -1 is 30, at most 0.15 of the rounds (published: 30 of 200).
+    percentile : float in [0, 100]
+        v of the threshold.
+    threshold : "pooled" or "own"
+        From all clients' scores, which they send (the paper); or from each client's own, who then sends its level
+        alone.
+    side : "below" or "above"
+        Scores that count as noisy; ``above`` as in the public code.
+    weighting : "paper" or "public"
+        See `noise_aware_weights`.
+    least : float
+        Least share of a client's own weight.
+
+    Reports
+    -------
+    noise_level (N,), aggregation_weights (N,) and energy_threshold in round R_w.
+    """
+    for value, choices, name in (
+        (threshold, ("pooled", "own"), "threshold"),
+        (side, ("below", "above"), "side"),
+        (weighting, ("paper", "public"), "weighting"),
+    ):
+        if value not in choices:
+            raise InputError(f"na-fedavg: {name} is {value!r}; write {' or '.join(choices)}")
+    at, after = when_to_estimate(rounds, getattr(select, "fraction", 0.1), at, "na-fedavg")
+    weigh = partial(noise_aware_weights, fed.sizes.numpy(), weighting=weighting, least=least)
+    model = yield from fedavg(fed, model, opt, select, rounds=at, stage="before estimation")
+    model, said, levels, tau = estimation_round(
+        fed, model, opt, percentile=percentile, side=side, threshold=threshold, weigh=weigh
+    )
+    report = {"noise_level": levels, "aggregation_weights": weigh(levels)}
+    if np.isfinite(tau):
+        report["energy_threshold"] = tau
+    yield Round(model, "estimation", said, report)
+    return (yield from fedavg(fed, model, opt, select, rounds=after, stage="noise-aware", weights=weigh(levels)))

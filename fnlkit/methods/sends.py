@@ -1,0 +1,37 @@
+"""What leaves a client, declared: each method's module has a dict SENDS of reply name -> Sent."""
+
+from typing import NamedTuple
+
+_ITEM = {"float64": 8, "float32": 4, "int64": 8}
+
+
+class Sent(NamedTuple):
+    """One declared reply.
+
+    Attributes
+    ----------
+    what : str
+        In words.
+    when : str
+        How often.
+    shape : tuple of int or str
+        Sides; ``"C"`` classes, ``"n"`` samples of the client.
+    dtype : str
+    """
+
+    what: str
+    when: str
+    shape: tuple = ()
+    dtype: str = "float64"
+
+    def sides(self, *, classes, samples):
+        """Return the shape in numbers."""
+        return tuple({"C": classes, "n": samples}.get(side, side) for side in self.shape)
+
+    def __str__(self):
+        return f"{self.what}; {self.when}; {self.size}"
+
+    @property
+    def size(self):
+        """The bytes a time, in words: ``8 bytes`` or ``8 x C x C bytes``."""
+        return " x ".join(map(str, (_ITEM[self.dtype], *self.shape))) + " bytes"

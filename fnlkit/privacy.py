@@ -1,0 +1,267 @@
+"""Label privacy: randomised response, what it costs, and whether a mechanism keeps its promise."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fnlkit import kernels
+from fnlkit.errors import InputError
+
+
+def keep_probability(epsilon, classes):
+    """Return the probability e^eps / (e^eps + K - 1) with which k-ary randomised response keeps a label.
+
+    Parameters
+    ----------
+    epsilon : float > 0
+    classes : int >= 2
+
+    Examples
+    --------
+    >>> from fnlkit.privacy import keep_probability
+    >>> round(keep_probability(0.81, 10), 3)
+    0.2
+    """
+    if not (epsilon > 0 and math.isfinite(epsilon)):
+        raise InputError(f"`epsilon` is {epsilon}; write a positive number")
+    if classes < 2:
+        raise InputError(f"`classes` is {classes}; randomised response needs at least 2")
+    return 1 / (1 + (classes - 1) * math.exp(-epsilon))
+
+
+def epsilon_of(keep, classes):
+    """Return the epsilon of k-ary randomised response that keeps a label with probability `keep`: ln(p (K-1) / (1-p)).
+
+    Parameters
+    ----------
+    keep : float in (1/K, 1)
+    classes : int >= 2
+    """
+    if not 1 / classes < keep < 1:
+        raise InputError(f"`keep` is {keep}; with {classes} classes it must lie between {1 / classes:.4g} and 1")
+    return math.log(keep * (classes - 1) / (1 - keep))
+
+
+def randomised_response(labels, classes, epsilon, rng):
+    """Return labels (n,) of which each is kept, or else replaced by one of the OTHER classes uniformly.
+
+    Parameters
+    ----------
+    labels : int (n,) in 0..classes-1
+    classes : int
+    epsilon : float > 0
+        Of pure label differential privacy, for one release.
+    rng : numpy.random.Generator
+        With a printed seed the output can be replayed: a simulation, not a protection.
+    """
+    labels = np.asarray(labels, np.int64)
+    draws = rng.random((len(labels), 2))
+    return kernels.randomised_response(labels, keep_probability(epsilon, classes), draws, classes)
+
+
+def debias(counts, epsilon):
+    """Return the estimate (K,) of the labels' distribution from counts of their randomised responses.
+
+    It is (T_DP^T)^-1 p in closed form: q_j = ((e^eps + K - 1) p_j - 1) / (e^eps - 1).  It sums to 1 and is unbiased,
+    but entries may be negative when there are few labels; see `to_simplex`.
+
+    Parameters
+    ----------
+    counts : (K,) >= 0, not all 0
+    epsilon : float > 0
+
+    Source: FedDPCont (Di 2024), Algorithm 1, line 9.
+    """
+    counts = np.asarray(counts, np.float64)
+    if not counts.sum() > 0:
+        raise InputError("no label was released; nothing can be estimated")
+    growth = math.expm1(epsilon)
+    return ((growth + len(counts)) * counts / counts.sum() - 1) / growth
+
+
+def to_simplex(values, *, how="project"):
+    """Return the distribution (K,) nearest to `values` (K,), which sum to 1 but may be negative.
+
+    Parameters
+    ----------
+    how : "project" or "clip"
+        The exact Euclidean projection, or negative entries set to 0 and the rest scaled to sum to 1.
+    """
+    values = np.asarray(values, np.float64)
+    if how == "clip":
+        clipped = values.clip(0)
+        return clipped / clipped.sum()
+    if how != "project":
+        raise InputError(f"simplex is {how!r}; write project or clip")
+    return kernels.project_to_simplex(values)
+
+
+# ---- what releases cost
+def pure_epsilon(epsilons):
+    """Return the epsilon of releases of the same labels together: the sum (basic composition of pure DP)."""
+    return math.fsum(epsilons)
+
+
+def epsilon_at(delta, epsilons, classes):
+    """Return the epsilon of releases by k-ary randomised response at a delta, or None without the extra ``privacy``.
+
+    The privacy loss distributions are composed, which is tight; at delta 0 this is `pure_epsilon`.
+
+    Parameters
+    ----------
+    delta : float in [0, 1)
+    epsilons : sequence of float
+        One a release of the same labels.
+    classes : int
+    """
+    if delta == 0 or not len(epsilons):
+        return pure_epsilon(epsilons)
+    try:
+        from dp_accounting.pld import privacy_loss_distribution as pld
+    except ImportError:
+        return None
+    total = None
+    for epsilon in epsilons:
+        # Google's library draws from ALL classes with the noise parameter, so that it is (1 - p) K / (K - 1).
+        noise = (1 - keep_probability(epsilon, classes)) * classes / (classes - 1)
+        one = pld.from_randomized_response(noise_parameter=noise, num_buckets=classes)
+        total = one if total is None else total.compose(one)
+    return total.get_epsilon_for_delta(delta)
+
+
+def releases(runs):
+    """Return (epsilons, classes) of all distinct label releases in runs on the same labels.
+
+    Releases are told apart by what was sent: two runs with one seed send the same counts, which tell nothing new.
+
+    Parameters
+    ----------
+    runs : sequence of fnlkit.run_file.Run
+        Of one federation.
+
+    Raises
+    ------
+    InputError
+        When the runs' clients or given labels differ: those budgets do not add up on the same labels.
+    """
+    seen, found, classes = set(), [], 0
+    for run in runs:
+        first = runs[0]
+        for name in ("client_offsets", "client_indices"):
+            if not np.array_equal(getattr(run, name), getattr(first, name)):
+                raise InputError("the runs have different clients; state the privacy of one federation at a time")
+        if not np.array_equal(run.labels["given"], first.labels["given"]):
+            raise InputError("the runs have different given labels; state the privacy of one federation at a time")
+        for entry in run.log:
+            if "private_counts" in entry.values:
+                sent = b"".join(np.asarray(v, np.int64).tobytes() for v in entry.values["private_counts"])
+                spent = float(np.asarray(entry.values["epsilon"][0]))
+                if (sent, spent) not in seen:
+                    seen.add((sent, spent))
+                    found.append(spent)
+                    classes = len(entry.values["private_counts"][0])
+    return found, classes
+
+
+def statement(runs, *, delta=1e-5):
+    """Return the privacy statement of runs on the same labels, as a dict; empty when no label was released.
+
+    Parameters
+    ----------
+    runs : Run or sequence of Run
+    delta : float
+        At which the tighter composition is given when the extra ``privacy`` is installed.
+
+    Returns
+    -------
+    dict
+        label_releases, label_epsilon (pure, delta 0), label_epsilon_at_delta and label_delta where known, label_keep
+        (the probability of a true answer in the first release), label_statement (a sentence).
+    """
+    runs = list(runs) if isinstance(runs, (list, tuple)) else [runs]
+    epsilons, classes = releases(runs)
+    if not epsilons:
+        return {}
+    total = pure_epsilon(epsilons)
+    out = {
+        "label_releases": len(epsilons),
+        "label_epsilon": total,
+        "label_keep": keep_probability(epsilons[0], classes),
+    }
+    tighter = epsilon_at(delta, epsilons, classes) if len(epsilons) > 1 else None
+    also = ""
+    if tighter is not None and tighter < total:
+        out["label_epsilon_at_delta"], out["label_delta"] = tighter, delta
+        also = f", or ({tighter:.4g}, {delta:g})"
+    times = "once" if len(epsilons) == 1 else f"{len(epsilons)} times"
+    out["label_statement"] = (
+        f"Each label was released {times} by randomised response: ({total:.4g}, 0)-label-DP{also} for what was "
+        "released. The model updates that clients send are trained on the labels and are not covered. The draws follow "
+        "from the run's seed: whoever knows it can replay them, so this run simulates a private release."
+    )
+    return out
+
+
+# ---- does a mechanism keep its promise
+class Audit(NamedTuple):
+    """Bounds on a mechanism's epsilon, seen from its outputs.
+
+    Attributes
+    ----------
+    low, high : float
+        All ratios of output probabilities lie below e^high, and one above e^low, unless an event of probability alpha
+        came.
+    declared : float
+    verdict : str
+        ``consistent``, ``violated`` (it leaks more than declared) or ``wasteful`` (it protects more than declared).
+    """
+
+    low: float
+    high: float
+    declared: float
+    verdict: str
+
+
+def audit(mechanism, classes, declared, *, samples=100_000, alpha=1e-4, seed=0):
+    """Return an Audit of a label mechanism from its outputs alone.
+
+    Every class is put in `samples` times; Clopper-Pearson intervals of all output probabilities hold together with
+    probability 1 - alpha (shared out evenly), and give bounds on the largest log ratio between two inputs.
+
+    Parameters
+    ----------
+    mechanism : (labels (n,), rng) -> labels (n,)
+        For example ``lambda y, rng: randomised_response(y, 10, 1.0, rng)``.
+    classes : int
+    declared : float
+        The epsilon that the mechanism promises.
+    samples : int
+        Of each class.
+    alpha : float in (0, 1)
+        Probability of a false alarm.
+    seed : int
+
+    Examples
+    --------
+    >>> from fnlkit.privacy import audit, randomised_response
+    >>> audit(lambda y, rng: randomised_response(y, 10, 1.0, rng), 10, 1.0, samples=10_000).verdict
+    'consistent'
+    """
+    from scipy.stats import beta
+
+    from fnlkit.streams import stream
+
+    counts = np.empty((classes, classes))
+    for label in range(classes):
+        out = mechanism(np.full(samples, label), stream(seed, "audit", client=label))
+        counts[label] = np.bincount(out, minlength=classes)
+    tail = alpha / (2 * classes * classes)
+    floor = np.where(counts > 0, beta.ppf(tail, np.maximum(counts, 1), samples - counts + 1), 0.0)
+    ceiling = np.where(counts < samples, beta.isf(tail, counts + 1, np.maximum(samples - counts, 1)), 1.0)
+    with np.errstate(divide="ignore"):
+        low = float(np.max(np.log(floor.max(0)) - np.log(ceiling.min(0))))
+        high = float(np.max(np.log(ceiling.max(0)) - np.log(floor.min(0))))
+    low = max(low, 0.0)
+    verdict = "violated" if low > declared else "wasteful" if high < declared else "consistent"
+    return Audit(low, high, declared, verdict)
