@@ -16,6 +16,7 @@ COMMANDS = {
     "estimate-noise": "Judge labels, clients and the noise transition.",
     "train": "Train one model over a federation and write a run.",
     "evaluate": "Judge a run: accuracy, corrections, estimates, traffic.",
+    "plot": "Draw runs: curves, confusions, LID scores, noise levels.",
     "embed": "Compute embeddings of a data set's samples.",
     "methods": "List methods, or show what one does and sends.",
     "reproduce": "Run a published experiment and print both numbers.",

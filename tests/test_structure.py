@@ -15,6 +15,7 @@ HOMES = {
     "torchvision": ("fnlkit/vision.py",),
     "torchaudio": ("fnlkit/vision.py",),
     "flwr": ("fnlkit/engines/flower.py",),
+    "matplotlib": ("fnlkit/plots.py",),
     "click": ("cli/",),
 }
 # A file may import from its own layer and from those before it.
@@ -29,7 +30,7 @@ LAYERS = [
     ["fnlkit/engines/", "fnlkit/methods/"],
     ["fnlkit/catalogue.py", "fnlkit/presets.py", "fnlkit/evaluation.py"],
     ["fnlkit/experiment.py"],
-    ["fnlkit/estimators/", "fnlkit/reproduce.py"],
+    ["fnlkit/estimators/", "fnlkit/reproduce.py", "fnlkit/plots.py"],
     ["cli/"],
 ]
 FILES = sorted(p.relative_to(ROOT).as_posix() for folder in ("fnlkit", "cli") for p in (ROOT / folder).rglob("*.py"))

@@ -1,0 +1,27 @@
+"""`fnlkit plot`: look at runs."""
+
+import click
+
+from fnlkit.cli.plumbing import console
+
+
+@click.command()
+@click.argument("runs", nargs=-1, metavar="RUN.pt...", required=True)
+@click.option(
+    "--kind", default="accuracy", show_default=True, help="accuracy, labels, lid, noise or memorization."
+)
+@click.option("-o", "--output", required=True, metavar="FIGURE", help="A .png, .svg or .pdf.")
+def command(runs, kind, output):
+    """Draw runs: learning curves, label confusions, LID scores, noise levels, memorization.
+
+    Needs the extra `plot` (matplotlib).
+
+    \b
+    Example:
+      fnlkit plot fedavg-0.pt fedcorr-0.pt -o curves.svg
+    """
+    from fnlkit import plots
+    from fnlkit.run_file import Run
+
+    plots.plot([(path, Run.read(path)) for path in runs], kind, output)
+    console().print(f"[dim]wrote {output}[/dim]")
