@@ -1,0 +1,237 @@
+"""Transition matrices T[true, given], rows sum to 1: how each kind of label noise is built, drawn and measured."""
+
+import numpy as np
+
+from fnlkit.errors import InputError
+
+# Published class-dependent maps, true -> given.
+MAPS = {
+    # truck -> automobile, bird -> airplane, deer -> horse, cat <-> dog (Patrini 2017)
+    "cifar10": {9: 1, 2: 0, 4: 7, 3: 5, 5: 3},
+    # 2 -> 7, 3 -> 8, 5 <-> 6, 7 -> 1 (Patrini 2017)
+    "mnist": {2: 7, 3: 8, 5: 6, 6: 5, 7: 1},
+    # ankle boot -> sneaker, sneaker -> sandal, pullover -> shirt, coat <-> dress (Zhang and Sabuncu 2018)
+    "fashion-mnist": {9: 7, 7: 5, 2: 6, 4: 3, 3: 4},
+}
+MAPS["digits"] = MAPS["mnist"]
+# Superclass of each of the 100 classes in alphabetical order (Krizhevsky 2009).
+CIFAR100_SUPERCLASS = (
+    [4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7]
+    + [6, 13, 15, 3, 15, 0, 11, 1, 10, 12, 14, 16, 9, 11, 5, 5, 19, 8, 8, 15, 13, 14, 17, 18, 10]
+    + [16, 4, 17, 4, 2, 0, 17, 4, 18, 17, 10, 3, 2, 12, 12, 16, 12, 1, 9, 19, 2, 10, 0, 1, 16]
+    + [12, 9, 13, 15, 13, 16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13]
+)  # fmt: skip
+TRIES = 10_000
+
+
+def class_map(name, classes):
+    """Return the published map of a data set as (C,) int64: the class that each class is taken for, itself when none.
+
+    Parameters
+    ----------
+    name : str
+        ``cifar10``, ``mnist``, ``fashion-mnist``, ``digits``; ``cifar100`` goes to the next class of the superclass,
+        the last to the first.
+    classes : int
+    """
+    out = np.arange(classes)
+    if name == "cifar100":
+        size = 100
+        superclass = np.array(CIFAR100_SUPERCLASS)
+        for group in range(20):
+            members = np.flatnonzero(superclass == group)
+            if classes == size:
+                out[members] = np.roll(members, -1)
+    elif name in MAPS:
+        size = 10
+        if classes == size:
+            for true, given in MAPS[name].items():
+                out[true] = given
+    else:
+        raise InputError(
+            f"no published class map for {name!r}; write map=NAME, one of: {', '.join([*MAPS, 'cifar100'])}"
+        )
+    if classes != size:
+        raise InputError(f"the class map of {name} is for {size} classes, here are {classes}; write another map=NAME")
+    return out
+
+
+def mapped(target, rate):
+    """Return T of class-dependent noise: class c stays with 1 - rate and becomes target[c] with rate.
+
+    Parameters
+    ----------
+    target : (C,) int
+    rate : float in [0, 1]
+    """
+    rows = np.arange(len(target))
+    T = np.zeros((len(target), len(target)))
+    T[rows, rows] = 1 - rate
+    T[rows, target] += rate
+    T[rows[target == rows]] = np.eye(len(target))[target == rows]
+    return T
+
+
+def symmetric(classes, rate, include_true=False):
+    """Return T of uniform noise.
+
+    Without the true class T[i, i] = 1 - rate and the others share rate equally; with it a label is drawn from all
+    classes with probability rate, so that the wrong share is rate (C - 1) / C.
+    """
+    if include_true:
+        return (1 - rate) * np.eye(classes) + rate / classes
+    T = np.full((classes, classes), rate / (classes - 1))
+    np.fill_diagonal(T, 1 - rate)
+    return T
+
+
+def random(classes, rate, rng, spread=0.05):
+    """Return T of FedDPCont's random noise (Di 2024, Sec. 5).
+
+    T[i, i] = 1 - (rate + U(-spread, spread)), the rest of a row in Dirichlet(1, ..., 1) shares.  The paper prints rate
+    + U for the diagonal; its rates are noise rates, so the diagonal is one minus it.
+    """
+    wrong = np.clip(rate + rng.uniform(-spread, spread, classes), 0, 1)
+    T = np.zeros((classes, classes))
+    off = ~np.eye(classes, dtype=bool)
+    T[off] = (rng.dirichlet(np.ones(classes - 1), classes) * wrong[:, None]).reshape(-1)
+    np.fill_diagonal(T, 1 - wrong)
+    return T
+
+
+def sparse(classes, level, sparsity, rng, shares=None):
+    """Return T by the confident-learning construction (Northcutt 2021), here with rows true.
+
+    The diagonal is uniform among all with mean 1 - level; a share `sparsity` of the entries beside it is 0, evenly
+    over the rows and leaving each row at least one; the others of a row get Dirichlet(1) parts of what the diagonal
+    leaves.  Drawn again until every class stays learnable: P(given i, true i) > P(given i) P(true i).
+
+    Parameters
+    ----------
+    classes : int
+    level : float in [0, 1)
+        Mean of 1 - T[i, i].
+    sparsity : float in [0, 1]
+        1 pairs the classes: each is taken for the other of its pair with probability `level` (three of an odd number go
+        round).
+    rng : numpy.random.Generator
+    shares : (C,) float, optional
+        P(true i); equal without it.
+
+    Raises
+    ------
+    InputError
+        When no learnable matrix is found in 10,000 draws.
+    """
+    if level == 0:
+        return np.eye(classes)
+    if sparsity == 1:
+        order = rng.permutation(classes)
+        target = np.empty(classes, np.int64)
+        even = classes - 3 * (classes % 2)
+        target[order[0:even:2]], target[order[1:even:2]] = order[1:even:2], order[0:even:2]
+        target[order[even:]] = np.roll(order[even:], -1)
+        return mapped(target, level)
+    shares = np.full(classes, 1 / classes) if shares is None or (shares <= 0).any() else shares / shares.sum()
+    trace = classes * (1 - level)
+    if trace > 1:
+        for _ in range(TRIES):
+            T = _sparse_once(classes, trace, sparsity, rng)
+            if (np.diag(T) > shares @ T).all():
+                return T
+    raise InputError(
+        f"sparse: no matrix of {classes} classes with level={level}, sparsity={sparsity} keeps every class learnable; "
+        "lower level or sparsity"
+    )
+
+
+def _sparse_once(classes, trace, sparsity, rng):
+    diagonal = _bounded_sum(classes, trace, rng)
+    zeros = np.zeros(classes, np.int64)
+    total = min(round(classes * (classes - 1) * sparsity), classes * (classes - 2))
+    zeros += total // classes
+    zeros[rng.permutation(classes)[: total % classes]] += 1
+    T = np.diag(diagonal)
+    for row in range(classes):
+        others = rng.permutation(np.delete(np.arange(classes), row))[zeros[row] :]
+        T[row, others] = rng.dirichlet(np.ones(len(others))) * (1 - diagonal[row])
+    return T
+
+
+def _bounded_sum(count, total, rng, sweeps=30):
+    """Return `count` numbers in [0, 1] that sum to `total`, uniform among all such: Gibbs moves of disjoint pairs."""
+    x = np.full(count, total / count)
+    half = count // 2
+    for _ in range(sweeps):
+        order = rng.permutation(count)
+        a, b = order[:half], order[half : 2 * half]
+        both = x[a] + x[b]
+        low, high = np.maximum(both - 1, 0), np.minimum(both, 1)
+        x[a] = low + (high - low) * rng.random(half)
+        x[b] = both - x[a]
+    return np.clip(x, 0, 1)
+
+
+def sparse_as_fedln(classes, level, sparsity, rng):
+    """Return T as FedLN's public code builds it (Tsouvalas 2024): an even diagonal.
+
+    Each class keeps 1 - level and spreads `level` equally over max(ceil((C - 1)(1 - sparsity)), 1) other classes,
+    drawn at random; computed in floating point as there, where 11 classes with sparsity 0.7 give 4 and not 3.
+    """
+    count = max(int(np.ceil((classes - 1) * (1 - sparsity))), 1)
+    T = np.zeros((classes, classes))
+    for row in range(classes):
+        others = rng.permutation(np.delete(np.arange(classes), row))[:count]
+        T[row, others] = level / count
+        T[row, row] = 1 - level
+    return T
+
+
+def draw(labels, T, rng):
+    """Return labels (n,) drawn independently from the rows of T that `labels` name.
+
+    A row with a 1 on the diagonal never changes a label.
+    """
+    out = labels.copy()
+    uniform = rng.random(len(labels))
+    border = np.cumsum(T, 1)
+    border /= border[:, -1:]
+    for label in np.unique(labels):
+        here = labels == label
+        out[here] = np.searchsorted(border[label], uniform[here], side="right")
+    return out
+
+
+def exact(labels, T, rng):
+    """Return labels (n,) with the counts that T announces, at random positions.
+
+    The expected count of every change is rounded down, and what is missing to the rounded total goes to the largest
+    remainders, so that the overall noise is the announced one to within half a sample (the public construction
+    truncates).
+    """
+    classes = len(T)
+    have = np.bincount(labels, minlength=classes)
+    want = have[:, None] * T
+    np.fill_diagonal(want, 0)
+    counts = np.floor(want + 1e-9).astype(np.int64)
+    missing = round(float(want.sum())) - counts.sum()
+    order = np.argsort(-(want - counts), axis=None, kind="stable")
+    for cell in order:
+        row, column = divmod(int(cell), classes)
+        if missing <= 0:
+            break
+        if want[row, column] > counts[row, column] and counts[row].sum() < have[row]:
+            counts[row, column] += 1
+            missing -= 1
+    out = labels.copy()
+    for label in np.flatnonzero(counts.sum(1)):
+        here = rng.permutation(np.flatnonzero(labels == label))
+        out[here[: counts[label].sum()]] = np.repeat(np.arange(classes), counts[label])
+    return out
+
+
+def achieved(true, given, classes):
+    """Return the transition that happened, (C, C) float64 with rows true; an absent class stays itself."""
+    counts = np.bincount(true * classes + given, minlength=classes**2).reshape(classes, classes).astype(float)
+    total = counts.sum(1, keepdims=True)
+    return np.where(total > 0, counts / np.maximum(total, 1), np.eye(classes))
