@@ -1,5 +1,7 @@
 """Engines: where and how clients run.  Methods know nothing of them."""
 
+import os
+
 from fnlkit.errors import InputError
 from fnlkit.spec import nearest
 
@@ -7,6 +9,7 @@ ENGINES = {
     "sequential": "fnlkit.engines.sequential:Sequential",
     "stacked": "fnlkit.engines.stacked:Stacked",
     "workers": "fnlkit.engines.workers:Workers",
+    "fused": "fnlkit.engines.fused:Fused",
 }
 
 
@@ -30,16 +33,47 @@ def make(name, clients, network, inputs, **settings):
     """
     from fnlkit.spec import find
 
+    reason = ""
     if name == "auto":
-        name = choose(network, clients)
+        name, reason = choose(network, clients)
     if name not in ENGINES:
         known = ", ".join(["auto", *ENGINES])
         raise InputError(f"--engine: unknown engine {name!r}{nearest(name, ENGINES)}; known: {known}")
     federation = find(name, ENGINES, "engine")(clients, network, inputs, **settings)
     federation.name = name
+    if reason:
+        federation.note(f"engine {name}: {reason}")
     return federation
 
 
 def choose(network, clients):
-    """Return the name of the engine that is fastest for a network and device."""
-    return "sequential"
+    """Return the engine that was fastest for such a network and device, and why it was taken.
+
+    ======================  ====================  ===========================================================
+    device                  network               engine
+    ======================  ====================  ===========================================================
+    GPU                     any                   stacked
+    CPU                     lenet5, mlp           fused
+    CPU, several cores      200,000 weights on    workers
+    CPU                     any other             sequential: starting workers costs seconds each
+    ======================  ====================  ===========================================================
+
+    `python -m benchmarks.training` and `benchmarks.gpu` measure what stands behind it.
+    """
+    if network.device.type != "cpu":
+        return "stacked", f"the cohort trains at once on {network.device}"
+    if _compiled(network.module, clients):
+        return "fused", f"{type(network.module).__name__} on the CPU has compiled training"
+    cores = len(os.sched_getaffinity(0))
+    if cores > 1 and network.parameters_count >= 200_000:
+        return "workers", f"one process on each of {cores} cores"
+    return "sequential", f"{network.parameters_count:,} weights on {cores} core{'s' * (cores > 1)}"
+
+
+def _compiled(module, clients):
+    # By name first: importing the kernels takes half a second.
+    if type(module).__name__ not in ("LeNet5", "MLP") or not clients:
+        return False
+    from fnlkit.engines.fused import description
+
+    return description(module, clients) is not None

@@ -1,0 +1,234 @@
+"""Small networks on the CPU: one compiled call a client for its whole local training, one thread a core.
+
+A loss or correction is known by its function and keywords; what is not in the tables below is trained by the
+specification's plain loop, one client at a time, and said once.
+"""
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+import torch
+
+from fnlkit import losses
+from fnlkit.engines.sequential import Sequential, one_thread
+from fnlkit.engines.visit import visits
+from fnlkit.errors import InputError
+from fnlkit.fused import FusedAugment, FusedLoss, fused_fit, fused_forward
+from fnlkit.network import predict
+from fnlkit.training import Fit, train_client
+
+
+class Unknown(Exception):
+    """There is no compiled form of a part of local training."""
+
+
+def description(module, clients):
+    """Return a network as fnlkit.fused describes it, or None when there is no kernel for it."""
+    from fnlkit.models.lenet import LeNet5
+    from fnlkit.models.mlp import MLP
+
+    x = clients[0].x
+    if type(module) is MLP:
+        layers = [getattr(module, f"fc{i + 1}") for i in range(module.depth + 1)]
+        return ("mlp", (layers[0].in_features, *(layer.out_features for layer in layers)))
+    if type(module) is LeNet5 and not module.upsample and clients[0].inputs.image and x.dim() == 4:
+        height, width, channels = x.shape[1:]
+        if 28 <= height <= 32 and 28 <= width <= 32 and channels in (1, 3):
+            return ("lenet5", channels, module.fc3.out_features)
+    return None
+
+
+class Fused(Sequential):
+    """Clients run beside each other in threads; local training and predictions are compiled.
+
+    Parameters
+    ----------
+    workers : int
+        Threads; 0 takes one for each core this process may use.
+    """
+
+    def __init__(self, *args, workers=0, **settings):
+        super().__init__(*args, **settings)
+        self.net = description(self.network.module, self.clients)
+        if self.net is None or self.network.device.type != "cpu":
+            found = f"{type(self.network.module).__name__} on {self.network.device}"
+            raise InputError(f"--engine fused knows lenet5 and mlp on the CPU, not {found}; write --engine auto")
+        self.count = workers or len(os.sched_getaffinity(0))
+        self._threads, self._network = None, threading.Lock()  # the lock: there is one network for all threads
+
+    @property
+    def threads(self):
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.count, thread_name_prefix="fnlkit-client")
+        return self._threads
+
+    def _run(self, ids, weights, steps, broadcast, scatter):
+        if self.twin is None and any(isinstance(s, Fit) and s.teacher for s in steps):
+            self.twin = self.network.twin()
+        with one_thread():
+            cohort = visits(self, ids, weights, broadcast, scatter, self._score)
+            longest_first = sorted(cohort, key=lambda v: -len(v.client))
+            done = [self.threads.submit(self._all, visit, steps) for visit in longest_first]
+            for future in done:
+                future.result()
+        return [v.outcome for v in cohort]
+
+    def _all(self, visit, steps):
+        for step in steps:
+            if visit.error is not None:
+                return
+            if isinstance(step, Fit):
+                visit.guarded(partial(self._fit, visit, step))
+            elif getattr(step, "func", step).__module__.startswith("fnlkit."):
+                visit.do(step)
+            else:  # a step of the user's, which may use the network as it likes
+                with self._network:
+                    visit.do(step)
+
+    def _fit(self, visit, fit):
+        client, draws = visit.client, visit.plan(fit, self.seed, self.rounds)
+        try:
+            terms = fused_terms(fit, visit, draws)
+            weights = visit.model.weights.numpy()
+            fitted = fused_fit(
+                self.net, weights, client.x.numpy(), client.y.numpy(), draws.order, **normal(client.inputs), **terms
+            )
+        except (Unknown, InputError) as reason:
+            self.note(f"fused: {reason}; such clients are trained by the plain loop, several times slower")
+            with self._network:
+                twin = self.twin if fit.teacher else None
+                arguments = self.network, client, visit.model.weights, fit, draws, visit.received, twin
+                return visit.trained(train_client(*arguments))
+        client.rng.integers(2**62)  # the draw that the plain loop makes for dropout
+        visit.trained(torch.from_numpy(np.ascontiguousarray(fitted.theta)))
+
+    def _score(self, network, weights, x, inputs, *, batch_size=512, features=False):
+        if features or weights is None:
+            with self._network:
+                return predict(network, weights, x, inputs, batch_size=batch_size, features=features)
+        return torch.from_numpy(fused_forward(self.net, weights.numpy(), x.numpy(), **normal(inputs)))
+
+    def predict(self, weights, x):
+        """Return logits (n, C) of raw samples, in parallel."""
+
+        def score(part):
+            return self._score(self.network, weights, part, self.inputs)
+
+        return torch.cat(list(self.threads.map(score, x.split(max(64, -(-len(x) // (4 * self.count)))))))
+
+    def close(self):
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+            self._threads = None
+
+
+def normal(inputs):
+    """Return how fnlkit.fused is to read raw samples."""
+    if not inputs.image:
+        return {"image": False}
+    return {"mean": np.array(inputs.mean), "std": np.array(inputs.std)}
+
+
+def fused_terms(fit, visit, draws):
+    """Return the keywords of fused_fit for a client.
+
+    Raises
+    ------
+    Unknown
+        When a part has no compiled form.
+    """
+    if fit.optimizer != "sgd" or fit.clip:
+        raise Unknown("it knows plain SGD, not " + ("gradient clipping" if fit.clip else fit.optimizer))
+    terms = {
+        "lr": fit.lr,
+        "momentum": fit.momentum,
+        "weight_decay": fit.weight_decay,
+        "loss": _known(LOSSES, fit.loss, "loss")(visit, draws, fit),
+        "epoch_steps": max(1, len(draws) // max(fit.epochs, 1)),
+        "augment": FusedAugment(draws.shift, fit.augment.pad, draws.flip, draws.centre, fit.augment.cutout),
+        "mixup": None if draws.share is None else (draws.partner, draws.share),
+    }
+    for correction in fit.corrections:
+        for name, value in _known(CORRECTIONS, correction, "correction")(visit).items():
+            terms[name] = terms.get(name, 0) + value
+    return terms
+
+
+def _known(table, function, what):
+    """Return the entry of a function with the function's keywords bound."""
+    plain, keywords = getattr(function, "func", function), getattr(function, "keywords", {})
+    name = f"{plain.__module__}:{plain.__qualname__}"
+    if name not in table or getattr(function, "args", ()):
+        raise Unknown(f"it has no kernel for the {what} {plain.__name__!r}")
+    return partial(table[name], **keywords)
+
+
+# ---- corrections: (visit, *, keywords) -> terms of fused_fit
+def _proximal(visit, *, mu):
+    return {"proximal": mu}
+
+
+def _dynamic(visit, *, alpha):
+    return {"proximal": alpha, "linear": -visit.client.state["dual"].numpy()}
+
+
+def _adaptive(visit):
+    return {"proximal": 2 * float(visit.received["proximal"])}
+
+
+def _adaptive_norm(visit):
+    return {"proximal_norm": float(visit.received["proximal"])}
+
+
+CORRECTIONS = {
+    "fnlkit.optimisers:_proximal": _proximal,
+    "fnlkit.optimisers:_dynamic": _dynamic,
+    "fnlkit.methods.fedcorr:adaptive_proximal": _adaptive,
+    "fnlkit.methods.fedcorr:adaptive_proximal_norm": _adaptive_norm,
+}
+
+
+# ---- losses: (visit, draws, fit, *, keywords) -> FusedLoss
+def _cross_entropy(visit, draws, fit, *, smoothing=0.0):
+    return FusedLoss("cross_entropy", smoothing=smoothing)
+
+
+def _kept(visit, draws, fit):
+    return FusedLoss("cross_entropy", keep=visit.client.rows["keep"].numpy())
+
+
+def _forward(visit, draws, fit, *, floor=1e-12):
+    return FusedLoss("forward", matrix=visit.client.state["transition"].numpy(), floor=floor)
+
+
+def _contrastive(visit, draws, fit, *, strength=1.0, expected=False, floor=0.0):
+    prior = visit.received["prior"]
+    if expected:
+        return FusedLoss("peer", strength=strength, prior=prior.numpy(), floor=floor)
+    other = losses.draw_classes(torch.from_numpy(draws.uniform), prior).numpy()
+    return FusedLoss("peer", strength=strength, other=other, floor=floor)
+
+
+def _mixture(visit, draws, fit, *, strength, alpha, beta, gamma, floor=1e-4):
+    rows = visit.client.rows
+    server = rows["mixture_server"].numpy() if fit.teacher else None
+    memories = {"local": rows["mixture_local"].numpy(), "seen": rows["mixture_seen"].numpy(), "server": server}
+    return FusedLoss("mixture", strength=strength, alpha=alpha, beta=beta, gamma=gamma, floor=floor, **memories)
+
+
+def _distilled(visit, draws, fit, *, strength=10.0, temperature=2.0, towards="teacher"):
+    strength = strength * float(visit.received["distil"])
+    return FusedLoss("distill", strength=strength, temperature=temperature, towards=towards)
+
+
+LOSSES = {
+    "fnlkit.losses:cross_entropy": _cross_entropy,
+    "fnlkit.losses:kept_cross_entropy": _kept,
+    "fnlkit.losses:forward_corrected": _forward,
+    "fnlkit.losses:contrastive": _contrastive,
+    "fnlkit.losses:label_mixture": _mixture,
+    "fnlkit.losses:logit_distilled": _distilled,
+}
