@@ -26,7 +26,7 @@ class Client:
     classes : int
     inputs : fnlkit.inputs.Inputs
     rows : dict of Tensor (n, ...)
-        Memory of one entry a sample.
+        Memory of one entry a sample; those named ``input/...`` were given with the samples and are only read.
     state : dict
         Any other memory.
     rng : numpy.random.Generator

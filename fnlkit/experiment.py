@@ -1,5 +1,6 @@
 """One experiment: a federation, a data set and settings in; a run out; interrupted and resumed at will."""
 
+import hashlib
 import platform
 import resource
 import time
@@ -122,11 +123,15 @@ class Experiment:
         ``auto`` or a name; the result does not depend on the engine beyond rounding.
     resume : Run or None
         Continue this run; its settings must be these, but for `rounds`.
+    embeddings : float (n, D) or None
+        One vector a training sample, for methods that ask for one (`catalogue.needs`); None takes principal components
+        of the samples, and says so.
     **engine_options
         Passed to the engine (workers, at_once, ...).
     """
 
-    def __init__(self, federation, dataset, settings, *, engine="auto", device="auto", resume=None, **engine_options):
+    def __init__(self, federation, dataset, settings, *, engine="auto", device="auto", resume=None, embeddings=None,
+                 **engine_options):  # fmt: skip
         if len(federation.client_offsets) < 2:
             raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
         if len(federation.given) != len(dataset.x_train):
@@ -146,9 +151,12 @@ class Experiment:
         inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype, self.device)
         self.x_test, self.y_test = test, torch.from_numpy(np.asarray(dataset.y_test, np.int64))
         clients = _clients(federation, train, inputs)
+        self.embedding, note = _give_embedding(clients, federation, dataset, settings.method, embeddings)
         self.fed = engines.make(
             engine, clients, self.network, inputs, seed=settings.seed, keep=settings.keep, **engine_options
         )
+        if note:
+            self.fed.note(note)
         fit = Fit(
             epochs=settings.epochs,
             batch_size=settings.batch_size,
@@ -314,6 +322,7 @@ class Experiment:
                 "dataset_checksum": self.dataset.checksum,
                 "classes": int(f.classes),
                 "input_shape": list(self.input_shape),
+                "embedding": self.embedding,
                 "provenance": self.provenance,
                 "machine": machine(self.fed, self.device) | self._cost(),
             },
@@ -336,6 +345,8 @@ class Experiment:
         )
         if not same or run.meta.get("dataset_checksum") != self.dataset.checksum:
             raise InputError("--resume: the run was made from another federation or data set; give the one it was made from")
+        if run.meta.get("embedding") != self.embedding:
+            raise InputError("--resume: the run was made with other embeddings; give the ones it was made with")
         self.history = [row for row in run.history if row["stage"] != "final"]
         self._seconds = float(run.meta.get("machine", {}).get("seconds", 0.0))
         self.fed.replay(run.log)
@@ -397,11 +408,33 @@ def _clients(federation, train, inputs):
     ]
 
 
+def _give_embedding(clients, federation, dataset, method, embeddings):
+    """Put each client's part of the embeddings into its rows where the method asks for it; return (digest, note)."""
+    if "embedding" not in catalogue.needs(method):
+        return None, None
+    note = None
+    if embeddings is None:
+        from fnlkit.embed import embed
+
+        dim = min(64, len(dataset.x_train), int(np.prod(np.shape(dataset.x_train)[1:])))
+        embeddings = embed(dataset, f"pca(dim={dim})" if dataset.kind != "wave" else "pca")
+        note = (
+            f"{method} compares samples by an embedding; without one it takes {embeddings.shape[1]} principal components "
+            "of the samples, far from a pretrained network"
+        )
+    embeddings = np.ascontiguousarray(embeddings, np.float32)
+    if embeddings.ndim != 2 or len(embeddings) != len(federation.given):
+        raise InputError(f"the embeddings are {embeddings.shape}; expected one vector for {len(federation.given):,} samples")
+    for client, indices in zip(clients, federation.clients, strict=True):
+        client.rows["input/embedding"] = torch.from_numpy(embeddings[np.asarray(indices)])
+    return hashlib.sha256(embeddings.tobytes()).hexdigest(), note
+
+
 def _pack_memory(clients, server):
     """Return {name: tensor}: rows joined over the clients that have them, states stacked, the server's as they are."""
     out = {f"server/{name}": torch.as_tensor(value) for name, value in server.items()}
     for group in ("rows", "state"):
-        names = sorted({name for c in clients for name in getattr(c, group)})
+        names = sorted({name for c in clients for name in getattr(c, group) if not name.startswith("input/")})
         for name in names:
             held = [c for c in clients if name in getattr(c, group)]
             values = [torch.as_tensor(getattr(c, group)[name]) for c in held]

@@ -221,7 +221,11 @@ class Federation:
 
 
 def _copied(memory):
-    return {k: v.clone() if isinstance(v, torch.Tensor) else copy.deepcopy(v) for k, v in memory.items()}
+    # Rows under input/ are given with the samples and never written: no copy, however large.
+    return {
+        k: v if k.startswith("input/") else v.clone() if isinstance(v, torch.Tensor) else copy.deepcopy(v)
+        for k, v in memory.items()
+    }
 
 
 def nbytes(value):

@@ -64,7 +64,7 @@ def feddpcont(
     delay=-1,
     length=-1,
     simplex="project",
-    floor=0.0,
+    floor=1e-5,
 ):
     """Train with CE(y) - b CE(y'), y' drawn from the privately told distribution of everyone's labels (Algorithm 2).
 
@@ -79,12 +79,12 @@ def feddpcont(
         Take the expectation over y' instead of a draw a sample and epoch.
     delay, length : int
         Rounds without the second term, then rounds over which b rises; -1 is a tenth and three tenths of all rounds,
-        the proportions of CORES (Cheng 2021).  The paper has no ramp: delay=0, length=0.  Without one training can
-        diverge, as the second term has no bound.
+        the proportions of CORES (Cheng 2021).  The paper has no ramp: delay=0, length=0.
     simplex : "project" or "clip"
         What is done when the estimate leaves the simplex; the paper has no rule.
     floor : float >= 0
-        Bounds the second term by -log(floor); 0 does not.
+        Bounds the second term by -log(floor), as peer loss's public code does; 0, as the paper has it, does not: at b = 1
+        the loss is then linear in the logits, and weights grow without end, with a ramp too.
 
     Reports
     -------
