@@ -34,6 +34,17 @@ _KNOWN = {
     ),
     "folder": ("fnlkit.datasets_local:folder", "any image folder with a sub-folder per class"),
 }
+# A file or folder that says that a data set is there, in the cache folder or absolute.
+_MARKERS = {
+    "mnist": ("MNIST/raw",),
+    "fashion-mnist": ("FashionMNIST/raw", "/usr/share/datasets/fashion-mnist"),
+    "cifar10": ("cifar-10-batches-py",),
+    "cifar100": ("cifar-100-python",),
+    "eurosat": ("eurosat/2750",),
+    "pathmnist": ("pathmnist.npz",),
+    "speechcommands": ("SpeechCommands/speech_commands_v0.02",),
+    "clothing1m": ("clothing1m",),
+}
 
 
 @dataclass
@@ -224,6 +235,19 @@ def load(name, *, cache=None, download=False):
     module, _, function = _KNOWN[spec.name][0].partition(":")
     reader = getattr(importlib.import_module(module), function)
     return bind(spec, reader, "data set", given=("where", "download"))(where=where, download=download)
+
+
+def present(name, *, cache=None):
+    """Return whether a known data set's files seem to be on this machine; they are read only by `load`.
+
+    Parameters
+    ----------
+    name : str
+        A name of `catalogue()`; ``folder`` is always there.
+    cache : str or os.PathLike, optional
+    """
+    where = pathlib.Path(cache) if cache is not None else cache_folder()
+    return name not in _MARKERS or any((where / marker).exists() for marker in _MARKERS[name])
 
 
 def card(name):

@@ -432,6 +432,20 @@ def _word(value):
     return value
 
 
+def requested(federation):
+    """Return the transition that was asked for, over all clients by their samples of each class; (C, C) or None.
+
+    None when a noise model did not say, or nobody knows the true labels.
+    """
+    T = federation.noise_transition
+    if T is None or T.ndim == 2 or federation.true is None:
+        return T if T is None or T.ndim == 2 else None
+    counts = np.stack([np.bincount(federation.true[here], minlength=federation.classes) for here in federation.clients])
+    total = counts.sum(0)
+    mean = np.einsum("kc,kcd->cd", counts / np.maximum(total, 1), T)
+    return np.where(total[:, None] > 0, mean, np.eye(federation.classes))
+
+
 def summary(federation):
     """Return what is known of a federation's noise, as plain values for a table or JSON.
 
@@ -463,10 +477,7 @@ def summary(federation):
     asked = [float((1 - (stay if T.ndim == 2 else stay[k])[fed.true[here]]).mean()) for k, here in enumerate(parts)]
     out["requested_share"] = float(np.average(asked, weights=[len(here) for here in parts]))
     out["client_requested"] = asked if len(fed) else None
-    counts = np.stack([np.bincount(fed.true[here], minlength=fed.classes) for here in parts])  # (N, C)
-    weights = counts / np.maximum(counts.sum(0), 1)
-    mean = T if T.ndim == 2 else np.einsum("kc,kcd->cd", weights, T)
-    present = counts.sum(0) > 0
+    present = np.bincount(true, minlength=fed.classes) > 0
     got = matrices.achieved(true, given, fed.classes)
-    out["transition_error"] = float((np.abs(mean - got).sum(1) / 2)[present].mean())
+    out["transition_error"] = float((np.abs(requested(fed) - got).sum(1) / 2)[present].mean())
     return out

@@ -1,0 +1,126 @@
+"""`fnlkit data`: which data sets there are, fetching one, and its card."""
+
+import json
+import sys
+
+import click
+from fnlkit.cli.plumbing import json_option, out_console
+
+
+@click.group()
+def command():
+    """List, fetch and describe data sets.
+
+    Files lie in FNLKIT_CACHE, else in ~/.cache/fnlkit. Only `get` ever opens a connection.
+
+    \b
+    Example:
+      fnlkit data list
+    """
+
+
+@command.command("list")
+@json_option
+def list_sets(as_json):
+    """List the known data sets and which of them are on this machine.
+
+    \b
+    Example:
+      fnlkit data list --json
+    """
+    from fnlkit import datasets
+
+    rows = [
+        {"name": name, "description": line, "here": datasets.present(name)}
+        for name, line in datasets.catalogue().items()
+    ]
+    if as_json:
+        for row in rows:
+            sys.stdout.write(json.dumps(row) + "\n")
+        return
+    from rich.table import Table
+
+    table = Table("name", "here", "what it is", box=None)
+    for row in rows:
+        table.add_row(row["name"], "yes" if row["here"] else "no", row["description"])
+    say = out_console()
+    say.print(table)
+    say.print(f"cache folder: {datasets.cache_folder()}", markup=False, soft_wrap=True)
+
+
+@command.command()
+@click.argument("name")
+def get(name):
+    """Fetch a data set into the cache folder and check it.
+
+    \b
+    Example:
+      fnlkit data get digits
+    """
+    from fnlkit import datasets
+
+    data = datasets.load(name, download=True)
+    _show(_facts(data))
+
+
+@command.command()
+@click.argument("name", metavar="NAME|PATH")
+@json_option
+def info(name, as_json):
+    """Describe a data set: its card, sizes, classes and checksum.
+
+    \b
+    Example:
+      fnlkit data info digits --json
+    """
+    from fnlkit import datasets
+
+    known = name in datasets.catalogue()
+    if known and not as_json:
+        out_console().print(datasets.card(name), markup=False, soft_wrap=True)
+    if known and not datasets.present(name):
+        if as_json:
+            sys.stdout.write(json.dumps({"name": name, "here": False}) + "\n")
+        return
+    facts = _facts(datasets.load(name))
+    if as_json:
+        sys.stdout.write(json.dumps(facts) + "\n")
+    else:
+        _show(facts)
+
+
+def _facts(data):
+    return {
+        "name": data.name,
+        "here": True,
+        "kind": data.kind,
+        "classes": data.classes,
+        "class_names": data.class_names,
+        "train": len(data.y_train),
+        "test": len(data.y_test),
+        "shape": list(data.x_train.shape[1:]),
+        "dtype": str(data.x_train.dtype),
+        "mean": list(data.mean),
+        "std": list(data.std),
+        "sample_rate": data.sample_rate or None,
+        "fields": list(data.fields),
+        "checksum": data.checksum,
+    }
+
+
+def _show(facts):
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None)
+    table.add_column()
+    table.add_column(overflow="fold")
+    for key, value in facts.items():
+        if value is None or value == [] or key == "here":
+            continue
+        if key == "shape":
+            value = " x ".join(map(str, value))
+        if isinstance(value, list):
+            value = ", ".join(f"{v:.4f}" if isinstance(v, float) else str(v) for v in value[:20])
+        table.add_row(key.replace("_", " "), escape(f"{value:,}" if isinstance(value, int) else str(value)))
+    out_console().print(table)

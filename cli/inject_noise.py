@@ -1,0 +1,69 @@
+"""`fnlkit inject-noise`: a federation in, the same with corrupted labels out."""
+
+import click
+from fnlkit.cli.plumbing import console, dataset_option, emit, need_input, output_option, provenance, seed_option
+
+
+@click.command()
+@click.argument("file", required=False, metavar="[FILE]")
+@dataset_option
+@click.option(
+    "--noise",
+    default="clients(rho=0.6, tau=0.5)",
+    show_default=True,
+    metavar="SPEC",
+    help="A model of the list above, or module:function.",
+)
+@seed_option
+@output_option("NOISY.npz")
+def command(file, dataset, noise, seed, output):
+    """Corrupt the given labels of a federation; true labels stay in the file for the evaluation.
+
+    Without FILE reads stdin; with --dataset and no FILE it corrupts a whole data set before `partition`. What was asked
+    for and what came out is written to stderr and into the file. Noise on noise adds up.
+
+    \b
+    Models:
+      clients(rho=0.6, tau=0.5)            noisy clients at levels in [tau, 1] (FedCorr);
+                                           exact=true (FLR), kind=asymmetric or pairflip
+      symmetric(eta=0.4)                   any other class; include_true=true: any class
+      pairflip(eta=0.4)                    the next class
+      asymmetric(eta=0.4)                  the data set's published map; map=cifar10
+      sparse(level=0.4, sparsity=0.4)      one random matrix (FedEFC); per_client=true,
+                                           noisy_share=0.8, clean_level=0.1 (FedLN)
+      random(eta=0.4)                      random rates and rows (FedDPCont)
+      instance(eta=0.4)                    by how a sample looks (Xia 2020)
+      matrix(path="T.npy")                 rows true, columns given
+      labels(path="l.npy", key=...)        labels of your own, also CIFAR-N's .pt
+      none
+
+    \b
+    Example:
+      fnlkit partition | fnlkit inject-noise --noise 'symmetric(eta=0.4)' --seed 1 -o noisy.npz
+    """
+    from fnlkit.cli.info import noise_tables
+
+    from fnlkit import datasets, partition
+    from fnlkit import noise as models
+    from fnlkit.federation_file import FederationFile
+
+    if file is None and dataset is not None:
+        data = datasets.load(dataset)
+        federation, samples = partition.empty(data), lambda: data.x_train
+    else:
+        need_input(file or "-")
+        federation = FederationFile.read(file or "-")
+
+        def samples():
+            return datasets.load(dataset or federation.dataset).x_train
+
+    again = bool(federation.meta.get("noise"))
+    noisy = models.inject(federation, noise, seed=seed, x=samples)
+    record = provenance("inject-noise", seed, noise=noise, dataset=dataset)
+    noisy.meta = {**noisy.meta, "provenance": [*noisy.meta.get("provenance", []), record]}
+    say = console()
+    if again:
+        say.print("[yellow]these labels were corrupted before: the noise adds up[/yellow]", soft_wrap=True)
+    for part in noise_tables(noisy):
+        say.print(part)
+    emit(noisy, output)
