@@ -40,7 +40,7 @@ def command(file, dataset, scheme, clients, min_samples, seed, output):
     from fnlkit.federation_file import FederationFile
 
     noisy = FederationFile.read(file) if file else None
-    data = datasets.load(dataset or (noisy.dataset if noisy else "digits"))
+    data = datasets.load(dataset or (noisy.dataset if noisy is not None else "digits"))
     federation = partition.federation(data, scheme, clients=clients, seed=seed, min_samples=min_samples, noisy=noisy)
     record = provenance("partition", seed, dataset=data.name, scheme=scheme, clients=clients, min_samples=min_samples)
     federation.meta = {**federation.meta, "provenance": [*federation.meta.get("provenance", []), record]}

@@ -69,6 +69,9 @@ class FederationFile:
     def __len__(self):
         return len(self.client_offsets) - 1
 
+    def __bool__(self):
+        return True  # also before `partition`, when it has no client
+
     @property
     def clients(self):
         """The positions of each client's samples, as a list of N index arrays."""
