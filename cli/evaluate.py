@@ -91,8 +91,8 @@ def _show_one(row, values, run):
             _matrix(say, f"training labels as {stage} began, true class in rows", counts)
         _matrix(say, "training labels at the end, true class in rows", values["label_confusion_corrected"])
     if "record_noise_level" in values and "client_level_given" in values:
-        estimated, true = values["record_noise_level"][-1], values["client_level_given"]
-        table = Table("client", "true noise level", "estimated", box=None, title="noisiest clients")
+        estimated, true = values["record_noise_level"][0], values["client_level_given"]
+        table = Table("client", "true noise level", "first estimate", box=None, title="noisiest clients")
         for k in true.argsort()[::-1][:10]:
             table.add_row(str(k), f"{true[k]:.3f}", f"{estimated[k]:.3f}")
         say.print(table)

@@ -38,12 +38,17 @@ from fnlkit.errors import InputError
 @click.option("--memorization", is_flag=True, help="Record what global and local models memorize.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @click.option("--engine", default="auto", show_default=True, help="auto, or an engine's name; the result is the same.")
+@click.option("--workers", type=click.IntRange(min=0), default=0, help="Processes or threads; 0: one a core.")
+@click.option("--at-once", type=click.IntRange(min=0), default=0, help="Clients stacked at once; 0: as memory allows.")
+@click.option("--embeddings", metavar="EMB.npz", default=None, help="From `fnlkit embed`, for methods that use them.")
 @click.option("--checkpoint-every", type=click.IntRange(min=1), default=10, show_default=True, help="In rounds.")
 @click.option("--resume", metavar="RUN", default=None, help="Continue this run; start afresh if the file is not there yet.")
 @click.option("--metrics", metavar="FILE", default=None, help="Where rounds are logged; RUN.metrics.jsonl beside -o.")
 @seed_option
 @click.option("-o", "--output", default="-", metavar="RUN.pt", help="Where to write; stdout without it.")
-def command(file, dataset, device, engine, checkpoint_every, resume, metrics, output, **options):
+def command(
+    file, dataset, device, engine, workers, at_once, embeddings, checkpoint_every, resume, metrics, output, **options
+):
     """Train one model over a federation.
 
     Writes a run (.pt) with the model, the corrected labels and what is needed to continue, and one line a round to
@@ -63,26 +68,61 @@ def command(file, dataset, device, engine, checkpoint_every, resume, metrics, ou
     previous = Run.read(resume) if resume and os.path.exists(resume) else None
     federation = FederationFile.read(file)
     data = datasets.load(dataset or federation.dataset)
+    vectors = None if embeddings is None else _read_embeddings(embeddings)
     with held(output):
         _pin_threads()
-        experiment = Experiment(federation, data, settings, engine=engine, device=device, resume=previous)
-        experiment.provenance.append(provenance("train", settings.seed, **options, engine=engine, device=device))
+        experiment = Experiment(
+            federation,
+            data,
+            settings,
+            engine=engine,
+            device=device,
+            resume=previous,
+            embeddings=vectors,
+            workers=workers,
+            at_once=at_once,
+        )
+        experiment.provenance.append(provenance("train", **options, engine=engine, device=device))
         say = console()
         say.print(
             f"[dim]{data.name}, {len(experiment.fed)} clients, {settings.method}, {experiment.network.parameters_count:,} "
             f"parameters, engine {experiment.fed.name} on {experiment.device}[/dim]"
         )
+        said = Notes(experiment.fed, say)
         path = metrics or (None if output == "-" else f"{Path(output).with_suffix('')}.metrics.jsonl")
         with rows_to(path, experiment.history) as write, progress(experiment) as advance:
 
             def on_round(row):
                 write(row)
+                said.update()
                 advance(row)
 
             save = None if output == "-" else lambda run: run.write(output)
             run = experiment.run(on_round=on_round, checkpoint=save, checkpoint_every=checkpoint_every)
         if output == "-":
             emit(run, output)
+
+
+class Notes:
+    """Prints what the federation noted, each line once: an engine's choice, a fall back, a defence that acted."""
+
+    def __init__(self, federation, say):
+        self.federation, self.say, self.shown = federation, say, 0
+        self.update()
+
+    def update(self):
+        for text in self.federation.notes[self.shown :]:
+            self.say.print(f"[dim]{text}[/dim]")
+        self.shown = len(self.federation.notes)
+
+
+def _read_embeddings(path):
+    from fnlkit import files
+
+    found = files.read(path, kinds=["fnlkit.embeddings/1"])
+    if "embeddings" not in found.arrays:
+        raise InputError(f"--embeddings {path}: has no array `embeddings`; make the file with `fnlkit embed`")
+    return found.arrays["embeddings"]
 
 
 def _pin_threads():

@@ -116,7 +116,7 @@ def _against_truth(run):
     }
     levels = client_levels(run.labels["given"], run.labels["true"], run.client_offsets, held)
     if "noise_level" in run.records:
-        estimated = run.records["noise_level"][1][-1]
+        estimated = run.records["noise_level"][1][0]  # the first: later ones judge labels that were corrected since
         out["noise_level_error"] = float(np.mean(np.abs(estimated - levels)))
     if "cumulative_lid" in run.records:
         out["client_auc"] = auc(run.records["cumulative_lid"][1][-1], levels > 0)
