@@ -159,6 +159,20 @@ def test_optional_networks_say_what_is_missing(tmp_path, monkeypatch):
         embed(images(), "timm", device="cpu")
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_missing_gpu_is_named():
+    with pytest.raises(InputError, match="torch sees no GPU"):
+        embed(images(), "torchvision(weights=random)", device="cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_gives_the_same_embeddings():
+    spec = "torchvision(weights=random, size=32)"
+    here, there = (embed(images(), spec, device=device) for device in ("cpu", "cuda"))
+    np.testing.assert_allclose(here, there, atol=1e-3)
+
+
 def test_networks_want_images():
     with pytest.raises(InputError, match="needs images but the samples are vectors"):
         embed(SimpleNamespace(x_train=np.zeros((3, 4), np.float32), kind="vector"), "torchvision(weights=random)")
