@@ -48,9 +48,8 @@ class LogMel:
         top = 2595 * math.log10(1 + sample_rate / 2 / 700)
         lowest = 700 * (10 ** (top / (bins + 1) / 2595) - 1)  # the first band reaches from 0 to twice this, in Hz
         self.size = 2 ** math.ceil(math.log2(max(self.window, sample_rate / lowest)))
-        self.functional = torchaudio().functional
         self.hann = torch.hann_window(self.window, dtype=torch.float64)
-        self.filters = self.functional.melscale_fbanks(
+        self.filters = torchaudio().functional.melscale_fbanks(
             self.size // 2 + 1, 0.0, sample_rate / 2, bins, sample_rate, norm=None, mel_scale="htk"
         )
 
@@ -62,10 +61,12 @@ class LogMel:
         """Return the spectrograms (..., bins, T) of waves (..., samples), a float tensor."""
         import torch
 
+        from fnlkit.vision import torchaudio
+
         around = self.size - self.window
         waves = torch.nn.functional.pad(waves / self.full_scale, (around // 2, around - around // 2))
         # torch centres a window shorter than the transform, which is where the padding puts each frame.
-        power = self.functional.spectrogram(
+        power = torchaudio().functional.spectrogram(
             waves, 0, self.hann.to(waves), self.size, self.hop, self.window, power=2.0, normalized=False, center=False
         )
         bands = power.transpose(-1, -2) @ self.filters.to(waves)

@@ -1,6 +1,8 @@
 """Networks: published sizes, one seed one start, and a stacked cohort equal to its clients one by one."""
 
+import copy
 import math
+import pickle
 import re
 import subprocess
 import sys
@@ -268,6 +270,8 @@ def test_audio_takes_waves_of_any_rate():
     shape = (4000,)
     network = models.build("audio(sample_rate=8000)", input_shape=shape, classes=10)
     assert network(torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)) * 1000).shape == (2, 10)
+    twin = pickle.loads(pickle.dumps(copy.deepcopy(network)))  # as workers and teachers get it
+    assert twin.eval()(torch.zeros(1, *shape)).shape == (1, 10)
     assert not list(network.buffers())[4:]  # four dropout keys; the filters of the front end do not travel
     with pytest.raises(InputError, match="need at least 16"):
         models.build("audio", input_shape=(1000,), classes=10)
@@ -289,3 +293,16 @@ def test_resnet50_starts_from_a_file(tmp_path):
     net.fc = torch.nn.Identity()
     with torch.no_grad():
         assert torch.equal(network.features(x), net.eval()(x))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_stacked_cohort_runs_on_buffers_of_its_own(name):
+    """Evaluation, too: running statistics of each client, no state changed."""
+    clients, x, _ = cohort(*SMALL[name])
+    parameters, buffers = stack_module_state([client.eval() for client in clients])
+    before = {key: value.clone() for key, value in buffers.items()}
+    with torch.no_grad():
+        stacked = vmap(lambda p, b, x: functional_call(clients[0], (p, b), (x,)))(parameters, buffers, x)
+        for i, client in enumerate(clients):
+            assert torch.allclose(stacked[i], client(x[i]), rtol=0, atol=1e-12)
+    assert all(torch.equal(before[key], buffers[key]) for key in buffers)
