@@ -92,7 +92,7 @@ def plan(n, fit, *, seed, round, client, image=None):
 
     Parameters
     ----------
-    n : int
+    n : int >= 1
     fit : Fit
     seed, round, client : int
         Keys of the streams.
@@ -103,7 +103,9 @@ def plan(n, fit, *, seed, round, client, image=None):
     def rng(purpose):
         return stream(seed, purpose, round, client)
 
-    size = min(fit.batch_size, n) or 1
+    if not n:
+        raise ValueError("it has no samples to train on")
+    size = min(fit.batch_size, n)
     steps = -(-n // size)
     order = np.full((fit.epochs, steps * size), -1, np.int64)
     draws = rng("batches")

@@ -12,6 +12,9 @@ ENGINES = {
     "fused": "fnlkit.engines.fused:Fused",
 }
 
+# Options that not every engine takes; 0 leaves the choice to the engine.
+OPTIONS = {"workers": ("workers", "fused"), "at_once": ("stacked",)}
+
 
 def make(name, clients, network, inputs, **settings):
     """Return the Federation of an engine.
@@ -24,7 +27,7 @@ def make(name, clients, network, inputs, **settings):
     network : fnlkit.network.Network
     inputs : fnlkit.inputs.Inputs
     **settings
-        seed, keep and what the engine takes.
+        seed, keep, and of OPTIONS what the engine takes; ``auto`` ignores what does not concern its choice.
 
     Raises
     ------
@@ -39,6 +42,11 @@ def make(name, clients, network, inputs, **settings):
     if name not in ENGINES:
         known = ", ".join(["auto", *ENGINES])
         raise InputError(f"--engine: unknown engine {name!r}{nearest(name, ENGINES)}; known: {known}")
+    for option, takers in OPTIONS.items():
+        if option in settings and name not in takers:
+            if settings.pop(option) and not reason:
+                flag = option.replace("_", "-")
+                raise InputError(f"--{flag} is for the engine {' or '.join(takers)}, not {name}; leave it out")
     federation = find(name, ENGINES, "engine")(clients, network, inputs, **settings)
     federation.name = name
     if reason:

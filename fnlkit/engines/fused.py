@@ -89,7 +89,8 @@ class Fused(Sequential):
                     visit.do(step)
 
     def _fit(self, visit, fit):
-        client, draws = visit.client, visit.plan(fit, self.seed, self.rounds)
+        visit.plan(fit, self.seed, self.rounds)
+        client, draws = visit.client, visit.draws
         try:
             terms = fused_terms(fit, visit, draws)
             weights = visit.model.weights.numpy()

@@ -1,5 +1,7 @@
 """The whole cohort at once: what suits a GPU, where one small client leaves most of the device idle."""
 
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -41,6 +43,8 @@ class Stacked(Sequential):
             self.pool = pooled([c.x for c in self.clients]).to(self.network.device)
         alike = {}
         for visit in alive:
+            visit.guarded(partial(visit.plan, fit, self.seed, self.rounds))
+        for visit in (v for v in alive if v.error is None):
             alike.setdefault(_memory(visit.client), []).append(visit)
         for group in alike.values():
             group.sort(key=lambda v: -len(v.client))
@@ -54,7 +58,7 @@ class Stacked(Sequential):
         if name in self._alone:
             return self._one_by_one(part, fit)
         streams = [v.client.rng.bit_generator.state for v in part]
-        plans = [v.plan(fit, self.seed, self.rounds) for v in part]
+        plans = [v.draws for v in part]
         starts = torch.stack([v.model.weights for v in part])
         clients, received = [v.client for v in part], [v.received for v in part]
         twin = self.twin if fit.teacher else None
@@ -81,10 +85,9 @@ class Stacked(Sequential):
     def _one_by_one(self, part, fit):
         twin = self.twin if fit.teacher else None
         for visit in part:
-            draws = visit.plan(fit, self.seed, self.rounds)
 
-            def train(visit=visit, draws=draws):
-                arguments = self.network, visit.client, visit.model.weights, fit, draws, visit.received, twin
+            def train(visit=visit):
+                arguments = self.network, visit.client, visit.model.weights, fit, visit.draws, visit.received, twin
                 visit.trained(train_client(*arguments))
 
             visit.guarded(train)
@@ -93,7 +96,7 @@ class Stacked(Sequential):
         """Return how many clients are trained at once."""
         if len(group) == 1:
             return 1
-        need, free = self._need(fit), free_memory(self.network.device)
+        need, free = self._need(group[0].client, fit), free_memory(self.network.device)
         wanted = min(self.at_once or len(group), len(group))
         if wanted * need <= free / 2:
             return wanted
@@ -108,11 +111,11 @@ class Stacked(Sequential):
         self.note(f"stacked: {fitting} clients at once instead of {wanted}, each needs about {_size(need)}")
         return min(fitting, wanted)
 
-    def _need(self, fit):
+    def _need(self, client, fit):
         """Return about how many bytes one client needs in local training."""
         key = (fit.batch_size, fit.features)
         if key not in self._needs:
-            self._needs[key] = _activations(self.network, self.clients[0], fit.batch_size)
+            self._needs[key] = _activations(self.network, client, fit.batch_size)
         vectors = 6 if fit.optimizer == "adam" else 5  # start, weights, gradient, momentum, a temporary
         vectors += 2 * bool(fit.corrections or fit.clip)
         return vectors * self.network.size * self.network.flat.element_size() + self._needs[key]

@@ -6,7 +6,7 @@ from fnlkit.client import Client, LocalModel
 from fnlkit.errors import InputError
 from fnlkit.network import predict
 from fnlkit.streams import stream
-from fnlkit.training import plan
+from fnlkit.training import Plan, plan
 
 
 @dataclass
@@ -21,6 +21,8 @@ class Visit:
     reply : dict
     error : Exception or None
         What stopped this client; the others go on.
+    draws : Plan or None
+        Of the local training at hand.
     """
 
     client: Client
@@ -28,6 +30,7 @@ class Visit:
     received: dict
     reply: dict = field(default_factory=dict)
     error: Exception = None
+    draws: Plan = None
 
     def do(self, step):
         """Run a client step; an InputError is the user's and stops the run, anything else loses this client's reply."""
@@ -46,9 +49,10 @@ class Visit:
         self.model.weights = self.reply["weights"] = weights
 
     def plan(self, fit, seed, round):
-        """Return every draw of this client's local training."""
-        image = tuple(self.client.x.shape[1:3]) if self.client.inputs.image else None
-        return plan(len(self.client), fit, seed=seed, round=round, client=self.client.id, image=image)
+        """Make every draw of this client's local training, as `draws`."""
+        client = self.client
+        image = tuple(client.x.shape[1:3]) if client.inputs.image else None
+        self.draws = plan(len(client), fit, seed=seed, round=round, client=client.id, image=image)
 
     @property
     def outcome(self):

@@ -1,0 +1,245 @@
+"""Every engine gives what sequential gives: methods x optimisers x selectors, in float64 to 1e-9, labels exactly."""
+
+from functools import lru_cache, partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fnlkit import catalogue, engines
+from fnlkit.client import Client
+from fnlkit.engines.cohort import timetable
+from fnlkit.errors import InputError
+from fnlkit.inputs import Augment, Inputs
+from fnlkit.models import build
+from fnlkit.models.dropout import Dropout2d
+from fnlkit.network import Model, Network
+from fnlkit.training import Fit, plan
+from tests import toy
+
+ENGINES = ("stacked", "fused")  # workers run sequential's own code: test_engines_workers.py
+SELECTORS = ("uniform", "power-of-choice(d=4)")
+FIT = Fit(epochs=2, lr=0.1, batch_size=8)
+mlp = partial(build, "mlp(hidden=[12])", input_shape=(toy.FEATURES,), classes=toy.CLASSES)
+
+
+def run(engine, method, optimizer, selector, rounds=6, fit=FIT):
+    """Run a method on six clients who hold an embedding too; return (federation, last model)."""
+    fed, model = toy.toy(engine, network=mlp, count=6)
+    for client in fed.clients:
+        client.rows["input/embedding"] = client.x[:, :5].clone()
+    fed.commit()
+    opt, select = catalogue.optimizer(optimizer, fit), catalogue.selector(selector, 0.5)
+    program = catalogue.method(method)(fed, model, opt, select, rounds=rounds)
+    while True:
+        try:
+            next(program)
+        except StopIteration as done:
+            fed.close()
+            return fed, done.value
+
+
+specification = lru_cache(maxsize=1)(partial(run, "sequential"))
+
+
+def agree(found, expected, tolerance=1e-9):
+    """Same weights, labels, memories and refusals."""
+    (fed, model), (other, right) = found, expected
+    torch.testing.assert_close(model.weights, right.weights, rtol=0, atol=tolerance)
+    assert fed.rejected == other.rejected and fed.traffic == other.traffic
+    for client, same in zip(fed.clients, other.clients, strict=True):
+        assert torch.equal(client.y, same.y)
+        for memory, twin in ((client.rows, same.rows), (client.state, same.state)):
+            assert memory.keys() == twin.keys()
+            for name, value in memory.items():
+                torch.testing.assert_close(torch.as_tensor(value), torch.as_tensor(twin[name]), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("selector", SELECTORS)
+@pytest.mark.parametrize("optimizer", catalogue.OPTIMIZERS)
+@pytest.mark.parametrize("method", catalogue.METHODS)
+def test_product(method, optimizer, selector, engine):
+    found = run(engine, method, optimizer, selector)
+    agree(found, specification(method, optimizer, selector))
+    fell_back = [note for note in found[0].notes if engine in note]
+    assert not fell_back or (engine == "fused" and "embedding_distilled" in fell_back[0])
+
+
+# ---- one local training, with everything that Fit can say
+class Normed(nn.Module):
+    """Batch norm, which looks across a batch, dropout, and the two halves that losses on features ask for."""
+
+    width = 8
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+        self.dropout, self.output = Dropout2d(0.3, 1), nn.Linear(8, 4)
+
+    def features(self, x):
+        return self.dropout(self.norm(self.conv(x)).relu()).mean((-2, -1))
+
+    def classify(self, features):
+        return self.output(features)
+
+    def forward(self, x):
+        return self.classify(self.features(x))
+
+
+def federation(engine, sizes, network=Normed, dtype=torch.float64, side=6, classes=4, **options):
+    """Return (federation, model) of image clients of given sizes; client 1 has no sample of class 0."""
+    rng, inputs = np.random.default_rng(1), Inputs(True, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25), dtype)
+    clients = []
+    for i, n in enumerate(sizes):
+        x = torch.from_numpy(rng.integers(0, 256, (n, side, side, 3), dtype=np.uint8))
+        y = torch.from_numpy(rng.integers(i == 1, classes, n))
+        clients.append(Client(i, x, y.clone(), y, classes, inputs, rows={"marks": torch.zeros(n, 2, dtype=dtype)}))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net = Network(network(), dtype=dtype)
+    return engines.make(engine, clients, net, inputs, keep=0.01, **options), Model(net, net.flat.clone())
+
+
+def everything(logits, batch, *, weight):
+    """A loss that reads all that a Batch has and writes a row."""
+    away = (logits.softmax(-1) - batch.teacher.softmax(-1)).square().sum(-1) + batch.features.square().mean(-1)
+    value = -logits.log_softmax(-1).gather(-1, batch.y[..., None])[..., 0] * (1 + batch.uniform.to(logits.dtype))
+    marks = batch.rows["marks"] + torch.stack([batch.uniform.to(logits.dtype), away.detach()], -1)
+    return value + weight * batch.received["level"][..., None] * away + 0.1 * marks[..., 1], {"marks": marks}
+
+
+def pull(w, w_start, batch):
+    return batch.received["level"][..., None] * (w - w_start) * ~batch.first[..., None] + batch.received["drift"]
+
+
+FITS = {
+    "plain": Fit(epochs=2, batch_size=4, lr=0.1),
+    "no momentum": Fit(epochs=2, batch_size=4, lr=0.1, momentum=0.0, weight_decay=0.01, clip=0.3),
+    "adam": Fit(epochs=2, batch_size=4, lr=0.01, optimizer="adam", weight_decay=0.01),
+    "augmented": Fit(epochs=2, batch_size=4, lr=0.1, augment=Augment(2, True, 3), mixup=1.0),
+    "everything": Fit(
+        partial(everything, weight=0.5), (pull,), 3, 4, 0.05, 0.9, 0.01, clip=5.0, augment=Augment(1, True), mixup=0.5,
+        teacher=True, features=True, uniform=True,
+    ),
+}  # fmt: skip
+
+
+def one_round(fed, model, fit, ids):
+    level = torch.linspace(0.1, 1, len(ids)).double()
+    said = fed.round(ids, model, fit, broadcast={"drift": torch.full((), 1e-3)}, scatter={"level": level})
+    return said, [c.rows["marks"] for c in fed.clients], [c.rng.random() for c in fed.clients if c.rng]
+
+
+def same_round(engine, fit, sizes, **options):
+    """Assert that an engine's round is sequential's; return the federation."""
+    expected = one_round(*federation("sequential", sizes), fit, range(len(sizes)))
+    fed, model = federation(engine, sizes, **options)
+    said, marks, draws = one_round(fed, model, fit, range(len(sizes)))
+    assert said.ids.tolist() == expected[0].ids.tolist() and draws == expected[2]
+    torch.testing.assert_close(said["weights"], expected[0]["weights"], rtol=0, atol=1e-9)
+    for found, wanted in zip(marks, expected[1], strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+    return fed
+
+
+@pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
+def test_a_cohort_of_odd_sizes_equals_its_clients_one_by_one(fit):
+    """One sample, fewer than a batch, whole batches only, one over, none at all."""
+    fed = same_round("stacked", fit, [9, 1, 4, 3, 13, 8, 0])
+    assert not fed.notes
+
+
+sizes = st.lists(st.integers(0, 11), min_size=1, max_size=5).filter(any)
+
+
+@settings(max_examples=12, deadline=None)
+@given(sizes, st.integers(1, 5), st.sampled_from(list(FITS.values())))
+def test_any_sizes(sizes, batch, fit):
+    same_round("stacked", fit.changed(batch_size=batch, epochs=1), sizes)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=8), st.integers(1, 9), st.integers(1, 3))
+@settings(deadline=None)
+def test_the_timetable_takes_every_step_of_every_client_once_and_in_order(sizes, batch, epochs):
+    sizes = sorted(sizes, reverse=True)
+    plans = [plan(n, Fit(epochs=epochs, batch_size=batch), seed=0, round=0, client=i) for i, n in enumerate(sizes)]
+    taken = [[] for _ in sizes]
+    for group in timetable(sizes, batch, epochs):
+        for who, step in zip(group.who.tolist(), group.step.tolist(), strict=True):
+            assert (plans[who].order[step] >= 0).sum() == group.size and plans[who].first[step] == group.first
+            taken[who].append(step)
+    assert taken == [list(range(len(p))) for p in plans]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+def test_chunks_change_nothing(at_once):
+    same_round("stacked", FITS["everything"], [9, 2, 4, 3, 13], at_once=at_once)
+
+
+def moody(logits, batch):
+    """A loss that takes for granted to see one client."""
+    samples, _ = logits.shape
+    return (1 + samples) * -logits.log_softmax(-1)[torch.arange(samples), batch.y]
+
+
+def test_what_cannot_be_stacked_is_trained_one_by_one_and_said():
+    fed = same_round("stacked", FITS["plain"].changed(loss=moody), [9, 2, 4])
+    assert len(fed.notes) == 1 and "moody cannot be stacked" in fed.notes[0]
+
+
+def test_memory_is_told_before_it_is_short(monkeypatch):
+    from fnlkit.engines import stacked
+
+    monkeypatch.setattr(stacked, "free_memory", lambda device: 2**15)
+    fed = same_round("stacked", FITS["plain"], [9, 2, 4, 6])
+    assert "at once instead of 4" in fed.notes[0]
+    fed = same_round("stacked", FITS["plain"], [9, 2, 4, 6], at_once=4)
+    assert "write --at-once" in fed.notes[0]
+
+
+# ---- the compiled engine
+@pytest.mark.parametrize("fit", [FITS["plain"], FITS["augmented"], FITS["adam"]], ids=["plain", "augmented", "adam"])
+@pytest.mark.parametrize("name", ["lenet5", "mlp"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_fused_images(name, fit, dtype):
+    network = partial(build, name, input_shape=(3, 32, 32), classes=10)
+    both = [federation(e, [9, 1, 13], network, dtype, side=32, classes=10) for e in ("sequential", "fused")]
+    fit = fit.changed(batch_size=5)
+    expected, found = (fed.round(range(3), model, fit)["weights"] for fed, model in both)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 if dtype == torch.float32 else 1e-9)
+    (slow, model), (fast, _) = both
+    x = torch.cat([c.x for c in slow.clients])
+    torch.testing.assert_close(fast.predict(found[0], x), slow.predict(found[0], x), rtol=1e-5, atol=1e-5)
+    assert [("adam" in note) for note in fast.notes] == [True] * (fit.optimizer == "adam")
+    fast.close()
+
+
+def test_fused_says_what_it_cannot_do():
+    with pytest.raises(InputError, match="fused knows lenet5 and mlp"):
+        federation("fused", [3])
+    fed, model = toy.toy("fused", network=mlp, count=3)
+    fed.round([0, 1], model, FIT.changed(clip=1.0))
+    fed.round([0, 1], model, FIT.changed(clip=1.0))
+    fed.round([0, 1], model, FIT.changed(loss=moody))
+    assert len(fed.notes) == 2 and "clipping" in fed.notes[0] and "'moody'" in fed.notes[1]
+    fed.close()
+
+
+# ---- the choice
+def test_auto_says_what_it_chose():
+    fed, _ = toy.toy("auto", network=mlp)
+    assert fed.name == "fused" and fed.notes == ["engine fused: MLP on the CPU has compiled training"]
+    fed, _ = toy.toy("auto")
+    assert fed.name == "sequential" and "212 weights" in fed.notes[0]
+    with pytest.raises(InputError, match="did you mean 'stacked'"):
+        toy.toy("staked")
+
+
+def test_options_of_another_engine_are_refused():
+    with pytest.raises(InputError, match="--at-once is for the engine stacked, not sequential"):
+        toy.toy("sequential", at_once=3)
+    assert toy.toy("auto", at_once=3)[0].name == "sequential"
