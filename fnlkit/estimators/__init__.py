@@ -1,0 +1,115 @@
+"""Noise estimators: each judges the labels of a federation and writes the same arrays, so that they can be compared.
+
+=========  ==================================================  ===========================================
+name       what it looks at                                    source
+=========  ==================================================  ===========================================
+knn        neighbours' labels in an embedding                  FedLN (Tsouvalas 2024), NNC
+confident  out-of-sample probabilities                         confident learning (Northcutt 2021)
+lid        dimension of local predictions, then losses         FedCorr (Xu 2022), stage 1
+loss       two groups of losses in each client                 DivideMix (Li 2020), FedCorr
+energy     energy of local against global predictions          FedLN (Tsouvalas 2024), NA-FedAvg
+anchor     the most typical sample of each class               Patrini 2017
+=========  ==================================================  ===========================================
+"""
+
+ESTIMATORS = {
+    "knn": "fnlkit.estimators.knn:knn",
+    "confident": "fnlkit.estimators.confident:confident",
+    "lid": "fnlkit.estimators.lid:lid",
+    "loss": "fnlkit.estimators.loss:loss",
+    "energy": "fnlkit.estimators.energy:energy",
+    "anchor": "fnlkit.estimators.anchor:anchor",
+}
+
+
+def estimate(
+    federation,
+    dataset,
+    spec="knn",
+    *,
+    embeddings=None,
+    probabilities=None,
+    run=None,
+    seed=0,
+    warm_up=None,
+    engine="auto",
+    device="auto",
+    say=None,
+):
+    """Return what an estimator finds, as a dict of arrays that a federation file takes as they are.
+
+    Parameters
+    ----------
+    federation : fnlkit.federation_file.FederationFile
+        Its given labels are judged; its true ones are never looked at.
+    dataset : fnlkit.datasets.Dataset, or callable returning one
+        Called only if the estimator needs samples.
+    spec : str or Spec
+        A name of `ESTIMATORS` with its parameters, or ``module:function`` of the user's: a function of an
+        `fnlkit.estimators.evidence.Evidence` with keyword-only parameters that returns a Judgement.
+    embeddings : float (n, d), optional
+        One row for each sample of the training set, for ``knn``.
+    probabilities : float (n, C), optional
+        Predicted by a model that did not train on the sample, for ``confident``, ``loss`` and ``anchor``.
+    run : fnlkit.run_file.Run, optional
+        A trained model, in place of a warm-up.
+    seed : int >= 0
+    warm_up : dict, optional
+        Fields of fnlkit.experiment.Settings that change how a model is trained where one is needed; see
+        `fnlkit.estimators.warmup.defaults`.
+    engine, device : str
+        As in fnlkit.experiment.Experiment.
+    say : callable(str), optional
+        Told, once each, what was assumed (which embedding, in-sample predictions, ...).
+
+    Returns
+    -------
+    dict of str to ndarray
+        N clients, n training samples, C classes; samples of no client get issue score 0.
+
+        ==============================  ===========  ==========================================================
+        estimate_client_level           (N,)         share of wrong labels, in [0, 1]
+        estimate_client_level_low/high  (N,)         95 % interval of the estimator's own sampling error
+        estimate_client_score           (N,)         ranks clients, noisier ones higher; no unit
+        estimate_transition             (C, C)       T[true, given] over all clients, rows sum to 1
+        estimate_client_transition      (N, C, C)    the same of each client, where the estimator has one
+        estimate_issue_score            (n,)         in [0, 1], higher is more likely wrong
+        estimate_flagged                (n,) bool    judged wrong
+        estimate_suggested_label        (n,) int64   the given label, where flagged the estimator's guess
+        ==============================  ===========  ==========================================================
+
+    Raises
+    ------
+    InputError
+        For an unknown estimator or parameter, a federation without clients, or evidence that does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fnlkit import datasets
+    >>> from fnlkit.estimators import estimate
+    >>> from fnlkit.federation_file import FederationFile
+    >>> digits = datasets.load("digits")
+    >>> size = len(digits.y_train)
+    >>> federation = FederationFile("digits", 10, np.array([0, size // 2, size]), np.arange(size), digits.y_train)
+    >>> estimate(federation, digits, "knn(k=10)")["estimate_client_level"].max() < 0.1
+    np.True_
+    """
+    from fnlkit.estimators.evidence import Evidence
+    from fnlkit.spec import bind, find, parse
+
+    spec = parse(spec, "--estimator")
+    estimator = bind(spec, find(spec.name, ESTIMATORS, "estimator"), "estimator")
+    evidence = Evidence(
+        federation,
+        dataset,
+        embeddings=embeddings,
+        probabilities=probabilities,
+        run=run,
+        seed=seed,
+        warm_up=warm_up,
+        engine=engine,
+        device=device,
+        say=say,
+    )
+    return estimator(evidence).arrays(federation)

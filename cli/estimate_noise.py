@@ -1,0 +1,165 @@
+"""`fnlkit estimate-noise`: a federation in, the same federation with a judgement of its labels out."""
+
+import json
+
+import click
+from fnlkit.cli.plumbing import (
+    console,
+    dataset_option,
+    emit,
+    file_argument,
+    json_option,
+    need_input,
+    output_option,
+    provenance,
+    seed_option,
+)
+
+
+@click.command()
+@file_argument
+@click.option("--estimator", default="knn", show_default=True, metavar="SPEC",
+              help="knn, confident, lid, loss, energy, anchor, or module:function.")  # fmt: skip
+@click.option("--embeddings", metavar="EMB.npz", default=None, help="From `fnlkit embed`; for knn.")
+@click.option("--probs", metavar="FILE", default=None, help="Out-of-sample probabilities (n, C), npz or npy.")
+@click.option("--run", metavar="RUN.pt", default=None, help="A trained model in place of a warm-up.")
+@dataset_option
+@click.option("--apply", "applied", type=click.Choice(["none", "relabel"]), default="none", show_default=True,
+              help="relabel: flagged samples get the suggested label; the old ones stay in `received`.")  # fmt: skip
+@click.option("--rounds", type=int, default=25, show_default=True, help="Warm-up, where a model is needed.")
+@click.option("--fraction", type=float, default=0.2, show_default=True, help="Share of the clients in a round.")
+@click.option("--epochs", type=int, default=5, show_default=True, help="Local epochs.")
+@click.option("--batch-size", type=int, default=10, show_default=True)
+@click.option("--lr", type=float, default=0.03, show_default=True)
+@click.option("--momentum", type=float, default=0.5, show_default=True)
+@click.option("--model", default="auto", show_default=True, metavar="SPEC", help="mlp, lenet5, resnet18, ...")
+@click.option("--augment", default="none", show_default=True, metavar="SPEC", help="none, auto, ...")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@click.option("--engine", default="auto", show_default=True, help="auto, or an engine's name.")
+@click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, help="Clients shown, noisiest first.")
+@json_option
+@seed_option
+@output_option("JUDGED.npz")
+def command(
+    file, estimator, embeddings, probs, run, dataset, applied, device, engine, top, as_json, seed, output, **warm_up
+):
+    """Judge labels, clients and the noise transition of a federation.
+
+    Writes the federation with arrays estimate_*: noise level of each client with its 95 % interval, transition matrix,
+    issue score, flag and suggested label of each sample. A summary goes to stderr, with --json as one JSON object;
+    where true labels are known it says how good the estimates are.
+
+    \b
+    Example:
+      fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise --estimator confident -o judged.npz
+    """
+    need_input(file)
+    from fnlkit.estimators import estimate
+    from fnlkit.estimators.apply import judged
+    from fnlkit.estimators.compare import compare
+    from fnlkit.estimators.rows import read_rows
+    from fnlkit.federation_file import FederationFile
+
+    federation, talk, notes = FederationFile.read(file), console(), []
+
+    def load():
+        from fnlkit import datasets
+
+        return datasets.load(dataset or federation.dataset)
+
+    def say(text):
+        notes.append(text)
+        if not as_json:
+            talk.print(text, style="dim", markup=False, soft_wrap=True)
+
+    found = estimate(
+        federation,
+        load,
+        estimator,
+        embeddings=read_rows(embeddings, "embeddings", federation) if embeddings else None,
+        probabilities=read_rows(probs, "probabilities", federation) if probs else None,
+        run=_read_run(run) if run else None,
+        seed=seed,
+        warm_up=warm_up,
+        engine=engine,
+        device=device,
+        say=say,
+    )
+    sources = {"embeddings": embeddings, "probs": probs, "run": run, "dataset": dataset, "apply": applied}
+    record = provenance("estimate-noise", seed, estimator=estimator, **sources, **warm_up)
+    out = judged(federation, found, relabel=applied == "relabel", provenance=record)
+    facts = {"estimator": estimator, **summary(out), **compare(out)}
+    if as_json:
+        click.echo(json.dumps(facts | {"notes": notes}), err=True)
+    else:
+        show(talk, out, facts, top)
+    emit(out, output)
+
+
+def _read_run(path):
+    from fnlkit.run_file import Run
+
+    return Run.read(path)
+
+
+def summary(federation):
+    """Return what the estimates say of the whole federation, as plain values."""
+    import numpy as np
+
+    extra, held = federation.extra, federation.client_indices
+    sizes = np.diff(federation.client_offsets)
+    level, flagged = extra["estimate_client_level"], extra["estimate_flagged"][held]
+    return {
+        "clients": len(federation),
+        "samples": len(held),
+        "level": float(level @ sizes / sizes.sum()),
+        "level_lowest": float(level.min()),
+        "level_highest": float(level.max()),
+        "flagged": int(flagged.sum()),
+    }
+
+
+def show(talk, federation, facts, top):
+    """Print the noisiest clients, what is most often taken for what, and the errors where the truth is known."""
+    import numpy as np
+    from rich.table import Table
+
+    extra, sizes = federation.extra, np.diff(federation.client_offsets)
+    level, low, high = (extra[f"estimate_client_{name}"] for name in ("level", "level_low", "level_high"))
+    judged = extra.get("estimate_judged_label", federation.given)
+    truth = None
+    if federation.true is not None:
+        wrong = (np.asarray(judged) != federation.true)[federation.client_indices]
+        truth = np.add.reduceat(wrong.astype(float), federation.client_offsets[:-1]) / sizes
+    columns = ["client", "samples", "noise level", "95 % interval", "score"]
+    table = Table(*columns, *(["true level"] if truth is not None else []), box=None)
+    score = extra["estimate_client_score"]
+    for k in np.argsort(-score, kind="stable")[:top]:
+        row = [str(k), f"{sizes[k]:,}", f"{level[k]:.3f}", f"{low[k]:.3f} to {high[k]:.3f}", f"{score[k]:.3f}"]
+        table.add_row(*row, *([f"{truth[k]:.3f}"] if truth is not None else []))
+    if top:
+        talk.print(table)
+    names = federation.meta.get("class_names") or [str(c) for c in range(federation.classes)]
+    off = np.where(np.eye(federation.classes, dtype=bool), 0, extra["estimate_transition"])
+    pairs = [np.unravel_index(i, off.shape) for i in np.argsort(-off, axis=None, kind="stable")[:3]]
+    confused = ", ".join(f"{names[i]} as {names[j]} {off[i, j]:.3f}" for i, j in pairs if off[i, j] > 0)
+    line = (
+        f"{facts['estimator']}: noise level {facts['level']:.3f} of {facts['samples']:,} samples, "
+        f"{facts['level_lowest']:.3f} to {facts['level_highest']:.3f} in {facts['clients']} clients; "
+        f"{facts['flagged']:,} flagged"
+    )
+    talk.print(line + (f"; most often {confused}" if confused else ""), markup=False, soft_wrap=True)
+    if "sample_auc" in facts:
+
+        def said(name):
+            return "-" if facts[name] is None else f"{facts[name]:.3f}"
+
+        talk.print(
+            f"against the truth: AUC of samples {said('sample_auc')}, of clients {said('client_auc')}; "
+            f"level {said('level_true')}, off by {said('level_error')}; "
+            f"flags right {said('flag_precision')}, wrong labels found {said('flag_recall')}; "
+            f"transition cosine {said('transition_cosine')}, error {said('transition_error')}; "
+            f"labels right {said('label_accuracy')}, with --apply relabel {said('suggested_accuracy')}",
+            markup=False,
+            soft_wrap=True,
+        )

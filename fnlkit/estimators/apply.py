@@ -1,0 +1,43 @@
+"""Put a judgement into a federation and, when asked, act on it."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fnlkit.estimators.judgement import PREFIX
+
+
+def judged(federation, arrays, *, relabel=False, provenance=None):
+    """Return a federation with an estimate's arrays in place of any earlier one's.
+
+    Parameters
+    ----------
+    federation : fnlkit.federation_file.FederationFile
+    arrays : dict of str to ndarray
+        From `fnlkit.estimators.estimate`.
+    relabel : bool
+        Also give every flagged sample its suggested label.  The labels that were judged stay as
+        ``estimate_judged_label`` and, the first time, as ``received``, which later steps pass on: those are the labels
+        as they came, whatever is relabelled how often.  What the file knows of its achieved noise is measured again.
+    provenance : dict, optional
+        The record of the command.
+    """
+    extra = {name: values for name, values in federation.extra.items() if not name.startswith(PREFIX)} | arrays
+    meta = dict(federation.meta)
+    if provenance is not None:
+        meta["provenance"] = [*meta.get("provenance", []), provenance]
+    out = replace(federation, extra=extra, meta=meta)
+    if relabel:
+        before = np.array(federation.given, np.int64)
+        extra[f"{PREFIX}judged_label"] = before
+        extra.setdefault("received", before)
+        out.given = np.where(arrays[f"{PREFIX}flagged"], arrays[f"{PREFIX}suggested_label"], before)
+        if out.noise_client_level is not None and out.true is not None:
+            out.noise_client_level = out.wrong_share()
+        if "noise_achieved_transition" in extra and out.true is not None:
+            from fnlkit.noise_matrices import achieved
+
+            held = out.client_indices
+            extra["noise_achieved_transition"] = achieved(out.true[held], out.given[held], out.classes)
+    out.check()
+    return out

@@ -1,0 +1,108 @@
+"""Estimates against the truth, where a federation knows it."""
+
+import numpy as np
+
+from fnlkit.errors import InputError
+from fnlkit.estimators.judgement import PREFIX, sums
+
+
+def compare(federation):
+    """Return how good a federation's estimates are, as a flat dict of numbers; {} without estimates or truth.
+
+    Parameters
+    ----------
+    federation : fnlkit.federation_file.FederationFile
+        As `estimate-noise` writes it, with true labels.
+
+    Returns
+    -------
+    dict
+        None where a number has no meaning, such as an AUC when every client is noisy.
+
+        ==========================  ==========================================================================
+        sample_auc                  of the issue scores, wrong labels positive, over all clients' samples
+        client_auc                  of the client scores; noisy clients by the noise model, else level > 0
+        level_error, level_bias     mean of |estimated - achieved| and of estimated - achieved level
+        level_coverage              share of clients whose interval holds the achieved level
+        flag_precision, flag_recall of the flagged samples
+        label_accuracy              share of right labels now
+        suggested_accuracy          share of right labels after `--apply relabel`
+        transition_cosine           cosine of the estimated and the achieved T
+        transition_error            sum of |estimated - achieved| over the sum of the achieved T
+        ==========================  ==========================================================================
+
+        T is compared on the rows of classes that some client holds.
+
+    Raises
+    ------
+    InputError
+        When the estimates do not fit the federation.
+    """
+    found = {name[len(PREFIX) :]: np.asarray(v) for name, v in federation.extra.items() if name.startswith(PREFIX)}
+    if federation.true is None or "issue_score" not in found:
+        return {}
+    clients, size, classes = len(federation), len(federation.given), federation.classes
+    shapes = {
+        "client_level": (clients,), "client_level_low": (clients,), "client_level_high": (clients,),
+        "client_score": (clients,), "transition": (classes, classes), "issue_score": (size,), "flagged": (size,),
+        "suggested_label": (size,),
+    }  # fmt: skip
+    for name, shape in shapes.items():
+        if name not in found or found[name].shape != shape:
+            got = found[name].shape if name in found else "nothing"
+            raise InputError(f"`{PREFIX}{name}` must have shape {shape}, found {got}; run estimate-noise again")
+    held, offsets = np.asarray(federation.client_indices), np.asarray(federation.client_offsets)
+    judged = found.get("judged_label", np.asarray(federation.given))[held]
+    true = np.asarray(federation.true)[held]
+    wrong, flagged = judged != true, found["flagged"][held].astype(bool)
+    level = sums(wrong, offsets) / np.diff(offsets)
+    noisy = level > 0 if federation.noise_client_noisy is None else np.asarray(federation.noise_client_noisy)
+    estimated, error = found["client_level"], found["client_level"] - level
+    hits = int((flagged & wrong).sum())
+    inside = (found["client_level_low"] <= level + 1e-12) & (level <= found["client_level_high"] + 1e-12)
+    out = {
+        "sample_auc": auc(found["issue_score"][held], wrong),
+        "client_auc": auc(found["client_score"], noisy),
+        "level_true": float(wrong.mean()),
+        "level_estimated": float((estimated * np.diff(offsets)).sum() / len(held)),
+        "level_error": float(np.abs(error).mean()),
+        "level_bias": float(error.mean()),
+        "level_coverage": float(inside.mean()),
+        "flag_precision": hits / int(flagged.sum()) if flagged.any() else None,
+        "flag_recall": hits / int(wrong.sum()) if wrong.any() else None,
+        "label_accuracy": float(np.mean(~wrong)),
+        "suggested_accuracy": float(np.mean(found["suggested_label"][held] == true)),
+    }
+    return out | transition_errors(found["transition"], achieved_transition(true, judged, classes))
+
+
+def achieved_transition(true, given, classes):
+    """Return T (C, C) counted from labels, its rows summing to 1, or to 0 for a class that is not there."""
+    flat = np.asarray(true, np.int64) * classes + np.asarray(given, np.int64)
+    counts = np.bincount(flat, minlength=classes**2).reshape(classes, classes).astype(np.float64)
+    return counts / np.maximum(counts.sum(1, keepdims=True), 1)
+
+
+def transition_errors(estimated, achieved):
+    """Return transition_cosine and transition_error of two matrices (C, C), on the rows that the achieved one has."""
+    there = achieved.sum(1) > 0
+    a, b = estimated[there].ravel(), achieved[there].ravel()
+    return {
+        "transition_cosine": float(a @ b / np.sqrt((a @ a) * (b @ b))),
+        "transition_error": float(np.abs(a - b).sum() / b.sum()),
+    }
+
+
+def auc(scores, positive):
+    """Return the area under the ROC curve of scores (n,) for a mask (n,), ties counting half; None for one class.
+
+    Mann and Whitney's statistic from ranks: this file is read by commands that need neither torch nor scikit-learn.
+    """
+    from scipy.stats import rankdata
+
+    positive = np.asarray(positive, bool)
+    hits, rest = int(positive.sum()), int((~positive).sum())
+    if not hits or not rest:
+        return None
+    ranks = rankdata(np.asarray(scores, np.float64))
+    return float((ranks[positive].sum() - hits * (hits + 1) / 2) / (hits * rest))

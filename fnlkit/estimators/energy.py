@@ -1,0 +1,89 @@
+"""Energy: training on wrong labels leaves a local model unsure where the global one is sure.
+
+Tsouvalas, Saeed, Ozcelebi, Meratnia. Labeling chaos to learning harmony: Federated learning with noisy labels. ACM
+TIST 2024, Section 4.2 (NA-FedAvg).
+"""
+
+import numpy as np
+
+from fnlkit.errors import InputError
+from fnlkit.estimators.intervals import wilson
+from fnlkit.estimators.judgement import Judgement, owners, transitions
+from fnlkit.methods.fedavg import Round, fedavg
+from fnlkit.methods.na_fedavg import estimation_round
+
+
+def energy(evidence, *, percentile=75.0, side="below"):
+    """Judge samples by the energy logsumexp(logits) of their client's local model after one round of training.
+
+    The threshold is a percentile of all energies under the global model before that round; the level is the share of a
+    client's energies below it (the paper's prose).  It measures how far training moved the client, not single labels:
+    its issue scores say little about which sample is wrong.
+
+    Parameters
+    ----------
+    evidence : fnlkit.estimators.evidence.Evidence
+        Trains a warm-up and one round of all clients; with a given run, that round alone on its model.
+    percentile : float in [0, 100]
+        v.
+    side : "below" or "above"
+        Which energies count as noisy; ``above`` is the formula's Heaviside function and the public code.
+    """
+    from fnlkit.estimators.warmup import trained
+
+    if not 0 <= percentile <= 100 or side not in ("below", "above"):
+        raise InputError(
+            f"estimator 'energy': percentile {percentile:g} and side {side!r}; write 0 to 100 and below or above"
+        )
+    reason = "it trains a warm-up; write --run to start from a model"
+    evidence.refuse("energy", embeddings=reason, probs=reason)
+    before = 0 if evidence.run is not None else -1
+    method = f"fnlkit.estimators.energy:warm_up_and_score(percentile={percentile}, side={side}, before={before})"
+    model = trained(evidence, method=method)
+    offsets, labels = evidence.offsets, evidence.labels
+    # Neutral where a client's reply was refused: neither flagged nor clean.
+    scores = np.full(len(labels), model.record("energy_threshold"))
+    kept, values = model.record("energy_clients"), model.record("energy_local")
+    scores[np.isin(owners(offsets), kept)] = values
+    level, tau = model.record("noise_level"), model.record("energy_threshold")
+    beyond = scores < tau if side == "below" else scores >= tau
+    issue = ranks(scores, model.record("energy_global"))
+    guess = model.probabilities(evidence.positions).argmax(1)
+    sizes = np.diff(offsets)
+    T, client_T = transitions(np.where(beyond, guess, labels), labels, offsets, evidence.classes)
+    return Judgement(
+        level,
+        *wilson(np.rint(level * sizes), sizes),
+        score=level,
+        issue=1 - issue if side == "below" else issue,
+        flagged=beyond,
+        guess=guess,
+        transition=T,
+        client_transition=client_T,
+    )
+
+
+def ranks(values, among):
+    """Return the share (m,) of `among` that lies below each value."""
+    return np.searchsorted(np.sort(among), values) / max(1, len(among))
+
+
+def warm_up_and_score(fed, model, opt, select, *, rounds, percentile=75.0, side="below", before=-1):
+    """Train `rounds` rounds of FedAvg (`before` when that is not negative), then one of all clients, scoring energies.
+
+    Reports
+    -------
+    noise_level (N,), energy_threshold (1,), energy_clients (K,), energy_local, energy_global (m,).
+    """
+    if before:
+        model = yield from fedavg(fed, model, opt, select, rounds=rounds if before < 0 else before, stage="warm-up")
+    model, said, levels, tau = estimation_round(fed, model, opt, percentile=percentile, side=side, threshold="pooled")
+    report = {
+        "noise_level": levels,
+        "energy_threshold": np.array([tau]),
+        "energy_clients": said.ids,
+        "energy_local": np.concatenate([np.asarray(s) for s in said["scores_local"]]),
+        "energy_global": np.concatenate([np.asarray(s) for s in said["scores_global"]]),
+    }
+    yield Round(model, "estimation", said, report)
+    return model

@@ -1,0 +1,133 @@
+"""What an estimator may look at: labels, an embedding, predicted probabilities, a model; made when first asked for."""
+
+import numpy as np
+
+from fnlkit.errors import InputError
+
+# Above this many values a sample, distances between pixels cost more than they tell.
+MOST_PIXELS = 64
+
+
+class Evidence:
+    """The labels of a federation and what can be known of its samples.
+
+    Parameters
+    ----------
+    federation, dataset, embeddings, probabilities, run, seed, warm_up, engine, device, say
+        As in `fnlkit.estimators.estimate`.
+
+    Attributes
+    ----------
+    labels : int64 (m,)
+        Given labels of the clients' samples, one client after the other.
+    offsets : int64 (N + 1,)
+    positions : int64 (m,)
+        The samples' positions in the training set.
+    classes, seed : int
+    """
+
+    def __init__(
+        self,
+        federation,
+        dataset,
+        *,
+        embeddings=None,
+        probabilities=None,
+        run=None,
+        seed=0,
+        warm_up=None,
+        engine="auto",
+        device="auto",
+        say=None,
+    ):
+        if len(federation) < 1:
+            raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
+        self.federation, self.classes, self.seed = federation, int(federation.classes), seed
+        self.positions = np.asarray(federation.client_indices, np.int64)
+        self.offsets = np.asarray(federation.client_offsets, np.int64)
+        self.labels = np.asarray(federation.given, np.int64)[self.positions]
+        self.run, self.warm_up, self.engine, self.device = run, warm_up, engine, device
+        self.say = say or (lambda text: None)
+        self._dataset, self._embeddings, self._probabilities = dataset, embeddings, probabilities
+
+    @property
+    def dataset(self):
+        """The data set, loaded when first needed and checked against the federation."""
+        if callable(self._dataset):
+            self._dataset = self._dataset()
+        size, found = len(self.federation.given), len(self._dataset.y_train)
+        if size != found:
+            raise InputError(
+                f"the federation labels {size:,} samples but {self._dataset.name} has {found:,}; name the data set "
+                "that it was made from with --dataset"
+            )
+        return self._dataset
+
+    @property
+    def has_probabilities(self):
+        """Whether predictions were given, by a file or by a run."""
+        return self._probabilities is not None or self.run is not None
+
+    def refuse(self, estimator, **unused):
+        """Raise InputError when something was given that this estimator does not look at."""
+        given = {"embeddings": self._embeddings, "probs": self._probabilities, "run": self.run}
+        for name, instead in unused.items():
+            if given[name] is not None:
+                raise InputError(f"--{name}: {estimator} does not look at it; {instead}")
+
+    def embedded(self):
+        """Return embeddings (m, d) of the clients' samples; pixels or principal components where none were given."""
+        if self._embeddings is None:
+            from fnlkit.embed import embed
+
+            values = int(np.prod(self.dataset.x_train.shape[1:]))
+            backbone = "pixels" if values <= MOST_PIXELS else f"pca(dim={min(MOST_PIXELS, len(self.labels))})"
+            self.say(
+                f"no --embeddings: neighbours are sought among {backbone} of {self.dataset.name}; "
+                "those of a pretrained network (fnlkit embed) find far more wrong labels on photographs"
+            )
+            self._embeddings = embed(self.dataset, backbone)
+        found = self._rows(self._embeddings, "embeddings", "fnlkit embed")
+        if found.shape[1] < 1:
+            raise InputError("`embeddings` have no dimension; make them again with `fnlkit embed`")
+        return found
+
+    def predicted(self):
+        """Return probabilities (m, C) of the given file, the given run's model, or a short warm-up on all clients."""
+        if self._probabilities is None:
+            from fnlkit.estimators.warmup import model_probabilities, trained
+
+            if self.run is not None:
+                self.say(
+                    "--run: its model may have trained on the labels that it judges; they then look better than they are"
+                )
+                return model_probabilities(self.run, self.dataset, self.positions, self.classes, self.device)
+            return trained(self).probabilities(self.positions)
+        found = self._rows(self._probabilities, "probabilities", "the model that predicted them")
+        if found.shape[1] != self.classes:
+            raise InputError(f"`probabilities` has {found.shape[1]} columns; expected {self.classes}, one a class")
+        found = np.asarray(found, np.float64)
+        if found.size and (found.min() < -1e-6 or np.abs(found.sum(1) - 1).max() > 1e-3):
+            worst = int(np.abs(found.sum(1) - 1).argmax())
+            raise InputError(
+                f"`probabilities` must be >= 0 with rows that sum to 1; the row of sample {self.positions[worst]} has "
+                f"minimum {found[worst].min():.3g} and sum {found[worst].sum():.6g}; are they logits?"
+            )
+        found = np.maximum(found, 0)
+        return found / found.sum(1, keepdims=True)
+
+    def _rows(self, values, name, maker):
+        values = np.asarray(values)
+        if values.ndim != 2 or values.dtype.kind not in "fiu":
+            raise InputError(f"`{name}` is {values.dtype} of shape {values.shape}; expected numbers (n, d)")
+        size = len(self.federation.given)
+        if len(values) != size:
+            raise InputError(
+                f"`{name}` has {len(values):,} rows but the federation {size:,} samples; "
+                f"did {maker} read another data set?"
+            )
+        found = values[self.positions]
+        if not np.isfinite(found.sum(dtype=np.float64)) and not np.isfinite(found).all():
+            missing = int(self.positions[np.argmin(np.isfinite(found).all(1))])
+            raise InputError(f"`{name}` has no finite row for sample {missing}, which a client holds")
+        return found

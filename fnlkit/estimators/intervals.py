@@ -1,0 +1,69 @@
+"""95 % intervals of noise levels: Wilson's for a share of samples, a bootstrap over samples for anything else."""
+
+import numpy as np
+
+from fnlkit.streams import stream
+
+CONFIDENCE = 0.95
+
+
+def wilson(count, total, confidence=CONFIDENCE):
+    """Return the interval (low, high) of shares count / total by Wilson's score method.
+
+    It stays inside [0, 1] and has a width also where no sample or every sample was counted.
+
+    Parameters
+    ----------
+    count, total : (...,) numbers, 0 <= count <= total
+        Where total is 0 the interval is (0, 1): nothing is known.
+    confidence : float in (0, 1)
+
+    Source: Wilson 1927; Brown, Cai, DasGupta 2001 recommend it for small samples.
+
+    Examples
+    --------
+    >>> low, high = wilson(3, 10)
+    >>> round(float(low), 3), round(float(high), 3)
+    (0.108, 0.603)
+    """
+    from scipy.special import ndtri
+
+    count, total = np.asarray(count, np.float64), np.asarray(total, np.float64)
+    z = ndtri((1 + confidence) / 2)
+    known = np.maximum(total, 1)
+    share = count / known
+    centre = share + z**2 / (2 * known)
+    half = z * np.sqrt(share * (1 - share) / known + z**2 / (4 * known**2))
+    low, high = (centre - half) / (1 + z**2 / known), (centre + half) / (1 + z**2 / known)
+    # Exactly 0 and 1 at the ends, where rounding leaves 1e-17.
+    low, high = np.where(count <= 0, 0.0, low), np.where(count >= total, 1.0, high)
+    return np.where(total > 0, low, 0.0), np.where(total > 0, high, 1.0)
+
+
+def bootstrap(cells, statistic, *, seed, draws=1000, confidence=CONFIDENCE):
+    """Return percentile intervals (low (N,), high (N,)) of a statistic of each client's counts.
+
+    A client's samples are drawn again with replacement; as the statistic depends on counts of samples in m cells only,
+    that is one multinomial draw of the cells.
+
+    Parameters
+    ----------
+    cells : int (N, m)
+        Samples of each client in each cell.
+    statistic : (..., m) counts -> (...)
+    seed : int
+        Client k draws from its own stream.
+    draws : int
+    confidence : float in (0, 1)
+
+    Source: Efron 1979; the percentile interval is Efron 1981.  A client without samples gets (0, 1).
+    """
+    cells = np.asarray(cells)
+    low, high = np.zeros(len(cells)), np.ones(len(cells))
+    tail = 100 * (1 - confidence) / 2
+    for k, counts in enumerate(cells):
+        total = int(counts.sum())
+        if total:
+            again = stream(seed, "bootstrap", client=k).multinomial(total, counts / total, draws)
+            low[k], high[k] = np.percentile(statistic(again), [tail, 100 - tail])
+    return low, high

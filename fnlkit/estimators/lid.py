@@ -1,0 +1,55 @@
+"""FedCorr's first stage: predictions of models trained on wrong labels spread in more dimensions.
+
+Xu, Chen, Quek, Chong. FedCorr: Multi-stage federated learning for label noise correction. CVPR 2022.
+"""
+
+import numpy as np
+
+from fnlkit.errors import InputError
+from fnlkit.estimators.intervals import wilson
+from fnlkit.estimators.judgement import Judgement, owners, sums, transitions
+from fnlkit.estimators.loss import split, upper_probability
+
+
+def lid(evidence, *, iterations=0, k=20, beta=5.0, mixup=1.0, variant="paper"):
+    """Judge clients by cumulative LID scores (eq. 2), then the samples of noisy ones by their losses.
+
+    Every iteration visits each client once, one after the other.  The upper of two Gaussians on the clients' scores is
+    noisy; a noisy client's level is the share of its samples in the upper of two Gaussians on their losses, a clean
+    one's is 0.  A mixture always splits: some clients are called noisy even where none is.
+
+    Parameters
+    ----------
+    evidence : fnlkit.estimators.evidence.Evidence
+        Trains a warm-up, from a given run's model if there is one.
+    iterations : int >= 0
+        T1; 0 takes what the warm-up's rounds pay for: rounds x fraction, at least 1.
+    k : int
+        Neighbours of the LID score.
+    beta, mixup : float
+        Of local training, as in fnlkit.methods.fedcorr.
+    variant : "paper" or "fedcorr"
+        As in fnlkit.lid.
+    """
+    from fnlkit.estimators.warmup import settings_of, trained
+
+    if iterations < 0 or k < 1:
+        raise InputError(f"estimator 'lid': `iterations` is {iterations} and `k` {k}; write at least 0 and 1")
+    reason = "it trains a warm-up; write --run to start from a model"
+    evidence.refuse("lid", embeddings=reason, probs=reason)
+    settings = settings_of(evidence)
+    iterations = iterations or max(1, round(settings.rounds * settings.fraction))
+    parameters = f"iterations={iterations}, finetune_rounds=0, usual_rounds=0, correct=false"
+    model = trained(evidence, method=f"fedcorr({parameters}, k={k}, beta={beta}, mixup={mixup}, lid_variant={variant})")
+    losses = np.concatenate([client.rows["loss"].numpy() for client in model.clients]).astype(np.float64)
+    scores = model.record("cumulative_lid")
+    noisy = model.record("noisy_clients")
+    names = ("lid_means", "lid_variances", "lid_shares")
+    sure = upper_probability(scores, *(model.record(name) for name in names))
+    issue, large = split(losses, evidence.offsets, evidence.seed)
+    of = owners(evidence.offsets)
+    flagged, labels = large & noisy[of], evidence.labels
+    guess = model.probabilities(evidence.positions).argmax(1)
+    wrong, sizes = sums(flagged, evidence.offsets), np.diff(evidence.offsets)
+    T, client_T = transitions(np.where(flagged, guess, labels), labels, evidence.offsets, evidence.classes)
+    return Judgement(wrong / sizes, *wilson(wrong, sizes), scores, issue * sure[of], flagged, guess, T, client_T)

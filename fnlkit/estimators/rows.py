@@ -1,0 +1,61 @@
+"""Read what is known of each training sample from a file: embeddings or probabilities."""
+
+import numpy as np
+
+from fnlkit import files
+from fnlkit.errors import InputError
+
+_ALSO = {"probabilities": ("probs", "pred_probs"), "embeddings": ("features",)}
+
+
+def read_rows(path, name, federation):
+    """Return an array (n, d) with a row for each sample of a federation's training set.
+
+    Parameters
+    ----------
+    path : str
+        A file of `fnlkit embed`, or an npz or npy: the array called `name`, or the only one with two axes.  An array
+        ``index`` (r,) beside it says which training samples its r rows are; the others then have rows of NaN.
+    name : "embeddings" or "probabilities"
+    federation : fnlkit.federation_file.FederationFile
+
+    Raises
+    ------
+    InputError
+        One line that names the file.
+    """
+    if path == "-":
+        raise InputError(f"{name} cannot come from the pipe, which holds the federation; name a file")
+    arrays = files.read_arrays(path)
+    if arrays.get("kind") is not None:
+        artefact = files.read(path, kinds=(f"fnlkit.{name}",))
+        arrays, made_of = artefact.arrays, artefact.meta.get("checksum")
+        ours = federation.meta.get("dataset_checksum")
+        if made_of and ours and made_of != ours:
+            raise InputError(
+                f"{files.shown(path)}: {name} of {artefact.meta.get('dataset', 'another data set')}, the federation "
+                f"is over {federation.dataset} (their checksums differ); make them for this data set"
+            )
+    wide = [key for key, values in arrays.items() if values.ndim == 2]
+    key = next((key for key in (name, *_ALSO[name]) if key in arrays), wide[0] if len(wide) == 1 else None)
+    if key is None:
+        held = ", ".join(f"{key} {values.shape}" for key, values in arrays.items()) or "nothing"
+        raise InputError(f"{files.shown(path)}: no array `{name}` (n, d); it holds {held}")
+    values, size = np.asarray(arrays[key]), len(federation.given)
+    if "index" not in arrays:
+        if values.ndim != 2 or len(values) != size:
+            raise InputError(
+                f"{files.shown(path)}: `{key}` has shape {values.shape}; expected {size:,} rows, one a training "
+                f"sample of {federation.dataset}, or an array `index` that says which samples its rows are"
+            )
+        return values
+    index = np.asarray(arrays["index"])
+    fits = values.ndim == 2 and index.shape == (len(values),) and index.dtype.kind in "iu"
+    if not fits or (len(index) and not 0 <= index.min() <= index.max() < size):
+        raise InputError(
+            f"{files.shown(path)}: `index` is {index.dtype} {index.shape} for `{key}` {values.shape}; expected one "
+            f"position below {size:,} for each row"
+        )
+    out = np.full((size, values.shape[1]), np.nan, np.result_type(values.dtype, np.float32))
+    out[index] = values
+    return out

@@ -1,0 +1,176 @@
+"""A short federated training for estimators that need a model: on all clients, or by folds for held-out predictions."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from fnlkit.errors import InputError
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.federation_file import FederationFile
+from fnlkit.inputs import PRECISIONS, Inputs, intake
+from fnlkit.models import build
+from fnlkit.network import Network, predict
+from fnlkit.streams import stream
+
+_NEVER = 10**9
+
+
+def defaults(**changes):
+    """Return the Settings of a warm-up: 25 rounds of FedAvg with a fifth of the clients, 5 local epochs."""
+    return Settings(**{"rounds": 25, "fraction": 0.2, "augment": "none"} | changes)
+
+
+@dataclass
+class Trained:
+    """A model after its warm-up.
+
+    Attributes
+    ----------
+    experiment : Experiment
+    x : Tensor (n, ...)
+        All training samples.
+    """
+
+    experiment: Experiment
+    x: torch.Tensor
+
+    @property
+    def clients(self):
+        return self.experiment.fed.clients
+
+    def record(self, name):
+        """Return the last array that the method reported under a name."""
+        return self.experiment.records[name][-1][1]
+
+    def probabilities(self, positions):
+        """Return probabilities (m, C) float64 of training samples by position."""
+        e = self.experiment
+        logits = predict(e.network, e.model.weights, self.x[torch.from_numpy(positions)], e.fed.inputs)
+        return _softmax(logits)
+
+
+def settings_of(evidence):
+    """Return the warm-up's Settings; a given run decides the model and its numbers."""
+    settings = defaults(**evidence.warm_up or {}, seed=evidence.seed, eval_every=_NEVER)
+    if evidence.run is not None:
+        settings = replace(settings, **{name: evidence.run.settings[name] for name in ("model", "precision")})
+    return settings
+
+
+def trained(evidence, *, method="fedavg", federation=None):
+    """Return the Trained model of a warm-up.
+
+    Parameters
+    ----------
+    evidence : fnlkit.estimators.evidence.Evidence
+    method : str
+        A spec; what else it does, an estimator reads from its reports and the clients' rows.
+    federation : FederationFile, optional
+        A part of the evidence's own.
+
+    Raises
+    ------
+    InputError
+        When training diverged, which no estimate can be taken from.
+    """
+    settings = replace(settings_of(evidence), method=method)
+    experiment = Experiment(
+        federation or evidence.federation, evidence.dataset, settings, engine=evidence.engine, device=evidence.device
+    )
+    if evidence.run is not None:
+        if experiment.network.size != len(evidence.run.weights):
+            raise InputError(
+                f"--run holds {len(evidence.run.weights):,} weights, its network on {evidence.dataset.name} has "
+                f"{experiment.network.size:,}; was it trained on this data set?"
+            )
+        network = experiment.network
+        experiment.model.weights = evidence.run.weights.to(device=network.device, dtype=network.dtype)
+    experiment.run()
+    if not torch.isfinite(experiment.model.weights).all():
+        raise InputError("the warm-up diverged; lower --lr")
+    return Trained(experiment, intake(evidence.dataset)[0])
+
+
+def model_probabilities(run, dataset, positions, classes, device="auto"):
+    """Return the probabilities (m, C) that a run's model gives to training samples by position.
+
+    Raises
+    ------
+    InputError
+        When the run was trained on other samples or classes.
+    """
+    x, _, shape, image = intake(dataset)
+    if list(shape) != list(run.meta["input_shape"]) or int(run.meta["classes"]) != classes:
+        raise InputError(
+            f"--run was trained on samples of shape {run.meta['input_shape']} in {run.meta['classes']} classes; "
+            f"{dataset.name} has {list(shape)} in {classes}"
+        )
+    dtype = PRECISIONS[run.settings["precision"]]
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    module = build(run.settings["model"], input_shape=shape, classes=classes, seed=run.settings["seed"])
+    network = Network(module, dtype=dtype, device=device)
+    if network.size != len(run.weights):
+        raise InputError(f"--run holds {len(run.weights):,} weights but its network {network.size:,}; train it again")
+    inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype, device)
+    weights = run.weights.to(device=device, dtype=dtype)
+    return _softmax(predict(network, weights, x[torch.from_numpy(positions)], inputs))
+
+
+def cross_validated(evidence, *, folds, by="client"):
+    """Return probabilities (m, C), each predicted by a model that was trained without the sample.
+
+    Parameters
+    ----------
+    evidence : fnlkit.estimators.evidence.Evidence
+    folds : int >= 2
+        At most as many as there are clients (or samples).
+    by : "client" or "sample"
+    """
+    fold = fold_of(evidence.offsets, folds, by, evidence.seed)
+    if fold.max(initial=0) < 1:
+        raise InputError("cross-validation needs at least 2 samples; give --probs")
+    out = np.empty((len(fold), evidence.classes))
+    for each in range(fold.max() + 1):
+        left_out = fold == each
+        model = trained(evidence, federation=without(evidence.federation, left_out))
+        out[left_out] = model.probabilities(evidence.positions[left_out])
+    return out
+
+
+def fold_of(offsets, folds, by, seed):
+    """Return the fold (m,) of each sample: whole clients, or equal parts of every client's samples.
+
+    One client, or by="sample": samples.  Every fold has at least one sample.
+    """
+    sizes = np.diff(offsets)
+    if by == "client" and len(sizes) > 1:
+        order = stream(seed, "folds").permutation(len(sizes))
+        return np.repeat(order % min(folds, len(sizes)), sizes)
+    # Counting on from client to client spreads the samples of clients smaller than the number of folds.
+    order = np.concatenate(
+        [
+            a + stream(seed, "folds", client=k).permutation(b - a)
+            for k, (a, b) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True))
+        ]
+    )
+    fold = np.empty(len(order), np.int64)
+    fold[order] = np.arange(len(order)) % min(folds, len(order))
+    return fold
+
+
+def without(federation, left_out):
+    """Return the federation without some of its samples (mask (m,)) and without clients that then hold none."""
+    parts = [
+        part[~mask]
+        for part, mask in zip(federation.clients, np.split(left_out, federation.client_offsets[1:-1]), strict=True)
+    ]
+    parts = [part for part in parts if len(part)]
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+    return FederationFile(
+        federation.dataset, federation.classes, offsets, np.concatenate(parts), np.asarray(federation.given)
+    )
+
+
+def _softmax(logits):
+    return torch.softmax(logits.double(), -1).cpu().numpy()
