@@ -34,7 +34,7 @@ KINDS = {
     "fnlkit.model": 1,
     "fnlkit.state": 1,
 }
-_NAME = re.compile(r"[A-Za-z0-9_./-]{1,200}")
+_NAME = re.compile(r"[A-Za-z0-9_./-]{0,199}[A-Za-z0-9_-]")
 _RESERVED = ("kind", "meta", "sha256")
 _TEMPORARY = re.compile(r"\.fnlkit-[0-9a-f]{16}\.tmp")
 _STALE_SECONDS = 60
@@ -361,7 +361,7 @@ def _slurp(source, max_bytes):
     try:
         # Without O_NONBLOCK, opening a named pipe would wait for ever.
         descriptor = os.open(source, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-        with open(descriptor, "rb", buffering=0) as handle:
+        try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 what = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
@@ -372,12 +372,15 @@ def _slurp(source, max_bytes):
                 raise InputError(f"{name}: is empty; make the file again")
             raw = np.empty(found.st_size, np.uint8)  # aligned, and writable by those who get views of it
             view, at = memoryview(raw), 0
-            while at < len(view):
-                got = handle.readinto(view[at:])
-                if not got:
-                    raise InputError(f"{name}: became shorter while it was read; try again")
-                at += got
+            with open(descriptor, "rb", buffering=0, closefd=False) as handle:
+                while at < len(view):
+                    got = handle.readinto(view[at:])
+                    if not got:
+                        raise InputError(f"{name}: became shorter while it was read; try again")
+                    at += got
             return name, view
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         raise InputError(f"{name}: no such file") from None
     except MemoryError:

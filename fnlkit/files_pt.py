@@ -16,9 +16,10 @@ import numpy as np
 from fnlkit import files_zip
 from fnlkit.errors import InputError
 
-MAX_MEMBERS = 10_000
+MAX_MEMBERS = 8_192
 MAX_PICKLE = 64 * 2**20
-MAX_INSTRUCTIONS = 1_000_000
+MAX_INSTRUCTIONS = 250_000
+MAX_STACK = 20_000  # torch.save puts a thousand entries at a time
 MAX_NODES, MAX_DEPTH = 10_000, 4
 _RECORD = re.compile(
     r"[A-Za-z0-9_.-]+/(data\.pkl|byteorder|version|\.format_version|\.storage_alignment|\.data/serialization_id|data/\d{1,6})"
@@ -159,8 +160,8 @@ def _run(program, members):
 
     for instruction, argument, position in pickletools.genops(program):
         count += 1
-        if count > MAX_INSTRUCTIONS:
-            raise InputError(f"more than {MAX_INSTRUCTIONS:,} instructions of structure; store arrays, not lists")
+        if count > MAX_INSTRUCTIONS or len(stack) > MAX_STACK:
+            raise InputError(f"more than {MAX_INSTRUCTIONS:,} instructions of structure, or too deep; store arrays")
         name = instruction.name
         if name in ("PROTO", "FRAME"):
             continue
@@ -266,7 +267,9 @@ def _storage(description, members):
 def _call(function, arguments):
     name = function.name if isinstance(function, _Global) else ""
     if name == "torch._utils _rebuild_tensor_v2":
-        storage, offset, shape, stride, _, _ = arguments[:6]
+        if len(arguments) != 6 or type(arguments[4]) is not bool or arguments[5] != {}:
+            raise InputError("a tensor with hooks or notes; save plain clones")
+        storage, offset, shape, stride = arguments[:4]
         return _tensor(storage, offset, shape, stride)
     if name == "torch._utils _rebuild_parameter":
         if not isinstance(arguments[0], _Tensor):
