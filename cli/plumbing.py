@@ -1,5 +1,6 @@
 """What every command shares: options of the same letters, data on stdout, talk on stderr."""
 
+import os
 import sys
 
 import click
@@ -18,18 +19,42 @@ def output_option(what="FILE"):
     return click.option("-o", "--output", default="-", metavar=what, help="Where to write; stdout without it.")
 
 
+class Talk:
+    """stderr whose reader may go away: talk that nobody hears must not stop the work."""
+
+    def write(self, text):
+        try:
+            return sys.stderr.write(text)
+        except OSError:
+            return len(text)
+
+    def flush(self):
+        try:
+            sys.stderr.flush()
+        except OSError:
+            pass
+
+    def __getattr__(self, name):
+        return getattr(sys.stderr, name)
+
+
 def console():
     """Return the rich console on stderr: talk, never data."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False)
+    return Console(file=Talk(), highlight=False, width=_width(sys.stderr))
 
 
 def out_console():
     """Return the rich console on stdout, for tables that are the command's answer."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(highlight=False, width=_width(sys.stdout))
+
+
+def _width(stream):
+    """Return the terminal's own width (None), or a fixed one that breaks no table in a file or pipe."""
+    return None if stream.isatty() or "COLUMNS" in os.environ else 160
 
 
 def need_input(file):

@@ -170,3 +170,8 @@ def test_the_second_run_on_one_file_says_who_holds_it(noisy, tmp_path):
 def test_names_with_spaces_and_newlines(noisy, tmp_path):
     done = shell(f"fnlkit train {noisy} {QUICK} -o $'a run\\nof mine.pt' && fnlkit evaluate $'a run\\nof mine.pt' --json", tmp_path)
     assert done.returncode == 0 and json.loads(done.stdout)["run"] == "a run\nof mine.pt"
+
+
+def test_a_listener_that_leaves_stderr_stops_nothing(noisy, tmp_path):
+    done = shell(f"fnlkit inject-noise {noisy} --again -o out.npz 2> >(head -c 1 >/dev/null; exec 0<&-); sleep 0.5", tmp_path)
+    assert done.returncode == 0 and (tmp_path / "out.npz").exists(), done.stderr
