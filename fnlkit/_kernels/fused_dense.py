@@ -1,8 +1,8 @@
 """Fully connected layers of the fused path: forward, gradient of the input, gradient of the weights with their step.
 
 Activations of a batch lie in one flat array, each sample's row from ``at + b * pitch_for(width)`` on.  Room is made for
-`rows_for` samples: blocks compute a little more than is asked, and what is too much falls into padding that nobody reads.
-For the same reason the flat parameter vector must go on for `SPARE` finite numbers after its end.
+`rows_for` samples: blocks compute a little more than is asked, and what is too much falls into padding that nobody
+reads. For the same reason the flat parameter vector must go on for `SPARE` finite numbers after its end.
 """
 
 from .fused_step import descend

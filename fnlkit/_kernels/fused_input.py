@@ -1,8 +1,8 @@
-"""Samples on their way into a network: normalised, cropped, mirrored, cut out, one at a time, straight into a scratch row.
+"""Samples on their way into a network: cropped, mirrored, normalised, cut out, mixed, straight into scratch.
 
-Order of the steps, as in torchvision: crop from the image with a border of zero *bytes*, mirror, normalise
-``(byte / 255 - mean) / std``, cut out.  A cut-out square is zero *after* normalisation, that is the mean colour.
-Samples that are numbers already are taken as they are, and their border is the number 0.
+Order of the steps, as in torchvision: crop from the image with a border that is zero *before* normalisation, mirror,
+normalise ``(byte / 255 - mean) / std``, cut out.  A cut-out square is zero *after* normalisation, that is the mean
+colour.
 """
 
 from typing import NamedTuple
@@ -23,11 +23,14 @@ class Samples(NamedTuple):
         Samples that need no normalisation, or an array without samples.
     table : (C, 256) real
         Normalised number of every byte.
+    border : (C,) real
+        Number beyond the edge of an image.
     """
 
     bytes: np.ndarray
     numbers: np.ndarray
     table: np.ndarray
+    border: np.ndarray
 
 
 class Augment(NamedTuple):
@@ -47,7 +50,7 @@ class Augment(NamedTuple):
         Its side; row r belongs to it when ``centre - side // 2 <= r < centre - side // 2 + side``.
     partner : (steps, B) int
         Mixup: the column of `order` whose sample is mixed in.
-    share : (steps,) real
+    share : (steps,) float64
         Mixup: weight of the own sample.
     """
 
@@ -61,8 +64,11 @@ class Augment(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """Where a network wants its input: number (row, column, channel) of a sample lies ``start + row * row_stride + column
-    * pixel_stride + channel * channel_stride`` behind the sample's own start, and samples are `stride` apart."""
+    """Where a network wants its input, in numbers.
+
+    Samples are `stride` apart; (row, column, channel) of one lies ``start + row * row_stride + column * pixel_stride +
+    channel * channel_stride`` behind its beginning.
+    """
 
     stride: int
     start: int
@@ -81,8 +87,8 @@ def input_shape(samples):
 def load_sample(samples, index, augment, step, slot, target, at, frame):
     """Write one sample from ``target[at]`` on; returns 0, or NaN when it holds a number that is NaN or infinite.
 
-    The gradients of the convolutions skip zeros, and zero times infinity would be lost there: the caller adds the returned
-    number to the sample's logits, so that the weights show what was in the data.
+    The gradients of the convolutions skip zeros, and zero times infinity would be lost there: the caller adds the
+    returned number to the sample's logits, so that the weights show what was in the data.
     """
     as_bytes = samples.bytes.shape[0] > 0
     _, height, width, channels = input_shape(samples)
@@ -111,7 +117,7 @@ def load_sample(samples, index, augment, step, slot, target, at, frame):
                         target[place + c * frame.channel_stride] = number
             else:
                 for c in range(channels):
-                    target[place + c * frame.channel_stride] = samples.table[c, 0] if as_bytes else zero
+                    target[place + c * frame.channel_stride] = samples.border[c]
     if augment.centre.shape[0]:
         top = augment.centre[step, slot, 0] - augment.side // 2
         left = augment.centre[step, slot, 1] - augment.side // 2
@@ -185,9 +191,8 @@ def load_batch(batch, count, samples, augment, step, target, frame):
         at = b * frame.stride
         batch.poison[b] = load_sample(samples, batch.chosen[b], augment, step, batch.slots[b], into, at, frame)
     if not mixing:
-        return target.dtype.type(1)
-    share = augment.share[step]
-    rest = target.dtype.type(1) - share
+        return 1.0
+    share, rest = target.dtype.type(augment.share[step]), target.dtype.type(1.0 - augment.share[step])
     for b in range(count):
         batch.mates[b] = batch.rows[augment.partner[step, batch.slots[b]]]
         mine = batch.raw[b * frame.stride : (b + 1) * frame.stride]
@@ -197,7 +202,7 @@ def load_batch(batch, count, samples, augment, step, target, frame):
             mixed[i] = share * mine[i] + rest * other[i]
     for b in range(count):
         batch.poison[b] += batch.poison[batch.mates[b]]
-    return share
+    return augment.share[step]
 
 
 @strict

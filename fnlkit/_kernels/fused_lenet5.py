@@ -1,13 +1,13 @@
 """LeNet-5 in one kernel: all local steps of a client without returning to Python.
 
-The network is conv 5x5 (6), ReLU, max pool 2, conv 5x5 (16), ReLU, max pool 2, then 400 - 120 - 84 - classes with ReLU, on
-1 or 3 channels of 32x32; a 28x28 image lies in a frame of two zeros.  How the work is laid out:
+The network is conv 5x5 (6), ReLU, max pool 2, conv 5x5 (16), ReLU, max pool 2, then 400 - 120 - 84 - classes with ReLU,
+on 1 or 3 channels of 32x32; a smaller image, from 28x28 on, lies in the middle of zeros.  How the work is laid out:
 
 - Convolution 1 puts 14 pixels of a row into one vector.  Even and odd columns are kept apart ("planes"), so that the
   four candidates of a pooling window are four accumulators and pooling needs no shuffle.
 - Convolution 2 puts its 16 output channels into one vector, and two rows of ten pixels into twenty accumulators.
-- Behind a max pool only one pixel in four has a gradient, and behind a ReLU often none: both convolutions go backward over
-  lists of (gradient, place of the patch) and skip the zeros, which is exact and a quarter of the work.
+- Behind a max pool only one pixel in four has a gradient, and behind a ReLU often none: both convolutions go backward
+  over lists of (gradient, place of the patch) and skip the zeros, which is exact and a quarter of the work.
 - An image lies pixel by pixel with its channels side by side ("image"), so that five rows of one patch are five runs.
 """
 
@@ -26,7 +26,7 @@ from .fused_dense import (
     scratch_for,
 )
 from .fused_input import Frame, choose, empty_batch, input_shape, load_batch, load_sample, spoil
-from .fused_loss import DISTILL, MIXTURE, loss_and_gradient
+from .fused_loss import loss_and_gradient, needs_server
 from .fused_step import descend, pull_at
 from .fused_tile import LANES, patch_sum, strict, tile_product
 
@@ -79,8 +79,9 @@ def layout(channels, classes):
 def _pack(theta, channels, taps1, taps2, patches2):
     """Lay out the weights of both convolutions as the blocks read them.
 
-    `taps1` (5, channels, 5, 6): row, channel, column, map.  `taps2` (5, 5, 6, 16): row, column, channel, map, the order of
-    the pooled map in memory.  `patches2` (16, 5, 32): per map the same patch as runs, the last two numbers of a run zero.
+    `taps1` (5, channels, 5, 6): row, channel, column, map.  `taps2` (5, 5, 6, 16): row, column, channel, map, the order
+    of the pooled map in memory.  `patches2` (16, 5, 32): per map the same patch as runs, the last two numbers of a run
+    zero.
     """
     for m in range(_MAPS1):
         for c in range(channels):
@@ -115,8 +116,8 @@ def _split(images, image_at, channels, planes):
 def _first_layer(theta, taps1, planes, channels, image_at, sums, best, pooled, at, places):
     """Convolution 1 with ReLU and pooling of one sample.
 
-    Writes `pooled` (14, 14, 6) from position `at` on, and `places` (6, 14, 16): where in the batch of images the patch of
-    each maximum starts.  The first of equal candidates wins, as in PyTorch.
+    Writes `pooled` (14, 14, 6) from position `at` on, and `places` (6, 14, 16): where in the batch of images the patch
+    of each maximum starts.  The first of equal candidates wins, as in PyTorch.
     """
     zero = theta.dtype.type(0)
     bias = _MAPS1 * channels * 25
@@ -155,8 +156,8 @@ def _first_layer(theta, taps1, planes, channels, image_at, sums, best, pooled, a
 def _second_layer(theta, bias_at, taps2, pooled, at, sums, flat, flat_at, places, corners):
     """Convolution 2 with ReLU and pooling of one sample.
 
-    Writes 400 numbers of `flat` in PyTorch's order (map, row, column); and, by pixel and map, `places` (25, 16), where the patch of
-    each maximum starts in `pooled`, and `corners` (25, 16), which of the four candidates it is.
+    Writes 400 numbers of `flat` in PyTorch's order (map, row, column); and, by pixel and map, `places` (25, 16), where
+    the patch of each maximum starts in `pooled`, and `corners` (25, 16), which of the four candidates it is.
     """
     zero = theta.dtype.type(0)
     for i in range(_POOLED2):
@@ -185,12 +186,13 @@ def _second_layer(theta, bias_at, taps2, pooled, at, sums, flat, flat_at, places
 
 
 @strict
-def _second_layer_back(deltas, delta_at, places, corners, patches2, weights, sources, turned, pooled,
-                       pooled_delta, taps_delta, bias_delta):
+def _second_layer_back(
+    deltas, delta_at, places, corners, patches2, weights, sources, turned, pooled, pooled_delta, taps_delta, bias_delta
+):
     """Gradients of convolution 2 from those of its pooled output.
 
-    The 400 gradients are in PyTorch's order.  Adds to `taps_delta` (16, 5, 32) and `bias_delta` (16,); writes `pooled_delta`
-    (14, 14, 6).  The other arrays are scratch.
+    The 400 gradients are in PyTorch's order.  Adds to `taps_delta` (16, 5, 32) and `bias_delta` (16,); writes
+    `pooled_delta` (14, 14, 6).  The other arrays are scratch.
     """
     for m in range(_MAPS2):
         count, total = 0, deltas.dtype.type(0)
@@ -267,9 +269,10 @@ class _Work(NamedTuple):
 
 
 @strict
-def _frame(channels, height):
+def _frame(samples):
     """Pixel by pixel, channels side by side, in the middle of 32 x 32."""
-    border = (_SIDE - height) // 2 * (_SIDE + 1) * channels
+    _, height, width, channels = input_shape(samples)
+    border = ((_SIDE - height) // 2 * _SIDE + (_SIDE - width) // 2) * channels
     return Frame(_SIDE * _SIDE * channels + LANES, border, _SIDE * channels, channels, 1)
 
 
@@ -300,7 +303,16 @@ def _forward(theta, channels, classes, taps1, taps2, samples, work):
     for b in range(samples):
         _split(work.images, b * stride, channels, work.planes)
         _first_layer(
-            theta, taps1, work.planes, channels, b * stride, work.sums, work.best, work.pooled, b * _STRIDE1, work.places1[b]
+            theta,
+            taps1,
+            work.planes,
+            channels,
+            b * stride,
+            work.sums,
+            work.best,
+            work.pooled,
+            b * _STRIDE1,
+            work.places1[b],
         )
         _second_layer(
             theta,
@@ -345,7 +357,7 @@ def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, au
     channels, classes : int
         1 or 3; at least 1.
     samples : Samples
-        28 x 28 or 32 x 32 images.
+        Images of 28 to 32 rows and columns.
     y : (n,) int64
     order : (steps, B) int64
         Positions of the samples of each step, -1 where a step has fewer; a step without any changes nothing.
@@ -360,7 +372,7 @@ def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, au
     real = theta.dtype
     room = order.shape[1]
     conv1, conv2, fc1, fc2, fc3, _ = layout(channels, classes)
-    frame = _frame(channels, input_shape(samples)[1])
+    frame = _frame(samples)
     batch = empty_batch(room, augment, frame, real)
     work = _work(room, channels, classes, real)
     flat_delta, hidden1_delta = np.zeros_like(work.flat), np.zeros_like(work.hidden1)
@@ -376,12 +388,13 @@ def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, au
     gradient = np.empty(_WEIGHTS2 + _MAPS2, real)
     scratch = np.empty(scratch_for(_FLAT, classes), real)
 
-    needs_server = loss.kind == MIXTURE or loss.kind == DISTILL
-    server_theta = np.zeros(theta.size if needs_server else 0, real)
+    judged = needs_server(loss)
+    server_theta = np.zeros(theta.size if judged else 0, real)
     server_taps1, server_taps2 = np.empty_like(taps1), np.empty_like(taps2)
     server_logits = np.zeros_like(work.logits)
-    if needs_server:
-        server_theta[: descent.anchor.size] = descent.anchor
+    if judged:
+        for i in range(descent.anchor.size):
+            server_theta[i] = descent.anchor[i]
         _pack(server_theta, channels, server_taps1, server_taps2, patches2)
 
     for step in range(order.shape[0]):
@@ -389,9 +402,10 @@ def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, au
         if count == 0:
             continue
         share = load_batch(batch, count, samples, augment, step, work.images, frame)
-        if needs_server:
+        if judged:
             _forward(server_theta, channels, classes, server_taps1, server_taps2, count, work)
-            server_logits[:] = work.logits
+            for i in range(server_logits.size):
+                server_logits[i] = work.logits[i]
         _pack(theta, channels, taps1, taps2, patches2)
         _forward(theta, channels, classes, taps1, taps2, count, work)
         spoil(work.logits, 0, classes, pitch_for(classes), batch.poison, count)
@@ -404,11 +418,14 @@ def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, au
         pull = pull_at(descent, step, theta)
         for layer in range(3):
             if layer == 0:
-                at, x, width, x_delta, delta, units = fc3, work.hidden2, _HIDDEN2, hidden2_delta, logits_delta, classes
+                at, x, width, x_delta = fc3, work.hidden2, _HIDDEN2, hidden2_delta
+                delta, units = logits_delta, classes
             elif layer == 1:
-                at, x, width, x_delta, delta, units = fc2, work.hidden1, _HIDDEN1, hidden1_delta, hidden2_delta, _HIDDEN2
+                at, x, width, x_delta = fc2, work.hidden1, _HIDDEN1, hidden1_delta
+                delta, units = hidden2_delta, _HIDDEN2
             else:
-                at, x, width, x_delta, delta, units = fc1, work.flat, _FLAT, flat_delta, hidden1_delta, _HIDDEN1
+                at, x, width, x_delta = fc1, work.flat, _FLAT, flat_delta
+                delta, units = hidden1_delta, _HIDDEN1
             dense_backward_input(theta, at, delta, 0, units, x_delta, 0, width, count, scratch)
             dense_step(theta, velocity, at, x, 0, width, delta, 0, units, count, scratch, descent, step, pull)
             gate(x_delta, x, 0, width, count)
@@ -453,7 +470,7 @@ def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, au
 def predict(theta, channels, classes, samples, augment, logits):
     """Write the logits (n, classes) of all samples; `theta` has SPARE numbers behind the last weight."""
     real = theta.dtype
-    frame = _frame(channels, input_shape(samples)[1])
+    frame = _frame(samples)
     work = _work(_TOGETHER, channels, classes, real)
     taps1 = np.empty(_KERNEL * channels * _KERNEL * _MAPS1, real)
     taps2 = np.empty(_KERNEL * _TAPS2 * _MAPS2, real)

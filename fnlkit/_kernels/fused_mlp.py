@@ -1,14 +1,23 @@
 """A multilayer perceptron in one kernel: all local steps of a client without returning to Python.
 
-Linear layers with ReLU between them; an image is flattened as PyTorch does it, channel by channel.  All activations of a
-batch lie in one array, all their gradients in another of the same layout.
+Linear layers with ReLU between them; an image is flattened as PyTorch does it, channel by channel.  All activations of
+a batch lie in one array, all their gradients in another of the same layout.
 """
 
 import numpy as np
 
-from .fused_dense import dense_backward_input, dense_forward, dense_step, gate, pitch_for, rectify, rows_for, scratch_for
+from .fused_dense import (
+    dense_backward_input,
+    dense_forward,
+    dense_step,
+    gate,
+    pitch_for,
+    rectify,
+    rows_for,
+    scratch_for,
+)
 from .fused_input import Frame, choose, empty_batch, input_shape, load_batch, load_sample, spoil
-from .fused_loss import DISTILL, MIXTURE, loss_and_gradient
+from .fused_loss import loss_and_gradient, needs_server
 from .fused_step import pull_at
 from .fused_tile import strict
 
@@ -71,20 +80,22 @@ def fit(theta, velocity, widths, samples, y, order, descent, loss, augment, epoc
     for layer in range(last):
         need = max(need, scratch_for(widths[layer], widths[layer + 1]))
     scratch = np.empty(need, real)
-    needs_server = loss.kind == MIXTURE or loss.kind == DISTILL
-    server_theta = np.zeros(theta.size if needs_server else 0, real)
+    judged = needs_server(loss)
+    server_theta = np.zeros(theta.size if judged else 0, real)
     server_logits = np.zeros(values_at[last + 1] - values_at[last], real)
-    if needs_server:
-        server_theta[: descent.anchor.size] = descent.anchor
+    if judged:
+        for i in range(descent.anchor.size):
+            server_theta[i] = descent.anchor[i]
 
     for step in range(order.shape[0]):
         count = choose(batch, order, step)
         if count == 0:
             continue
         share = load_batch(batch, count, samples, augment, step, values, frame)
-        if needs_server:
+        if judged:
             _forward(server_theta, widths, weights_at, values_at, values, count)
-            server_logits[:] = values[values_at[last] :]
+            for i in range(server_logits.size):
+                server_logits[i] = values[values_at[last] + i]
         _forward(theta, widths, weights_at, values_at, values, count)
         logits_at, pitch = values_at[last], pitch_for(classes)
         spoil(values, logits_at, classes, pitch, batch.poison, count)

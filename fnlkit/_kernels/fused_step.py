@@ -1,7 +1,7 @@
 """One step of momentum SGD on a stretch of the flat parameter vector, drift terms included.
 
-The gradient of a layer is used up as soon as it is known, while it still lies in the first-level cache; no vector of all
-gradients exists.
+The gradient of a layer is used up as soon as it is known, while it still lies in the first-level cache; no vector of
+all gradients exists.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,8 @@ from .fused_tile import strict
 
 
 class Descent(NamedTuple):
-    """How weights move; array fields of length 0 are terms that are off.  `real` is float32 or float64, P the parameters.
+    """How weights move; array fields of length 0 are terms that are off.  `real` is float32 or float64, P the
+    parameters.
 
     Attributes
     ----------
@@ -22,8 +23,9 @@ class Descent(NamedTuple):
         Factors of `torch.optim.SGD` (dampening 0, no Nesterov).
     pull : real
         Factor of ``w - anchor`` in the gradient.
-    by_norm : bool
-        The pull is that of ``pull * ||w - anchor||``, and is left out in the first step of every epoch.
+    norm_pull : real
+        Factor of the gradient of ``||w - anchor||``, which is left out in the first step of every epoch and zero where
+        w is the anchor (FedCorr's public code).
     epoch_steps : int
         Steps of one epoch.
     anchor, linear : (P,) real
@@ -34,7 +36,7 @@ class Descent(NamedTuple):
     momentum: np.floating
     decay: np.floating
     pull: np.floating
-    by_norm: bool
+    norm_pull: np.floating
     epoch_steps: int
     anchor: np.ndarray
     linear: np.ndarray
@@ -42,18 +44,16 @@ class Descent(NamedTuple):
 
 @strict
 def pull_at(descent, step, theta):
-    """Factor of ``w - anchor`` in this step's gradient: constant, or over the distance when the term is a norm."""
-    pull = descent.pull
-    if not descent.by_norm or pull == 0:
-        return pull
-    zero = theta.dtype.type(0)
-    if step % descent.epoch_steps == 0:
-        return zero
+    """Factor of ``w - anchor`` in this step's gradient."""
+    if descent.norm_pull == 0 or step % descent.epoch_steps == 0:
+        return descent.pull
     squared = 0.0
     for i in range(descent.anchor.size):
-        away = theta[i] - descent.anchor[i]
+        away = float(theta[i]) - descent.anchor[i]
         squared += away * away
-    return theta.dtype.type(pull / np.sqrt(squared)) if squared != 0 else zero
+    if squared == 0:
+        return descent.pull
+    return theta.dtype.type(descent.pull + descent.norm_pull / np.sqrt(squared))
 
 
 @strict

@@ -2,15 +2,15 @@
 
 Rationale
 ---------
-LLVM vectorises the innermost loop of a plain nest and keeps its accumulators in registers only when the whole nest is one
-straight line, which for a convolution means hundreds of statements and spilled registers.  Here the block of accumulators
-is written down as vectors instead, so that every multiplication is one vector instruction whatever the optimiser guesses.
-Everything else in the fused path is an ordinary loop, compiled without fastmath: each sum has one order and each product
-one rounding, so a result does not depend on what was inlined where, on the width of the machine's vectors, or on whether
-the code came from the compiler or from the cache.
+LLVM vectorises the innermost loop of a plain nest and keeps its accumulators in registers only when the whole nest is
+one straight line, which for a convolution means hundreds of statements and spilled registers.  Here the block of
+accumulators is written down as vectors instead, so that every multiplication is one vector instruction whatever the
+optimiser guesses.  Everything else in the fused path is an ordinary loop, compiled without fastmath: each sum has one
+order and each product one rounding, so a result does not depend on what was inlined where, on the width of the
+machine's vectors, or on whether the code came from the compiler or from the cache.
 
-A vector has `LANES` numbers of the array's type.  On narrower machines LLVM splits it; results stay the same up to rounding.
-All arrays are one-dimensional and contiguous, all positions count elements, nothing is checked: callers own the bounds.
+A vector has `LANES` numbers of the array's type; on narrower machines LLVM splits it, with the same result.  All arrays
+are one-dimensional and contiguous, all positions count elements, nothing is checked: callers own the bounds.
 """
 
 import llvmlite.ir as ir
@@ -24,7 +24,7 @@ LANES = 16
 
 
 def strict(function):
-    """Return `function` compiled like every kernel, but without fastmath: the order of its sums is the one that stands there."""
+    """Return `function` compiled like every kernel, but without fastmath: sums are in the order that stands there."""
     compiled = njit(nogil=True, error_model="numpy")(function)
     compiled._cache = _Shelf(function)
     return compiled
@@ -84,7 +84,7 @@ class _Emitter:
         return self.builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
 
     def loop(self, count, carried):
-        """Open a counted loop whose `carried` vectors live in registers; returns what `close` needs and the values inside."""
+        """Open a counted loop with `carried` vectors in registers; returns it, its index and the vectors inside."""
         builder = self.builder
         before = builder.block
         head = builder.append_basic_block("head")
@@ -128,9 +128,9 @@ def tile_product(scalars, vectors):
     Returns
     -------
     intrinsic
-        ``f(c, c_at, c_row, a, a_at, b, b_at, outer, inner, a_outer, a_inner, b_outer, b_inner)`` writes, for every row m
-        and vector v, ``c[c_at + m c_row + v LANES + lane] = sum over o < outer, i < inner, u of
-        a[a_at + o a_outer + i a_inner + scalars[u][m]] * b[b_at + o b_outer + i b_inner + vectors[u][v] + lane]``.
+        ``f(c, c_at, c_row, a, a_at, b, b_at, outer, inner, a_outer, a_inner, b_outer, b_inner)`` writes, for every row
+        m and vector v, ``c[c_at + m c_row + v LANES + lane] = sum over o < outer, i < inner, u of a[a_at + o a_outer +
+        i a_inner + scalars[u][m]] * b[b_at + o b_outer + i b_inner + vectors[u][v] + lane]``.
     """
     rows, columns = len(scalars[0]), len(vectors[0])
 
@@ -215,8 +215,8 @@ def patch_sum(rows, columns):
     -------
     intrinsic
         ``f(target, at, target_stride, weights, places, first, count, source, source_stride)`` adds, for every row r and
-        j < columns LANES, ``sum over first <= i < first + count of weights[i] * source[places[i] + r source_stride + j]``
-        to ``target[at + r target_stride + j]``.
+        j < columns LANES, ``sum over first <= i < first + count of weights[i] * source[places[i] + r source_stride +
+        j]`` to ``target[at + r target_stride + j]``.
     """
 
     @intrinsic
@@ -251,4 +251,3 @@ def patch_sum(rows, columns):
         return signature, codegen
 
     return accumulate
-
