@@ -1,6 +1,7 @@
 """Recipes: published experiments as files, run as the commands a user would type, printed beside the published numbers."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from statistics import mean, stdev
 
-from fnlkit import evaluation
+from fnlkit import catalogue, evaluation
 from fnlkit.errors import InputError
 from fnlkit.run_file import Run
 from fnlkit.spec import nearest
@@ -80,7 +81,7 @@ def load(name):
     return recipe
 
 
-def jobs(recipe, *, dataset=None, seeds=None, only=None, **train):
+def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, **train):
     """Return the Jobs of a recipe.
 
     Parameters
@@ -92,6 +93,8 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, **train):
         Use the first so many seeds, or 0..seeds-1 when there are more than the recipe lists.
     only : str or None
         Keep regimes whose name contains this text.
+    embeddings : str or None
+        A file from `fnlkit embed`, instead of computing the ones that a regime names by its backbone.
     **train
         Options of `train` that replace the recipe's, where not None.
     """
@@ -108,12 +111,20 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, **train):
                 target = f"{number}-{seed}-{i}.npz"
                 prepare.append(((*shlex.split(step), source, f"--seed={seed}"), target))
                 source = target
+            vectors, embed = embeddings, None
+            if embeddings is None and "backbone" in regime:
+                vectors = f"embeddings-{re.sub('[^A-Za-z0-9]+', '-', regime['backbone'])}.npz"
+                embed = (("embed", f"--dataset={dataset or recipe['dataset']}", f"--backbone={regime['backbone']}"), vectors)
             for method in regime["methods"]:
                 short = method.partition("(")[0]
                 arguments = (f"--method={method}", f"--seed={seed}", *_options(options))
+                steps = prepare
+                if vectors and "embedding" in catalogue.needs(method):
+                    arguments += (f"--embeddings={vectors}",)
+                    steps = [*([embed] if embed else []), *prepare]
                 name = f"{number}-{short}-{seed}"
                 out.append(
-                    Job(regime["name"], method, seed, tuple(prepare), arguments, name, regime.get("published", {}).get(short))
+                    Job(regime["name"], method, seed, tuple(steps), arguments, name, regime.get("published", {}).get(short))
                 )
     if not out:
         raise InputError(f"no regime has {only!r} in its name; they are: {', '.join(r['name'] for r in recipe['regime'])}")
@@ -164,10 +175,10 @@ def run(all_jobs, folder, *, at_once, on_done=None):
             lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
             raise RuntimeError(lines[-1])
 
-    def federation(prepare):
-        for arguments, target in prepare:
-            if not (folder / target).exists():
-                call([*arguments, "-o", target])
+    def federation(step):
+        arguments, target = step
+        if not (folder / target).exists():
+            call([*arguments, "-o", target])
 
     def train(job):
         error = None
@@ -179,7 +190,10 @@ def run(all_jobs, folder, *, at_once, on_done=None):
             on_done(job, error)
 
     with ThreadPoolExecutor(at_once) as pool:
-        list(pool.map(federation, dict.fromkeys(job.prepare for job in all_jobs)))
+        # One level of the chains after the other: what two jobs share is made once.
+        levels = max(len(job.prepare) for job in all_jobs)
+        for i in range(levels):
+            list(pool.map(federation, dict.fromkeys(job.prepare[i] for job in all_jobs if i < len(job.prepare))))
         list(pool.map(train, all_jobs))
     return failed
 
