@@ -199,14 +199,30 @@ class Federation:
         """Return positions of the replies that can be used; record why the others cannot."""
         shapes = [frozenset(r) for r in replies if isinstance(r, dict)]
         expected = max(shapes, key=shapes.count) if shapes else frozenset()
-        reasons = [fault(reply, expected, self.network) for reply in replies]
+        return self.refuse(self.rounds, ids, [fault(reply, expected, self.network) for reply in replies])
+
+    def refuse(self, round, ids, reasons):
+        """Record which clients of a round are left out and why; return the places of the others.
+
+        Parameters
+        ----------
+        round : int
+        ids : int64 (K,)
+        reasons : list of (str or None)
+            None for a client that stays.
+
+        Raises
+        ------
+        TooManyLost
+            When fewer than the share `keep` stay.
+        """
         kept = [j for j, reason in enumerate(reasons) if reason is None]
         for client, reason in zip(ids.tolist(), reasons, strict=True):
             if reason:
-                self.rejected.append({"round": self.rounds, "client": client, "reason": reason})
+                self.rejected.append({"round": round, "client": client, "reason": reason})
         if len(ids) and len(kept) < max(1, math.ceil(self.keep * len(ids))):
             listed = "; ".join(f"client {i}: {r}" for i, r in zip(ids.tolist(), reasons, strict=True) if r)
-            raise TooManyLost(f"round {self.rounds}: {len(ids) - len(kept)} of {len(ids)} replies refused ({listed[:400]})")
+            raise TooManyLost(f"round {round}: {len(ids) - len(kept)} of {len(ids)} replies refused ({listed[:400]})")
         return kept
 
     def _meter(self, ids, model, broadcast, scatter, replies):
@@ -229,8 +245,11 @@ def _copied(memory):
 
 
 def nbytes(value):
-    """Return how many bytes of payload a tensor or number is."""
-    value = torch.as_tensor(value)
+    """Return how many bytes of payload a tensor or number is; 0 for what is neither, which is refused anyway."""
+    try:
+        value = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        return 0
     return value.numel() * value.element_size()
 
 

@@ -1,5 +1,6 @@
 """Federated optimisers: how one communication round turns local training into the next global model."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -62,7 +63,8 @@ class FedOpt:
         corrections : tuple
             More gradient terms.
         weights : (N,) > 0, or Replies -> (N,)
-            Aggregation weights of all clients; their numbers of samples by default.
+            Aggregation weights of all clients; their numbers of samples by default.  A client whose weight is not a
+            positive number is left out and recorded as refused.
         broadcast, scatter : dict
             As in Federation.round.
         **fit
@@ -70,8 +72,8 @@ class FedOpt:
 
         Raises
         ------
-        InputError
-            When an aggregation weight is not a positive number.
+        TooManyLost
+            As Federation.round, and when too many aggregation weights are not positive numbers.
         """
         local = self.fit.changed(lr=self.fit.lr * self.decay**self.rounds, **fit)
         local = local.changed(corrections=(*self.corrections, *corrections))
@@ -82,12 +84,11 @@ class FedOpt:
         if "weights" not in said:  # a replayed round: the model that the run ended with is put in place afterwards
             return model, said
         weights = weights(said) if callable(weights) else weights
-        share = len(said.ids) / len(fed)
         counts = torch.ones(len(fed), dtype=torch.float64) if self.uniform_weights else fed.sizes
         chosen = (counts if weights is None else torch.as_tensor(weights, dtype=torch.float64))[said.ids]
-        if not (torch.isfinite(chosen).all() and (chosen > 0).all()):
-            raise InputError(f"aggregation weights must be positive, found {chosen.tolist()} for {said.ids.tolist()}")
-        merged = self.aggregate(said["weights"], chosen)
+        bad = [None if math.isfinite(v) and v > 0 else f"its aggregation weight is {v:g}" for v in chosen.tolist()]
+        kept = fed.refuse(fed.rounds - 1, said.ids, bad)
+        merged, share = self.aggregate(said["weights"][kept], chosen[kept]), len(kept) / len(fed)
         p = model.network.parameters_count
         merged[:p] = self.server(model.weights[:p], merged[:p], self.memory, share)
         return model.with_weights(merged), said
