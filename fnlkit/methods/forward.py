@@ -48,7 +48,7 @@ def anchors(probabilities, *, percentile=97.0, anchor="point"):
             rows.append(p[p[:, j] >= np.percentile(p[:, j], percentile)].mean(0))
         else:
             rows.append(p[np.argsort(p[:, j], kind="stable")[round((len(p) - 1) * percentile / 100)]])
-    return np.array(rows) / np.sum(rows, axis=1, keepdims=True)
+    return np.array(rows)
 
 
 def prune(client, model, received):
