@@ -83,8 +83,8 @@ def feddpcont(
     simplex : "project" or "clip"
         What is done when the estimate leaves the simplex; the paper has no rule.
     floor : float >= 0
-        Bounds the second term by -log(floor), as peer loss's public code does; 0, as the paper has it, does not: at b = 1
-        the loss is then linear in the logits, and weights grow without end, with a ramp too.
+        Bounds the second term by -log(floor), as peer loss's public code does; 0, as the paper has it, does not: at b
+        = 1 the loss is then linear in the logits, and weights grow without end, with a ramp too.
 
     Reports
     -------

@@ -27,13 +27,13 @@ def remember_predictions(client, model, received, *, server, start):
 
 
 # ---- the server
-def rates(r, rounds, *, alpha, beta, gamma, warmup, schedule):
+def rates_at(r, rounds, *, alpha, beta, gamma, warmup, rates):
     """Return (alpha(r), beta(r), gamma(r)) of round r (appendix E.5).
 
     alpha(r) = alpha r / R; beta(r) = 0 before R/2, then beta; gamma(r) = 0 before R_w, then gamma.  ``constant``
     leaves all three as they are.
     """
-    if schedule == "constant":
+    if rates == "constant":
         return alpha, beta, gamma
     return alpha * r / rounds, beta if 2 * r >= rounds else 0.0, gamma if r >= warmup else 0.0
 
@@ -53,7 +53,7 @@ def local_training(
     gamma=0.5,
     warmup=-1,
     warm="plain",
-    schedule="published",
+    rates="published",
     start="prediction",
     floor=1e-4,
 ):
@@ -63,7 +63,7 @@ def local_training(
     """
     for value, choices, name in (
         (warm, ("plain", "server", "schedule"), "warm"),
-        (schedule, ("published", "constant"), "schedule"),
+        (rates, ("published", "constant"), "rates"),
         (start, ("prediction", "zero"), "start"),
     ):
         if value not in choices:
@@ -71,7 +71,7 @@ def local_training(
     warmup = warmup_rounds(warmup, rounds)
     if r < warmup and warm == "plain":  # Algorithm 1, phase 1: FedAvg with cross entropy
         return {}, {}
-    a, b, c = rates(r, rounds, alpha=alpha, beta=beta, gamma=gamma, warmup=warmup, schedule=schedule)
+    a, b, c = rates_at(r, rounds, alpha=alpha, beta=beta, gamma=gamma, warmup=warmup, rates=rates)
     if r < warmup and warm == "server":  # Section 4: at first the server's prediction alone
         a, b = 1.0, 0.0
     server = alpha > 0 or warm == "server"  # without a share, ELR stores no global average
@@ -96,7 +96,7 @@ def flr(
     gamma=0.5,
     warmup=-1,
     warm="plain",
-    schedule="published",
+    rates="published",
     start="prediction",
     floor=1e-4,
 ):
@@ -118,8 +118,8 @@ def flr(
         What the warm-up is; the paper has three.  ``plain``: cross entropy (appendix E.4); ``server``: the regulariser
         towards the server's prediction (Section 4); ``schedule``: the regulariser as E.5 has it, with the local
         prediction.
-    schedule : "published" or "constant"
-        `rates` over the rounds, or as given.
+    rates : "published" or "constant"
+        `rates_at` over the rounds, or as given.
     start : "prediction" or "zero"
         Where the averages start: at the first prediction, or at zero as ELR's public code has it.
     floor : float > 0
@@ -139,7 +139,7 @@ def flr(
             gamma=gamma,
             warmup=warmup,
             warm=warm,
-            schedule=schedule,
+            rates=rates,
             start=start,
             floor=floor,
         )
@@ -174,7 +174,7 @@ def elr(fed, model, opt, select, *, rounds, strength=4.0, momentum=0.5, warmup=0
             beta=0.0,
             gamma=momentum,
             warmup=warmup,
-            schedule="constant",
+            rates="constant",
             start=start,
         )
     )
@@ -182,11 +182,11 @@ def elr(fed, model, opt, select, *, rounds, strength=4.0, momentum=0.5, warmup=0
 
 def slr(fed, model, opt, select, *, rounds, strength=2.0, warmup=-1):
     """Server-label regularisation: FLR with this round's global prediction alone, alpha = 1 and beta = 0."""
-    settings = {"alpha": 1.0, "beta": 0.0, "gamma": 0.0, "warmup": warmup, "schedule": "constant"}
+    settings = {"alpha": 1.0, "beta": 0.0, "gamma": 0.0, "warmup": warmup, "rates": "constant"}
     return (yield from flr(fed, model, opt, select, rounds=rounds, strength=strength, **settings))
 
 
 def er(fed, model, opt, select, *, rounds, strength=2.0, warmup=-1):
     """Entropy regularisation (FLR, appendix E.6): the current prediction is its own target, all rates 0."""
-    settings = {"alpha": 0.0, "beta": 0.0, "gamma": 0.0, "warmup": warmup, "schedule": "constant"}
+    settings = {"alpha": 0.0, "beta": 0.0, "gamma": 0.0, "warmup": warmup, "rates": "constant"}
     return (yield from flr(fed, model, opt, select, rounds=rounds, strength=strength, **settings))
