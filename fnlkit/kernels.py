@@ -378,10 +378,12 @@ def _calibrated(found, members):
     given = found.swapaxes(1, 2)
     scaled = (given.swapaxes(1, 2) / np.maximum(given.sum(2), 1e-100)[:, None] * members[:, None]).swapaxes(1, 2)
     scaled = scaled / np.maximum(scaled.sum((1, 2), keepdims=True), 1e-100) * members.sum(1)[:, None, None]
-    whole = np.floor(scaled)
-    missing = np.rint(scaled.sum(2)) - whole.sum(2)
-    order = np.argsort(np.argsort(whole - scaled, axis=2, kind="stable"), axis=2)
-    whole += order < missing[:, :, None]
+    whole = np.rint(scaled)
+    missing = np.rint(scaled.sum(2, keepdims=True)) - whole.sum(2, keepdims=True)
+    # Too few: those rounded down most go up, of equal ones the last; too many: the reverse.
+    rank = np.argsort(np.argsort(scaled - whole, axis=2, kind="stable"), axis=2)
+    whole += rank >= scaled.shape[2] - np.maximum(missing, 0)
+    whole -= rank < np.maximum(-missing, 0)
     return whole.astype(np.int64).swapaxes(1, 2)
 
 
@@ -409,8 +411,9 @@ def lid(points, *, k=20, client_offsets=None, variant="paper", threads=None):
     -------
     ndarray (n,) float64
         At least 0 and finite.  0 where one of the k nearest is at distance 0, the limit of the formula; 1e6 at most, which
-        is reached where all k are equally far; 0 where there are fewer than two neighbours, which say nothing (for
-        "fedcorr": fewer than one).
+        is reached where all k are equally far; 0 where there are fewer than two neighbours, which say nothing.
+        "fedcorr": 0 without any neighbour; finite, but with nearly equal distances of about 1 and more the two millionths
+        outweigh the sum, and the estimate is huge or negative, as the authors' is.
 
     Raises
     ------
@@ -549,34 +552,53 @@ def _inverse(stack, threads):
         pieces = even(len(rest), min(threads, 1 + len(rest) * size**3 // 500_000))
         run(lambda a, b: transition.invert_lanes(stack, rest, a, b, inverses, conditions), pieces, threads)
         rest = np.flatnonzero(conditions == -1)
+    if len(rest) == len(stack):
+        return _lapack_inverse(stack, threads)
     if len(rest):
-        inverses[rest], conditions[rest] = _lapack_inverse(stack[rest])
+        inverses[rest], conditions[rest] = _lapack_inverse(stack[rest], threads)
     return inverses, conditions
 
 
-def _norm(stack):
-    return np.abs(stack).sum(-1).max(-1).astype(np.float64)
+def _norms(stack):
+    norms = np.empty(len(stack))
+    transition.row_norms(stack, 0, len(stack), norms)
+    return norms
 
 
-def _lapack_inverse(stack):
-    try:
-        inverses = np.linalg.inv(stack)
-    except np.linalg.LinAlgError:
-        # One singular matrix spoils the call: invert one by one.
-        inverses = np.full_like(stack, np.nan)
-        for i, matrix in enumerate(stack):
-            try:
-                inverses[i] = np.linalg.inv(matrix)
-            except np.linalg.LinAlgError:
-                inverses[i] = np.inf
+def _lapack_inverse(stack, threads):
+    """The same by LAPACK: one single-threaded call a thread, which small matrices like better than threads inside of it."""
+    import threadpoolctl
+
+    def one(start, stop):
+        own = stack[start:stop]
+        try:
+            inverses = np.linalg.inv(own)
+        except np.linalg.LinAlgError:
+            # One singular matrix spoils the call.
+            inverses = np.stack([_lapack_single(matrix) for matrix in own])
+        return inverses, _norms(own) * _norms(inverses)
+
+    pieces = even(len(stack), min(threads, 1 + stack.size * stack.shape[1] // 500_000))
     with np.errstate(invalid="ignore"):
-        return inverses, _norm(stack) * _norm(inverses)
+        if len(stack) == 1:
+            found = [one(0, 1)]
+        else:
+            with threadpoolctl.threadpool_limits(1, user_api="blas"):
+                found = run(one, pieces, threads)
+    return np.concatenate([inverse for inverse, _ in found]), np.concatenate([condition for _, condition in found])
+
+
+def _lapack_single(matrix):
+    try:
+        return np.linalg.inv(matrix)
+    except np.linalg.LinAlgError:
+        return np.full_like(matrix, np.inf)
 
 
 def _ridge_inverse(stack, ridge):
     transposed = stack.swapaxes(1, 2)
     inverses = np.linalg.solve(transposed @ stack + stack.dtype.type(ridge) * np.eye(len(stack[0]), dtype=stack.dtype), transposed)
-    return inverses, _norm(stack) * _norm(inverses)
+    return inverses, _norms(stack) * _norms(inverses)
 
 
 def apply_inverse(T, vectors, *, ridge=None, threads=None):
@@ -621,7 +643,8 @@ def apply_inverse(T, vectors, *, ridge=None, threads=None):
     inverse, _ = invert_transition(T, ridge=ridge, threads=threads)
     if not lead:
         return (flat @ inverse).reshape(vectors.shape)
-    return (flat.reshape(lead[0], -1, vectors.shape[-1]) @ inverse).reshape(vectors.shape)
+    each = 1 if vectors.ndim == 2 else vectors.shape[1]
+    return (flat.reshape(lead[0], each, vectors.shape[-1]) @ inverse).reshape(vectors.shape)
 
 
 def project_to_simplex(v, *, threads=None):

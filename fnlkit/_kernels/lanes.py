@@ -16,6 +16,7 @@ import operator
 import llvmlite.ir as ir
 from numba.core import types
 from numba.core.datamodel import models
+from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload, register_model
 
 BYTES = 64
@@ -99,6 +100,8 @@ def load_some(typingctx, array, at, bits, other):
 @intrinsic
 def store(typingctx, array, at, vector):
     """Write all lanes to array[at : at + width]."""
+    if vector != Lanes(array.dtype):
+        raise TypingError(f"store: the array holds {array.dtype}, the vector {vector}")
 
     def codegen(context, builder, signature, args):
         pointer = _pointer(context, builder, array, args[0], args[1], args[2].type)
@@ -261,3 +264,48 @@ def as_number(typingctx, pattern, like):
         return builder.bitcast(builder.trunc(args[0], ir.IntType(like.bitwidth)), context.get_value_type(like))
 
     return like(types.int64, like), codegen
+
+
+@intrinsic
+def product(typingctx, a):
+    """The product of all lanes."""
+
+    def codegen(context, builder, signature, args):
+        number = context.get_value_type(a.number)
+        one = ir.Constant(number, 1.0)
+        return _call(builder, f"llvm.vector.reduce.fmul.{_suffix(a)}", number, [one, args[0]], ("reassoc",))
+
+    return a.number(a), codegen
+
+
+def _layout(number):
+    """Integer type, bits of the mantissa, and bias of the exponent of a floating-point type."""
+    return (ir.IntType(32), 23, 127) if number.bitwidth == 32 else (ir.IntType(64), 52, 1023)
+
+
+@intrinsic
+def mantissas(typingctx, a):
+    """Each lane divided by a power of two so that it lies in [1, 2); for positive normal numbers."""
+
+    def codegen(context, builder, signature, args):
+        integer, bits, bias = _layout(a.number)
+        vector = ir.VectorType(integer, a.width)
+        pattern = builder.bitcast(args[0], vector)
+        keep = ir.Constant(vector, [(1 << bits) - 1] * a.width)
+        exponent = ir.Constant(vector, [bias << bits] * a.width)
+        return builder.bitcast(builder.or_(builder.and_(pattern, keep), exponent), args[0].type)
+
+    return a(a), codegen
+
+
+@intrinsic
+def exponents(typingctx, a):
+    """The powers of two that `mantissas` divides by, as numbers."""
+
+    def codegen(context, builder, signature, args):
+        integer, bits, bias = _layout(a.number)
+        vector = ir.VectorType(integer, a.width)
+        shifted = builder.lshr(builder.bitcast(args[0], vector), ir.Constant(vector, [bits] * a.width))
+        return builder.sitofp(builder.sub(shifted, ir.Constant(vector, [bias] * a.width)), args[0].type)
+
+    return a(a), codegen

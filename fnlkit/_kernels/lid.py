@@ -5,31 +5,107 @@ import math
 import numpy as np
 
 from fnlkit._kernels._compile import inlined, kernel
-from fnlkit._kernels.lanes import load, spread, store
-from fnlkit._kernels.select import kth_smallest
+from fnlkit._kernels.lanes import (
+    below,
+    choose,
+    count_bits,
+    exponents,
+    load,
+    mantissas,
+    packed,
+    product,
+    spread,
+    store,
+    total,
+)
+from fnlkit._kernels.select import ROOM, count_within, kth_smallest
 
 # A client whose neighbours are all equally far has infinite dimension in theory.
 LARGEST = 1e6
 
 
+# Squared radii below this have no reciprocal in float32, or neighbours whose ratio to it is not a normal number.
+TINY = 1e-30
+
+
 @inlined
-def log_sum(short, held, radius, k, scale):
-    """Sum of log(v / scale) over the k smallest v, those beyond `radius` left out, ties at it counted k in all."""
-    total, product, taken = 0.0, 1.0, 0
+def pack_below(values, filled, radius, near):
+    """Move the values below `radius` to the front of `near`, in their order, and fill up its last vector with `radius`.
+
+    So that what is summed, and in which order, depends on the points alone and not on how the radius was found.
+    """
+    width = 64 // values.itemsize
+    limit = spread(radius)
+    held = 0
+    for at in range(0, filled, width):
+        vector = load(values, at)
+        bits = below(vector, limit)
+        store(near, held, packed(vector, bits))
+        held += count_bits(bits)
+    store(near, held, limit)
+    return held
+
+
+@inlined
+def log_ratios(near, held, radius):
+    """Sum of log(v / radius) over near[:held], by splitting numbers into mantissa and exponent.
+
+    All products of mantissas stay in [1, 2), so one logarithm in the end is enough and nothing under- or overflows.
+    """
+    width = 64 // near.itemsize
+    one = spread(near.dtype.type(1))
+    limit, reciprocal = spread(radius), spread(near.dtype.type(1 / radius))
+    running, powers = one, one - one
+    for at in range(0, held, width):
+        vector = load(near, at)
+        running = running * choose(below(vector, limit), vector * reciprocal, one)
+        powers = powers + exponents(running)
+        running = mantissas(running)
+    return math.log(product(running)) + math.log(2.0) * total(powers)
+
+
+@inlined
+def log_ratios_slowly(near, held, radius):
+    """The same for any numbers >= 0; minus infinity where one is 0."""
+    logs = 0.0
     for i in range(held):
-        if short[i] < radius:
-            taken += 1
-            ratio = short[i] / scale
-            if ratio < 1e-100:
-                # Also zero: its logarithm is minus infinity, as it should be.
-                total += math.log(short[i]) - math.log(scale)
-            else:
-                # One logarithm for many numbers; taken out before the product underflows.
-                product *= ratio
-                if product < 1e-200:
-                    total += math.log(product)
-                    product = 1.0
-    return total + math.log(product) + (k - taken) * (math.log(radius) - math.log(scale))
+        logs += math.log(np.float64(near[i])) - math.log(np.float64(radius))
+    return logs
+
+
+@inlined
+def squared_distances(columns, padded, mine, squares):
+    """Write the squared distances from `mine` to all points, stored one coordinate after the other; four vectors at a time."""
+    width = 64 // columns.itemsize
+    for at in range(0, padded, 4 * width):
+        x = spread(mine[0])
+        a, b = load(columns, at) - x, load(columns, at + width) - x
+        c, d = load(columns, at + 2 * width) - x, load(columns, at + 3 * width) - x
+        sum_a, sum_b, sum_c, sum_d = a * a, b * b, c * c, d * d
+        for dimension in range(1, len(mine)):
+            here = dimension * padded + at
+            x = spread(mine[dimension])
+            a, b = load(columns, here) - x, load(columns, here + width) - x
+            c, d = load(columns, here + 2 * width) - x, load(columns, here + 3 * width) - x
+            sum_a, sum_b, sum_c, sum_d = sum_a + a * a, sum_b + b * b, sum_c + c * c, sum_d + d * d
+        store(squares, at, sum_a)
+        store(squares, at + width, sum_b)
+        store(squares, at + 2 * width, sum_c)
+        store(squares, at + 3 * width, sum_d)
+
+
+@inlined
+def estimate(logs, radius, use, k, published):
+    """The estimate from the sum of log(r_j / radius) over the `use` nearest neighbours, the last of them at `radius`."""
+    if published:
+        # log(radius / (radius + 1e-6)), added for each neighbour, moves the reference of the sum from one to the other.
+        shifted = logs + use * math.log(radius / (radius + 1e-6)) if radius > 0 else -math.inf
+        # With all neighbours equally far and about 1 away the two small numbers cancel.
+        return -k / (shifted + 1e-6) if shifted != -1e-6 else LARGEST
+    if radius == 0:
+        return 0.0
+    # Compared without dividing, so that a sum of zero is the limit too.
+    return LARGEST if logs * LARGEST > -use else -use / logs
 
 
 @kernel
@@ -59,7 +135,7 @@ def lid_rows(points, offsets, k, published, start, stop, out):
             out[row:end] = 0.0
             row = end
             continue
-        padded = (m + width - 1) // width * width
+        padded = (m + 4 * width - 1) // (4 * width) * (4 * width)
         # One coordinate after the other, so that a vector holds one coordinate of `width` points.
         columns = np.empty(d * padded, points.dtype)
         for c in range(d):
@@ -68,33 +144,22 @@ def lid_rows(points, offsets, k, published, start, stop, out):
             for j in range(m, padded):
                 columns[c * padded + j] = math.inf
         squares = np.empty(padded, points.dtype)
-        short = np.empty(use + 6 * width, points.dtype)
+        short, near = np.empty(use + ROOM * width, points.dtype), np.empty(use + 2 * width, points.dtype)
+        mine = np.empty(d, points.dtype)
         guess = points.dtype.type(0)
         for i in range(row, end):
-            for at in range(0, padded, width):
-                far = load(columns, at) - spread(points[i, 0])
-                sum_squares = far * far
-                for c in range(1, d):
-                    far = load(columns, c * padded + at) - spread(points[i, c])
-                    sum_squares = sum_squares + far * far
-                store(squares, at, sum_squares)
+            for c in range(d):
+                mine[c] = points[i, c]
+            squared_distances(columns, padded, mine, squares)
             squares[i - first] = math.inf
-            radius, held = kth_smallest(squares, padded, use, guess, short)
-            guess = radius
-            if published:
-                largest = math.sqrt(radius) + 1e-6
-                scale = np.float64(largest * largest)
-            else:
-                scale = np.float64(radius)
-            if radius == 0 and not published:
-                out[i] = 0.0
-                continue
+            radius, guess, held = kth_smallest(squares, padded, use, guess, short)
             if held > 0:
-                logs = 0.5 * log_sum(short, held, np.float64(radius), use, scale)
+                held = pack_below(short, (held + width - 1) // width * width, radius, near)
             else:
-                logs = 0.5 * log_sum(squares, padded, np.float64(radius), use, scale)
-            if published:
-                out[i] = -k / (logs + 1e-6)
+                held = pack_below(squares, padded, radius, near)
+            if radius < TINY or count_within(near, held, points.dtype.type(radius * 1e-7)) > 0:
+                logs = log_ratios_slowly(near, held, radius)
             else:
-                out[i] = LARGEST if logs * LARGEST > -use else -use / logs
+                logs = log_ratios(near, held, radius)
+            out[i] = estimate(0.5 * logs, math.sqrt(np.float64(radius)), use, k, published)
         row = end

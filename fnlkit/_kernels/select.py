@@ -6,13 +6,30 @@ Numbers >= 0 are ordered like their bit patterns read as integers, and those are
 logarithm.  The number of neighbours within a radius grows like a power of the radius, so on patterns a straight line through
 two counts predicts the next trial well.  Counting costs one comparison a vector, without branches; insertion sort costs an
 unpredictable one an element.  As soon as a radius holds a few more than k, those are packed together and the rest is over
-in registers.
+in the nearest cache.
 """
 
 import math
 
 from fnlkit._kernels._compile import inlined
-from fnlkit._kernels.lanes import as_integer, as_number, at_most, count_bits, load, packed, spread, store
+from fnlkit._kernels.lanes import (
+    as_integer,
+    as_number,
+    at_most,
+    choose,
+    count_bits,
+    larger,
+    largest,
+    load,
+    packed,
+    spread,
+    store,
+)
+
+# Room that `short` needs beyond k, in vectors.
+ROOM = 5
+# Patterns of float32 that a radius gains while the number within doubles, as in five dimensions: where to start from.
+_GROWTH = 0.4
 
 
 @inlined
@@ -27,24 +44,47 @@ def count_within(values, padded, radius):
 
 
 @inlined
-def bisect(values, padded, k, low, below, high):
-    """The k-th smallest of `values`, which lies above pattern `low`, with `below` < k values, and at or under `high`."""
+def log2_of(count):
+    """Logarithm of a count to within 0.09, read off the pattern of the number."""
+    return as_integer(float(count)) * 2.0**-52 - 1023.0
+
+
+@inlined
+def largest_within(values, padded, radius):
+    """The largest value <= radius; all values >= 0."""
+    width = 64 // values.itemsize
+    limit = spread(radius)
+    zero = spread(values.dtype.type(0))
+    best = zero
+    for at in range(0, padded, width):
+        vector = load(values, at)
+        best = larger(choose(at_most(vector, limit), vector, zero), best)
+    return largest(best)
+
+
+@inlined
+def narrow(values, padded, k, low, below, high, within, growth):
+    """The k-th smallest of `values`: above pattern `low`, which holds `below` < k, at or under `high`, which holds `within`."""
     zero = values.dtype.type(0)
-    while high - low > 1:
-        middle = low + (high - low >> 1)
-        count = count_within(values, padded, as_number(middle, zero))
-        if count == k:
-            # All that is left to do is to find the largest of exactly k.
-            best = zero
-            radius = as_number(middle, zero)
-            for i in range(padded):
-                if values[i] <= radius and values[i] > best:
-                    best = values[i]
-            return best
-        if count < k:
-            low = middle
+    step = 0
+    while within != k and high - low > 1:
+        # Predictions first; when they do not end it soon, every second step halves the range.
+        if step >= 4 and step & 1:
+            middle = low + (high - low >> 1)
+        elif below > 0:
+            share = (log2_of(k) - log2_of(below)) / (log2_of(within) - log2_of(below))
+            middle = low + int(share * (high - low))
         else:
-            high = middle
+            middle = high - int(growth * (log2_of(within) - log2_of(k)))
+        middle = min(max(middle, low + 1), high - 1)
+        count = count_within(values, padded, as_number(middle, zero))
+        if count < k:
+            low, below = middle, count
+        else:
+            high, within = middle, count
+        step += 1
+    if within == k:
+        return largest_within(values, padded, as_number(high, zero))
     return as_number(high, zero)
 
 
@@ -57,62 +97,65 @@ def kth_smallest(values, padded, k, guess, short):
     values : (padded,)
         Filled up to whole vectors with infinity.
     guess : number
-        Where to look first: any number; that of a similar vector saves time.
-    short : (k + at least four vectors,)
+        Where to look first: any number; the `limit` of a similar vector saves time.
+    short : (k + ROOM vectors,)
         Scratch.
 
     Returns
     -------
     radius : number
-    count : int
-        Number of values that `short` holds: all those <= some number >= radius, in order; 0 where there were too many ties.
+    limit : number
+        At least `radius`.
+    held : int
+        Number of values <= limit, which `short` holds in their order, filled up to whole vectors with infinity; 0 where
+        ties at the radius made them too many.
     """
     width = 64 // values.itemsize
-    room = len(short) - 2 * width
     zero = values.dtype.type(0)
-    low = as_integer(zero) - 1
-    high = as_integer(values.dtype.type(math.inf)) - 1
+    room = len(short) - width
+    low, high = as_integer(zero) - 1, as_integer(values.dtype.type(math.inf)) - 1
     below, within = 0, padded
-    # One trial in two halves the range, so that a wrong prediction costs at most a factor of two.
-    trial = min(max(as_integer(guess), low + 1), high)
+    trial = min(max(as_integer(guess), 0), high)
     if not guess > 0:
         trial = low + (high - low >> 1)
-    step = as_integer(values.dtype.type(2)) - as_integer(values.dtype.type(1))
+    growth = _GROWTH * (as_integer(values.dtype.type(2)) - as_integer(values.dtype.type(1)))
+    stride = growth
+    aim = log2_of(k + (room - k) // 3)
     predict = True
-    aim = math.log((k + room) * 0.5)
     while True:
         count = count_within(values, padded, as_number(trial, zero))
-        if k <= count <= room:
-            high = trial
-            break
         if count < k:
             low, below = trial, count
         else:
             high, within = trial, count
+            if count <= room:
+                break
         if high - low <= 1:
-            return as_number(high, zero), 0
+            radius = as_number(high, zero)
+            return radius, radius, 0
         if predict and below > 0 and within < padded:
-            # Between two counts: where the line through their logarithms meets the aim.
-            share = (aim - math.log(below)) / (math.log(within) - math.log(below))
+            share = (aim - log2_of(below)) / (log2_of(within) - log2_of(below))
             trial = low + int(share * (high - low))
             predict = False
         elif predict and (below > 0 or within < padded):
-            # One count: the radius of a ball in four dimensions, then ever larger steps.
-            trial += int(step * (aim - math.log(max(count, 1))))
-            step *= 2
+            # Only one side is known: ever larger steps.
+            trial += int(stride * (aim - log2_of(max(count, 1))))
+            stride *= 2
             predict = low < trial < high
-        if not (low < trial < high):
+        else:
+            trial = low
+        if not low < trial < high:
             trial = low + (high - low >> 1)
             predict = True
-    limit = spread(as_number(high, zero))
+    limit = as_number(high, zero)
+    edge = spread(limit)
     held = 0
     for at in range(0, padded, width):
         vector = load(values, at)
-        bits = at_most(vector, limit)
-        if bits:
-            store(short, held, packed(vector, bits))
-            held += count_bits(bits)
+        bits = at_most(vector, edge)
+        store(short, held, packed(vector, bits))
+        held += count_bits(bits)
+    # The store of the last vector may have left anything behind the last held.
+    store(short, held, spread(values.dtype.type(math.inf)))
     filled = (held + width - 1) // width * width
-    for i in range(held, filled):
-        short[i] = math.inf
-    return bisect(short, filled, k, low, below, high), held
+    return narrow(short, filled, k, low, below, high, within, growth), limit, held

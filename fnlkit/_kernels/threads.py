@@ -47,7 +47,9 @@ def run(work, pieces, threads):
         serve()
     finally:
         for other in others:
-            other.result()
+            # One that has not begun has nothing left to do; waiting for a busy machine to start it would cost a time slice.
+            if not other.cancel():
+                other.result()
     return results
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from fnlkit._kernels._compile import inlined, kernel
 from fnlkit._kernels.lanes import at_most, choose, first_bit, load, spread, store
-from fnlkit._kernels.select import kth_smallest
+from fnlkit._kernels.select import ROOM, kth_smallest
 
 
 @inlined
@@ -48,7 +48,7 @@ def vote_products(products, squares, labels, classes, k, include_self, draws, fi
     members = len(labels)
     rows = len(products) // padded
     distances = np.empty(padded, products.dtype)
-    short = np.empty(k + 6 * width, products.dtype)
+    short = np.empty(k + ROOM * width, products.dtype)
     tally = np.zeros(classes, np.int64)
     nothing = spread(products.dtype.type(0))
     guess = products.dtype.type(0)
@@ -61,8 +61,7 @@ def vote_products(products, squares, labels, classes, k, include_self, draws, fi
             # Rounding can bring a distance of nearly zero below it, where its pattern would not be in order.
             store(distances, at, choose(at_most(distance, nothing), nothing, distance))
         distances[me] = 0 if include_self else math.inf
-        radius, held = kth_smallest(distances, padded, k, guess, short)
-        guess = radius
+        radius, guess, _ = kth_smallest(distances, padded, k, guess, short)
         tally[:] = 0
         taken = 0
         limit = spread(radius)

@@ -1,0 +1,292 @@
+"""Time the kernels beside the libraries that people use today: ``python -m benchmarks.kernels [name ...] [--rounds 9]``.
+
+All contenders of a row take turns within each round, so that whatever else the machine does hits all of them; a ratio is the
+median of the rounds' ratios.  Limits of the machine (one sgemm, one read of a large array) are measured in the same way and
+tell how much is left to gain.  Input is random with a fixed seed.  Peers that are not installed are left out.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import platform
+import sys
+import time
+
+import numpy as np
+
+from fnlkit import kernels
+
+
+class Row:
+    """One line of the table: ours and the peers on the same work.
+
+    Attributes
+    ----------
+    name : str
+    ours : callable
+    peers : dict of str to (callable, float)
+        And how many times faster we promise to be.
+    work : (float, str)
+        Floating-point operations or bytes of one run: the least that any program must do or read.
+    slow : int
+        Divide the number of rounds by this.
+    """
+
+    def __init__(self, name, ours, peers, work, slow=1):
+        self.name, self.ours, self.peers, self.work, self.slow = name, ours, peers, work, slow
+
+
+def have(*modules):
+    return all(importlib.util.find_spec(module) for module in modules)
+
+
+def softmax_rows(rng, n, classes, sharp=1.5, lift=2.0):
+    labels = rng.integers(0, classes, n)
+    scores = rng.standard_normal((n, classes)) * sharp
+    scores[np.arange(n), labels] += lift
+    probs = np.exp(scores)
+    return np.ascontiguousarray(probs / probs.sum(1, keepdims=True), np.float32), labels
+
+
+def counts(rng):
+    for n, classes, least in ((50_000, 10, 40), (50_000, 100, 12), (1_000_000, 10, 40)):
+        probs, labels = softmax_rows(rng, n, classes)
+        peers = {}
+        if have("cleanlab"):
+            from cleanlab.count import compute_confident_joint
+
+            def joint(probs=probs, labels=labels):
+                return compute_confident_joint(labels, probs, calibrate=False)
+
+            assert (joint().T == kernels.count_matrix(probs, labels)).all()
+            peers["cleanlab"] = joint, least
+        yield Row(
+            f"count matrix n={n:,} C={classes}",
+            lambda p=probs, y=labels: kernels.count_matrix(p, y),
+            peers,
+            (2 * probs.nbytes, "byte"),
+            slow=3 if n > 100_000 else 1,
+        )
+
+
+def dimension(rng):
+    for clients, size, least in ((100, 500, (35, 35, 10, 6)), (1, 5000, (40, 1, 2, 2))):
+        points, _ = softmax_rows(rng, clients * size, 10)
+        offsets = np.arange(0, clients * size + 1, size)
+        ours = kernels.lid(points, client_offsets=offsets)
+
+        def each(one, points=points, size=size):
+            return np.concatenate([one(points[i : i + size]) for i in range(0, len(points), size)])
+
+        def formula(distances):
+            return -1 / np.log(distances / distances[:, -1:]).mean(1)
+
+        def published(own):
+            # The operations of FedCorr's code: all distances, sorted whole, logarithms row by row.
+            from scipy.spatial.distance import cdist
+
+            ordered = np.sort(cdist(own, own), axis=1)[:, 1:21]
+            return np.apply_along_axis(lambda v: -20 / (np.sum(np.log(v / (v[-1] + 1e-6))) + 1e-6), 1, ordered)
+
+        peers = {"FedCorr's way": (lambda each=each: each(published), least[0])}
+        if have("skdim"):
+            import skdim
+
+            def dimension_library(own):
+                return skdim.id.MLE().fit_transform_pw(own, n_neighbors=20)
+
+            peers["skdim"] = (lambda each=each: each(dimension_library), least[1])
+        if have("sklearn"):
+            from sklearn.neighbors import NearestNeighbors
+
+            def library(own):
+                return formula(NearestNeighbors(n_neighbors=20).fit(own).kneighbors()[0])
+
+            assert np.allclose(each(library), ours, rtol=2e-3)
+            peers["sklearn"] = (lambda each=each: each(library), least[2])
+        if have("faiss"):
+            import faiss
+
+            def index(own):
+                flat = faiss.IndexFlatL2(own.shape[1])
+                flat.add(own)
+                return formula(np.sqrt(np.maximum(flat.search(own, 21)[0][:, 1:], 1e-12)))
+
+            peers["faiss"] = (lambda each=each: each(index), least[3])
+        flops = clients * size * size * 10 * 3
+        yield Row(
+            f"LID k=20, {clients} x {size:,} x 10",
+            lambda p=points, o=offsets: kernels.lid(p, client_offsets=o),
+            peers,
+            (flops, "flop"),
+            slow=2,
+        )
+
+
+def inversion(rng):
+    for matrices, classes, least in ((10_000, 10, (100, 6)), (100, 100, (20, 0.9))):
+        noise = rng.uniform(0.1, 0.8, matrices)[:, None, None]
+        identity = np.eye(classes)
+        symmetric = (1 - noise) * identity + noise / (classes - 1) * (1 - identity)
+        general = 0.5 * identity + 0.5 * rng.dirichlet(np.ones(classes), (matrices, classes))
+        for kind, stack, ratio in (("one value off the diagonal", symmetric, least[0]), ("general", general, least[1])):
+            assert np.allclose(kernels.invert_transition(stack)[0], np.linalg.inv(stack))
+            yield Row(
+                f"inverse {matrices:,} of {classes} x {classes}, {kind}",
+                lambda T=stack: kernels.invert_transition(T),
+                {"numpy.linalg.inv": (lambda T=stack: np.linalg.inv(T), ratio)},
+                (2 * stack.nbytes, "byte") if ratio == least[0] else (2 * matrices * classes**3, "flop"),
+            )
+
+
+def votes(rng):
+    embeddings = rng.standard_normal((50_000, 512), np.float32)
+    labels = rng.integers(0, 10, 50_000)
+    offsets = np.arange(0, 50_001, 500)
+    for k, least in ((10, 1.9), (100, 5)):
+        peers = {}
+
+        def majority(neighbours, own):
+            return (own[neighbours][:, :, None] == np.arange(10)).sum(1).argmax(1)
+
+        if have("faiss"):
+            import faiss
+
+            def search(k=k):
+                for i in range(0, 50_000, 500):
+                    own = embeddings[i : i + 500]
+                    flat = faiss.IndexFlatL2(512)
+                    flat.add(own)
+                    flat.search(own, k + 1)
+
+            peers["faiss, search only"] = search, least
+        if have("sklearn"):
+            from sklearn.neighbors import NearestNeighbors
+
+            def brute(k=k):
+                for i in range(0, 50_000, 500):
+                    own = embeddings[i : i + 500]
+                    NearestNeighbors(n_neighbors=k, algorithm="brute").fit(own).kneighbors(return_distance=False)
+
+            peers["sklearn, search only"] = brute, least
+        yield Row(
+            f"kNN vote k={k}, 100 x 500 x 512",
+            lambda k=k: kernels.knn_vote(embeddings, labels, k=k, client_offsets=offsets),
+            peers,
+            (100 * 500 * 500 * 512, "flop"),
+            slow=3,
+        )
+
+
+def augmentation(rng):
+    images = rng.integers(0, 256, (5_000, 32, 32, 3), dtype=np.uint8)
+    batch, mean, std = 512, (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
+    index = rng.integers(0, len(images), batch)
+    shift, flip = rng.integers(0, 9, (batch, 2)), rng.integers(0, 2, batch).astype(bool)
+    out = np.empty((batch, 3, 32, 32), np.float32)
+    peers = {}
+    if have("torchvision", "PIL"):
+        from PIL import Image
+
+        from fnlkit.vision import torchvision
+
+        transforms = torchvision().transforms
+        chain = transforms.Compose(
+            [
+                transforms.RandomCrop(32, padding=4),
+                transforms.RandomHorizontalFlip(),
+                transforms.ToTensor(),
+                transforms.Normalize(mean, std),
+            ]
+        )
+        pictures = [Image.fromarray(image) for image in images[index]]
+        peers["torchvision on PIL"] = (lambda: [chain(picture) for picture in pictures], 80)
+    yield Row(
+        f"crop, flip, normalise {batch} x 32 x 32 x 3",
+        lambda: kernels.augment_batch(
+            images, index, shift=shift, flip=flip, pad=4, mean=mean, std=std, out=out
+        ),
+        peers,
+        (batch * 3072 * 5, "byte"),
+    )
+
+
+GROUPS = {"counts": counts, "lid": dimension, "inverse": inversion, "vote": votes, "augment": augmentation}
+
+
+def limits(threads):
+    """Functions whose time gives floating-point operations and bytes a second."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 1536, 1536), np.float32)
+    long = np.ones(50_000_000, np.float32)
+    halves = np.array_split(long, threads)
+
+    def read():
+        from fnlkit._kernels.threads import run
+
+        run(lambda part: np.dot(part, part), [(half,) for half in halves], threads)
+
+    return {"flop": (lambda: a @ b, 2 * 1536**3), "byte": (read, long.nbytes)}
+
+
+def clock(function):
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def measure(row, rounds, limit):
+    """Print the lines of a row; return whether every promise was kept."""
+    unit = row.work[1]
+    contenders = {"fnlkit": row.ours, **{name: peer for name, (peer, _) in row.peers.items()}, "limit": limit[unit][0]}
+    for function in contenders.values():
+        function()
+    times = {name: [] for name in contenders}
+    for _ in range(max(3, rounds // row.slow)):
+        for name, function in contenders.items():
+            times[name].append(clock(function))
+    ours = np.median(times["fnlkit"])
+    best = limit[unit][1] / np.median(times["limit"])
+    share = row.work[0] / ours / best
+    what = "of sgemm" if unit == "flop" else "of memory reading"
+    print(f"| {row.name} | **fnlkit** | {ours * 1e3:.3f} | | | {share:.0%} {what} |")
+    kept = True
+    for name, (_, least) in row.peers.items():
+        ratio = np.median(np.array(times[name]) / np.array(times["fnlkit"]))
+        kept &= ratio >= least
+        print(f"| | {name} | {np.median(times[name]) * 1e3:.3f} | {ratio:.3g} | {least:g}{'' if ratio >= least else ' (!)'} | |")
+    sys.stdout.flush()
+    return kept
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Time fnlkit's kernels beside their peers.")
+    parser.add_argument("groups", nargs="*", choices=[[], *GROUPS], help="default: all")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=kernels.get_threads())
+    options = parser.parse_args()
+    kernels.set_threads(options.threads)
+    limit = limits(options.threads)
+    import faiss
+    import threadpoolctl
+
+    faiss.omp_set_num_threads(options.threads)
+    flops = np.median([limit["flop"][1] / clock(limit["flop"][0]) for _ in range(5)])
+    read = np.median([limit["byte"][1] / clock(limit["byte"][0]) for _ in range(5)])
+    print(f"{platform.machine()}, {options.threads} of {os.cpu_count()} processors, Python {platform.python_version()}, ", end="")
+    print(f"numpy {np.__version__}; sgemm {flops / 1e9:.0f} GFLOP/s, memory {read / 1e9:.0f} GB/s.  Median ms; a ratio")
+    print("is the median over interleaved rounds of the peer's time by ours.\n")
+    print("| work | who | ms | ratio | at least | share of the limit |\n|---|---|---|---|---|---|")
+    kept = True
+    with threadpoolctl.threadpool_limits(options.threads):
+        for group in options.groups or GROUPS:
+            # Every group draws from its own generator: a row's input does not depend on which others run.
+            for row in GROUPS[group](np.random.default_rng(0)):
+                kept &= measure(row, options.rounds, limit)
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError):
+        sys.exit(main())

@@ -1,0 +1,132 @@
+"""Every kernel once more, as slowly and plainly as it can be said: what the compiled ones must equal."""
+
+import math
+
+import numpy as np
+
+
+def class_thresholds(probs, labels):
+    """Mean probability of each class over the samples with that label; 2 where there are none."""
+    classes = probs.shape[1]
+    out = np.full(classes, 2.0)
+    for c in range(classes):
+        own = [float(p[c]) for p, y in zip(probs, labels, strict=True) if y == c]
+        if own:
+            out[c] = max(sum(own) / len(own), 2e-6)
+    return out
+
+
+def count_matrix(probs, labels, thresholds, least_diagonal=1):
+    """counts[true, given] by the three cases: one confident class, several, none."""
+    classes = probs.shape[1]
+    counts = np.zeros((classes, classes), int)
+    for p, y in zip(probs, labels, strict=True):
+        confident = [c for c in range(classes) if float(p[c]) >= thresholds[c] - 1e-6]
+        if len(confident) == 1:
+            counts[confident[0], y] += 1
+        elif confident:
+            counts[int(np.argmax(p)), y] += 1
+    for c in range(classes):
+        counts[c, c] = max(counts[c, c], least_diagonal)
+    return counts
+
+
+def distances(points, i):
+    """Distances from point i to the others, in the order of the points."""
+    return [math.dist(points[i], other) for j, other in enumerate(points) if j != i]
+
+
+def lid(points, k):
+    """Maximum likelihood by its formula, with the documented answers where it has none."""
+    out = []
+    for i in range(len(points)):
+        near = sorted(distances(points, i))[:k]
+        if len(near) < 2 or near[0] == 0:
+            out.append(0.0)
+            continue
+        mean = sum(math.log(r / near[-1]) for r in near) / len(near)
+        out.append(1e6 if mean == 0 else min(-1 / mean, 1e6))
+    return np.array(out)
+
+
+def lid_fedcorr(points, k):
+    """The same with the two small numbers of the public code."""
+    out = []
+    for i in range(len(points)):
+        near = sorted(distances(points, i))[:k]
+        if not near or near[0] == 0:
+            out.append(0.0)
+            continue
+        out.append(-k / (sum(math.log(r / (near[-1] + 1e-6)) for r in near) + 1e-6))
+    return np.array(out)
+
+
+def knn(points, labels, classes, k, include_self, draws):
+    """Votes and shares; equal distances in the order of the points, equal votes by the draw (lowest where it is negative)."""
+    votes, shares = [], []
+    for i in range(len(points)):
+        others = [j for j in range(len(points)) if include_self or j != i]
+        near = sorted(others, key=lambda j: sum((points[i] - points[j]) ** 2))[:k]
+        if not near:
+            votes.append(labels[i])
+            shares.append(0.0)
+            continue
+        tally = [sum(labels[j] == c for j in near) for c in range(classes)]
+        best = [c for c in range(classes) if tally[c] == max(tally)]
+        votes.append(best[int(draws[i] * len(best))] if draws[i] >= 0 else best[0])
+        shares.append(1 - tally[labels[i]] / len(near))
+    return np.array(votes, int), np.array(shares, float)
+
+
+def project(v):
+    """Duchi et al. 2008: sort, find the last entry above its threshold, cut."""
+    ordered, total, threshold = sorted(v, reverse=True), 0.0, 0.0
+    for j, value in enumerate(ordered, 1):
+        total += value
+        if value - (total - 1) / j > 0:
+            threshold = (total - 1) / j
+    return np.maximum(v - threshold, 0)
+
+
+def flip(labels, matrices, uniforms, client):
+    """First class at which the running sum of the row exceeds the draw."""
+    out = []
+    for y, u, m in zip(labels, uniforms, client, strict=True):
+        row, total = matrices[m][y], 0.0
+        for c, p in enumerate(row):
+            total += p
+            if u < total or not any(row[c + 1 :]):
+                out.append(c)
+                break
+    return np.array(out, int)
+
+
+def respond(labels, keep, uniforms, classes):
+    """Keep, or take one of the others."""
+    out = []
+    for y, (first, second) in zip(labels, uniforms, strict=True):
+        others = [c for c in range(classes) if c != y]
+        out.append(y if first < keep else others[int(second * len(others))])
+    return np.array(out, int)
+
+
+def augment(images, index, shift, flip, centre, pad, size, mean, std):
+    """One image after the other, in the order crop, flip, scale, normalise, cut out."""
+    out = []
+    for b, i in enumerate(index):
+        height, width, channels = images[i].shape
+        padded = np.zeros((height + 2 * pad, width + 2 * pad, channels), np.uint8)
+        padded[pad : pad + height, pad : pad + width] = images[i]
+        top, left = shift[b]
+        image = padded[top : top + height, left : left + width]
+        if flip[b]:
+            image = image[:, ::-1]
+        image = image.astype(np.float32) / np.float32(255)
+        image = (image - np.float32(mean)) / np.float32(std)
+        for y in range(height):
+            for x in range(width):
+                low_y, low_x = centre[b][0] - size // 2, centre[b][1] - size // 2
+                if low_y <= y < low_y + size and low_x <= x < low_x + size:
+                    image[y, x] = 0
+        out.append(image.transpose(2, 0, 1))
+    return np.array(out, np.float32)
