@@ -32,7 +32,7 @@ from fnlkit.errors import InputError
 @click.option("--decay", type=float, default=1.0, show_default=True, help="Factor on the learning rate after each round.")
 @click.option("--clip", type=float, default=0.0, show_default=True, help="Largest gradient norm; 0: no limit.")
 @click.option("--local", default="sgd", show_default=True, help="Local optimiser: sgd or adam.")
-@click.option("--precision", default="fp32", show_default=True, help="fp32 or fp64.")
+@click.option("--precision", default="fp32", show_default=True, help="fp32, fp64, bf16, on a GPU tf32.")
 @click.option("--keep", type=float, default=0.5, show_default=True, help="Least share of usable replies in a round.")
 @click.option("--eval-every", type=int, default=1, show_default=True, help="In rounds of FedAvg.")
 @click.option("--memorization", is_flag=True, help="Record what global and local models memorize.")

@@ -39,7 +39,8 @@ class Settings:
     eval_every : int
         In rounds of FedAvg.
     seed : int
-    precision : "fp32" or "fp64"
+    precision : "fp32", "fp64", "tf32" or "bf16"
+        The last two compute layers coarsely on float32 weights; only there does speed cost accuracy.
     keep : float in (0, 1]
         The least share of a cohort whose replies must be usable.
     memorization : bool
@@ -147,7 +148,9 @@ class Experiment:
 
         self.input_shape = shape
         module = build(settings.model, input_shape=shape, classes=federation.classes, seed=settings.seed)
-        self.network = Network(module, dtype=dtype, device=self.device)
+        if settings.precision == "tf32" and self.device == "cpu":
+            raise InputError("--precision tf32 is a GPU's; write fp32, fp64 or bf16")
+        self.network = Network(module, dtype=dtype, device=self.device, precision=settings.precision)
         inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype, self.device)
         self.x_test, self.y_test = test, torch.from_numpy(np.asarray(dataset.y_test, np.int64))
         clients = _clients(federation, train, inputs)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}
+# Type of weights and samples; tf32 and bf16 say how layers compute on float32 weights, see fnlkit.network.
+PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64, "tf32": torch.float32, "bf16": torch.float32}
 
 
 @dataclass(frozen=True)

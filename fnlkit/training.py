@@ -202,14 +202,15 @@ def _step(network, client, fit, draws, received, twin, t):
     if draws.share is not None:
         partner = at(draws.partner)
         x = draws.share[t] * x + (1 - draws.share[t]) * x[partner]
+    x = network.laid_out(x)
     if twin is not None:
         with torch.no_grad():
-            batch.teacher = twin.module(x)
+            batch.teacher = network.computed(twin.module, x)
     if fit.features:
-        batch.features = network.module.features(x)
+        batch.features = network.computed(network.module.features, x)
         logits = network.module.classify(batch.features)
     else:
-        logits = network.module(x)
+        logits = network.computed(network.module, x)
     values, rows = _values(fit.loss, logits, batch)
     if draws.share is not None:
         other, _ = _values(fit.loss, logits, replace(batch, y=batch.y[partner]))

@@ -128,6 +128,9 @@ FITS = {
 }  # fmt: skip
 
 
+EXTRA = {"broadcast": {"drift": torch.tensor(1e-3)}, "scatter": {"level": torch.linspace(0.1, 1, 3)}}
+
+
 def one_round(fed, model, fit, ids):
     level = torch.linspace(0.1, 1, len(ids)).double()
     said = fed.round(ids, model, fit, broadcast={"drift": torch.full((), 1e-3)}, scatter={"level": level})
@@ -243,3 +246,17 @@ def test_options_of_another_engine_are_refused():
     with pytest.raises(InputError, match="--at-once is for the engine stacked, not sequential"):
         toy.toy("sequential", at_once=3)
     assert toy.toy("auto", at_once=3)[0].name == "sequential"
+
+
+# ---- precision
+@pytest.mark.parametrize("engine", ["sequential", "stacked", "workers"])
+def test_bf16_computes_coarsely_on_float32_weights(engine):
+    """Masters stay float32, and what is lost is the third digit; layouts and processes change nothing more."""
+    exact, model = federation("sequential", [9, 4, 6], dtype=torch.float32)
+    right = exact.round(range(3), model, FITS["everything"], **EXTRA)["weights"]
+    fed, model = federation(engine, [9, 4, 6], dtype=torch.float32, **({"workers": 1} if engine == "workers" else {}))
+    fed.network.precision = "bf16"
+    found = fed.round(range(3), model, FITS["everything"], **EXTRA)["weights"]
+    fed.close()
+    away = (found - right).norm() / (right - model.weights).norm()
+    assert found.dtype == torch.float32 and 1e-5 < away < 0.1

@@ -279,13 +279,20 @@ class Cohort:
         return batch, [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
 
     def _call(self, parameters, buffers, x):
-        return functional_call(self.both, {**parameters, **buffers}, (x,))
+        def network(x):
+            return functional_call(self.both, {**parameters, **buffers}, (x,))
+
+        return self.network.computed(network, x)
 
     def _teach(self, x, pick):
         if self.shared_start:
-            return self.twin.module(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+            return self.network.computed(self.twin.module, x.flatten(0, 1)).unflatten(0, x.shape[:2])
         tensors = {n: self.starts[pick, a:b].reshape(len(x), *shape) for n, a, b, shape in self.network.slots}
-        return vmap(lambda t, v: functional_call(self.twin.module, t, (v,)))(tensors, x)
+
+        def teach(tensors, x):
+            return self.network.computed(lambda v: functional_call(self.twin.module, tensors, (v,)), x)
+
+        return vmap(teach)(tensors, x)
 
     def _corrected(self, gradients, leaves, pick, batch):
         """Return the gradients with the corrections added and clipped, client by client."""

@@ -158,8 +158,9 @@ class _Shared:
             entries.append((c.id, places, c.classes))
         self.file.flush()
         size = self.file.tell()
+        settings = {"dtype": federation.network.dtype, "precision": federation.network.precision}
         self.message = pickle.dumps(
-            (network.getvalue(), federation.network.dtype, entries, size, clients[0].inputs, federation.seed)
+            (network.getvalue(), settings, entries, size, clients[0].inputs, federation.seed)
         )
 
     def close(self):
@@ -238,8 +239,8 @@ def serve(connection):
     failure, twin = None, None
     file = next_message()
     try:
-        module, dtype, entries, size, inputs, seed = next_message()
-        network = Network(torch.load(io.BytesIO(module), weights_only=False), dtype=dtype)
+        module, settings, entries, size, inputs, seed = next_message()
+        network = Network(torch.load(io.BytesIO(module), weights_only=False), **settings)
         clients = _clients(file, entries, size, inputs)
     except Exception as error:  # noqa: BLE001 - told to the parent with the first task
         failure = InputError(f"a worker process cannot start: {error}; take --engine sequential")
