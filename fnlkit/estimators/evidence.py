@@ -98,9 +98,7 @@ class Evidence:
             from fnlkit.estimators.warmup import model_probabilities, trained
 
             if self.run is not None:
-                self.say(
-                    "--run: its model may have trained on the labels that it judges; they then look better than they are"
-                )
+                self.say("--run: if its model trained on the labels that it judges, they look better than they are")
                 return model_probabilities(self.run, self.dataset, self.positions, self.classes, self.device)
             return trained(self).probabilities(self.positions)
         found = self._rows(self._probabilities, "probabilities", "the model that predicted them")

@@ -45,8 +45,8 @@ def knn(evidence, *, k=0, across=False, include_self=False, ties="random"):
     per_class = len(labels) / (classes * (len(groups) - 1))
     if per_class < FEW:
         evidence.say(
-            f"knn: {per_class:.0f} samples a class are few to seek neighbours in: levels come out too high by the votes' own "
-            "errors, and suggested labels are often wrong; --estimator confident does without neighbours"
+            f"knn: {per_class:.0f} samples a class are few to seek neighbours in: levels come out too high by the "
+            "votes' own errors, and suggested labels are often wrong; --estimator confident does without neighbours"
         )
     votes, share = vote_by_group(evidence.embedded(), labels, groups, k, settings)
     flagged, sizes = votes != labels, np.diff(offsets)
