@@ -215,12 +215,15 @@ def _read_idx(path):
 
 
 def _cifar(name, torch_name, statistics, where, download):
-    reader = getattr(_torchvision().datasets, torch_name)
-    archive, inside = reader.filename, reader.base_folder
+    inside = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}[name]
+    archive = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}[name]
+    missing = _missing(name, f"unpack {archive} in {where} so that {where / inside} holds the published files")
+    if not download and not (where / inside).is_dir():
+        raise missing
 
     def part(train, fetch=False):
         # torchvision compares the MD5 of every file with the published one before it reads it.
-        return reader(str(where), train=train, download=fetch)
+        return getattr(_torchvision().datasets, torch_name)(str(where), train=train, download=fetch)
 
     if download:
         with _fetching(name, where / inside):
@@ -228,7 +231,7 @@ def _cifar(name, torch_name, statistics, where, download):
     try:
         train, test = part(True), part(False)
     except RuntimeError as error:
-        raise _missing(name, f"unpack {archive} in {where} so that {where / inside} exists") from error
+        raise missing from error
     names = list(train.classes)
     superclass = None
     if name == "cifar100":

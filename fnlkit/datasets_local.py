@@ -63,6 +63,8 @@ def _from_arrays(name, arrays):
         raise InputError(f"has no {', '.join(missing)}; a data set's npz holds x_train, y_train, x_test and y_test")
     labels = [_labels(arrays[key], key) for key in ("y_train", "y_test")]
     classes = 1 + max(int(part.max()) for part in labels)
+    if classes > 100_000:
+        raise InputError(f"labels go up to {classes - 1:,}; expected at most 100,000 classes, counted from 0")
     names = [str(text) for text in arrays["class_names"]] if "class_names" in arrays else list(map(str, range(classes)))
     if len(names) < classes:
         raise InputError(f"`class_names` has {len(names)} names but labels go up to {classes - 1}")
@@ -261,7 +263,7 @@ def _key_values(path):
 def _as_path(path, must_exist=True):
     path = path.name if isinstance(path, Spec) else path
     if not isinstance(path, (str, os.PathLike)):
-        raise InputError(f"`path` is {path}; write path=\"FOLDER\"")
+        raise InputError(f'`path` is {path}; write path="FOLDER"')
     path = pathlib.Path(path).expanduser().resolve()
     if must_exist and not path.is_dir():
         raise InputError(f"{files.shown(path)}: no such folder")
