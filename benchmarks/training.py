@@ -1,0 +1,229 @@
+"""``python -m benchmarks.training``: local training on the CPU, our engines against eager PyTorch and two simulators.
+
+A measurement is one round of FedAvg over a cohort of equal clients, one local epoch, momentum SGD.  Eager PyTorch trains
+the same clients on normalised float tensors in memory: in this process on one thread, and in two processes of one thread
+each.  pfl-research and Flower run their own simulation loops with the same network, in a Python that has them
+(``--peers``).  All are interleaved; medians are printed with their quartiles, and ratios of medians.
+"""
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from fnlkit import engines
+from fnlkit.client import Client
+from fnlkit.inputs import Inputs
+from fnlkit.models import build
+from fnlkit.network import Model, Network
+from fnlkit.optimisers import fedavg
+from fnlkit.training import Fit
+
+MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+# network: input, samples a client, clients a round, batch, engines
+SETTINGS = {
+    "lenet5": ((3, 32, 32), 500, 10, 10, ("fused", "workers", "stacked", "sequential")),
+    "resnet20": ((3, 32, 32), 64, 4, 32, ("workers", "workers bf16")),
+    "cnn9": ((1, 28, 28), 32, 4, 32, ("workers", "workers bf16")),
+}
+
+
+def data(shape, count, clients):
+    """Return images (clients, n, H, W, C) uint8 and labels (clients, n)."""
+    rng = np.random.default_rng(0)
+    c, h, w = shape
+    x = rng.integers(0, 256, (clients, count, h, w, c), dtype=np.uint8)
+    return torch.from_numpy(x), torch.from_numpy(rng.integers(0, 10, (clients, count)))
+
+
+class Eager:
+    """The plain loop over clients; also what each of two processes runs."""
+
+    def __init__(self, name, shape, count, clients, batch, channels_last):
+        torch.set_num_threads(1)
+        x, self.y = data(shape, count, clients)
+        self.x = x.movedim(-1, -3).float().div_(255).sub_(0.5).div_(0.25)
+        self.layout = torch.channels_last if channels_last else torch.contiguous_format
+        self.network, self.batch = build(name, input_shape=shape, classes=10).to(memory_format=self.layout), batch
+        self.state = {k: v.clone() for k, v in self.network.state_dict().items()}
+
+    def train(self, clients):
+        for k in clients:
+            self.network.load_state_dict(self.state)
+            optimizer = torch.optim.SGD(self.network.parameters(), lr=0.03, momentum=0.5)
+            for index in torch.randperm(len(self.y[k])).split(self.batch):
+                optimizer.zero_grad()
+                x = self.x[k, index].contiguous(memory_format=self.layout)
+                F.cross_entropy(self.network(x), self.y[k, index]).backward()
+                optimizer.step()
+
+
+def _serve(pipe, arguments):
+    loop = Eager(*arguments)
+    while clients := pipe.recv():
+        loop.train(clients)
+        pipe.send(True)
+
+
+class Processes:
+    """Two processes that share the clients of a round."""
+
+    def __init__(self, *arguments):
+        context, self.pipes = multiprocessing.get_context("spawn"), []
+        for _ in range(2):
+            ours, theirs = context.Pipe()
+            context.Process(target=_serve, args=(theirs, arguments), daemon=True).start()
+            self.pipes.append(ours)
+
+    def train(self, clients):
+        for part, pipe in enumerate(self.pipes):
+            pipe.send(clients[part::2])
+        for pipe in self.pipes:
+            pipe.recv()
+
+    def close(self):
+        for pipe in self.pipes:
+            pipe.send([])
+
+
+class Ours:
+    """A round through an engine, replies combined."""
+
+    def __init__(self, engine, name, shape, count, clients, batch):
+        engine, _, precision = engine.partition(" ")
+        channels = shape[0]
+        x, y = data(shape, count, clients)
+        inputs = Inputs(True, MEAN[:channels], STD[:channels])
+        held = [Client(k, x[k], y[k].clone(), y[k], 10, inputs) for k in range(clients)]
+        network = Network(build(name, input_shape=shape, classes=10), precision=precision)
+        self.fed, self.model = engines.make(engine, held, network, inputs), Model(network, network.flat.clone())
+        self.opt = fedavg(Fit(epochs=1, batch_size=batch, lr=0.03, momentum=0.5))
+
+    def train(self, clients):
+        self.opt.round(self.fed, clients, self.model)
+
+    def close(self):
+        self.fed.close()
+
+
+def interleaved(jobs, clients, samples, repeats):
+    """Return samples/s (jobs, repeats), after one round that warms up."""
+    rates = {name: [] for name in jobs}
+    for repeat in range(repeats + 1):
+        for name, job in jobs.items():
+            started = time.perf_counter()
+            job.train(clients)
+            if repeat:
+                rates[name].append(samples / (time.perf_counter() - started))
+    return rates
+
+
+def local(name, repeats, say):
+    """Measure one network; return {variant: samples/s (repeats,)}."""
+    shape, count, clients, batch, ours = SETTINGS[name]
+    layouts = (False,) if name == "lenet5" else (False, True)
+    jobs = {}
+    for last in layouts:
+        suffix = " channels_last" if last else ""
+        jobs[f"eager{suffix}, 1 thread"] = Eager(name, shape, count, clients, batch, last)
+        jobs[f"eager{suffix}, 2 processes"] = Processes(name, shape, count, clients, batch, last)
+    jobs |= {engine: Ours(engine, name, shape, count, clients, batch) for engine in ours}
+    rates = interleaved(jobs, list(range(clients)), clients * count, repeats)
+    for job in jobs.values():
+        with contextlib.suppress(AttributeError):
+            job.close()
+    best = max(np.median(v) for k, v in rates.items() if k.startswith("eager"))
+    say(f"\n{name}, batch {batch}, {clients} clients of {count} samples: samples/s")
+    say(f"{'':28}{'median':>9}{'quartiles':>18}{'x eager 1':>11}{'x best eager':>14}")
+    first = np.median(rates["eager, 1 thread"])
+    for job, values in rates.items():
+        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+        say(f"{job:28}{middle:9,.0f}{f'{low:,.0f} - {high:,.0f}':>18}{middle / first:11.2f}{middle / best:14.2f}")
+    return rates
+
+
+def end_to_end(python, repeats, rounds, say):
+    """100 clients, 10 a round, LeNet-5, 1 epoch: rounds/s, simulators beside us."""
+    clients, cohort, count = 100, 10, 500
+    rates = {"fnlkit, fused": [], "pfl-research": [], "Flower, simulation": []}
+    federation = Ours("fused", "lenet5", (3, 32, 32), count, clients, 10)
+    rng = np.random.default_rng(0)
+    federation.train(range(cohort))
+    for _ in range(repeats):
+        for name, which in (("pfl-research", "pfl"), ("Flower, simulation", "flower")):
+            times = peer(python, which, rounds, clients, cohort, count)
+            rates[name] += [1 / t for t in times]
+        for _ in range(3 * rounds):
+            started = time.perf_counter()
+            federation.train(rng.choice(clients, cohort, replace=False))
+            rates["fnlkit, fused"].append(1 / (time.perf_counter() - started))
+    federation.close()
+    say(f"\nEnd to end: {clients} clients of {count} samples, {cohort} a round, LeNet-5, 1 epoch, batch 10: rounds/s")
+    ours = np.median(rates["fnlkit, fused"])
+    for name, values in rates.items():
+        if values:
+            low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+            say(f"{name:28}{middle:9.2f}{f'{low:.2f} - {high:.2f}':>18}{ours / middle:10.2f}x")
+        else:
+            say(f"{name:28}  not installed in {python}")
+    return rates
+
+
+def peer(python, which, *numbers):
+    """Return seconds of each round of a simulator; empty when that Python does not have it."""
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    script = Path(__file__).with_name("training_peers.py")
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [python, script, which, *map(str, numbers)],
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            env={**os.environ, **quiet, "FLWR_HOME": folder},
+        )
+    return json.loads(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 else []
+
+
+def machine():
+    """Return a line on where this ran."""
+    name = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
+        name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), name)
+    cores = len(os.sched_getaffinity(0))
+    load, python = os.getloadavg()[0], platform.python_version()
+    return f"{name}, {cores} cores, load {load:.1f}; torch {torch.__version__}, python {python}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=[*SETTINGS, "end-to-end"], help="one part")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3, help="of each simulator and repeat")
+    parser.add_argument("--peers", default=sys.executable, metavar="PYTHON", help="one with pfl and flwr[simulation]")
+    options = parser.parse_args()
+    print(machine(), flush=True)
+
+    def say(text):
+        print(text, flush=True)
+
+    for name in SETTINGS:
+        if options.only in (None, name):
+            local(name, options.repeats, say)
+    if options.only in (None, "end-to-end"):
+        end_to_end(options.peers, max(1, options.repeats // 2), options.rounds, say)
+    print(f"\nafterwards: load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()
