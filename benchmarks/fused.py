@@ -2,7 +2,8 @@
 
 Both train the same batches of data in memory from the same weights with momentum SGD; runs are interleaved, and medians
 are printed with their quartiles.  The eager loop indexes normalised tensors and steps torch.optim.SGD without foreach
-or fused variants; its augmentation is the one of `fnlkit.inputs`.  ``--quick`` takes fewer repetitions.
+or fused variants; its augmentation is the one of `fnlkit.inputs`.  ``--quick`` takes fewer repetitions; ``--cpu-time``
+counts the process's own time, for a machine that others use as well.
 """
 
 import argparse
@@ -30,15 +31,15 @@ def module(net):
     return nn.Sequential(*layers[:-1])
 
 
-def interleaved(jobs, repeats):
+def interleaved(jobs, repeats, clock):
     """Return the quartiles of each job's samples/s, (jobs, 3); a job returns how many samples it worked on."""
     rates = np.zeros((repeats, len(jobs)))
     for r in range(repeats + 1):
         for j, job in enumerate(jobs):
-            started = time.perf_counter()
+            started = clock()
             samples = job()
             if r:  # the first round warms up
-                rates[r - 1, j] = samples / (time.perf_counter() - started)
+                rates[r - 1, j] = samples / (clock() - started)
     return np.quantile(rates, [0.25, 0.5, 0.75], axis=0).T
 
 
@@ -127,7 +128,10 @@ def scoring(net, samples):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    repeats = 3 if parser.parse_args().quick else 9
+    parser.add_argument("--cpu-time", action="store_true")
+    options = parser.parse_args()
+    repeats = 3 if options.quick else 9
+    clock = time.process_time if options.cpu_time else time.perf_counter
     torch.set_num_threads(1)
     lenet, perceptron = ("lenet5", 3, 10), ("mlp", (784, 200, 100, 10))
     settings = {
@@ -142,11 +146,11 @@ def main():
         "LeNet-5, scoring": lambda: scoring(lenet, 2000),
     }
     print(f"torch {torch.__version__}, one thread; samples/s, median (quartiles)")
-    print(f"{'':34}{'fused':>24}{'eager':>24}{'ratio':>8}{'difference':>12}")
+    print(f"{'':34}{'fused':>27}{'eager':>27}{'ratio':>8}{'difference':>12}")
     for name, prepare in settings.items():
         fused, eager, apart = prepare()
-        rates = interleaved((fused, eager), repeats)
-        shown = "".join(f"{f'{middle:,.0f} ({low:,.0f} - {high:,.0f})':>24}" for low, middle, high in rates)
+        rates = interleaved((fused, eager), repeats, clock)
+        shown = "".join(f"{f'{middle:,.0f} ({low:,.0f} - {high:,.0f})':>27}" for low, middle, high in rates)
         print(f"{name:34}{shown}{rates[0, 1] / rates[1, 1]:8.2f}{apart():12.1e}", flush=True)
 
 

@@ -5,8 +5,8 @@ Activations of a batch lie in one flat array, each sample's row from ``at + b * 
 reads. For the same reason the flat parameter vector must go on for `SPARE` finite numbers after its end.
 """
 
-from .fused_step import descend
-from .fused_tile import LANES, dot_products, strict, tile_product
+from fnlkit._kernels.fused_step import descend
+from fnlkit._kernels.fused_tile import LANES, dot_products, strict, tile_product
 
 _ROWS, _UNITS = 5, 4
 _BLOCK = 4 * LANES

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .fused_tile import strict
+from fnlkit._kernels.fused_tile import strict
 
 
 class Samples(NamedTuple):

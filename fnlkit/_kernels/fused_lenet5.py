@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .fused_dense import (
+from fnlkit._kernels.fused_dense import (
     dense_backward_input,
     dense_forward,
     dense_step,
@@ -25,10 +25,10 @@ from .fused_dense import (
     rows_for,
     scratch_for,
 )
-from .fused_input import Frame, choose, empty_batch, input_shape, load_batch, load_sample, spoil
-from .fused_loss import loss_and_gradient, needs_server
-from .fused_step import descend, pull_at
-from .fused_tile import LANES, patch_sum, strict, tile_product
+from fnlkit._kernels.fused_input import Frame, choose, empty_batch, input_shape, load_batch, load_sample, spoil
+from fnlkit._kernels.fused_loss import loss_and_gradient, needs_server
+from fnlkit._kernels.fused_step import descend, pull_at
+from fnlkit._kernels.fused_tile import LANES, patch_sum, strict, tile_product
 
 _SIDE, _KERNEL = 32, 5
 _MAPS1, _POOLED1 = 6, 14

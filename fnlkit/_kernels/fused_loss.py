@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .fused_tile import strict
+from fnlkit._kernels.fused_tile import strict
 
 CROSS_ENTROPY, FORWARD, PEER, MIXTURE, DISTILL, SOFT = range(6)
 

@@ -6,7 +6,7 @@ a batch lie in one array, all their gradients in another of the same layout.
 
 import numpy as np
 
-from .fused_dense import (
+from fnlkit._kernels.fused_dense import (
     dense_backward_input,
     dense_forward,
     dense_step,
@@ -16,10 +16,10 @@ from .fused_dense import (
     rows_for,
     scratch_for,
 )
-from .fused_input import Frame, choose, empty_batch, input_shape, load_batch, load_sample, spoil
-from .fused_loss import loss_and_gradient, needs_server
-from .fused_step import pull_at
-from .fused_tile import strict
+from fnlkit._kernels.fused_input import Frame, choose, empty_batch, input_shape, load_batch, load_sample, spoil
+from fnlkit._kernels.fused_loss import loss_and_gradient, needs_server
+from fnlkit._kernels.fused_step import pull_at
+from fnlkit._kernels.fused_tile import strict
 
 _TOGETHER = 20  # samples of one block when predicting
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .fused_tile import strict
+from fnlkit._kernels.fused_tile import strict
 
 
 class Descent(NamedTuple):

@@ -18,7 +18,7 @@ from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from ._compile import _Shelf
+from fnlkit._kernels._compile import _Shelf
 
 LANES = 16
 
