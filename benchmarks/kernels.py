@@ -1,8 +1,9 @@
-"""Time the kernels beside the libraries that people use today: ``python -m benchmarks.kernels [name ...] [--rounds 9]``.
+"""Time the kernels beside the libraries that people use: ``python -m benchmarks.kernels [name ...] [--rounds 9]``.
 
-All contenders of a row take turns within each round, so that whatever else the machine does hits all of them; a ratio is the
-median of the rounds' ratios.  Limits of the machine (one sgemm, one read of a large array) are measured in the same way and
-tell how much is left to gain.  Input is random with a fixed seed.  Peers that are not installed are left out.
+All contenders of a row take turns within each round, so that whatever else the machine does hits all of them; a ratio
+is the median of the rounds' ratios.  Limits of the machine (one sgemm, one read of a large array) are measured in the
+same way and tell how much is left to gain.  Input is random with a fixed seed.  Peers that are not installed are left
+out.
 """
 
 import argparse
@@ -230,13 +231,13 @@ def limits(threads):
     return {"flop": (lambda: a @ b, 2 * 1536**3), "byte": (read, long.nbytes)}
 
 
-def clock(function):
-    start = time.perf_counter()
+def clock(function, now=time.perf_counter):
+    start = now()
     function()
-    return time.perf_counter() - start
+    return now() - start
 
 
-def measure(row, rounds, limit):
+def measure(row, rounds, limit, now):
     """Print the lines of a row; return whether every promise was kept."""
     unit = row.work[1]
     contenders = {"fnlkit": row.ours, **{name: peer for name, (peer, _) in row.peers.items()}, "limit": limit[unit][0]}
@@ -245,7 +246,7 @@ def measure(row, rounds, limit):
     times = {name: [] for name in contenders}
     for _ in range(max(3, rounds // row.slow)):
         for name, function in contenders.items():
-            times[name].append(clock(function))
+            times[name].append(clock(function, now))
     ours = np.median(times["fnlkit"])
     best = limit[unit][1] / np.median(times["limit"])
     share = row.work[0] / ours / best
@@ -255,7 +256,8 @@ def measure(row, rounds, limit):
     for name, (_, least) in row.peers.items():
         ratio = np.median(np.array(times[name]) / np.array(times["fnlkit"]))
         kept &= ratio >= least
-        print(f"| | {name} | {np.median(times[name]) * 1e3:.3f} | {ratio:.3g} | {least:g}{'' if ratio >= least else ' (!)'} | |")
+        mark = "" if ratio >= least else " (!)"
+        print(f"| | {name} | {np.median(times[name]) * 1e3:.3f} | {ratio:.3g} | {least:g}{mark} | |")
     sys.stdout.flush()
     return kept
 
@@ -265,25 +267,36 @@ def main():
     parser.add_argument("groups", nargs="*", choices=[[], *GROUPS], help="default: all")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=kernels.get_threads())
+    parser.add_argument(
+        "--clock",
+        choices=["wall", "cpu"],
+        default="wall",
+        help="cpu: processor time of all threads, which other programs on a busy machine hardly change; use one thread",
+    )
     options = parser.parse_args()
+    now = time.perf_counter if options.clock == "wall" else time.process_time
     kernels.set_threads(options.threads)
     limit = limits(options.threads)
-    import faiss
     import threadpoolctl
 
-    faiss.omp_set_num_threads(options.threads)
-    flops = np.median([limit["flop"][1] / clock(limit["flop"][0]) for _ in range(5)])
-    read = np.median([limit["byte"][1] / clock(limit["byte"][0]) for _ in range(5)])
-    print(f"{platform.machine()}, {options.threads} of {os.cpu_count()} processors, Python {platform.python_version()}, ", end="")
-    print(f"numpy {np.__version__}; sgemm {flops / 1e9:.0f} GFLOP/s, memory {read / 1e9:.0f} GB/s.  Median ms; a ratio")
+    if have("faiss"):
+        import faiss
+
+        faiss.omp_set_num_threads(options.threads)
+    pools = threadpoolctl.threadpool_limits(options.threads)
+    flops = np.median([limit["flop"][1] / clock(limit["flop"][0], now) for _ in range(5)])
+    read = np.median([limit["byte"][1] / clock(limit["byte"][0], now) for _ in range(5)])
+    print(f"{platform.machine()}, {options.threads} of {os.cpu_count()} processors, {options.clock} time, ", end="")
+    print(f"Python {platform.python_version()}, numpy {np.__version__}; ", end="")
+    print(f"sgemm {flops / 1e9:.0f} GFLOP/s, memory {read / 1e9:.0f} GB/s.  Median ms; a ratio")
     print("is the median over interleaved rounds of the peer's time by ours.\n")
     print("| work | who | ms | ratio | at least | share of the limit |\n|---|---|---|---|---|---|")
     kept = True
-    with threadpoolctl.threadpool_limits(options.threads):
+    with pools:
         for group in options.groups or GROUPS:
             # Every group draws from its own generator: a row's input does not depend on which others run.
             for row in GROUPS[group](np.random.default_rng(0)):
-                kept &= measure(row, options.rounds, limit)
+                kept &= measure(row, options.rounds, limit, now)
     return 0 if kept else 1
 
 

@@ -1,8 +1,8 @@
 """The kernels that fnlkit's methods stand on, for everybody: checked arguments, numpy in, numpy out.
 
-Words: n samples, C classes, K clients or matrices, d dimensions.  Several clients are one call: their samples lie one client
-after the other, and `client_offsets` (K + 1,) says where each begins.  Transition matrices are T[true, given] with rows
-summing to 1, count matrices counts[true, given].
+Words: n samples, C classes, K clients or matrices, d dimensions.  Several clients are one call: their samples lie one
+client after the other, and `client_offsets` (K + 1,) says where each begins.  Transition matrices are T[true, given]
+with rows summing to 1, count matrices counts[true, given].
 
 Input may be float32 or float64 (other numbers are converted), read-only, or not contiguous; labels any integer type.
 Mistakes raise `fnlkit.errors.InputError`.
@@ -69,12 +69,13 @@ def get_threads():
     said = os.environ.get("FNLKIT_THREADS", "")
     if said:
         if not said.isdecimal() or int(said) < 1:
-            raise InputError(f"the environment variable `FNLKIT_THREADS` must be an integer of at least 1, found {said!r}")
+            raise InputError(f"the variable `FNLKIT_THREADS` must be an integer of at least 1, found {said!r}")
         return int(said)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# --- Checks --------------------------------------------------------------------------------------------------------------
+# --- Checks
+# --------------------------------------------------------------------------------------------------------------
 
 
 def _real(value, name, dimensions, shape):
@@ -144,7 +145,7 @@ def _uniforms(value, name, shape):
         raise InputError(f"`{name}` must be floats of shape {shape}, found {array.dtype} of shape {array.shape}")
     array = np.ascontiguousarray(array, np.float64)
     if array.size and not (array.min() >= 0 and array.max() < 1):
-        raise InputError(f"`{name}` must lie in [0, 1), found {array.min()} to {array.max()}; draw with Generator.random")
+        raise InputError(f"`{name}` must lie in [0, 1), found {array.min()} to {array.max()}; use Generator.random")
     return array
 
 
@@ -152,7 +153,8 @@ def _thread_count(threads):
     return get_threads() if threads is None else _positive(threads, "threads")
 
 
-# --- Counting ------------------------------------------------------------------------------------------------------------
+# --- Counting
+# ------------------------------------------------------------------------------------------------------------
 
 # Rows that a thread must get before starting it pays.
 _ROWS = 8192
@@ -228,7 +230,8 @@ def class_thresholds(probs, labels, *, client_offsets=None, threads=None):
     Returns
     -------
     ndarray (C,) float64, or (K, C) with `client_offsets`
-        2 for a class that no sample is labelled with (no probability reaches it), else at least 2e-6; both as in cleanlab.
+        2 for a class that no sample is labelled with (no probability reaches it), else at least 2e-6; both as in
+        cleanlab.
 
     Raises
     ------
@@ -301,9 +304,10 @@ def count_matrix(
 
     Notes
     -----
-    The confident joint of Northcutt et al. 2021, eq. 1, transposed (cleanlab's rows are the given labels); FedEFC, eqs. 3-7.
-    "Reaches" is p >= threshold - 1e-6, as in both public codes.  FedEFC's code weights the normalised matrix and normalises
-    again; that gives the same transition matrix as weighting the counts, as the paper says, and normalising once.
+    The confident joint of Northcutt et al. 2021, eq. 1, transposed (cleanlab's rows are the given labels); FedEFC, eqs.
+    3-7. "Reaches" is p >= threshold - 1e-6, as in both public codes.  FedEFC's code weights the normalised matrix and
+    normalises again; that gives the same transition matrix as weighting the counts, as the paper says, and normalising
+    once.
 
     Examples
     --------
@@ -387,7 +391,8 @@ def _calibrated(found, members):
     return whole.astype(np.int64).swapaxes(1, 2)
 
 
-# --- Local intrinsic dimensionality --------------------------------------------------------------------------------------
+# --- Local intrinsic dimensionality
+# --------------------------------------------------------------------------------------
 
 
 def lid(points, *, k=20, client_offsets=None, variant="paper", threads=None):
@@ -402,18 +407,18 @@ def lid(points, *, k=20, client_offsets=None, variant="paper", threads=None):
     client_offsets : array (K + 1,) of int, optional
         Points client_offsets[k]:client_offsets[k + 1] are client k's; all clients are estimated in one call.
     variant : {"paper", "fedcorr"}
-        "fedcorr" is the formula of the authors' code, with a millionth added to the largest distance and to the sum, and k
-        itself as the numerator even where there are fewer points; computed in float64.
+        "fedcorr" is the formula of the authors' code, with a millionth added to the largest distance and to the sum,
+        and k itself as the numerator even where there are fewer points; computed in float64.
     threads : int, optional
         Default: `get_threads()`.
 
     Returns
     -------
     ndarray (n,) float64
-        At least 0 and finite.  0 where one of the k nearest is at distance 0, the limit of the formula; 1e6 at most, which
-        is reached where all k are equally far; 0 where there are fewer than two neighbours, which say nothing.
-        "fedcorr": 0 without any neighbour; finite, but with nearly equal distances of about 1 and more the two millionths
-        outweigh the sum, and the estimate is huge or negative, as the authors' is.
+        At least 0 and finite.  0 where one of the k nearest is at distance 0, the limit of the formula; 1e6 at most,
+        which is reached where all k are equally far; 0 where there are fewer than two neighbours, which say nothing.
+        "fedcorr": 0 without any neighbour; finite, but with nearly equal distances of about 1 and more the two
+        millionths outweigh the sum, and the estimate is huge or negative, as the authors' is.
 
     Raises
     ------
@@ -422,8 +427,8 @@ def lid(points, *, k=20, client_offsets=None, variant="paper", threads=None):
 
     Notes
     -----
-    -1 / mean_j log(r_j / r_k), j = 1..k, with Euclidean distances r_1 <= ... <= r_k: Amsaleg et al. 2015, eq. 5; FedCorr,
-    eq. 2.  Distances are sums of squared differences in the precision of the input, so nothing cancels.
+    -1 / mean_j log(r_j / r_k), j = 1..k, with Euclidean distances r_1 <= ... <= r_k: Amsaleg et al. 2015, eq. 5;
+    FedCorr, eq. 2.  Distances are sums of squared differences in the precision of the input, so nothing cancels.
 
     Examples
     --------
@@ -472,7 +477,8 @@ def lid_score(points, *, k=20, client_offsets=None, variant="paper", threads=Non
     return np.bincount(client, each, len(sizes)) / np.maximum(sizes, 1)
 
 
-# --- Transition matrices -------------------------------------------------------------------------------------------------
+# --- Transition matrices
+# -------------------------------------------------------------------------------------------------
 
 # Matrices up to this size go one to a vector lane, larger ones to LAPACK.
 _LANES_SIZE = 32
@@ -495,8 +501,8 @@ def invert_transition(T, *, ridge=None, threads=None):
     inverse : ndarray (..., C, C)
         float32 for float32 input, else float64.
     condition : ndarray (...) float64
-        ||T|| ||T^-1|| in the maximum row sum norm, which for a transition matrix is the largest row sum of |T^-1|: how many
-        times an error of the given-label distribution can grow.
+        ||T|| ||T^-1|| in the maximum row sum norm, which for a transition matrix is the largest row sum of |T^-1|: how
+        many times an error of the given-label distribution can grow.
 
     Raises
     ------
@@ -505,9 +511,9 @@ def invert_transition(T, *, ridge=None, threads=None):
 
     Notes
     -----
-    Matrices with one value off the diagonal (symmetric noise, label privacy) have a closed form, Sherman and Morrison 1950;
-    others of up to 32 classes are eliminated one a vector lane and checked; what fails the check, and all larger ones, go to
-    LAPACK.
+    Matrices with one value off the diagonal (symmetric noise, label privacy) have a closed form, Sherman and Morrison
+    1950; others of up to 32 classes are eliminated one a vector lane and checked; what fails the check, and all larger
+    ones, go to LAPACK.
 
     Examples
     --------
@@ -535,7 +541,7 @@ def invert_transition(T, *, ridge=None, threads=None):
             which = tuple(int(i) for i in np.unravel_index(first, shape[:-2]))
             name = f"matrix {which[0] if len(which) == 1 else which} of `T`" if which else "`T`"
             raise InputError(
-                f"{name} is singular (condition number {conditions[first]:.3g}; {len(singular):,} of {len(stack):,} are); "
+                f"{name} is singular (condition {conditions[first]:.3g}; {len(singular):,} of {len(stack):,} are); "
                 "pass `ridge`, or blend with the identity"
             )
     return inverses.reshape(shape), conditions.reshape(shape[:-2])[()]
@@ -566,7 +572,7 @@ def _norms(stack):
 
 
 def _lapack_inverse(stack, threads):
-    """The same by LAPACK: one single-threaded call a thread, which small matrices like better than threads inside of it."""
+    """The same by LAPACK: one single-threaded call a thread, which suits small matrices better than threads inside."""
     import threadpoolctl
 
     def one(start, stop):
@@ -597,7 +603,8 @@ def _lapack_single(matrix):
 
 def _ridge_inverse(stack, ridge):
     transposed = stack.swapaxes(1, 2)
-    inverses = np.linalg.solve(transposed @ stack + stack.dtype.type(ridge) * np.eye(len(stack[0]), dtype=stack.dtype), transposed)
+    identity = np.eye(stack.shape[1], dtype=stack.dtype)
+    inverses = np.linalg.solve(transposed @ stack + stack.dtype.type(ridge) * identity, transposed)
     return inverses, _norms(stack) * _norms(inverses)
 
 
@@ -687,7 +694,8 @@ def project_to_simplex(v, *, threads=None):
     return out.reshape(v.shape)
 
 
-# --- Neighbours ----------------------------------------------------------------------------------------------------------
+# --- Neighbours
+# ----------------------------------------------------------------------------------------------------------
 
 
 def knn_vote(
@@ -702,7 +710,7 @@ def knn_vote(
     ties="random",
     threads=None,
 ):
-    """Return the majority label of each sample's k nearest neighbours, and the share of them that disagree with its label.
+    """Return the majority label of each sample's k nearest neighbours, and the share that disagrees with its label.
 
     Parameters
     ----------
@@ -738,9 +746,9 @@ def knn_vote(
 
     Notes
     -----
-    FedLN (Tsouvalas et al. 2024), section 4.1: NNC.  Distances come from inner products in the precision of the input, like
-    those of FAISS and scikit-learn; of samples exactly as far as the k-th, the first in order are taken.  Sets of more than
-    4,096 samples go to FAISS, in float32.
+    FedLN (Tsouvalas et al. 2024), section 4.1: NNC.  Distances come from inner products in the precision of the input,
+    like those of FAISS and scikit-learn; of samples exactly as far as the k-th, the first in order are taken.  Sets of
+    more than 4,096 samples go to FAISS, in float32.
 
     Examples
     --------
@@ -778,7 +786,8 @@ def knn_vote(
     return votes, shares
 
 
-# --- Label noise ---------------------------------------------------------------------------------------------------------
+# --- Label noise
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _owners(client_of, client_offsets, n, matrices):
@@ -921,7 +930,8 @@ def randomised_response(labels, keep, uniforms, classes, *, threads=None):
     return out.astype(given.dtype if given.dtype.kind in "iu" else np.int64, copy=False)
 
 
-# --- Augmentation --------------------------------------------------------------------------------------------------------
+# --- Augmentation
+# --------------------------------------------------------------------------------------------------------
 
 
 def augment_batch(
@@ -951,8 +961,8 @@ def augment_batch(
     flip : array (B,) of bool, optional
         Mirror the cropped image left to right.
     centre : array (B, 2) of int, optional
-        Row and column of the middle of a square of `size` pixels that is set to 0 after normalisation; the square covers
-        centre - size // 2 to centre - size // 2 + size - 1, as far as it lies inside.
+        Row and column of the middle of a square of `size` pixels that is set to 0 after normalisation; the square
+        covers centre - size // 2 to centre - size // 2 + size - 1, as far as it lies inside.
     size, pad : int
     mean, std : sequence of C floats, optional
         Of images scaled to [0, 1]; without them values stay in [0, 1].
@@ -972,8 +982,8 @@ def augment_batch(
 
     Notes
     -----
-    Bit-equal to torchvision's RandomCrop(padding), RandomHorizontalFlip, ToTensor, Normalize with the same draws; cutout is
-    DeVries and Taylor 2017.
+    Bit-equal to torchvision's RandomCrop(padding), RandomHorizontalFlip, ToTensor, Normalize with the same draws;
+    cutout is DeVries and Taylor 2017.
 
     Examples
     --------

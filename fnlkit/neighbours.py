@@ -3,9 +3,9 @@
 Rationale
 ---------
 A client of a few hundred or thousand samples is compared with itself, and a matrix of inner products with itself is
-symmetric: BLAS computes half of it.  One single-threaded product a client, clients beside each other, keeps all cores busy
-without a barrier.  For large sets FAISS runs at most of what the machine can multiply, never holds the whole matrix, and
-there is nothing to add.  This is the only file that imports FAISS.
+symmetric: BLAS computes half of it.  One single-threaded product a client, clients beside each other, keeps all cores
+busy without a barrier.  For large sets FAISS runs at most of what the machine can multiply, never holds the whole
+matrix, and there is nothing to add.  This is the only file that imports FAISS.
 """
 
 import functools

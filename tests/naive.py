@@ -62,7 +62,7 @@ def lid_fedcorr(points, k):
 
 
 def knn(points, labels, classes, k, include_self, draws):
-    """Votes and shares; equal distances in the order of the points, equal votes by the draw (lowest where it is negative)."""
+    """Votes and shares; equal distances in the order of the points, equal votes by the draw, if negative the lowest."""
     votes, shares = [], []
     for i in range(len(points)):
         others = [j for j in range(len(points)) if include_self or j != i]

@@ -126,7 +126,7 @@ def transitions(rng, n, size):
 
 
 @few
-@given(seeds, kinds, st.integers(1, 12), st.integers(0, 11), st.sampled_from(["symmetric", "uneven", "general", "rolled"]))
+@given(seeds, kinds, st.integers(1, 12), st.integers(0, 11), st.sampled_from("symmetric uneven general rolled".split()))
 def test_inverse_equals_numpy(seed, kind, size, n, shape):
     rng = np.random.default_rng(seed)
     stack = transitions(rng, n, size)
@@ -320,7 +320,7 @@ IMAGES = np.zeros((2, 4, 4, 3), np.uint8)
     "call, message",
     [
         (lambda: kernels.count_matrix(P[0], Y), r"`probs` must have shape \(n, C\), found \(2,\)"),
-        (lambda: kernels.count_matrix(P, Y[:2]), r"`labels` must have shape \(3,\), one a row of `probs`; found \(2,\)"),
+        (lambda: kernels.count_matrix(P, Y[:2]), r"`labels` must have shape \(3,\), one a row of `probs`"),
         (lambda: kernels.count_matrix(P, [0.0, 1, 1]), "`labels` must hold integers, found float64"),
         (lambda: kernels.count_matrix(P, [0, 1, 2]), r"`labels` must lie in 0..1, found 2 at position 2"),
         (lambda: kernels.count_matrix(P, [0, -1, 1]), r"`labels` must lie in 0..1, found -1 at position 1"),

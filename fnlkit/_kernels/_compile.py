@@ -2,16 +2,16 @@
 
 Rationale
 ---------
-nogil         Kernels run beside each other in plain threads; no pool of numba's own that would fight with the one of BLAS.
-error_model   "numpy": 1 / 0 is infinity, as everywhere in numpy, and loops keep no branch for an exception.
-fastmath      Only "contract" (a product and a sum are one instruction) and "reassoc" (sums may be split over vector lanes).
-              Nothing that lets the compiler assume away NaN, infinity or the sign of zero.
+nogil         Kernels run beside each other in plain threads; no pool of numba's own that would fight with the one of
+BLAS. error_model   "numpy": 1 / 0 is infinity, as everywhere in numpy, and loops keep no branch for an exception.
+fastmath      Only "contract" (a product and a sum are one instruction) and "reassoc" (sums may be split over vector
+              lanes). Nothing that lets the compiler assume away NaN, infinity or the sign of zero.
 boundscheck   Off: the public functions check once; here it would cost half of the speed.
 cache         On, but not numba's own: that one numbers its files through a shared index, which two processes that start
-              together can overwrite with each other's numbers, knows nothing of changes in imported kernels, and refuses to
-              work without a writable folder.  Ours has one file for each function, signature and processor, named by a hash
-              that includes the source of all kernels, written under a temporary name and renamed.  Whatever goes wrong with a
-              file means compiling again, never a failure.
+              together can overwrite with each other's numbers, knows nothing of changes in imported kernels, and
+              refuses to work without a writable folder.  Ours has one file for each function, signature and processor,
+              named by a hash that includes the source of all kernels, written under a temporary name and renamed.
+              Whatever goes wrong with a file means compiling again, never a failure.
 """
 
 import contextlib

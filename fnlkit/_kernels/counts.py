@@ -5,6 +5,7 @@ import numpy as np
 from fnlkit._kernels._compile import inlined, kernel
 from fnlkit._kernels.lanes import (
     at_least,
+    choose,
     equal,
     first_bit,
     larger,
@@ -12,6 +13,7 @@ from fnlkit._kernels.lanes import (
     load,
     load_some,
     not_numbers,
+    smallest,
     spread,
 )
 
@@ -48,33 +50,31 @@ def count_rows(probs, labels, classes, limits, counts, start, stop):
             true = first_bit(chosen | 1 << classes)
             counts[true * classes + labels[i]] += 1
         return nans != 0
+    behind = (blocks - 1) * width
     for i in range(start, stop):
         row = i * classes
-        p = load_some(probs, row + (blocks - 1) * width, tail, nothing)
+        p = load_some(probs, row + behind, tail, nothing)
+        confident = at_least(p, load(limits, behind))
+        best, block, several = p, spread(probs.dtype.type(blocks - 1)), confident & (confident - 1)
+        true = behind + first_bit(confident) if confident else classes
         nans |= not_numbers(p, p)
-        best = p
-        confident = at_least(p, load(limits, (blocks - 1) * width))
-        several = confident & (confident - 1)
-        true = (blocks - 1) * width + first_bit(confident) if confident else classes
-        # Backwards, so that the first confident block is the one remembered.
+        # Backwards, so that what is remembered is the first: of the confident classes, and of the largest
+        # probabilities.
         for b in range(blocks - 2, -1, -1):
             p = load(probs, row + b * width)
             nans |= not_numbers(p, p)
+            block = choose(at_least(p, best), spread(probs.dtype.type(b)), block)
             best = larger(p, best)
             confident = at_least(p, load(limits, b * width))
-            if confident:
-                several |= confident & (confident - 1) | (true != classes)
-                true = b * width + first_bit(confident)
-        if several:
-            top = spread(largest(best))
-            true = (blocks - 1) * width + first_bit(equal(load_some(probs, row + (blocks - 1) * width, tail, nothing), top))
-            for b in range(blocks - 2, -1, -1):
-                found = equal(load(probs, row + b * width), top)
-                if found:
-                    true = b * width + first_bit(found)
-            # Only a row with NaN has no largest value; it must not point outside.
-            true = min(true, classes)
-        counts[true * classes + labels[i]] += 1
+            several |= confident & (confident - 1) | (0 if true == classes else confident)
+            true = b * width + first_bit(confident) if confident else true
+        top = equal(best, spread(largest(best)))
+        # Among the lanes that hold the largest probability, the one of the earliest block; then of the earliest lane.
+        first = smallest(choose(top, block, spread(probs.dtype.type(blocks))))
+        lane = first_bit(top & equal(block, spread(first)) | 1 << (width - 1))
+        true = int(first) * width + lane if several else true
+        # Only a row with NaN can have an answer behind the last class; it must not be written there.
+        counts[min(true, classes) * classes + labels[i]] += 1
     return nans != 0
 
 

@@ -2,13 +2,13 @@
 
 Rationale
 ---------
-A row of class probabilities is shorter than the loops that a compiler likes to vectorise, and a comparison whose result is
-counted, ranked or compressed does not survive as vector code at all.  These few operations map to one instruction each on a
-machine with 512-bit vectors; LLVM splits them on narrower ones.  Masks are plain integers, bit i for lane i, so that counting
-and finding are integer operations.
+A row of class probabilities is shorter than the loops that a compiler likes to vectorise, and a comparison whose result
+is counted, ranked or compressed does not survive as vector code at all.  These few operations map to one instruction
+each on a machine with 512-bit vectors; LLVM splits them on narrower ones.  Masks are plain integers, bit i for lane i,
+so that counting and finding are integer operations.
 
-A vector holds 64 bytes: 16 float32 or 8 float64.  Arrays are one-dimensional and contiguous, positions count elements, and
-nothing is checked: callers own the bounds.
+A vector holds 64 bytes: 16 float32 or 8 float64.  Arrays are one-dimensional and contiguous, positions count elements,
+and nothing is checked: callers own the bounds.
 """
 
 import operator
@@ -74,7 +74,8 @@ def load(typingctx, array, at):
 
     def codegen(context, builder, signature, args):
         vector = context.get_value_type(lanes)
-        return builder.load(_pointer(context, builder, array, args[0], args[1], vector), align=lanes.number.bitwidth // 8)
+        pointer = _pointer(context, builder, array, args[0], args[1], vector)
+        return builder.load(pointer, align=lanes.number.bitwidth // 8)
 
     return lanes(array, types.intp), codegen
 
@@ -196,8 +197,20 @@ def largest(typingctx, a):
 
     def codegen(context, builder, signature, args):
         number = context.get_value_type(a.number)
-        # The flag is honest: a caller that meets NaN throws the result away.  Without it each step costs four instructions.
+        # The flag is honest: a caller that meets NaN throws the result away.  Without it each step costs four
+        # instructions.
         return _call(builder, f"llvm.vector.reduce.fmax.{_suffix(a)}", number, [args[0]], ("nnan",))
+
+    return a.number(a), codegen
+
+
+@intrinsic
+def smallest(typingctx, a):
+    """The smallest lane; the same caution."""
+
+    def codegen(context, builder, signature, args):
+        number = context.get_value_type(a.number)
+        return _call(builder, f"llvm.vector.reduce.fmin.{_suffix(a)}", number, [args[0]], ("nnan",))
 
     return a.number(a), codegen
 
@@ -221,7 +234,8 @@ def packed(typingctx, a, bits):
     def codegen(context, builder, signature, args):
         mask = _mask(builder, args[1], a.width)
         undefined = ir.Constant(args[0].type, ir.Undefined)
-        return _call(builder, f"llvm.experimental.vector.compress.{_suffix(a)}", args[0].type, [args[0], mask, undefined])
+        name = f"llvm.experimental.vector.compress.{_suffix(a)}"
+        return _call(builder, name, args[0].type, [args[0], mask, undefined])
 
     return a(a, types.int64), codegen
 

@@ -1,4 +1,4 @@
-"""Local intrinsic dimensionality by maximum likelihood (Amsaleg et al. 2015; Xu et al. 2022, eq. 2), all clients in one call."""
+"""Local intrinsic dimensionality by maximum likelihood (Amsaleg et al. 2015; Xu et al. 2022, eq. 2)."""
 
 import math
 
@@ -75,7 +75,7 @@ def log_ratios_slowly(near, held, radius):
 
 @inlined
 def squared_distances(columns, padded, mine, squares):
-    """Write the squared distances from `mine` to all points, stored one coordinate after the other; four vectors at a time."""
+    """Write the squared distances from `mine` to all points, which lie coordinate by coordinate."""
     width = 64 // columns.itemsize
     for at in range(0, padded, 4 * width):
         x = spread(mine[0])
@@ -96,7 +96,7 @@ def squared_distances(columns, padded, mine, squares):
 
 @inlined
 def estimate(logs, radius, use, k, published):
-    """The estimate from the sum of log(r_j / radius) over the `use` nearest neighbours, the last of them at `radius`."""
+    """The estimate from the sum of log(r_j / radius) over the `use` nearest neighbours, the last at `radius`."""
     if published:
         # log(radius / (radius + 1e-6)), added for each neighbour, moves the reference of the sum from one to the other.
         shifted = logs + use * math.log(radius / (radius + 1e-6)) if radius > 0 else -math.inf

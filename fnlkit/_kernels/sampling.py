@@ -7,7 +7,7 @@ from fnlkit._kernels._compile import kernel
 
 @kernel
 def cumulate(transitions, sums):
-    """Write the running sums of each row of `transitions` (M, C, C) to `sums`, infinity from the last possible class on.
+    """Write the running sums of each row of `transitions` (M, C, C) to `sums`, infinity from its last possible class.
 
     The infinity makes up for rows that sum to a little less than 1.
 
@@ -36,7 +36,7 @@ def cumulate(transitions, sums):
 
 @kernel
 def flip(labels, sums, offsets, uniforms, start, stop, out):
-    """Write the class in whose interval of the label's row each draw falls; offsets (M + 1,) give each matrix its rows."""
+    """Write the class in whose interval of the label's row each draw falls; offsets (M + 1,) are the matrices'."""
     classes = sums.shape[1]
     m = 0
     for i in range(start, stop):

@@ -3,10 +3,10 @@
 Rationale
 ---------
 Numbers >= 0 are ordered like their bit patterns read as integers, and those are, up to a constant, a piecewise linear
-logarithm.  The number of neighbours within a radius grows like a power of the radius, so on patterns a straight line through
-two counts predicts the next trial well.  Counting costs one comparison a vector, without branches; insertion sort costs an
-unpredictable one an element.  As soon as a radius holds a few more than k, those are packed together and the rest is over
-in the nearest cache.
+logarithm.  The number of neighbours within a radius grows like a power of the radius, so on patterns a straight line
+through two counts predicts the next trial well.  Counting costs one comparison a vector, without branches; insertion
+sort costs an unpredictable one an element.  As soon as a radius holds a few more than k, those are packed together and
+the rest is over in the nearest cache.
 """
 
 import math
@@ -64,7 +64,7 @@ def largest_within(values, padded, radius):
 
 @inlined
 def narrow(values, padded, k, low, below, high, within, growth):
-    """The k-th smallest of `values`: above pattern `low`, which holds `below` < k, at or under `high`, which holds `within`."""
+    """The k-th smallest: above pattern `low`, which holds `below` < k, and at most `high`, which holds `within`."""
     zero = values.dtype.type(0)
     step = 0
     while within != k and high - low > 1:

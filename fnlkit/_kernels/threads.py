@@ -3,8 +3,8 @@
 Rationale
 ---------
 Kernels release the GIL, so Python's own threads run them at full speed, and BLAS calls between them as well.  A pool of
-numba's beside the one of BLAS would put twice as many threads on the cores as there are; forked processes would inherit its
-locks.  The calling thread works too, so one thread means no hand-over at all.
+numba's beside the one of BLAS would put twice as many threads on the cores as there are; forked processes would inherit
+its locks.  The calling thread works too, so one thread means no hand-over at all.
 """
 
 import itertools
@@ -27,7 +27,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def run(work, pieces, threads):
-    """Call ``work(*piece)`` for each piece, on at most `threads` threads; returns the results in the order of the pieces.
+    """Call ``work(*piece)`` for each piece, on at most `threads` threads; return the results in order.
 
     Pieces are handed out one by one, so give several a thread when their costs differ.
     """
@@ -47,7 +47,8 @@ def run(work, pieces, threads):
         serve()
     finally:
         for other in others:
-            # One that has not begun has nothing left to do; waiting for a busy machine to start it would cost a time slice.
+            # One that has not begun has nothing left to do; waiting for a busy machine to start it would cost a time
+            # slice.
             if not other.cancel():
                 other.result()
     return results

@@ -1,4 +1,4 @@
-"""Inverses of stacks of small matrices: a formula where one exists, elimination with one matrix a vector lane elsewhere."""
+"""Inverses of stacks of small matrices: a formula where one exists, else elimination with one matrix a vector lane."""
 
 import numpy as np
 
@@ -95,8 +95,8 @@ def invert_lanes(matrices, which, start, stop, inverses, conditions):
     """Invert the matrices which[start:stop] by Gauss-Jordan elimination without row exchanges, one matrix a lane.
 
     Transition matrices have their weight on the diagonal, so exchanges are rarely needed, and they are what would stop
-    lanes from walking together.  Whether the result is right is checked: where ||T X - 1|| exceeds what rounding explains,
-    the condition number becomes -1 and the caller turns to LAPACK.
+    lanes from walking together.  Whether the result is right is checked: where ||T X - 1|| exceeds what rounding
+    explains, the condition number becomes -1 and the caller turns to LAPACK.
 
     Parameters
     ----------
