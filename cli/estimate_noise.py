@@ -3,6 +3,7 @@
 import json
 
 import click
+
 from fnlkit.cli.plumbing import (
     console,
     dataset_option,

@@ -4,6 +4,7 @@ import json
 import sys
 
 import click
+
 from fnlkit.cli.plumbing import file_argument, json_option, need_input, out_console
 
 _ROWS = 20

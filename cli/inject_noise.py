@@ -1,6 +1,7 @@
 """`fnlkit inject-noise`: a federation in, the same with corrupted labels out."""
 
 import click
+
 from fnlkit.cli.plumbing import console, dataset_option, emit, need_input, output_option, provenance, seed_option
 
 
@@ -41,10 +42,9 @@ def command(file, dataset, noise, seed, output):
     Example:
       fnlkit partition | fnlkit inject-noise --noise 'symmetric(eta=0.4)' --seed 1 -o noisy.npz
     """
-    from fnlkit.cli.info import noise_tables
-
     from fnlkit import datasets, partition
     from fnlkit import noise as models
+    from fnlkit.cli.info import noise_tables
     from fnlkit.federation_file import FederationFile
 
     if file is None and dataset is not None:

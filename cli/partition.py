@@ -1,6 +1,7 @@
 """`fnlkit partition`: a data set in, a federation out."""
 
 import click
+
 from fnlkit.cli.plumbing import console, dataset_option, emit, output_option, provenance, seed_option
 
 

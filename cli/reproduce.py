@@ -16,11 +16,17 @@ from fnlkit.cli.plumbing import console, dataset_option, json_option, out_consol
 @click.option("--seeds", type=click.IntRange(min=1), default=None, help="How many; the recipe's by default.")
 @click.option("--rounds", type=click.IntRange(min=1), default=None, help="Instead of the recipe's, to try it out.")
 @click.option("--model", default=None, metavar="SPEC", help="Instead of the recipe's.")
-@click.option("--embeddings", metavar="EMB.npz", default=None, help="From `fnlkit embed`, instead of the recipe's backbone.")
+@click.option(
+    "--embeddings", metavar="EMB.npz", default=None, help="From `fnlkit embed`, instead of the recipe's backbone."
+)
 @click.option("--only", default=None, metavar="TEXT", help="Only regimes with this text in their name.")
-@click.option("--jobs", "at_once", type=click.IntRange(min=1), default=None, help="Runs at once; one a core by default.")
+@click.option(
+    "--jobs", "at_once", type=click.IntRange(min=1), default=None, help="Runs at once; one a core by default."
+)
 @click.option("--dry-run", is_flag=True, help="Print the commands and stop.")
-@click.option("-o", "--output", default=None, metavar="FOLDER", help="Where runs are kept; a second call continues there.")
+@click.option(
+    "-o", "--output", default=None, metavar="FOLDER", help="Where runs are kept; a second call continues there."
+)
 def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at_once, dry_run, output):
     """Run a recipe and print mean, spread, published number, client-rounds and time; list recipes without a name.
 
@@ -67,7 +73,18 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
 def _show(title, rows):
     from rich.table import Table
 
-    table = Table("regime", "method", "best accuracy", "last", "over first", "published", "client-rounds", "seconds", box=None, title=title)
+    table = Table(
+        "regime",
+        "method",
+        "best accuracy",
+        "last",
+        "over first",
+        "published",
+        "client-rounds",
+        "seconds",
+        box=None,
+        title=title,
+    )
     for row in rows:
         spread = "" if row["best_spread"] is None else f" ± {row['best_spread']:.2f}"
         published = "" if row["published"] is None else " ± ".join(f"{v:.2f}" for v in row["published"])

@@ -20,8 +20,12 @@ from fnlkit.errors import InputError
 @click.option("--optimizer", default="fedavg", show_default=True, metavar="SPEC", help="fedavg, fedprox, feddyn, ...")
 @click.option("--aggregator", default="mean", show_default=True, metavar="SPEC", help="mean, median, ...")
 @click.option("--selector", default="uniform", show_default=True, metavar="SPEC", help="uniform, power-of-choice, ...")
-@click.option("--model", default="auto", show_default=True, metavar="SPEC", help="mlp, lenet5, resnet18, ... or module:function.")
-@click.option("--augment", default="auto", show_default=True, metavar="SPEC", help="none, auto, augment(pad=4, flip=true).")
+@click.option(
+    "--model", default="auto", show_default=True, metavar="SPEC", help="mlp, lenet5, resnet18, ... or module:function."
+)
+@click.option(
+    "--augment", default="auto", show_default=True, metavar="SPEC", help="none, auto, augment(pad=4, flip=true)."
+)
 @click.option("--rounds", type=int, default=50, show_default=True, help="Budget, in rounds of FedAvg.")
 @click.option("--fraction", type=float, default=0.1, show_default=True, help="Share of the clients in a round.")
 @click.option("--epochs", type=int, default=5, show_default=True, help="Local epochs.")
@@ -29,7 +33,9 @@ from fnlkit.errors import InputError
 @click.option("--lr", type=float, default=0.03, show_default=True)
 @click.option("--momentum", type=float, default=0.5, show_default=True)
 @click.option("--weight-decay", type=float, default=0.0, show_default=True)
-@click.option("--decay", type=float, default=1.0, show_default=True, help="Factor on the learning rate after each round.")
+@click.option(
+    "--decay", type=float, default=1.0, show_default=True, help="Factor on the learning rate after each round."
+)
 @click.option("--clip", type=float, default=0.0, show_default=True, help="Largest gradient norm; 0: no limit.")
 @click.option("--local", default="sgd", show_default=True, help="Local optimiser: sgd or adam.")
 @click.option("--precision", default="fp32", show_default=True, help="fp32, fp64, bf16, on a GPU tf32.")
@@ -42,7 +48,9 @@ from fnlkit.errors import InputError
 @click.option("--at-once", type=click.IntRange(min=0), default=0, help="Clients stacked at once; 0: as memory allows.")
 @click.option("--embeddings", metavar="EMB.npz", default=None, help="From `fnlkit embed`, for methods that use them.")
 @click.option("--checkpoint-every", type=click.IntRange(min=1), default=10, show_default=True, help="In rounds.")
-@click.option("--resume", metavar="RUN", default=None, help="Continue this run; start afresh if the file is not there yet.")
+@click.option(
+    "--resume", metavar="RUN", default=None, help="Continue this run; start afresh if the file is not there yet."
+)
 @click.option("--metrics", metavar="FILE", default=None, help="Where rounds are logged; RUN.metrics.jsonl beside -o.")
 @seed_option
 @click.option("-o", "--output", default="-", metavar="RUN.pt", help="Where to write; stdout without it.")
@@ -200,9 +208,7 @@ def progress(experiment):
         columns = BarColumn(), TextColumn("{task.completed}/{task.total} client-rounds"), TimeRemainingColumn()
         with Progress(TextColumn("{task.description}"), *columns, console=say, transient=False) as bar:
             task = bar.add_task("training", total=total, completed=done)
-            yield lambda row: bar.update(
-                task, completed=experiment.fed.traffic.client_rounds, description=text(row)
-            )
+            yield lambda row: bar.update(task, completed=experiment.fed.traffic.client_rounds, description=text(row))
         return
     shown = [done]
 

@@ -133,12 +133,16 @@ def test_predictions(run, dataset):
     """
     _, x_test, shape, image = intake(dataset)
     if list(shape) != list(run.meta["input_shape"]):
-        raise InputError(f"{dataset.name} has samples of shape {shape}, the run was trained on {run.meta['input_shape']}")
+        raise InputError(
+            f"{dataset.name} has samples of shape {shape}, the run was trained on {run.meta['input_shape']}"
+        )
     dtype = PRECISIONS[run.settings["precision"]]
     module = build(run.settings["model"], input_shape=shape, classes=run.meta["classes"], seed=run.settings["seed"])
     network = Network(module, dtype=dtype)
     if network.size != len(run.weights):
-        raise InputError(f"the run holds {len(run.weights)} weights, its network {network.size}; is the module another one now?")
+        raise InputError(
+            f"the run holds {len(run.weights)} weights, its network {network.size}; is the module another one now?"
+        )
     inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype)
     return predict(network, run.weights.to(dtype), x_test, inputs).argmax(-1).numpy()
 

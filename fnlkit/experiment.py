@@ -247,7 +247,9 @@ class Experiment:
                 row.update(self._memorized(step))
         new_stage = not self.history or self.history[-1]["stage"] != step.stage
         if new_stage and self.federation.true is not None:
-            counts = confusion(self._true_of_held(), self._labels()[self.federation.client_indices], self.federation.classes)
+            counts = confusion(
+                self._true_of_held(), self._labels()[self.federation.client_indices], self.federation.classes
+            )
             self.records.setdefault("label_confusion", []).append((row["round"], counts))
         refused = [r for r in fed.rejected if r["round"] >= self._committed_rounds]
         if refused:
@@ -347,7 +349,9 @@ class Experiment:
             run.client_indices, self.federation.client_indices
         )
         if not same or run.meta.get("dataset_checksum") != self.dataset.checksum:
-            raise InputError("--resume: the run was made from another federation or data set; give the one it was made from")
+            raise InputError(
+                "--resume: the run was made from another federation or data set; give the one it was made from"
+            )
         if run.meta.get("embedding") != self.embedding:
             raise InputError("--resume: the run was made with other embeddings; give the ones it was made with")
         self.history = [row for row in run.history if row["stage"] != "final"]
@@ -404,9 +408,7 @@ def _clients(federation, train, inputs):
     x, given = train[order], torch.from_numpy(np.asarray(federation.given, np.int64))[order]
     bounds = np.asarray(federation.client_offsets).tolist()
     return [
-        Client(
-            id=k, x=x[a:b], y=given[a:b].clone(), given=given[a:b], classes=int(federation.classes), inputs=inputs
-        )
+        Client(id=k, x=x[a:b], y=given[a:b].clone(), given=given[a:b], classes=int(federation.classes), inputs=inputs)
         for k, (a, b) in enumerate(zip(bounds[:-1], bounds[1:], strict=True))
     ]
 
@@ -427,7 +429,9 @@ def _give_embedding(clients, federation, dataset, method, embeddings):
         )
     embeddings = np.ascontiguousarray(embeddings, np.float32)
     if embeddings.ndim != 2 or len(embeddings) != len(federation.given):
-        raise InputError(f"the embeddings are {embeddings.shape}; expected one vector for {len(federation.given):,} samples")
+        raise InputError(
+            f"the embeddings are {embeddings.shape}; expected one vector for {len(federation.given):,} samples"
+        )
     for client, indices in zip(clients, federation.clients, strict=True):
         client.rows["input/embedding"] = torch.from_numpy(embeddings[np.asarray(indices)])
     return hashlib.sha256(embeddings.tobytes()).hexdigest(), note

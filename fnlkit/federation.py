@@ -171,7 +171,12 @@ class Federation:
     def commit(self):
         """Make all rounds so far final; `rollback` returns here."""
         self._undo.clear()
-        self._point = (self.rounds, len(self.log), len(self.rejected), replace(self.traffic, sent=dict(self.traffic.sent)))
+        self._point = (
+            self.rounds,
+            len(self.log),
+            len(self.rejected),
+            replace(self.traffic, sent=dict(self.traffic.sent)),
+        )
 
     def rollback(self):
         """Undo every round since the last `commit`: client memories, log, traffic, as if never asked."""

@@ -58,7 +58,9 @@ def plot(runs, kind, target):
 
 def _need(run, name):
     if name not in run.records:
-        raise InputError(f"the run of {run.settings['method']} recorded no {name}; it has: {', '.join(run.records) or 'none'}")
+        raise InputError(
+            f"the run of {run.settings['method']} recorded no {name}; it has: {', '.join(run.records) or 'none'}"
+        )
     return run.records[name]
 
 
@@ -66,7 +68,11 @@ def _accuracy(plt, runs):
     figure, axis = plt.subplots(figsize=(6, 3.6))
     methods = {}
     for _, run in runs:
-        scored = [(row.get("client_rounds", run.traffic.client_rounds), row["accuracy"]) for row in run.history if "accuracy" in row]
+        scored = [
+            (row.get("client_rounds", run.traffic.client_rounds), row["accuracy"])
+            for row in run.history
+            if "accuracy" in row
+        ]
         if scored:
             methods.setdefault(run.settings["method"], []).append(np.array(scored))
     for name, curves in methods.items():
@@ -88,7 +94,10 @@ def _labels(plt, run):
         raise InputError("the run knows no true labels; --kind labels needs a federation with injected noise")
     held = run.client_indices
     stages.append(
-        ("at the end", evaluation.confusion(run.labels["true"][held], run.labels["corrected"][held], run.meta["classes"]))
+        (
+            "at the end",
+            evaluation.confusion(run.labels["true"][held], run.labels["corrected"][held], run.meta["classes"]),
+        )
     )
     figure, axes = plt.subplots(1, len(stages), figsize=(3.2 * len(stages), 3.2), squeeze=False, sharey=True)
     for axis, (title, counts) in zip(axes[0], stages, strict=True):
@@ -138,7 +147,9 @@ def _memorization(plt, run):
     for axis, where in zip(axes, ("global", "local"), strict=True):
         found = [row for row in rows if f"{where}_noisy_memorized" in row]
         for what in ("correct", "memorized", "wrong"):
-            axis.plot([r["client_rounds"] for r in found], [100 * r[f"{where}_noisy_{what}"] for r in found], label=what)
+            axis.plot(
+                [r["client_rounds"] for r in found], [100 * r[f"{where}_noisy_{what}"] for r in found], label=what
+            )
         axis.set(title=f"{where} model, mislabelled samples", xlabel="client-rounds")
     axes[0].set_ylabel("share (%)")
     axes[1].legend(frameon=False)

@@ -64,7 +64,9 @@ def load(name):
     elif name in recipes():
         path = resources.files("fnlkit.data") / "recipes" / f"{name}.toml"
     else:
-        raise InputError(f"no recipe {name!r}{nearest(name, recipes())}; known: {', '.join(recipes())}, or a .toml file")
+        raise InputError(
+            f"no recipe {name!r}{nearest(name, recipes())}; known: {', '.join(recipes())}, or a .toml file"
+        )
     try:
         recipe = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -114,7 +116,10 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, **trai
             vectors, embed = embeddings, None
             if embeddings is None and "backbone" in regime:
                 vectors = f"embeddings-{re.sub('[^A-Za-z0-9]+', '-', regime['backbone'])}.npz"
-                embed = (("embed", f"--dataset={dataset or recipe['dataset']}", f"--backbone={regime['backbone']}"), vectors)
+                embed = (
+                    ("embed", f"--dataset={dataset or recipe['dataset']}", f"--backbone={regime['backbone']}"),
+                    vectors,
+                )
             for method in regime["methods"]:
                 short = method.partition("(")[0]
                 arguments = (f"--method={method}", f"--seed={seed}", *_options(options))
@@ -124,10 +129,20 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, **trai
                     steps = [*([embed] if embed else []), *prepare]
                 name = f"{number}-{short}-{seed}"
                 out.append(
-                    Job(regime["name"], method, seed, tuple(steps), arguments, name, regime.get("published", {}).get(short))
+                    Job(
+                        regime["name"],
+                        method,
+                        seed,
+                        tuple(steps),
+                        arguments,
+                        name,
+                        regime.get("published", {}).get(short),
+                    )
                 )
     if not out:
-        raise InputError(f"no regime has {only!r} in its name; they are: {', '.join(r['name'] for r in recipe['regime'])}")
+        raise InputError(
+            f"no regime has {only!r} in its name; they are: {', '.join(r['name'] for r in recipe['regime'])}"
+        )
     return out
 
 
@@ -163,13 +178,24 @@ def run(all_jobs, folder, *, at_once, on_done=None):
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "FNLKIT_THREADS": "1", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "FNLKIT_WORKERS": "1"}
+    environment = {
+        **os.environ,
+        "FNLKIT_THREADS": "1",
+        "NUMBA_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "FNLKIT_WORKERS": "1",
+    }
     failed = {}
 
     def call(arguments):
         command = [sys.executable, "-c", "from fnlkit.cli import main; main()", *arguments]
         done = subprocess.run(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
         if done.returncode:
             lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]

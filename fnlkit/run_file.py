@@ -64,7 +64,10 @@ class Run:
         for group in ("labels", "truth"):
             for name, values in getattr(self, group).items():
                 tensors[f"{group}/{name}"] = _tensor(values)
-        tensors["client_offsets"], tensors["client_indices"] = _tensor(self.client_offsets), _tensor(self.client_indices)
+        tensors["client_offsets"], tensors["client_indices"] = (
+            _tensor(self.client_offsets),
+            _tensor(self.client_indices),
+        )
         for name, (rounds, values) in self.records.items():
             tensors[f"record/{name}/rounds"], tensors[f"record/{name}"] = _tensor(rounds), _tensor(values)
         for name, value in self.memory.items():
@@ -127,7 +130,9 @@ class Run:
 
 
 def _tensor(values):
-    return values.detach().cpu().contiguous() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))
+    return (
+        values.detach().cpu().contiguous() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))
+    )
 
 
 def _pack_log(log):

@@ -37,8 +37,8 @@ def noisy(tmp_path_factory):
 
 
 def test_the_bare_pipe_runs(tmp_path):
-    command = "fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise | fnlkit train -o run.pt && fnlkit evaluate run.pt"
-    done = shell(command, tmp_path)
+    pipe = "fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise | fnlkit train -o run.pt"
+    done = shell(f"{pipe} && fnlkit evaluate run.pt", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "accuracy best" in done.stdout and "Traceback" not in done.stderr
     rows = [json.loads(line) for line in (tmp_path / "run.metrics.jsonl").read_text().splitlines()]
@@ -51,7 +51,15 @@ def test_evaluate_prints_one_object_a_line(noisy, tmp_path):
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     found = json.loads(line)
-    for key in ("accuracy_best", "accuracy_last", "rounds", "client_rounds", "bytes_up", "bytes_down", "class_accuracy"):
+    for key in (
+        "accuracy_best",
+        "accuracy_last",
+        "rounds",
+        "client_rounds",
+        "bytes_up",
+        "bytes_down",
+        "class_accuracy",
+    ):
         assert found[key] is not None
     assert found["client_rounds"] == 30 * 4 and not list(tmp_path.iterdir())
 
@@ -125,7 +133,20 @@ def wait_for_rows(folder, count):
     raise AssertionError("no rounds within a minute")
 
 
-LONG = ["--method", "fedcorr", "--rounds", "60", "--fraction", "0.2", "--epochs", "2", "--checkpoint-every", "1", "-o", "run.pt"]
+LONG = [
+    "--method",
+    "fedcorr",
+    "--rounds",
+    "60",
+    "--fraction",
+    "0.2",
+    "--epochs",
+    "2",
+    "--checkpoint-every",
+    "1",
+    "-o",
+    "run.pt",
+]
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +169,10 @@ def test_a_stopped_run_resumes_bit_for_bit(sent, code, noisy, whole, tmp_path):
         assert time.monotonic() - began < 10
         said = process.stderr.read().decode()
         assert "Traceback" not in said
-        assert not [p for p in tmp_path.iterdir() if p.name not in ("run.pt", "run.metrics.jsonl", "run.pt.lock")] or sent == 9
+        assert (
+            not [p for p in tmp_path.iterdir() if p.name not in ("run.pt", "run.metrics.jsonl", "run.pt.lock")]
+            or sent == 9
+        )
         assert not Run.read(str(tmp_path / "run.pt")).finished
     assert start([str(noisy), *LONG, "--resume", "run.pt"], tmp_path).wait(120) == 0
     ours, theirs = (Run.read(str(folder / "run.pt")) for folder in (tmp_path, whole))
@@ -168,10 +192,15 @@ def test_the_second_run_on_one_file_says_who_holds_it(noisy, tmp_path):
 
 
 def test_names_with_spaces_and_newlines(noisy, tmp_path):
-    done = shell(f"fnlkit train {noisy} {QUICK} -o $'a run\\nof mine.pt' && fnlkit evaluate $'a run\\nof mine.pt' --json", tmp_path)
+    done = shell(
+        f"fnlkit train {noisy} {QUICK} -o $'a run\\nof mine.pt' && fnlkit evaluate $'a run\\nof mine.pt' --json",
+        tmp_path,
+    )
     assert done.returncode == 0 and json.loads(done.stdout)["run"] == "a run\nof mine.pt"
 
 
 def test_a_listener_that_leaves_stderr_stops_nothing(noisy, tmp_path):
-    done = shell(f"fnlkit inject-noise {noisy} --again -o out.npz 2> >(head -c 1 >/dev/null; exec 0<&-); sleep 0.5", tmp_path)
+    done = shell(
+        f"fnlkit inject-noise {noisy} --again -o out.npz 2> >(head -c 1 >/dev/null; exec 0<&-); sleep 0.5", tmp_path
+    )
     assert done.returncode == 0 and (tmp_path / "out.npz").exists(), done.stderr

@@ -149,7 +149,15 @@ def test_memorization_is_recorded_and_changes_nothing():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("rounds", 0), ("fraction", 0), ("fraction", 1.5), ("lr", -1), ("lr", float("nan")), ("local", "lion"), ("seed", -1)],
+    [
+        ("rounds", 0),
+        ("fraction", 0),
+        ("fraction", 1.5),
+        ("lr", -1),
+        ("lr", float("nan")),
+        ("local", "lion"),
+        ("seed", -1),
+    ],
 )
 def test_settings_out_of_range_are_named(name, value):
     with pytest.raises(InputError, match=f"--{name}"):

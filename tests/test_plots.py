@@ -25,7 +25,11 @@ def test_every_kind_draws(kind, run, tmp_path):
 def test_what_is_missing_is_said(tmp_path):
     federation, dataset = problem()
     plain = finish(federation, dataset, settings(rounds=3))
-    for kind, says in (("lid", "recorded no cumulative_lid"), ("memorization", "--memorization"), ("pie", "--kind is 'pie'")):
+    for kind, says in (
+        ("lid", "recorded no cumulative_lid"),
+        ("memorization", "--memorization"),
+        ("pie", "--kind is 'pie'"),
+    ):
         with pytest.raises(InputError, match=says):
             plot([("run", plain)], kind, str(tmp_path / "figure.svg"))
     with pytest.raises(InputError, match=".png, .svg or .pdf"):

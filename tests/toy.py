@@ -58,7 +58,15 @@ def toy(engine="sequential", *, seed=0, dtype=torch.float64, network=Net, count=
 
 
 def train(
-    engine="sequential", method="fedavg", optimizer="fedavg", selector="uniform", *, rounds=6, fit=None, fraction=0.25, **settings
+    engine="sequential",
+    method="fedavg",
+    optimizer="fedavg",
+    selector="uniform",
+    *,
+    rounds=6,
+    fit=None,
+    fraction=0.25,
+    **settings,
 ):
     """Run a method on the toy federation; return (federation, last model, rounds yielded)."""
     fed, model = toy(engine, **settings)
