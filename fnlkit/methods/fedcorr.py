@@ -116,7 +116,7 @@ def fedcorr(
     group=1,
     usual=fedavg,
     regulariser=None,
-    mixup_in="stage 1",
+    mixup_in="first",
     proximal="squared",
     ranking="global",
     lid_variant="paper",
@@ -148,8 +148,8 @@ def fedcorr(
         What takes stage 3, for example flr().
     regulariser : regulariser or None
         A loss for local training in all stages, for example flr(strength=3): FLR+.
-    mixup_in : "stage 1" or "all stages"
-        Where mixup acts; in all stages in the public code.
+    mixup_in : "first" or "all"
+        Stages in which mixup acts; all in the public code.
     proximal : "squared" or "norm"
         The paper's term, or the public code's, which takes the norm's root and skips each epoch's first batch.
     ranking : "global" or "local"
@@ -167,7 +167,7 @@ def fedcorr(
     for value, choices, name in (
         (proximal, ("squared", "norm"), "proximal"),
         (ranking, ("global", "local"), "ranking"),
-        (mixup_in, ("stage 1", "all stages"), "mixup_in"),
+        (mixup_in, ("first", "all"), "mixup_in"),
     ):
         if value not in choices:
             raise InputError(f"fedcorr: {name} is {value!r}; write {' or '.join(choices)}")
@@ -181,7 +181,7 @@ def fedcorr(
     def regularised(r):
         return regulariser(spent + r, rounds) if regulariser else ({}, {})
 
-    later = {"mixup": mixup} if mixup_in == "all stages" else {}
+    later = {"mixup": mixup} if mixup_in == "all" else {}
     term = adaptive_proximal if proximal == "squared" else adaptive_proximal_norm
     score = partial(score_locally, k=k, variant=lid_variant)
     find = partial(

@@ -44,7 +44,7 @@ def keep_transition(client, model, transition, identity, report):
     return {"transition": torch.from_numpy(transition)} if report else None
 
 
-def transition_of(counts, shares, *, weighting="none", limit=1e3):
+def transition_of(counts, shares, *, weighting="off", limit=1e3):
     """Return T (C, C) with rows summing to 1, and how much identity was blended in to make it invertible.
 
     A class that was never counted gets the identity's row.  Theorem 1 needs an invertible T: where its condition number
@@ -56,14 +56,14 @@ def transition_of(counts, shares, *, weighting="none", limit=1e3):
         counts[true, given]; the paper's C is the transpose.
     shares : (C,)
         The client's share of each given label.
-    weighting : "none", "paper" or "public"
+    weighting : "off", "paper" or "public"
         ``paper``: counts are weighted with the class distribution, then normalised (severe imbalance); ``public``:
         and then T is transposed, and rows without a count stay empty, as the authors' code has it.
     limit : float > 1
         Largest condition number.
     """
     counts = np.array(counts, np.float64)
-    if weighting != "none":
+    if weighting != "off":
         counts = counts * shares
     totals = counts.sum(1, keepdims=True)
     transition = counts / np.where(totals > 0, totals, 1)
@@ -142,7 +142,7 @@ def fedefc(
     ties="count",
     accuracy="global",
     latest=-1,
-    weighting="none",
+    weighting="off",
     clip=False,
     limit=1e3,
     report_transition=False,
@@ -165,7 +165,7 @@ def fedefc(
         code, which takes the running accuracy during training.
     latest : int
         Take this round as T_e when none was found before; -1 never does.
-    weighting : "none", "paper" or "public"
+    weighting : "off", "paper" or "public"
         Weigh the counts with the client's class distribution, for severe imbalance; see `transition_of`.
     clip : bool
         Count each class at least once as itself (public code).
@@ -178,8 +178,8 @@ def fedefc(
     -------
     estimated_accuracy each round until T_e, prestopping_round, and the cohort's mean transition (C, C) on request.
     """
-    if weighting not in ("none", "paper", "public"):
-        raise InputError(f"fedefc: weighting is {weighting!r}; write none, paper or public")
+    if weighting not in ("off", "paper", "public"):
+        raise InputError(f"fedefc: weighting is {weighting!r}; write off, paper or public")
     watch = {"start": start, "patience": patience, "compare": compare, "ties": ties, "accuracy": accuracy}
     model, used = yield from prestop(fed, model, opt, select, rounds=rounds, latest=latest, **watch)
     estimate = partial(

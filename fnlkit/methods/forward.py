@@ -72,7 +72,7 @@ def confident_issues(probabilities, labels):
 
 # ---- the server
 def forward(fed, model, opt, select, *, rounds, start=-1, patience=-1, compare="previous", latest=-1, percentile=97.0,
-            anchor="point", weighting="none", limit=1e3, report_transition=False):  # fmt: skip
+            anchor="point", weighting="off", limit=1e3, report_transition=False):  # fmt: skip
     """Train plainly up to the prestopping round, then with forward correction by T from anchor points.
 
     Parameters
@@ -84,12 +84,12 @@ def forward(fed, model, opt, select, *, rounds, start=-1, patience=-1, compare="
         Of the anchor points.
     anchor : "point" or "mean"
         See `anchors`.
-    weighting : "none" or "public"
+    weighting : "off" or "public"
         ``public``: T is weighted with the class distribution, as the authors' code always does, and transposed.
     limit, report_transition : float, bool
         As in `fedefc`.
     """
-    for value, choices, name in ((anchor, ("point", "mean"), "anchor"), (weighting, ("none", "public"), "weighting")):
+    for value, choices, name in ((anchor, ("point", "mean"), "anchor"), (weighting, ("off", "public"), "weighting")):
         if value not in choices:
             raise InputError(f"forward: {name} is {value!r}; write {' or '.join(choices)}")
     watch = {"start": start, "patience": patience, "compare": compare, "latest": latest}

@@ -36,7 +36,8 @@ def estimate_own_level(client, model, received, *, percentile, side):
     """Reply the noise level alone, with the threshold taken from the client's own scores."""
     before = client.rows.pop("scores_global").numpy()
     after = energy(model(client.x)).double().cpu().numpy()
-    return {"noise_level": torch.tensor(share_beyond(after, np.percentile(before, percentile), side))}
+    level = share_beyond(after, np.percentile(before, percentile), side)
+    return {"noise_level": torch.tensor(level, dtype=torch.float64)}
 
 
 def share_beyond(scores, threshold, side):
