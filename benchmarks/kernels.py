@@ -246,7 +246,12 @@ def measure(row, rounds, limit, now):
     times = {name: [] for name in contenders}
     for _ in range(max(3, rounds // row.slow)):
         for name, function in contenders.items():
-            times[name].append(clock(function, now))
+            taken = [clock(function, now)]
+            # What takes a few milliseconds is timed again, so that it does not pay for what its neighbours left behind
+            # in the caches; the rule is the same for everybody.
+            while len(taken) < 5 and sum(taken) < 0.03:
+                taken.append(clock(function, now))
+            times[name].append(min(taken))
     ours = np.median(times["fnlkit"])
     best = limit[unit][1] / np.median(times["limit"])
     share = row.work[0] / ours / best
