@@ -353,10 +353,10 @@ def _slurp(source, max_bytes):
     if isinstance(source, str) and source == "-":
         raw = sys.stdin.buffer.read(max_bytes + 1)
         if not raw:
-            raise InputError("the pipe is empty; did the command before this one fail?")
+            raise InputError("stdin: the pipe is empty; did the command before this one fail?")
         if len(raw) > max_bytes:
-            raise InputError(f"the pipe: more than the limit of {max_bytes:,} bytes")
-        return "the pipe", memoryview(raw)
+            raise InputError(f"stdin: more than the limit of {max_bytes:,} bytes")
+        return "stdin", memoryview(raw)
     name = shown(source)
     try:
         # Without O_NONBLOCK, opening a named pipe would wait for ever.
@@ -414,7 +414,7 @@ def shown(path):
     if isinstance(path, (bytes, bytearray, memoryview)):
         return "these bytes"
     if path == "-":
-        return "the pipe"
+        return "stdin"
     text = os.fsdecode(path)
     return text if text.isprintable() else ascii(text)
 
