@@ -47,7 +47,7 @@ specification = lru_cache(maxsize=1)(partial(run, "sequential"))
 
 def agree(found, expected, tolerance=1e-9):
     """Same weights, labels, memories and refusals."""
-    (fed, model), (other, right) = found, expected
+    (fed, model), (other, right), close = found, expected, {"rtol": tolerance, "atol": tolerance}
     torch.testing.assert_close(model.weights, right.weights, rtol=0, atol=tolerance)
     assert fed.rejected == other.rejected and fed.traffic == other.traffic
     for client, same in zip(fed.clients, other.clients, strict=True):
@@ -55,7 +55,7 @@ def agree(found, expected, tolerance=1e-9):
         for memory, twin in ((client.rows, same.rows), (client.state, same.state)):
             assert memory.keys() == twin.keys()
             for name, value in memory.items():
-                torch.testing.assert_close(torch.as_tensor(value), torch.as_tensor(twin[name]), rtol=0, atol=tolerance)
+                torch.testing.assert_close(torch.as_tensor(value), torch.as_tensor(twin[name]), **close)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -5,6 +5,7 @@ ones that end it, and in each slot only clients with equally many samples are st
 whatever the network does across its batch, and a client that is done is left out.
 """
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -137,32 +138,44 @@ class Cohort:
         Names of `received` that differ from client to client.
     pool, offsets : Tensor (sum of n, ...), int64 (N,)
         Samples of all clients, and where each client's begin.
+    room : int
+        Samples to keep place for on each client, so that other clients can take it over; the largest's by default.
+
+    Attributes
+    ----------
+    branched : bool
+        Clients pass the network one by one, beside each other on a GPU, instead of as one stack.
     """
 
-    def __init__(self, network, twin, clients, starts, fit, plans, received, scattered, pool, offsets):
+    def __init__(self, network, twin, clients, starts, fit, plans, received, scattered, pool, offsets, room=0):
         self.network, self.twin, self.clients, self.fit, self.pool = network, twin, clients, fit, pool
         device, k = network.device, len(clients)
-        self.device, self.shared_start = device, bool((starts == starts[0]).all())
+        self.device, self.shared_start, self.branched = device, bool((starts == starts[0]).all()), False
         self.both = Both(network.module, fit.features)
-        self.starts = starts
+        self.starts = starts.clone()
         self.parameters, self.buffers = {}, {}
         for name, a, b, shape in network.slots:
             part = starts[:, a:b].reshape(k, *shape).clone()
             (self.parameters if b <= network.parameters_count else self.buffers)[f"net.{name}"] = part
         self._other_buffers()
         self.velocity = [torch.zeros_like(p) for p in self.parameters.values()]
-        self.second = [torch.zeros_like(p) for p in self.velocity] if fit.optimizer == "adam" else None
+        self.second = [torch.zeros_like(p) for p in self.velocity] if fit.optimizer == "adam" else []
         self.steps = torch.zeros(k, dtype=network.dtype, device=device)
-        self._draws(plans)
-        sizes = [len(c) for c in clients]
-        self.sizes, starts_at = sizes, np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        self.rate = torch.tensor(fit.lr, dtype=network.dtype, device=device)
+        self.sizes = [len(c) for c in clients]
+        self.room = max(room, *self.sizes)
+        self._draws(plans, fit.epochs * -(-self.room // fit.batch_size))
+        # What a step is told: its clients (g,), their own steps, whether an epoch begins.
+        self.everyone = torch.arange(k, device=device)
+        self.who, self.at = self.everyone.clone(), self.everyone.clone()
+        self.first = torch.zeros(k, dtype=torch.bool, device=device)
         self.offset = torch.from_numpy(np.asarray(offsets)[[c.id for c in clients]]).to(device)
-        self.local = torch.from_numpy(starts_at.astype(np.int64)).to(device)
-        self.y = torch.cat([c.y for c in clients]).to(device)
-        self.rows = Pools(clients, device)
+        self.local = self.everyone * self.room
+        self.rows = Pools(clients, device, self.room)
+        self.y = self.rows.joined([c.y for c in clients])
         self.state = Stack([c.state for c in clients], device)
-        first = received[0]
-        self.broadcast = {n: v.to(device) for n, v in first.items() if n not in scattered}
+        shared = received[0].items()
+        self.broadcast = {n: v.to(device, copy=True) for n, v in shared if n not in scattered}
         self.scatter = Stack([{n: r[n] for n in scattered} for r in received], device)
 
     def _other_buffers(self):
@@ -176,18 +189,19 @@ class Cohort:
             if isinstance(part, Dropout2d):
                 self.buffers[f"net.{name}.key" if name else "net.key"] = keys.clone()
 
-    def _draws(self, plans):
+    def _draws(self, plans, steps):
         """Join the plans, padded to one length; the padding is never read."""
 
-        def joined(name, dtype=None):
+        def joined(name):
             arrays = [getattr(p, name) for p in plans]
             if arrays[0] is None:
                 return None
-            shape = np.max([a.shape for a in arrays], 0)
+            batch = () if arrays[0].ndim == 1 else (min(self.fit.batch_size, self.room), *arrays[0].shape[2:])
+            shape = (steps, *batch)
             out = np.zeros((len(arrays), *shape), arrays[0].dtype)
             for place, a in zip(out, arrays, strict=True):
                 place[tuple(map(slice, a.shape))] = a
-            return torch.from_numpy(out).to(self.device, dtype)
+            return torch.from_numpy(out).to(self.device)
 
         self.order, self.partner = joined("order"), joined("partner")
         self.shift, self.flip, self.centre = joined("shift"), joined("flip"), joined("centre")
@@ -196,45 +210,57 @@ class Cohort:
         # 1 - share in float64, as the specification has it, before either is rounded.
         self.share = None if share is None else (share.to(self.network.dtype), (1 - share).to(self.network.dtype))
 
-    def train(self):
-        """Return the weights (K, P + Q) after local training; rows are written back to the clients."""
+    def train(self, step=None):
+        """Return the weights (K, P + Q) after local training; rows are written back to the clients.
+
+        Parameters
+        ----------
+        step : (g, size, front) -> None
+            Does a step in place of `self.step`.
+        """
         self.network.module.train()
         if self.twin is not None:
             self.twin.load(self.starts[0])
             self.twin.module.eval()
         try:
             for group in timetable(self.sizes, self.fit.batch_size, self.fit.epochs):
-                who = torch.from_numpy(group.who).to(self.device)
-                self.step(who, torch.from_numpy(group.step).to(self.device), group.size, group.first)
+                (step or self.step)(*self.told(group))
         finally:
             self.network.module.eval()
         self.rows.write_back()
         return self.weights()
+
+    def told(self, group):
+        """Write down which clients take which step next; return what a step's shapes depend on: (g, size, front)."""
+        g = len(group.who)
+        self.who[:g] = torch.from_numpy(group.who)
+        self.at[:g] = torch.from_numpy(group.step)
+        self.first[:g] = group.first
+        return g, group.size, bool((group.who == np.arange(g)).all())
 
     def weights(self):
         travelling = [f"net.{name}" for name, *_ in self.network.slots]
         both = {**self.parameters, **self.buffers}
         return torch.cat([both[name].reshape(len(self.clients), -1) for name in travelling], 1)
 
-    def step(self, who, at, size, first):
-        """One step of the clients `who` (g,), each at its own step `at` (g,), with `size` samples each."""
-        g, every = len(who), len(who) == len(self.clients)
+    def step(self, g, size, front):
+        """One step of the g clients told, with `size` samples each; `front` when they are the first g."""
+        who, at = self.who[:g], self.at[:g]
         # The first g clients are a view, which a step may change in place; others are taken out and put back.
-        front = bool(every or (who == torch.arange(g, device=who.device)).all())
         pick = slice(0, g) if front else who
-        leaves = [p[pick].detach().requires_grad_() for p in self.parameters.values()]
+        weights = [p[pick] for p in self.parameters.values()]
         buffers = {name: b[pick] for name, b in self.buffers.items()}
-        batch, gradients = self.gradients(pick, who, at, size, first, leaves, buffers)
+        batch, gradients = self._gradients(pick, who, at, size, weights, buffers)
         with torch.no_grad():
-            gradients = self._corrected(gradients, leaves, pick, batch)
-            self._descend([leaf.detach() for leaf in leaves], gradients, pick, front)
+            gradients = self._corrected(gradients, weights, pick, batch)
+            self._descend(weights, gradients, pick, front)
             if not front:
-                for store, leaf in zip(self.parameters.values(), leaves, strict=True):
-                    store[who] = leaf.detach()
+                for store, new in zip(self.parameters.values(), weights, strict=True):
+                    store[who] = new
                 for name, value in buffers.items():
                     self.buffers[name][who] = value
 
-    def gradients(self, pick, who, at, size, first, leaves, buffers):
+    def _gradients(self, pick, who, at, size, weights, buffers):
         """Return the Batch and the gradient of each parameter tensor; rows that the loss hands back are written."""
         fit, inputs = self.fit, self.clients[0].inputs
 
@@ -254,7 +280,7 @@ class Cohort:
             state=self.state.at(pick),
             received={**self.broadcast, **self.scatter.at(pick)},
             uniform=drawn(self.uniform),
-            first=torch.full((len(who),), first, device=self.device),
+            first=self.first[: len(who)],
         )
         if self.share is not None:
             share, rest = (part[who, at] for part in self.share)
@@ -265,18 +291,51 @@ class Cohort:
         if self.twin is not None:
             with torch.no_grad():
                 batch.teacher = self._teach(x, pick)
-        tensors = dict(zip(self.parameters, leaves, strict=True))
-        out = vmap(self._call, randomness="different")(tensors, buffers, x)
+        leaves, out = (self._branches if self.branched else self._stack)(weights, buffers, x)
         logits, batch.features = out if fit.features else (out, None)
         values, rows = _values(fit.loss, logits, batch)
         if self.share is not None:
             other, _ = _values(fit.loss, logits, replace(batch, y=batch.y.gather(1, partner)))
             values = share[:, None] * values + rest[:, None] * other
         gradients = torch.autograd.grad(values.mean(-1).sum(), leaves, allow_unused=True)
+        gradients = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
+        if self.branched:
+            gradients = [torch.stack(gradients[i :: len(weights)]) for i in range(len(weights))]
         for name, new in rows.items():
             pool = self.rows.changed(name)
             pool[index] = new.detach().to(pool)
-        return batch, [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
+        return batch, gradients
+
+    def _stack(self, weights, buffers, x):
+        """Return the leaves of the graph of derivatives, and what the network says to all clients at once."""
+        leaves = [w.detach().requires_grad_() for w in weights]
+        tensors = dict(zip(self.parameters, leaves, strict=True))
+        return leaves, vmap(self._call, randomness="different")(tensors, buffers, x)
+
+    def _branches(self, weights, buffers, x):
+        """The same client by client, each on a stream of its own where there are any."""
+        leaves, outs, streams = [], [], self._streams(len(x))
+        for k, stream in enumerate(streams):
+            with stream:
+                own = [w[k].detach().requires_grad_() for w in weights]
+                tensors = dict(zip(self.parameters, own, strict=True))
+                outs.append(self._call(tensors, {n: b[k] for n, b in buffers.items()}, self.network.laid_out(x[k])))
+                leaves += own
+        joined = [torch.stack(part) for part in zip(*outs, strict=True)] if self.fit.features else torch.stack(outs)
+        return leaves, joined
+
+    def _streams(self, count):
+        """Yield a context for each branch; streams start after what is queued so far, and are waited for at the end."""
+        if self.device.type != "cuda":
+            yield from (contextlib.nullcontext() for _ in range(count))
+            return
+        main, streams = torch.cuda.current_stream(), self.__dict__.setdefault("_side", [])
+        streams += [torch.cuda.Stream() for _ in range(count - len(streams))]
+        for stream in streams[:count]:
+            stream.wait_stream(main)
+            yield torch.cuda.stream(stream)
+        for stream in streams[:count]:
+            main.wait_stream(stream)
 
     def _call(self, parameters, buffers, x):
         def network(x):
@@ -294,7 +353,7 @@ class Cohort:
 
         return vmap(teach)(tensors, x)
 
-    def _corrected(self, gradients, leaves, pick, batch):
+    def _corrected(self, gradients, weights, pick, batch):
         """Return the gradients with the corrections added and clipped, client by client."""
         fit = self.fit
         if not (fit.corrections or fit.clip):
@@ -302,7 +361,7 @@ class Cohort:
         g = len(gradients[0])
         flat = torch.cat([v.reshape(g, -1) for v in gradients], 1)
         if fit.corrections:
-            w = torch.cat([leaf.detach().reshape(g, -1) for leaf in leaves], 1)
+            w = torch.cat([part.reshape(g, -1) for part in weights], 1)
             w0 = self.starts[pick, : self.network.parameters_count]
             for correction in fit.corrections:
                 flat += correction(w, w0, batch)
@@ -314,25 +373,31 @@ class Cohort:
     def _descend(self, weights, gradients, pick, front):
         """Move `weights` in place, as torch.optim's SGD and Adam do."""
         fit = self.fit
-        if fit.weight_decay:
-            gradients = torch._foreach_add(gradients, weights, alpha=fit.weight_decay)
         if fit.optimizer == "adam":
-            self._adam(weights, gradients, pick)
-        elif fit.momentum:
-            velocity = [v[pick] for v in self.velocity]
-            torch._foreach_mul_(velocity, fit.momentum)
-            torch._foreach_add_(velocity, gradients)
-            torch._foreach_add_(weights, velocity, alpha=-fit.lr)
-            if not front:
-                for store, v in zip(self.velocity, velocity, strict=True):
-                    store[pick] = v
-        else:
-            torch._foreach_add_(weights, gradients, alpha=-fit.lr)
+            if fit.weight_decay:
+                gradients = torch._foreach_add(gradients, weights, alpha=fit.weight_decay)
+            return self._adam(weights, gradients, pick)
+        velocity = [v[pick] for v in self.velocity] if fit.momentum else []
+        torch._fused_sgd_(
+            weights,
+            [g.contiguous() for g in gradients],  # it reads memory as it lies
+            velocity,
+            weight_decay=fit.weight_decay,
+            momentum=fit.momentum,
+            lr=self.rate,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=False,
+        )
+        if not front:
+            for store, v in zip(self.velocity, velocity, strict=False):
+                store[pick] = v
 
     def _adam(self, weights, gradients, pick):
         self.steps[pick] += 1
         taken = self.steps[pick]
-        rate, correction = self.fit.lr / (1 - BETAS[0] ** taken), (1 - BETAS[1] ** taken).sqrt()
+        rate, correction = self.rate / (1 - BETAS[0] ** taken), (1 - BETAS[1] ** taken).sqrt()
         for w, g, first, second in zip(weights, gradients, self.velocity, self.second, strict=True):
             wide = (slice(None), *[None] * (w.dim() - 1))
             m, v = first[pick].lerp(g, 1 - BETAS[0]), second[pick] * BETAS[1] + (1 - BETAS[1]) * g * g
@@ -341,15 +406,25 @@ class Cohort:
 
 
 class Pools(Mapping):
-    """Rows of all clients of a cohort in one tensor a name, made when asked for and written back if changed."""
+    """Rows of all clients of a cohort in one tensor a name, made when asked for and written back if changed.
 
-    def __init__(self, clients, device):
-        self.clients, self.device, self.made, self.written = clients, device, {}, set()
+    Each client has `room` places, of which it fills the first.
+    """
+
+    def __init__(self, clients, device, room):
+        self.clients, self.device, self.room, self.made, self.written = clients, device, room, {}, set()
 
     def __getitem__(self, name):
         if name not in self.made:
-            self.made[name] = torch.cat([c.rows[name] for c in self.clients]).to(self.device)
+            self.made[name] = self.joined([c.rows[name] for c in self.clients])
         return self.made[name]
+
+    def joined(self, parts):
+        """Return tensors (n, ...) of all clients in one (K room, ...)."""
+        out = parts[0].new_zeros((len(parts), self.room, *parts[0].shape[1:]))
+        for place, part in zip(out, parts, strict=True):
+            place[: len(part)] = part
+        return out.flatten(0, 1).to(self.device)
 
     def __iter__(self):
         return iter(self.clients[0].rows)
@@ -364,9 +439,9 @@ class Pools(Mapping):
 
     def write_back(self):
         for name in self.written:
-            parts = self.made[name].split([len(c) for c in self.clients])
+            parts = self.made[name].split(self.room)
             for client, part in zip(self.clients, parts, strict=True):
-                client.rows[name].copy_(part)
+                client.rows[name].copy_(part[: len(client)])
 
 
 def _values(loss, logits, batch):
