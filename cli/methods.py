@@ -16,7 +16,7 @@ def command(name):
     Example:
       fnlkit methods fedcorr
     """
-    from fnlkit import catalogue
+    from fnlkit import catalogue, presets
     from fnlkit.spec import find
 
     say = out_console()
@@ -34,6 +34,7 @@ def command(name):
             ("selector", catalogue.SELECTORS),
         ):
             say.print(f"--{title}: {', '.join(parts)}")
+        say.print(f"--preset: {', '.join(presets.names())}")
         return
     function = find(name, catalogue.METHODS, "method")
     module = inspect.getmodule(function)
@@ -48,10 +49,10 @@ def command(name):
 
 
 def _headline(function):
-    """Return (what a method's module says in its first sentence, its citation)."""
-    text = inspect.getdoc(inspect.getmodule(function))
-    first, _, rest = text.partition("\n")
-    return first.partition(": ")[2].rstrip(".") or first, " ".join(rest.split())
+    """Return (what a method does in its docstring's first line, the citation in its module's)."""
+    first = (inspect.getdoc(function) or "").partition("\n")[0]
+    source = inspect.getdoc(inspect.getmodule(function)).partition("\n")[2]
+    return first.rstrip("."), " ".join(source.split())
 
 
 def _parameters(function, hidden):

@@ -17,15 +17,14 @@ from fnlkit.errors import InputError
 @file_argument
 @dataset_option
 @click.option("--method", default="fedavg", show_default=True, metavar="SPEC", help="See `fnlkit methods`.")
+@click.option("--preset", default=None, metavar="NAME", help="A paper's options, for example fedcorr/cifar10; yours win.")
 @click.option("--optimizer", default="fedavg", show_default=True, metavar="SPEC", help="fedavg, fedprox, feddyn, ...")
 @click.option("--aggregator", default="mean", show_default=True, metavar="SPEC", help="mean, median, ...")
 @click.option("--selector", default="uniform", show_default=True, metavar="SPEC", help="uniform, power-of-choice, ...")
 @click.option(
     "--model", default="auto", show_default=True, metavar="SPEC", help="mlp, lenet5, resnet18, ... or module:function."
 )
-@click.option(
-    "--augment", default="auto", show_default=True, metavar="SPEC", help="none, auto, augment(pad=4, flip=true)."
-)
+@click.option("--augment", default="auto", show_default=True, metavar="SPEC", help="none, auto, augment(pad=4, flip=true).")
 @click.option("--rounds", type=int, default=50, show_default=True, help="Budget, in rounds of FedAvg.")
 @click.option("--fraction", type=float, default=0.1, show_default=True, help="Share of the clients in a round.")
 @click.option("--epochs", type=int, default=5, show_default=True, help="Local epochs.")
@@ -33,9 +32,7 @@ from fnlkit.errors import InputError
 @click.option("--lr", type=float, default=0.03, show_default=True)
 @click.option("--momentum", type=float, default=0.5, show_default=True)
 @click.option("--weight-decay", type=float, default=0.0, show_default=True)
-@click.option(
-    "--decay", type=float, default=1.0, show_default=True, help="Factor on the learning rate after each round."
-)
+@click.option("--decay", type=float, default=1.0, show_default=True, help="Factor on the learning rate after each round.")
 @click.option("--clip", type=float, default=0.0, show_default=True, help="Largest gradient norm; 0: no limit.")
 @click.option("--local", default="sgd", show_default=True, help="Local optimiser: sgd or adam.")
 @click.option("--precision", default="fp32", show_default=True, help="fp32, fp64, bf16, on a GPU tf32.")
@@ -48,14 +45,26 @@ from fnlkit.errors import InputError
 @click.option("--at-once", type=click.IntRange(min=0), default=0, help="Clients stacked at once; 0: as memory allows.")
 @click.option("--embeddings", metavar="EMB.npz", default=None, help="From `fnlkit embed`, for methods that use them.")
 @click.option("--checkpoint-every", type=click.IntRange(min=1), default=10, show_default=True, help="In rounds.")
-@click.option(
-    "--resume", metavar="RUN", default=None, help="Continue this run; start afresh if the file is not there yet."
-)
+@click.option("--resume", metavar="RUN", default=None, help="Continue this run; start afresh if the file is not there yet.")
 @click.option("--metrics", metavar="FILE", default=None, help="Where rounds are logged; RUN.metrics.jsonl beside -o.")
 @seed_option
 @click.option("-o", "--output", default="-", metavar="RUN.pt", help="Where to write; stdout without it.")
+@click.pass_context
 def command(
-    file, dataset, device, engine, workers, at_once, embeddings, checkpoint_every, resume, metrics, output, **options
+    ctx,
+    file,
+    dataset,
+    preset,
+    device,
+    engine,
+    workers,
+    at_once,
+    embeddings,
+    checkpoint_every,
+    resume,
+    metrics,
+    output,
+    **options,
 ):
     """Train one model over a federation.
 
@@ -72,6 +81,8 @@ def command(
     from fnlkit.federation_file import FederationFile
     from fnlkit.run_file import Run
 
+    if preset:
+        options |= _preset(ctx, preset)
     settings = Settings(**{f.name: options[f.name] for f in fields(Settings)})
     previous = Run.read(resume) if resume and os.path.exists(resume) else None
     federation = FederationFile.read(file)
@@ -109,6 +120,16 @@ def command(
             run = experiment.run(on_round=on_round, checkpoint=save, checkpoint_every=checkpoint_every)
         if output == "-":
             emit(run, output)
+
+
+def _preset(ctx, name):
+    """Return the options that a preset sets and the command line does not."""
+    from click.core import ParameterSource
+
+    from fnlkit import presets
+
+    found = presets.load(name)
+    return {k: v for k, v in found.items() if ctx.get_parameter_source(k) is ParameterSource.DEFAULT}
 
 
 class Notes:

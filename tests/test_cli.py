@@ -204,3 +204,12 @@ def test_a_listener_that_leaves_stderr_stops_nothing(noisy, tmp_path):
         f"fnlkit inject-noise {noisy} --again -o out.npz 2> >(head -c 1 >/dev/null; exec 0<&-); sleep 0.5", tmp_path
     )
     assert done.returncode == 0 and (tmp_path / "out.npz").exists(), done.stderr
+
+
+def test_a_preset_sets_options_and_the_command_line_wins(noisy, tmp_path):
+    chosen = "--preset fedcorr/cifar10 --method fedavg --model mlp --rounds 3 --fraction 0.2 --epochs 1"
+    done = shell(f"fnlkit train {noisy} {chosen} -o run.pt", tmp_path)
+    assert done.returncode == 0, done.stderr
+    settings = Run.read(str(tmp_path / "run.pt")).settings
+    assert (settings["lr"], settings["rounds"], settings["method"]) == (0.03, 3, "fedavg")
+    assert "did you mean 'fedcorr/cifar10'" in shell(f"fnlkit train {noisy} --preset fedcor/cifar10", tmp_path).stderr
