@@ -591,6 +591,8 @@ def _lapack_inverse(stack, threads):
         else:
             with threadpoolctl.threadpool_limits(1, user_api="blas"):
                 found = run(one, pieces, threads)
+    if len(found) == 1:
+        return found[0]
     return np.concatenate([inverse for inverse, _ in found]), np.concatenate([condition for _, condition in found])
 
 

@@ -9,6 +9,7 @@ matrix, and there is nothing to add.  This is the only file that imports FAISS.
 """
 
 import functools
+import threading
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from fnlkit._kernels.threads import even, run
 
 # Members of a client up to which its own matrix of products is the faster way (measured at 16 to 1,280 dimensions).
 LARGEST_PRODUCT = 4096
+# Rows that are multiplied at once: of the blocks right of the diagonal, all but its own are saved.
+BLOCK = 128
 
 
 @functools.cache
@@ -26,23 +29,26 @@ def _pools():
     return threadpoolctl.ThreadpoolController()
 
 
-def centred(points):
-    """Return points moved near to the origin, where inner products lose fewer digits of a distance.
+def origin(points):
+    """Return a place (d,) in the midst of points; seen from there, inner products lose fewer digits of a distance.
 
-    The step is rounded to a power of two below the spread, so that points on a grid stay on it and ties stay ties.
+    It is rounded to a power of two below the spread, so that points on a grid stay on it and ties stay ties.
     """
-    mean = points.mean(0, dtype=np.float64)
-    spread = float(np.sqrt(np.mean((points - mean) ** 2))) if len(points) else 0.0
+    # Any point in their midst will do: a dozen of them says where that is.
+    some = points[:: max(1, len(points) // 16)].astype(np.float64)
+    mean = some.mean(0)
+    spread = float(np.sqrt(np.mean((some - mean) ** 2)))
     if not 0 < spread < np.inf:
-        return points
+        return points[0]
     step = 2.0 ** np.floor(np.log2(spread))
-    return points - (np.rint(mean / step) * step).astype(points.dtype)
+    return (np.rint(mean / step) * step).astype(points.dtype)
 
 
 def vote_by_products(points, labels, offsets, classes, k, include_self, draws, threads):
     """Votes (n,) int64 and shares (n,) of clients small enough for a matrix of all their inner products."""
     votes, shares = labels.copy(), np.zeros(len(labels))
     width = 64 // points.itemsize
+    scratch = threading.local()
 
     def one(first, last):
         members = last - first
@@ -50,9 +56,20 @@ def vote_by_products(points, labels, offsets, classes, k, include_self, draws, t
         if use < 1:
             return
         padded = -(-members // width) * width
-        own = np.zeros((padded, points.shape[1]), points.dtype)
-        own[:members] = centred(points[first:last])
-        products = own @ own.T
+        # Fresh memory for each client would cost as much as a fifth of the product.
+        if not hasattr(scratch, "own"):
+            largest = -(-int(np.diff(offsets).max()) // width) * width
+            scratch.own = np.empty(largest * points.shape[1], points.dtype)
+            scratch.products = np.empty(largest * largest, points.dtype)
+        own = scratch.own[: padded * points.shape[1]].reshape(padded, -1)
+        np.subtract(points[first:last], origin(points[first:last]), out=own[:members])
+        own[members:] = 0
+        products = scratch.products[: padded * padded].reshape(padded, padded)
+        # numpy's own product of a matrix with itself loses at copying what it saves at multiplying.
+        for top in range(0, padded, BLOCK):
+            bottom = min(top + BLOCK, padded)
+            np.matmul(own[top:bottom], own[:bottom].T, out=products[top:bottom, :bottom])
+        vote.mirror(products)
         squares = np.full(padded, np.inf, points.dtype)
         # From the same product, so that a sample is at distance 0 of its copies.
         squares[:members] = products.diagonal()[:members]
@@ -82,7 +99,7 @@ def nearest(points, k, *, include_self=False, threads=1):
     """
     import faiss
 
-    points = np.ascontiguousarray(centred(points), np.float32)
+    points = np.ascontiguousarray(points - origin(points), np.float32)
     index = faiss.IndexFlatL2(points.shape[1])
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(threads)

@@ -1,6 +1,28 @@
 """Crop, flip, normalise and cutout of a batch of stored images, in one pass from bytes to network input."""
 
-from fnlkit._kernels._compile import kernel
+import numpy as np
+
+from fnlkit._kernels._compile import inlined, kernel
+
+
+@inlined
+def copy_bytes(pixels, at, step, values, line, first, last):
+    """Write values[pixels[at]], values[pixels[at + step]], ... to line[first:last].
+
+    Four at a time: what a look-up costs is the arithmetic of positions around it.
+    """
+    x = first
+    while x + 4 <= last:
+        a, b = pixels[np.uintp(at)], pixels[np.uintp(at + step)]
+        c, d = pixels[np.uintp(at + 2 * step)], pixels[np.uintp(at + 3 * step)]
+        line[np.uintp(x)], line[np.uintp(x + 1)] = values[a], values[b]
+        line[np.uintp(x + 2)], line[np.uintp(x + 3)] = values[c], values[d]
+        at += 4 * step
+        x += 4
+    while x < last:
+        line[np.uintp(x)] = values[pixels[np.uintp(at)]]
+        at += step
+        x += 1
 
 
 @kernel
@@ -32,7 +54,7 @@ def augment_images(images, index, shift, flip, centre, pad, size, table, start, 
                 if source < 0 or source >= height:
                     line[:] = zero
                     continue
-                pixels = image[source]
+                pixels = image[source].reshape(-1)
                 # Columns first..last lie inside of the image, the rest in its padding.
                 if mirrored:
                     first = min(max(left, 0), width)
@@ -41,8 +63,7 @@ def augment_images(images, index, shift, flip, centre, pad, size, table, start, 
                         line[x] = zero
                     for x in range(last, width):
                         line[x] = zero
-                    for x in range(first, last):
-                        line[x] = values[pixels[width - 1 - x + left, c]]
+                    copy_bytes(pixels, (width - 1 - first + left) * channels + c, -channels, values, line, first, last)
                 else:
                     first = min(max(-left, 0), width)
                     last = max(min(width, width - left), first)
@@ -50,8 +71,7 @@ def augment_images(images, index, shift, flip, centre, pad, size, table, start, 
                         line[x] = zero
                     for x in range(last, width):
                         line[x] = zero
-                    for x in range(first, last):
-                        line[x] = values[pixels[x + left, c]]
+                    copy_bytes(pixels, (first + left) * channels + c, channels, values, line, first, last)
         if size > 0:
             row, column = centre[b, 0] - size // 2, centre[b, 1] - size // 2
             for c in range(channels):

@@ -28,6 +28,17 @@ def winner(tally, classes, draw):
 
 
 @kernel
+def mirror(square):
+    """Write what lies below the diagonal of a matrix above it; tile by tile, so that lines of both stay in the cache."""
+    size = square.shape[0]
+    for top in range(0, size, 16):
+        for left in range(0, top + 1, 16):
+            for row in range(top, min(top + 16, size)):
+                for column in range(left, min(left + 16, row)):
+                    square[column, row] = square[row, column]
+
+
+@kernel
 def vote_products(products, squares, labels, classes, k, include_self, draws, first, votes, shares):
     """Votes and shares of some members of a client, from their inner products with all of its members.
 
