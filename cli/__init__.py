@@ -25,6 +25,10 @@ COMMANDS = {
 }
 
 
+class ReaderGone(Exception):
+    """The pipe that we write to was closed; click would turn a BrokenPipeError into exit code 1 before we see it."""
+
+
 class Verbs(click.Group):
     """A group whose commands are modules of this package, each with an attribute `command`."""
 
@@ -35,6 +39,12 @@ class Verbs(click.Group):
         if name not in COMMANDS:
             return None
         return importlib.import_module(f"fnlkit.cli.{name.replace('-', '_')}").command
+
+    def invoke(self, ctx):
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGone from error
 
     def format_commands(self, ctx, formatter):
         with formatter.section("Commands"):
@@ -84,7 +94,7 @@ def main(arguments=None):
     except (click.Abort, KeyboardInterrupt):
         _say("fnlkit: interrupted")
         sys.exit(130)
-    except BrokenPipeError:
+    except (ReaderGone, BrokenPipeError):
         # The reader went away; the interpreter's own flush at exit must not complain about it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

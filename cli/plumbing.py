@@ -76,14 +76,16 @@ def emit(artefact, target):
     """
     from fnlkit import files
 
-    plain = artefact if isinstance(artefact, files.Artefact) else artefact.to_artefact()
+    plain = isinstance(artefact, files.Artefact)
     if target == "-" and sys.stdout.isatty():
         from fnlkit.cli.info import show
 
-        show(plain)
+        show(artefact if plain else artefact.to_artefact())
         console().print("[dim]not written: stdout is a terminal; add -o FILE or a pipe[/dim]")
+    elif plain:
+        files.write(artefact, target)
     else:
-        files.write(plain, target)
+        artefact.write(target)
 
 
 def provenance(command, seed=None, **parameters):

@@ -169,6 +169,9 @@ def held(output):
         return
     from filelock import FileLock, Timeout
 
+    folder = os.path.dirname(os.path.abspath(output))
+    if not os.path.isdir(folder):
+        raise InputError(f"-o {output}: there is no folder {os.path.dirname(output)}; make it first")
     path = f"{output}.lock"
     try:
         holder = Path(path).read_text(encoding="ascii").strip()

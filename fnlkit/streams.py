@@ -25,7 +25,7 @@ def stream(seed, purpose, round=0, client=0):
     Examples
     --------
     >>> from fnlkit.streams import stream
-    >>> stream(0, "noise", client=3).integers(10) == stream(0, "noise", client=3).integers(10)
-    True
+    >>> int(stream(0, "noise", client=3).integers(10)), int(stream(0, "noise", client=3).integers(10))
+    (4, 4)
     """
     return np.random.default_rng([int(seed), zlib.crc32(purpose.encode()), int(round), int(client)])
