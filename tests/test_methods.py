@@ -1,6 +1,7 @@
 """What every method must hold to: what leaves a client, equal results twice, ugly clients, special cases, options."""
 
 import inspect
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -75,6 +76,12 @@ def run(method, *, people=None, rounds=8, optimizer="fedavg", engine="sequential
     return fed, steps[-1].model, steps
 
 
+@cache
+def once(method):
+    """Return `run(method)`, for tests that only look at it."""
+    return run(method)
+
+
 def undeclared(fed, sends):
     """Return what left clients but is not in `sends` with its shape and type, as texts."""
     found = []
@@ -97,7 +104,7 @@ def sends_of(method):
 
 @pytest.mark.parametrize("method", RUNS)
 def test_nothing_leaves_a_client_but_what_is_declared(method):
-    fed, model, steps = run(method)
+    fed, model, steps = once(method)
     assert undeclared(fed, sends_of(method)) == []
     assert set(fed.traffic.sent) == RUNS[method] | {"weights"}
     assert torch.isfinite(model.weights).all() and not fed.rejected
@@ -133,20 +140,20 @@ def test_every_method_of_the_catalogue_is_run_here_and_says_what_it_sends():
 
 @pytest.mark.parametrize("method", RUNS)
 def test_two_runs_are_equal_bit_for_bit(method):
-    (a, first, steps), (b, second, again) = run(method), run(method)
+    (a, first, steps), (b, second, again) = once(method), run(method)
     assert torch.equal(first.weights, second.weights) and len(steps) == len(again)
     assert all(torch.equal(x.y, y.y) for x, y in zip(a.clients, b.clients, strict=True))
 
 
 @pytest.mark.parametrize("method", RUNS)
 def test_the_budget_is_kept(method):
-    fed, _, _ = run(method, rounds=8)
+    fed, _, _ = once(method)
     assert fed.traffic.client_rounds == 8 * 6
 
 
 @pytest.mark.parametrize("method", RUNS)
 def test_a_stacked_cohort_ends_where_single_clients_do(method):
-    fed, single, _ = run(method)
+    fed, single, _ = once(method)
     stacked_fed, stacked, _ = run(method, engine="stacked")
     assert torch.allclose(single.weights, stacked.weights, rtol=1e-9, atol=1e-11)
     assert all(torch.equal(x.y, y.y) for x, y in zip(fed.clients, stacked_fed.clients, strict=True))
@@ -156,7 +163,7 @@ def test_a_stacked_cohort_ends_where_single_clients_do(method):
 @pytest.mark.parametrize("method", RUNS)
 def test_a_program_replays_on_its_log_without_any_client(method):
     """What a resumed run does first: the same questions in the same order, the same reports, no weights at hand."""
-    fed, _, steps = run(method)
+    fed, _, steps = once(method)
     again = make("sequential", with_embeddings(clients()), fed.network, fed.inputs)
     again.replay(fed.log)
     again._run = None
@@ -201,7 +208,7 @@ def test_ugly_clients_give_finite_results(method):
 def test_methods_combine_with_optimisers(method, optimizer):
     _, with_it, _ = run(method, optimizer=optimizer)
     assert torch.isfinite(with_it.weights).all()
-    assert not torch.equal(with_it.weights, run(method)[1].weights)
+    assert not torch.equal(with_it.weights, once(method)[1].weights)
 
 
 # ---- FLR's special cases
@@ -230,8 +237,6 @@ def make_t(client, model, received):
 
 @pytest.mark.parametrize("start", ["prediction", "zero"])
 def test_flr_with_alpha_0_is_elr(start):
-    from functools import partial
-
     def liu(fed, model, opt, select, *, rounds):
         loss = partial(elr_by_hand, strength=4.0, momentum=0.5, start=start)
         return (yield from fedavg(fed, model, opt, select, rounds=rounds, before=(make_t,), loss=loss))
