@@ -3,7 +3,9 @@
 A measurement is one round of FedAvg over a cohort of equal clients, one local epoch, momentum SGD.  Eager PyTorch
 trains the same clients on normalised float tensors in memory: in this process on one thread, and in two processes of
 one thread each.  pfl-research and Flower run their own simulation loops with the same network, in a Python that has them
-(``--peers``).  All are interleaved; medians are printed with their quartiles, and ratios of medians.
+(``--peers``).  All are interleaved; medians are printed with their quartiles, and ratios of medians.  Beside the wall's
+clock stands the work done per second of processor time, of all processes of a variant together: on a machine that others
+use as well it is the fairer figure, and says nothing of how well the cores are filled.
 """
 
 import argparse
@@ -80,11 +82,13 @@ class Processes:
     """Two processes that share the clients of a round."""
 
     def __init__(self, *arguments):
-        context, self.pipes = multiprocessing.get_context("spawn"), []
+        context, self.pipes, self.pids = multiprocessing.get_context("spawn"), [], []
         for _ in range(2):
             ours, theirs = context.Pipe()
-            context.Process(target=_serve, args=(theirs, arguments), daemon=True).start()
+            process = context.Process(target=_serve, args=(theirs, arguments), daemon=True)
+            process.start()
             self.pipes.append(ours)
+            self.pids.append(process.pid)
 
     def train(self, clients):
         for part, pipe in enumerate(self.pipes):
@@ -113,20 +117,34 @@ class Ours:
     def train(self, clients):
         self.opt.round(self.fed, clients, self.model)
 
+    @property
+    def pids(self):
+        return [worker.process.pid for worker in getattr(self.fed, "staff", [])]
+
     def close(self):
         self.fed.close()
 
 
 def interleaved(jobs, clients, samples, repeats):
-    """Return samples/s (jobs, repeats), after one round that warms up."""
-    rates = {name: [] for name in jobs}
+    """Return samples/s and samples a processor second, (repeats,) each, by job, after one round that warms up."""
+    rates = {name: ([], []) for name in jobs}
     for repeat in range(repeats + 1):
         for name, job in jobs.items():
-            started = time.perf_counter()
+            wall, busy = time.perf_counter(), processor_seconds(job)
             job.train(clients)
             if repeat:
-                rates[name].append(samples / (time.perf_counter() - started))
+                rates[name][0].append(samples / (time.perf_counter() - wall))
+                rates[name][1].append(samples / (processor_seconds(job) - busy))
     return rates
+
+
+def processor_seconds(job):
+    """Return what this process and those of a job have used."""
+    total = time.process_time()
+    for pid in getattr(job, "pids", ()):
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
 
 
 def local(name, repeats, say):
@@ -143,45 +161,50 @@ def local(name, repeats, say):
     for job in jobs.values():
         with contextlib.suppress(AttributeError):
             job.close()
-    best = max(np.median(v) for k, v in rates.items() if k.startswith("eager"))
-    say(f"\n{name}, batch {batch}, {clients} clients of {count} samples: samples/s")
-    say(f"{'':28}{'median':>9}{'quartiles':>18}{'x eager 1':>11}{'x best eager':>14}")
-    first = np.median(rates["eager, 1 thread"])
-    for job, values in rates.items():
-        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-        say(f"{job:28}{middle:9,.0f}{f'{low:,.0f} - {high:,.0f}':>18}{middle / first:11.2f}{middle / best:14.2f}")
+    middles = {job: [np.median(v) for v in both] for job, both in rates.items()}
+    first = middles["eager, 1 thread"]
+    best = [max(m[i] for job, m in middles.items() if job.startswith("eager")) for i in (0, 1)]
+    say(f"\n{name}, batch {batch}, {clients} clients of {count} samples")
+    say(f"{'':34}{'samples/s':>9}{'quartiles':>17}{'x eager':>9}{'x best':>8}", end="")
+    say(f"{'samples/cpu-s':>15}{'x eager':>9}{'x best':>8}")
+    for job, (wall, _) in rates.items():
+        low, high = np.quantile(wall, [0.25, 0.75])
+        (middle, busy), quartiles = middles[job], f"{low:,.0f} - {high:,.0f}"
+        say(f"{job:34}{middle:9,.0f}{quartiles:>17}{middle / first[0]:9.2f}{middle / best[0]:8.2f}", end="")
+        say(f"{busy:15,.0f}{busy / first[1]:9.2f}{busy / best[1]:8.2f}")
     return rates
 
 
 def end_to_end(python, repeats, rounds, say):
     """100 clients, 10 a round, LeNet-5, 1 epoch: rounds/s, simulators beside us."""
     clients, cohort, count = 100, 10, 500
-    rates = {"fnlkit, fused": [], "pfl-research": [], "Flower, simulation": []}
+    rates = {"fnlkit, fused": [], "pfl-research": [], "Flower, simulation": []}  # (seconds, processor seconds) a round
     federation = Ours("fused", "lenet5", (3, 32, 32), count, clients, 10)
     rng = np.random.default_rng(0)
     federation.train(range(cohort))
     for _ in range(repeats):
         for name, which in (("pfl-research", "pfl"), ("Flower, simulation", "flower")):
-            times = peer(python, which, rounds, clients, cohort, count)
-            rates[name] += [1 / t for t in times]
+            rates[name] += peer(python, which, rounds, clients, cohort, count)
         for _ in range(3 * rounds):
-            started = time.perf_counter()
+            wall, busy = time.perf_counter(), time.process_time()
             federation.train(rng.choice(clients, cohort, replace=False))
-            rates["fnlkit, fused"].append(1 / (time.perf_counter() - started))
+            rates["fnlkit, fused"].append((time.perf_counter() - wall, time.process_time() - busy))
     federation.close()
-    say(f"\nEnd to end: {clients} clients of {count} samples, {cohort} a round, LeNet-5, 1 epoch, batch 10: rounds/s")
-    ours = np.median(rates["fnlkit, fused"])
+    say(f"\nEnd to end: {clients} clients of {count} samples, {cohort} a round, LeNet-5, 1 epoch, batch 10")
+    say(f"{'':28}{'rounds/s':>9}{'quartiles':>17}{'ours x':>9}{'rounds/cpu-s':>15}{'ours x':>9}")
+    ours = np.median(rates["fnlkit, fused"], 0)
     for name, values in rates.items():
-        if values:
-            low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-            say(f"{name:28}{middle:9.2f}{f'{low:.2f} - {high:.2f}':>18}{ours / middle:10.2f}x")
-        else:
+        if not values:
             say(f"{name:28}  not installed in {python}")
+            continue
+        (wall, busy), (high, low) = np.median(values, 0), 1 / np.quantile(values, [0.25, 0.75], 0)[:, 0]
+        say(f"{name:28}{1 / wall:9.2f}{f'{low:.2f} - {high:.2f}':>17}{wall / ours[0]:9.2f}", end="")
+        say(f"{1 / busy:15.2f}{busy / ours[1]:9.2f}")
     return rates
 
 
 def peer(python, which, *numbers):
-    """Return seconds of each round of a simulator; empty when that Python does not have it."""
+    """Return (seconds, processor seconds) of each round of a simulator; empty when that Python does not have it."""
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     script = Path(__file__).with_name("training_peers.py")
     with tempfile.TemporaryDirectory() as folder:
@@ -214,8 +237,8 @@ def main():
     options = parser.parse_args()
     print(machine(), flush=True)
 
-    def say(text):
-        print(text, flush=True)
+    def say(text, end="\n"):
+        print(text, flush=True, end=end)
 
     for name in SETTINGS:
         if options.only in (None, name):

@@ -90,9 +90,9 @@ class Normed(nn.Module):
         return self.classify(self.features(x))
 
 
-def federation(engine, sizes, network=Normed, dtype=torch.float64, side=6, classes=4, **options):
+def federation(engine, sizes, network=Normed, dtype=torch.float64, side=6, classes=4, device="cpu", **options):
     """Return (federation, model) of image clients of given sizes; client 1 has no sample of class 0."""
-    rng, inputs = np.random.default_rng(1), Inputs(True, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25), dtype)
+    rng, inputs = np.random.default_rng(1), Inputs(True, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25), dtype, device)
     clients = []
     for i, n in enumerate(sizes):
         x = torch.from_numpy(rng.integers(0, 256, (n, side, side, 3), dtype=np.uint8))
@@ -100,7 +100,7 @@ def federation(engine, sizes, network=Normed, dtype=torch.float64, side=6, class
         clients.append(Client(i, x, y.clone(), y, classes, inputs, rows={"marks": torch.zeros(n, 2, dtype=dtype)}))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        net = Network(network(), dtype=dtype)
+        net = Network(network(), dtype=dtype, device=device)
     return engines.make(engine, clients, net, inputs, keep=0.01, **options), Model(net, net.flat.clone())
 
 
@@ -202,6 +202,65 @@ def test_memory_is_told_before_it_is_short(monkeypatch):
     assert "at once instead of 4" in fed.notes[0]
     fed = same_round("stacked", FITS["plain"], [9, 2, 4, 6], at_once=4)
     assert "write --at-once" in fed.notes[0]
+
+
+# ---- a GPU's recordings, played by the CPU
+class Tape:
+    """What stands for a CUDA graph: the step itself."""
+
+    def __init__(self, step):
+        self.replay = step
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Let the CPU record and replay, so that all but the capture itself runs; return what was recorded."""
+    from fnlkit.engines.graphs import Graphs
+
+    taken = []
+
+    def record(self, cohort, plain, before):
+        taken.append((cohort, cohort.branched))
+        return Tape(plain), 1.0 + (cohort.branched is not len(taken) % 4 < 2)  # now one way is faster, now the other
+
+    monkeypatch.setattr(Graphs, "usable", lambda self, device: True)
+    monkeypatch.setattr(Graphs, "_record", record)
+    return taken
+
+
+@pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
+def test_recordings_stay_right_when_other_clients_move_in(recorded, fit):
+    sizes = [9, 1, 4, 3, 13, 8, 6, 6]
+    slow, fast = (federation(engine, sizes) for engine in ("sequential", "stacked"))
+    for ids, rate in (([0, 1, 4], 0.1), ([2, 5, 3], 0.05), ([4, 6, 7], 0.02)):
+        step = fit.changed(lr=rate)
+        (said, marks, draws), wanted = (one_round(*each, step, ids) for each in (fast, slow))
+        torch.testing.assert_close(said["weights"], wanted[0]["weights"], rtol=0, atol=1e-9)
+        for found, right in zip(marks, wanted[1], strict=True):
+            torch.testing.assert_close(found, right, rtol=0, atol=1e-9)
+        assert draws == wanted[2]
+    assert len({id(cohort) for cohort, _ in recorded}) == 1 and {way for _, way in recorded} == {False, True}
+    assert all("as branches of one graph" in note for note in fast[0].notes)
+
+
+def test_a_recording_that_differs_is_not_trusted(recorded, monkeypatch):
+    from fnlkit.engines.graphs import Graphs
+
+    monkeypatch.setattr(Graphs, "_record", lambda self, cohort, plain, before: (Tape(lambda: None), 1.0))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    fed = same_round("stacked", FITS["everything"], [9, 2, 4])
+    assert "away from the plain one" in fed.notes[-1] and "launched one by one" in fed.notes[-1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
+def test_a_gpu_equals_sequential(fit):
+    sizes = [9, 1, 4, 3, 13, 8]
+    slow, fast = federation("sequential", sizes), federation("stacked", sizes, device="cuda")
+    for ids in ([0, 1, 4], [2, 5, 3]):
+        found, wanted = (one_round(*each, fit, ids) for each in (fast, slow))
+        torch.testing.assert_close(found[0]["weights"].cpu(), wanted[0]["weights"], rtol=0, atol=1e-9)
+    assert not any("no CUDA graph" in note for note in fast[0].notes)
 
 
 # ---- the compiled engine

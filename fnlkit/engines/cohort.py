@@ -115,6 +115,11 @@ class Stack(Mapping):
     def __len__(self):
         return len(self.memories[0])
 
+    def whole(self):
+        """Return the names whose values have one shape."""
+        shapes = {name: {torch.as_tensor(m[name]).shape for m in self.memories} for name in self}
+        return [name for name, found in shapes.items() if len(found) == 1]
+
     def at(self, pick):
         return Stack(self.memories, self.device, pick, self.made)
 

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from fnlkit.engines.cohort import Cohort
+from fnlkit.engines.graphs import Graphs
 from fnlkit.engines.sequential import Sequential
 from fnlkit.engines.visit import visits
 from fnlkit.training import Fit, train_client
@@ -23,6 +24,7 @@ class Stacked(Sequential):
     def __init__(self, *args, at_once=0, **settings):
         super().__init__(*args, **settings)
         self.at_once, self._alone, self._needs = at_once, set(), {}
+        self.graphs, self.room = Graphs(self.note), max(map(len, self.clients), default=0)
         self.pool, self.offsets = None, np.concatenate([[0], np.cumsum([len(c) for c in self.clients])[:-1]])
 
     def _run(self, ids, weights, steps, broadcast, scatter):
@@ -63,9 +65,9 @@ class Stacked(Sequential):
         clients, received = [v.client for v in part], [v.received for v in part]
         twin = self.twin if fit.teacher else None
         try:
-            weights = Cohort(
-                self.network, twin, clients, starts, fit, plans, received, scattered, self.pool, self.offsets
-            ).train()
+            room = self.room if self.graphs.usable(self.network.device) else 0
+            arguments = self.network, twin, clients, starts, fit, plans, received, scattered, self.pool, self.offsets
+            weights = self.graphs.train(Cohort(*arguments, room))
         except Exception as error:  # noqa: BLE001 - one of the clients, or the network, cannot be stacked; told apart below
             for visit, state in zip(part, streams, strict=True):
                 visit.client.rng.bit_generator.state = state
