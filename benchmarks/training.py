@@ -37,7 +37,7 @@ MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 SETTINGS = {
     "lenet5": ((3, 32, 32), 500, 10, 10, ("fused", "workers", "stacked", "sequential")),
     "resnet20": ((3, 32, 32), 64, 4, 32, ("workers", "workers bf16")),
-    "cnn9": ((1, 28, 28), 32, 4, 32, ("workers", "workers bf16")),
+    "cnn9": ((1, 28, 28), 128, 2, 32, ("workers", "workers bf16")),
 }
 
 

@@ -4,7 +4,7 @@ import hashlib
 import platform
 import resource
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -364,7 +364,8 @@ class Experiment:
             raise InputError("--resume: the run's log does not fit its history; the file cannot be continued")
         # Replayed rounds hand the first Model object through, so that this reaches the method's own variable.
         self.model.weights = run.weights.to(device=self.device, dtype=self.network.dtype)
-        self.fed.log, self.fed.traffic, self.fed.rejected = list(run.log), run.traffic, list(run.rejected)
+        self.fed.log, self.fed.rejected = list(run.log), list(run.rejected)
+        self.fed.traffic = replace(run.traffic, sent=dict(run.traffic.sent))  # the run may be continued once more
         _unpack_memory(run.memory, self.fed.clients, self.opt, self.device)
         corrected = torch.from_numpy(run.labels["corrected"].astype(np.int64))
         for client, indices in zip(self.fed.clients, self.federation.clients, strict=True):

@@ -6,7 +6,7 @@ specification's plain loop, one client at a time, and said once.
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 
 import numpy as np
@@ -72,8 +72,14 @@ class Fused(Sequential):
             cohort = visits(self, ids, weights, broadcast, scatter, self._score)
             longest_first = sorted(cohort, key=lambda v: -len(v.client))
             done = [self.threads.submit(self._all, visit, steps) for visit in longest_first]
-            for future in done:
-                future.result()
+            try:
+                for future in done:
+                    future.result()
+            except BaseException:  # Ctrl-C: no thread may touch a client's memory any more when it is rolled back
+                for future in done:
+                    future.cancel()
+                wait(done)
+                raise
         return [v.outcome for v in cohort]
 
     def _all(self, visit, steps):
