@@ -71,7 +71,7 @@ def method(spec):
 
 
 def needs(spec):
-    """Return the names of what a run must give its clients for a method: ``embedding``, or nothing.
+    """Return the names of what a run must have for a method: ``embedding`` at the clients, ``head`` on the network.
 
     Parameters
     ----------

@@ -6,6 +6,7 @@ import torch
 from fnlkit.errors import InputError
 from fnlkit.inputs import PRECISIONS, Inputs, intake
 from fnlkit.models import build
+from fnlkit.models.head import WithHead
 from fnlkit.network import Network, predict
 
 
@@ -138,6 +139,8 @@ def test_predictions(run, dataset):
         )
     dtype = PRECISIONS[run.settings["precision"]]
     module = build(run.settings["model"], input_shape=shape, classes=run.meta["classes"], seed=run.settings["seed"])
+    if run.meta.get("head"):
+        module = WithHead(module, run.meta["head"])
     network = Network(module, dtype=dtype)
     if network.size != len(run.weights):
         raise InputError(

@@ -148,13 +148,22 @@ class Experiment:
 
         self.input_shape = shape
         module = build(settings.model, input_shape=shape, classes=federation.classes, seed=settings.seed)
+        wanted = catalogue.needs(settings.method)
+        vectors, note = _embeddings(embeddings, federation, dataset, settings.method) if wanted else (None, None)
+        self.head = 0
+        if "head" in wanted:
+            module, self.head = _with_head(module, vectors.shape[1], settings)
         if settings.precision == "tf32" and self.device == "cpu":
             raise InputError("--precision tf32 is a GPU's; write fp32, fp64 or bf16")
         self.network = Network(module, dtype=dtype, device=self.device, precision=settings.precision)
         inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype, self.device)
         self.x_test, self.y_test = test, torch.from_numpy(np.asarray(dataset.y_test, np.int64))
         clients = _clients(federation, train, inputs)
-        self.embedding, note = _give_embedding(clients, federation, dataset, settings.method, embeddings)
+        self.embedding = None
+        if vectors is not None:
+            self.embedding = hashlib.sha256(vectors.tobytes()).hexdigest()
+            for client, indices in zip(clients, federation.clients, strict=True):
+                client.rows["input/embedding"] = torch.from_numpy(vectors[np.asarray(indices)])
         self.fed = engines.make(
             engine, clients, self.network, inputs, seed=settings.seed, keep=settings.keep, **engine_options
         )
@@ -328,6 +337,7 @@ class Experiment:
                 "classes": int(f.classes),
                 "input_shape": list(self.input_shape),
                 "embedding": self.embedding,
+                "head": self.head,
                 "provenance": self.provenance,
                 "machine": machine(self.fed, self.device) | self._cost(),
             },
@@ -414,10 +424,8 @@ def _clients(federation, train, inputs):
     ]
 
 
-def _give_embedding(clients, federation, dataset, method, embeddings):
-    """Put each client's part of the embeddings into its rows where the method asks for it; return (digest, note)."""
-    if "embedding" not in catalogue.needs(method):
-        return None, None
+def _embeddings(embeddings, federation, dataset, method):
+    """Return (float32 (n, D), note): the embeddings given or, said in the note, principal components of the samples."""
     note = None
     if embeddings is None:
         from fnlkit.embed import embed
@@ -425,17 +433,24 @@ def _give_embedding(clients, federation, dataset, method, embeddings):
         dim = min(64, len(dataset.x_train), int(np.prod(np.shape(dataset.x_train)[1:])))
         embeddings = embed(dataset, f"pca(dim={dim})" if dataset.kind != "wave" else "pca")
         note = (
-            f"{method} compares samples by an embedding; without one it takes {embeddings.shape[1]} principal components "
-            "of the samples, far from a pretrained network"
+            f"{method} compares samples by an embedding; without one it takes {embeddings.shape[1]} principal "
+            "components of the samples, far from a pretrained network"
         )
     embeddings = np.ascontiguousarray(embeddings, np.float32)
     if embeddings.ndim != 2 or len(embeddings) != len(federation.given):
         raise InputError(
             f"the embeddings are {embeddings.shape}; expected one vector for {len(federation.given):,} samples"
         )
-    for client, indices in zip(clients, federation.clients, strict=True):
-        client.rows["input/embedding"] = torch.from_numpy(embeddings[np.asarray(indices)])
-    return hashlib.sha256(embeddings.tobytes()).hexdigest(), note
+    return embeddings, note
+
+
+def _with_head(module, size, settings):
+    """Return (network, D): with a head of the embedding's width where its own is another, else as it is and 0."""
+    from fnlkit.models.head import WithHead
+
+    if not hasattr(module, "width"):
+        raise InputError(f"{settings.method} needs a network with features, classify and width; {settings.model} has none")
+    return (module, 0) if module.width == size else (WithHead(module, size, settings.seed), size)
 
 
 def _pack_memory(clients, server):

@@ -126,22 +126,19 @@ def label_mixture(logits, batch, *, strength, alpha, beta, gamma, floor=1e-4):
 
 
 def embedding_distilled(logits, batch, *, strength=10.0):
-    """Return CE + strength d mean_j |e_j - ê_j|, (..., B) (FedLN eq. 9, embeddings as teacher).
+    """Return CE + strength d mean_j |a e_j - ê_j|, (..., B) (FedLN eq. 9, embeddings as teacher).
 
-    e is ``rows["input/embedding"]`` (..., B, D); d is ``received["distil"]`` (...), 1 for clients found noisy, else 0.
-    ê = features @ A + c with ``state["head"]`` (..., width + 1, D), the last row being c; without a head the features
-    themselves, which then need the embedding's width.
+    e is ``rows["input/embedding"]`` (..., B, D); ê the last D of the network's features, which are its head's output
+    (fnlkit.models.head) or, with equal widths, the features themselves; d is ``received["distil"]`` (...), 1 for clients
+    found noisy, else 0; a is ``state["embedding_scale"]`` (...).
 
     Parameters
     ----------
     strength : float >= 0
         beta; 10 in the paper.
     """
-    found = batch.features
-    if "head" in batch.state:
-        head = batch.state["head"].to(logits)
-        found = found @ head[..., :-1, :] + head[..., -1:, :]
-    apart = (batch.rows["input/embedding"].to(logits.dtype) - found).abs().mean(-1)
+    teacher = batch.rows["input/embedding"].to(logits.dtype) * batch.state["embedding_scale"].to(logits)[..., None, None]
+    apart = (teacher - batch.features[..., -teacher.shape[-1] :]).abs().mean(-1)
     return -_at(logits.log_softmax(-1), batch.y) + strength * _switch(batch, logits) * apart
 
 

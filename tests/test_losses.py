@@ -32,10 +32,10 @@ def batches(seed=0):
             "mixture_server": distribution(K, B),
             "input/embedding": real(K, B, D),
         },
-        state={"transition": distribution(K, C), "head": real(K, WIDTH + 1, D)},
+        state={"transition": distribution(K, C), "embedding_scale": torch.from_numpy(rng.random(K)) + 0.5},
         received={"prior": torch.from_numpy(rng.dirichlet(np.ones(C))), "distil": torch.tensor([1.0, 0.0, 1.0])},
         teacher=real(K, B, C),
-        features=real(K, B, WIDTH),
+        features=real(K, B, WIDTH + D),
         uniform=torch.from_numpy(rng.random((K, B))),
     )
     return 2 * real(K, B, C), batch
@@ -110,9 +110,8 @@ def mixture(z, s, a=2.0, alpha=0.6, beta=0.7, gamma=0.5):
 
 
 def embedded(z, s, b=10.0):
-    head, f = s["head"], s["features"]
-    guess = [sum(f[i] * head[i][j] for i in range(WIDTH)) + head[WIDTH][j] for j in range(D)]
-    apart = sum(abs(e - g) for e, g in zip(s["embedding"], guess, strict=True)) / D
+    guess = s["features"][WIDTH:]
+    apart = sum(abs(s["scale"] * e - g) for e, g in zip(s["embedding"], guess, strict=True)) / D
     return plain(z, s) + b * s["distil"] * apart
 
 
@@ -155,7 +154,7 @@ def test_a_loss_equals_its_formula(name):
                 "y": int(batch.y[k, b]),
                 "keep": batch.rows["keep"][k, b].item(),
                 "transition": batch.state["transition"][k].tolist(),
-                "head": batch.state["head"][k].tolist(),
+                "scale": batch.state["embedding_scale"][k].item(),
                 "prior": batch.received["prior"].tolist(),
                 "distil": batch.received["distil"][k].item(),
                 "uniform": batch.uniform[k, b].item(),

@@ -402,6 +402,7 @@ def test_a_missing_embedding_is_named():
 
 
 def test_what_a_method_needs():
-    assert catalogue.needs("nnc") == catalogue.needs("fedcorr(usual=nnc())") == catalogue.needs("akd") == {"embedding"}
+    assert catalogue.needs("nnc") == catalogue.needs("fedcorr(usual=nnc())") == {"embedding"}
+    assert catalogue.needs("akd") == {"embedding", "head"}
     assert catalogue.needs("akd(source=logits)") == catalogue.needs("flr") == set()
     assert catalogue.needs("akd(source=logits, level=neighbours)") == {"embedding"}

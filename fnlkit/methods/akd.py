@@ -27,26 +27,21 @@ SENDS = {
 
 def needs(*, source="embeddings", level="auto", **parameters):
     """Return what a run must give the clients."""
-    return ("embedding",) if source == "embeddings" or level == "neighbours" else ()
+    if source == "embeddings":
+        return ("embedding", "head")
+    return ("embedding",) if level == "neighbours" else ()
 
 
 # ---- on the client
-def solve_head(client, model, received, *, ridge):
-    """Keep the linear map from the received model's features to the teacher's embedding, by ridge regression.
+def measure_scale(client, model, received, *, scale):
+    """Keep the factor that gives the teacher's embeddings a mean square of 1, or 1 itself.
 
-    It stays on the client, as in the public code, where it is two trained weights; equal widths need none.  The last
-    row is the intercept.  `ridge` is in units of the features' mean variance.
+    Packages normalise embeddings or do not: without a common unit the strength would mean something else for each.
     """
-    features = model.features(client.x).cpu().double()
-    target = client.rows["input/embedding"].cpu().double()
-    if features.shape[1] == target.shape[1]:
-        return
-    mean, centre = features.mean(0), target.mean(0)
-    features, target = features - mean, target - centre
-    gram = features.T @ features
-    weight = ridge * gram.diagonal().mean().clamp_min(1e-12)
-    slope = torch.linalg.solve(gram + weight * torch.eye(len(gram), dtype=gram.dtype), features.T @ target)
-    client.state["head"] = torch.cat([slope, (centre - mean @ slope)[None]]).to(model.weights)
+    if "embedding_scale" not in client.state:
+        square = client.rows["input/embedding"].double().square().mean()
+        factor = square.clamp_min(1e-24).rsqrt() if scale == "rms" else torch.ones((), dtype=torch.float64)
+        client.state["embedding_scale"] = factor.to(model.weights)
 
 
 # ---- the server
@@ -67,7 +62,7 @@ def akd(
     at=-1,
     percentile=75.0,
     towards="teacher",
-    ridge=1e-3,
+    scale="rms",
 ):
     """Add strength x [level_m > above] x KD to the cross entropy of each client (eq. 9).
 
@@ -92,8 +87,11 @@ def akd(
         Of the energy scores, as in NA-FedAvg.
     towards : "teacher" or "student"
         Direction of KL with logits; see `fnlkit.losses.logit_distilled`.
-    ridge : float > 0
-        Of the map between the two widths; see `solve_head`.
+    scale : "rms" or "none"
+        Unit of the embeddings: a mean square of 1 on each client, or as they come.
+
+    A student of another width than the teacher's gets a linear head (fnlkit.models.head), trained and averaged with the
+    model; in the public code it stays on the client, the paper does not say.
 
     Reports
     -------
@@ -103,6 +101,7 @@ def akd(
         (source, ("embeddings", "logits"), "source"),
         (level, ("auto", "neighbours", "energy", "all"), "level"),
         (towards, ("teacher", "student"), "towards"),
+        (scale, ("rms", "none"), "scale"),
     ):
         if value not in choices:
             raise InputError(f"akd: {name} is {value!r}; write {', '.join(choices)}")
@@ -124,7 +123,7 @@ def akd(
         yield Round(model, "estimation", said, {"noise_level": levels, "energy_threshold": tau})
     if source == "embeddings":
         step = {"loss": partial(embedding_distilled, strength=strength), "features": True}
-        step["before"] = (partial(solve_head, ridge=ridge),)
+        step["before"] = (partial(measure_scale, scale=scale),)
     else:
         loss = partial(logit_distilled, strength=strength, temperature=temperature, towards=towards)
         step = {"loss": loss, "teacher": True}

@@ -1,0 +1,39 @@
+"""A network with a second output: a linear map from its features to the width of a teacher's embedding."""
+
+import torch
+from torch import nn
+
+from fnlkit.streams import stream
+
+
+class WithHead(nn.Module):
+    """A network whose features are followed by their image under a linear head, (B, width + D).
+
+    ``forward`` and ``classify`` do not use the head: the network predicts as it did.  The head's weights are parameters
+    like the others, trained and averaged with them.
+
+    Parameters
+    ----------
+    module : nn.Module
+        With ``features``, ``classify`` and ``width``.
+    size : int
+        D, the width of the teacher's embedding.
+    seed : int
+    """
+
+    def __init__(self, module, size, seed=0):
+        super().__init__()
+        self.module, self.width = module, module.width
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(stream(seed, "head").integers(2**62)))
+            self.head = nn.Linear(self.width, size)
+
+    def features(self, x):
+        features = self.module.features(x)
+        return torch.cat([features, self.head(features)], -1)
+
+    def classify(self, features):
+        return self.module.classify(features[..., : self.width])
+
+    def forward(self, x):
+        return self.module(x)
