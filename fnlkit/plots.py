@@ -58,9 +58,7 @@ def plot(runs, kind, target):
 
 def _need(run, name):
     if name not in run.records:
-        raise InputError(
-            f"the run of {run.settings['method']} recorded no {name}; it has: {', '.join(run.records) or 'none'}"
-        )
+        raise InputError(f"the run of {run.settings['method']} recorded no {name}; it has: {', '.join(run.records) or 'none'}")
     return run.records[name]
 
 
@@ -69,9 +67,7 @@ def _accuracy(plt, runs):
     methods = {}
     for _, run in runs:
         scored = [
-            (row.get("client_rounds", run.traffic.client_rounds), row["accuracy"])
-            for row in run.history
-            if "accuracy" in row
+            (row.get("client_rounds", run.traffic.client_rounds), row["accuracy"]) for row in run.history if "accuracy" in row
         ]
         if scored:
             methods.setdefault(run.settings["method"], []).append(np.array(scored))
@@ -83,7 +79,9 @@ def _accuracy(plt, runs):
         if len(curves) > 1:
             spread = values.std(0, ddof=1)
             axis.fill_between(grid, values.mean(0) - spread, values.mean(0) + spread, alpha=0.2, color=line.get_color())
-    axis.set(xlabel="client-rounds", ylabel="test accuracy (%)")
+    axis.set(
+        xlabel="client-rounds", ylabel="test accuracy (%)", ylim=(max(0, axis.get_ylim()[0]), min(100, axis.get_ylim()[1]))
+    )
     axis.legend(frameon=False)
     return figure
 
@@ -147,9 +145,7 @@ def _memorization(plt, run):
     for axis, where in zip(axes, ("global", "local"), strict=True):
         found = [row for row in rows if f"{where}_noisy_memorized" in row]
         for what in ("correct", "memorized", "wrong"):
-            axis.plot(
-                [r["client_rounds"] for r in found], [100 * r[f"{where}_noisy_{what}"] for r in found], label=what
-            )
+            axis.plot([r["client_rounds"] for r in found], [100 * r[f"{where}_noisy_{what}"] for r in found], label=what)
         axis.set(title=f"{where} model, mislabelled samples", xlabel="client-rounds")
     axes[0].set_ylabel("share (%)")
     axes[1].legend(frameon=False)
