@@ -87,7 +87,7 @@ def akd(
         Of the energy scores, as in NA-FedAvg.
     towards : "teacher" or "student"
         Direction of KL with logits; see `fnlkit.losses.logit_distilled`.
-    scale : "rms" or "none"
+    scale : "rms" or "given"
         Unit of the embeddings: a mean square of 1 on each client, or as they come.
 
     A student of another width than the teacher's gets a linear head (fnlkit.models.head), trained and averaged with the
@@ -101,7 +101,7 @@ def akd(
         (source, ("embeddings", "logits"), "source"),
         (level, ("auto", "neighbours", "energy", "all"), "level"),
         (towards, ("teacher", "student"), "towards"),
-        (scale, ("rms", "none"), "scale"),
+        (scale, ("rms", "given"), "scale"),
     ):
         if value not in choices:
             raise InputError(f"akd: {name} is {value!r}; write {', '.join(choices)}")
