@@ -74,8 +74,8 @@ BOUNDS = {
     "confident": (0.97, 0.99, 0.06),
     "confident(by=sample)": (0.97, 0.99, 0.06),
     "lid": (0.93, 0.95, 0.15),
-    "loss": (0.90, 0.99, 0.25),
-    "loss(scope=pooled)": (0.97, 0.99, 0.15),
+    "loss": (0.97, 0.99, 0.15),
+    "loss(scope=client)": (0.90, 0.99, 0.25),
     "energy": (0.60, 0.90, 0.40),
     "anchor": (0.95, 0.99, 0.25),
 }
@@ -102,7 +102,7 @@ def test_another_seed_gives_another_warm_up():
     assert (once["estimate_client_score"] != other["estimate_client_score"]).any()
 
 
-@pytest.mark.parametrize(("spec", "most"), [("knn(across=true)", 0.1), ("confident", 0.04), ("anchor", 0.02)])
+@pytest.mark.parametrize(("spec", "most"), [("knn(across=true)", 0.1), ("confident", 0.04), ("loss", 0.1), ("anchor", 0.02)])
 def test_without_noise_the_level_is_low(spec, most):
     federation, facts = on_digits(spec, "none")
     assert facts["level_estimated"] < most and facts["sample_auc"] is None and facts["flag_recall"] is None

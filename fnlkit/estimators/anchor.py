@@ -42,9 +42,7 @@ def anchor(evidence, *, percentile=97.0, average=False):
     issue, guess = 1 - true[np.arange(len(labels)), labels], true.argmax(1)
     level = sums(issue, offsets) / np.diff(offsets)
     _, client_T = transitions(guess, labels, offsets, evidence.classes)
-    return Judgement(
-        level, *mean_interval(issue, offsets, evidence.seed), level, issue, guess != labels, guess, T, client_T
-    )
+    return Judgement(level, *mean_interval(issue, offsets, evidence.seed), level, issue, guess != labels, guess, T, client_T)
 
 
 def anchor_transition(probabilities, *, percentile=97.0, average=False):

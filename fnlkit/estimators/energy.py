@@ -32,22 +32,19 @@ def energy(evidence, *, percentile=75.0, side="below"):
     from fnlkit.estimators.warmup import trained
 
     if not 0 <= percentile <= 100 or side not in ("below", "above"):
-        raise InputError(
-            f"estimator 'energy': percentile {percentile:g} and side {side!r}; write 0 to 100 and below or above"
-        )
+        raise InputError(f"estimator 'energy': percentile {percentile:g} and side {side!r}; write 0 to 100 and below or above")
     reason = "it trains a warm-up; write --run to start from a model"
     evidence.refuse("energy", embeddings=reason, probs=reason)
     before = 0 if evidence.run is not None else -1
     method = f"fnlkit.estimators.energy:warm_up_and_score(percentile={percentile}, side={side}, before={before})"
     model = trained(evidence, method=method)
     offsets, labels = evidence.offsets, evidence.labels
-    # Neutral where a client's reply was refused: neither flagged nor clean.
-    scores = np.full(len(labels), model.record("energy_threshold"))
-    kept, values = model.record("energy_clients"), model.record("energy_local")
-    scores[np.isin(owners(offsets), kept)] = values
-    level, tau = model.record("noise_level"), model.record("energy_threshold")
+    level, tau = model.record("noise_level"), model.record("energy_threshold").item()
+    # A client whose reply was refused has no energies: it stands at the threshold, on the side that is not flagged.
+    scores = np.full(len(labels), tau if side == "below" else np.nextafter(tau, -np.inf))
+    scores[np.isin(owners(offsets), model.record("energy_clients"))] = model.record("energy_local")
     beyond = scores < tau if side == "below" else scores >= tau
-    issue = ranks(scores, model.record("energy_global"))
+    rank = ranks(scores, model.record("energy_global"))
     guess = model.probabilities(evidence.positions).argmax(1)
     sizes = np.diff(offsets)
     T, client_T = transitions(np.where(beyond, guess, labels), labels, offsets, evidence.classes)
@@ -55,7 +52,7 @@ def energy(evidence, *, percentile=75.0, side="below"):
         level,
         *wilson(np.rint(level * sizes), sizes),
         score=level,
-        issue=1 - issue if side == "below" else issue,
+        issue=1 - rank if side == "below" else rank,
         flagged=beyond,
         guess=guess,
         transition=T,

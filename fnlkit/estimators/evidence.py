@@ -121,8 +121,7 @@ class Evidence:
         size = len(self.federation.given)
         if len(values) != size:
             raise InputError(
-                f"`{name}` has {len(values):,} rows but the federation {size:,} samples; "
-                f"did {maker} read another data set?"
+                f"`{name}` has {len(values):,} rows but the federation {size:,} samples; did {maker} read another data set?"
             )
         found = values[self.positions]
         if not np.isfinite(found.sum(dtype=np.float64)) and not np.isfinite(found).all():

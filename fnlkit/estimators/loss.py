@@ -14,18 +14,20 @@ from fnlkit.mixture import upper_component
 _LEAST_VARIANCE = 1e-12
 
 
-def loss(evidence, *, scope="client"):
+def loss(evidence, *, scope="pooled"):
     """Judge labels by a mixture of two Gaussians on their cross entropies.
 
     The level is the share in the component with the larger mean, the issue score the probability of belonging to it.
-    A mixture always splits: clean clients get a level too.
+    A mixture always splits, and a federation without any noise in two groups as well.
 
     Parameters
     ----------
     evidence : fnlkit.estimators.evidence.Evidence
         Uses given probabilities, a given run, or a short warm-up on all clients (in sample, as in DivideMix).
-    scope : "client" or "pooled"
-        A mixture for each client; or one for all, which sets clean clients apart but needs every loss in one place.
+    scope : "pooled" or "client"
+        One mixture for all clients, as DivideMix has it for its whole data set: it needs the losses, or the sums of
+        expectation maximisation, in one place.  Or one for each client, as FedCorr has it for clients that it found noisy
+        before: alone it splits clean clients in two as well, and their larger half ranks above a noisy client's smaller.
     """
     if scope not in ("client", "pooled"):
         raise InputError(f"estimator 'loss': scope is {scope!r}; write client or pooled")

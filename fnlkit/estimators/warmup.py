@@ -162,14 +162,11 @@ def fold_of(offsets, folds, by, seed):
 def without(federation, left_out):
     """Return the federation without some of its samples (mask (m,)) and without clients that then hold none."""
     parts = [
-        part[~mask]
-        for part, mask in zip(federation.clients, np.split(left_out, federation.client_offsets[1:-1]), strict=True)
+        part[~mask] for part, mask in zip(federation.clients, np.split(left_out, federation.client_offsets[1:-1]), strict=True)
     ]
     parts = [part for part in parts if len(part)]
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-    return FederationFile(
-        federation.dataset, federation.classes, offsets, np.concatenate(parts), np.asarray(federation.given)
-    )
+    return FederationFile(federation.dataset, federation.classes, offsets, np.concatenate(parts), np.asarray(federation.given))
 
 
 def _softmax(logits):
