@@ -120,14 +120,14 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, **trai
                     ("embed", f"--dataset={dataset or recipe['dataset']}", f"--backbone={regime['backbone']}"),
                     vectors,
                 )
-            for method in regime["methods"]:
+            for place, method in enumerate(regime["methods"]):
                 short = method.partition("(")[0]
                 arguments = (f"--method={method}", f"--seed={seed}", *_options(options))
                 steps = prepare
                 if vectors and "embedding" in catalogue.needs(method):
                     arguments += (f"--embeddings={vectors}",)
                     steps = [*([embed] if embed else []), *prepare]
-                name = f"{number}-{short}-{seed}"
+                name = f"{number}-{place}-{short}-{seed}"
                 out.append(
                     Job(
                         regime["name"],
