@@ -36,7 +36,7 @@ def command(runs, dataset, as_json, target, output):
     rows = []
     for path, run in loaded:
         row = {"run": path, **evaluation.summary(run, target=target)}
-        row |= _privacy(run)
+        row |= _privacy(run) | _estimates(run)
         row["weights_sha256"] = evaluation.weights_digest(run)
         rows.append(row)
     values = None
@@ -65,6 +65,26 @@ def _privacy(run):
     except ImportError:
         return {}
     return privacy.statement(run)
+
+
+def _estimates(run):
+    """Return how good the estimates were that the federation carried into the run, where the truth is known."""
+    from fnlkit.estimators.compare import compare
+    from fnlkit.federation_file import FederationFile
+
+    names = ("noise_client_level", "noise_client_noisy", "noise_transition")
+    estimates = {name: value for name, value in run.truth.items() if name not in names}
+    federation = FederationFile(
+        run.meta["dataset"],
+        run.meta["classes"],
+        run.client_offsets,
+        run.client_indices,
+        run.labels["given"],
+        true=run.labels.get("true"),
+        extra=estimates,
+        **{name: run.truth.get(name) for name in names},
+    )
+    return {f"estimate_{name}": value for name, value in compare(federation).items()}
 
 
 def _shown(value):
