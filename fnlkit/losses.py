@@ -109,7 +109,8 @@ def label_mixture(logits, batch, *, strength, alpha, beta, gamma, floor=1e-4):
     floor : float > 0
         Least 1 - <p, t>; below it the regulariser has no gradient.
     """
-    logp = logits.log_softmax(-1)
+    # In double: in single precision 1 - <p, t> cancels where the model is sure, and training drifts visibly.
+    logp = logits.double().log_softmax(-1)
     p = logp.exp()
     seen = batch.rows["mixture_seen"][..., None]
     now, m = p.detach(), batch.rows["mixture_local"]
@@ -117,7 +118,7 @@ def label_mixture(logits, batch, *, strength, alpha, beta, gamma, floor=1e-4):
     rows = {"mixture_local": m, "mixture_seen": torch.ones_like(seen[..., 0])}
     t = m
     if batch.teacher is not None:
-        server, s = batch.teacher.softmax(-1), batch.rows["mixture_server"]
+        server, s = batch.teacher.double().softmax(-1), batch.rows["mixture_server"]
         s = torch.where(seen, beta * s + (1 - beta) * server, server)
         rows["mixture_server"] = s
         t = alpha * s + (1 - alpha) * m

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from fnlkit import losses
+from fnlkit._kernels._compile import cache_folders
 from fnlkit.engines.sequential import Sequential, one_thread
 from fnlkit.engines.visit import visits
 from fnlkit.errors import InputError
@@ -57,6 +58,8 @@ class Fused(Sequential):
             found = f"{type(self.network.module).__name__} on {self.network.device}"
             raise InputError(f"--engine fused knows lenet5 and mlp on the CPU, not {found}; write --engine auto")
         self.count = workers or len(os.sched_getaffinity(0))
+        if not any(True for folder in cache_folders() for _ in folder.glob("*fused*.kernel")):
+            self.note("first use here: compiling local training for this processor takes about half a minute, once")
         self._threads, self._network = None, threading.Lock()  # the lock: there is one network for all threads
 
     @property
