@@ -150,14 +150,14 @@ def _show_many(rows):
     methods = {}
     for row in rows:
         if row["accuracy_best"] is not None:
-            methods.setdefault(row["method"], []).append(row)
-    table = Table("method", "runs", "best accuracy", "last accuracy", box=None, title="mean ± standard deviation, in %")
-    for method, group in methods.items():
+            methods.setdefault((row["dataset"], row["method"]), []).append(row)
+    table = Table("data set", "method", "runs", "best accuracy", "last accuracy", box=None, title="mean ± standard deviation, in %")
+    for key, group in methods.items():
         cells = []
         for key in ("accuracy_best", "accuracy_last"):
             found = [100 * row[key] for row in group]
             cells.append(f"{mean(found):.2f} ± {stdev(found):.2f}" if len(found) > 1 else f"{found[0]:.2f}")
-        table.add_row(method, str(len(group)), *cells)
+        table.add_row(*key, str(len(group)), *cells)
     say.print(table)
     unfinished = [row["run"] for row in rows if not row["finished"]]
     if unfinished:

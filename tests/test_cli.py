@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fnlkit.cli import COMMANDS
@@ -180,10 +181,7 @@ def test_a_stopped_run_resumes_bit_for_bit(sent, code, noisy, whole, tmp_path):
         )
         assert not Run.read(str(tmp_path / "run.pt")).finished
     assert start([str(noisy), *LONG, "--resume", "run.pt"], tmp_path).wait(240) == 0
-    ours, theirs = (Run.read(str(folder / "run.pt")) for folder in (tmp_path, whole))
-    assert ours.weights.equal(theirs.weights) and (ours.labels["corrected"] == theirs.labels["corrected"]).all()
-    name = "run.metrics.jsonl"
-    assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
+    same_run(tmp_path, whole)
 
 
 def test_the_second_run_on_one_file_says_who_holds_it(noisy, tmp_path):
@@ -217,3 +215,38 @@ def test_a_preset_sets_options_and_the_command_line_wins(noisy, tmp_path):
     settings = Run.read(str(tmp_path / "run.pt")).settings
     assert (settings["lr"], settings["rounds"], settings["method"]) == (0.03, 3, "fedavg")
     assert "did you mean 'fedcorr/cifar10'" in shell(f"fnlkit train {noisy} --preset fedcor/cifar10", tmp_path).stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fedcorr", "flr"])
+def test_thirty_kills_leave_no_trace(method, noisy, tmp_path):
+    """SIGKILL at random instants, from the start of the program on; every time the run goes on, and ends the same."""
+    arguments = [str(noisy), *LONG, "--method", method, "--rounds", "150"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir(), broken.mkdir()
+    began = time.monotonic()
+    assert start(arguments, whole).wait(600) == 0, talk(whole).read_text()
+    took = time.monotonic() - began
+    rng = np.random.default_rng(0)
+    kills = 0
+    while kills < 30:
+        process = start([*arguments, "--resume", "run.pt"], broken)
+        try:
+            assert process.wait(rng.uniform(0.3, 0.5 * took)) == 0
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills += 1
+            continue
+        # It finished before the kill: throw the result away and go through the whole again.
+        same_run(broken, whole)
+        (broken / "run.pt").unlink()
+    assert start([*arguments, "--resume", "run.pt"], broken).wait(600) == 0, talk(broken).read_text()
+    same_run(broken, whole)
+
+
+def same_run(folder, other):
+    ours, theirs = (Run.read(str(place / "run.pt")) for place in (folder, other))
+    assert ours.weights.equal(theirs.weights) and (ours.labels["corrected"] == theirs.labels["corrected"]).all()
+    name = "run.metrics.jsonl"
+    assert (folder / name).read_bytes() == (other / name).read_bytes()

@@ -15,7 +15,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 def test_the_quickstart_shows_fedcorr_above_fedavg(tmp_path):
     done = shell(f"bash {shlex.quote(str(ROOT / 'examples' / 'quickstart.sh'))} runs", tmp_path)
     assert done.returncode == 0, done.stderr
-    found = dict(re.findall(r"^ *(fedavg|fedcorr) +3 +\S+ ± \S+ +(\S+) ± \S+ *$", done.stdout, re.MULTILINE))
+    found = dict(re.findall(r"^ *digits +(fedavg|fedcorr) +3 +\S+ ± \S+ +(\S+) ± \S+ *$", done.stdout, re.MULTILINE))
     assert float(found["fedcorr"]) > float(found["fedavg"]) + 2, done.stdout
 
 
