@@ -151,13 +151,14 @@ def _show_many(rows):
     for row in rows:
         if row["accuracy_best"] is not None:
             methods.setdefault((row["dataset"], row["method"]), []).append(row)
-    table = Table("data set", "method", "runs", "best accuracy", "last accuracy", box=None, title="mean ± standard deviation, in %")
-    for key, group in methods.items():
+    columns = "data set", "method", "runs", "best accuracy", "last accuracy"
+    table = Table(*columns, box=None, title="mean ± standard deviation, in %")
+    for where, group in methods.items():
         cells = []
         for key in ("accuracy_best", "accuracy_last"):
             found = [100 * row[key] for row in group]
             cells.append(f"{mean(found):.2f} ± {stdev(found):.2f}" if len(found) > 1 else f"{found[0]:.2f}")
-        table.add_row(*key, str(len(group)), *cells)
+        table.add_row(*where, str(len(group)), *cells)
     say.print(table)
     unfinished = [row["run"] for row in rows if not row["finished"]]
     if unfinished:
