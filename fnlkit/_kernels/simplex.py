@@ -8,7 +8,8 @@ def project_rows(vectors, start, stop, out):
     """Write to `out` the nearest non-negative vector of sum 1 for the rows start..stop of `vectors` (n, C).
 
     Each step takes the threshold at which the classes still in sum to 1 and drops those below it; a class once dropped
-    never comes back, so there are at most C steps.
+    never comes back, so there are at most C steps.  Rounding can bring back a class that lies on the threshold; that its
+    set no longer shrinks ends the iteration, not that it stays.
     """
     classes = vectors.shape[1]
     for i in range(start, stop):
@@ -29,7 +30,7 @@ def project_rows(vectors, start, stop, out):
                     left += 1
                     shifted += value
             threshold = (shifted - 1.0) / left
-            if left == inside:
+            if left >= inside:
                 break
             inside = left
         for c in range(classes):
