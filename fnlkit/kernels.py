@@ -8,13 +8,14 @@ Input may be float32 or float64 (other numbers are converted), read-only, or not
 Mistakes raise `fnlkit.errors.InputError`.
 """
 
+import contextlib
 import os
 
 import numpy as np
 
 from fnlkit._kernels import augment, counts, sampling, simplex, transition
 from fnlkit._kernels import lid as _lid
-from fnlkit._kernels.threads import even, run
+from fnlkit._kernels.threads import blas_threads, even, run
 from fnlkit.errors import InputError
 
 __all__ = [
@@ -573,27 +574,25 @@ def _norms(stack):
 
 def _lapack_inverse(stack, threads):
     """The same by LAPACK: one single-threaded call a thread, which suits small matrices better than threads inside."""
-    import threadpoolctl
+    conditions = np.empty(len(stack))
+    pieces = even(len(stack), min(threads, 1 + stack.size * stack.shape[1] // 500_000))
+    inverses = np.empty_like(stack) if len(pieces) > 1 else None
 
     def one(start, stop):
         own = stack[start:stop]
         try:
-            inverses = np.linalg.inv(own)
+            found = np.linalg.inv(own)
         except np.linalg.LinAlgError:
             # One singular matrix spoils the call.
-            inverses = np.stack([_lapack_single(matrix) for matrix in own])
-        return inverses, _norms(own) * _norms(inverses)
+            found = np.stack([_lapack_single(matrix) for matrix in own])
+        conditions[start:stop] = _norms(own) * _norms(found)
+        if inverses is None:
+            return found
+        inverses[start:stop] = found
+        return inverses
 
-    pieces = even(len(stack), min(threads, 1 + stack.size * stack.shape[1] // 500_000))
-    with np.errstate(invalid="ignore"):
-        if len(stack) == 1:
-            found = [one(0, 1)]
-        else:
-            with threadpoolctl.threadpool_limits(1, user_api="blas"):
-                found = run(one, pieces, threads)
-    if len(found) == 1:
-        return found[0]
-    return np.concatenate([inverse for inverse, _ in found]), np.concatenate([condition for _, condition in found])
+    with np.errstate(invalid="ignore"), contextlib.nullcontext() if len(stack) == 1 else blas_threads(1):
+        return run(one, pieces, threads)[0], conditions
 
 
 def _lapack_single(matrix):

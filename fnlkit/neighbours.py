@@ -8,25 +8,17 @@ busy without a barrier.  For large sets FAISS runs at most of what the machine c
 matrix, and there is nothing to add.  This is the only file that imports FAISS.
 """
 
-import functools
 import threading
 
 import numpy as np
 
 from fnlkit._kernels import vote
-from fnlkit._kernels.threads import even, run
+from fnlkit._kernels.threads import blas_threads, even, run
 
 # Members of a client up to which its own matrix of products is the faster way (measured at 16 to 1,280 dimensions).
 LARGEST_PRODUCT = 4096
 # Rows that are multiplied at once: of the blocks right of the diagonal, all but its own are saved.
 BLOCK = 128
-
-
-@functools.cache
-def _pools():
-    import threadpoolctl
-
-    return threadpoolctl.ThreadpoolController()
 
 
 def origin(points):
@@ -79,7 +71,7 @@ def vote_by_products(points, labels, offsets, classes, k, include_self, draws, t
             flat, squares, labels[here], classes, use, include_self, draws[here], 0, votes[here], shares[here]
         )
 
-    with _pools().limit(limits=1, user_api="blas"):
+    with blas_threads(1):
         run(one, zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True), threads)
     return votes, shares
 
@@ -104,7 +96,7 @@ def nearest(points, k, *, include_self=False, threads=1):
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(threads)
     try:
-        with _pools().limit(limits=threads, user_api="blas"):
+        with blas_threads(threads):
             index.add(points)
             _, found = index.search(points, k if include_self else k + 1)
     finally:

@@ -323,3 +323,64 @@ def exponents(typingctx, a):
         return builder.sitofp(builder.sub(shifted, ir.Constant(vector, [bias] * a.width)), args[0].type)
 
     return a(a), codegen
+
+
+def _transposed(builder, rows):
+    """Vectors of the columns of a square tile: blocks of half the width change places, then those of a quarter."""
+    width = len(rows)
+    rows, distance = list(rows), width // 2
+    kind = ir.VectorType(ir.IntType(32), width)
+    while distance:
+        # Lanes of the second vector are numbered from `width` on.
+        upper = ir.Constant(kind, [lane + width - distance if lane & distance else lane for lane in range(width)])
+        lower = ir.Constant(kind, [lane + width if lane & distance else lane + distance for lane in range(width)])
+        for i in range(width):
+            if not i & distance:
+                pair = rows[i], rows[i + distance]
+                rows[i], rows[i + distance] = (builder.shuffle_vector(*pair, order) for order in (upper, lower))
+        distance //= 2
+    return rows
+
+
+def _starts(context, builder, kind, starts, offset, width):
+    data = context.make_array(kind)(context, builder, starts).data
+    each = [builder.load(builder.gep(data, [ir.Constant(_INT, i)])) for i in range(width)]
+    return [builder.add(start, offset) for start in each]
+
+
+@intrinsic
+def gather_tile(typingctx, array, starts, offset, tile, at):
+    """Write array[starts[i] + offset + j] to tile[at + j * width + i], for i and j in 0..width-1."""
+    lanes = Lanes(array.dtype)
+
+    def codegen(context, builder, signature, args):
+        vector = context.get_value_type(lanes)
+        align = lanes.number.bitwidth // 8
+        places = _starts(context, builder, starts, args[1], args[2], lanes.width)
+        rows = [builder.load(_pointer(context, builder, array, args[0], p, vector), align=align) for p in places]
+        for j, column in enumerate(_transposed(builder, rows)):
+            place = builder.add(args[4], ir.Constant(_INT, j * lanes.width))
+            builder.store(column, _pointer(context, builder, tile, args[3], place, vector), align=align)
+        return context.get_dummy_value()
+
+    return types.void(array, starts, types.intp, tile, types.intp), codegen
+
+
+@intrinsic
+def scatter_tile(typingctx, tile, at, array, starts, offset):
+    """The way back: write tile[at + j * width + i] to array[starts[i] + offset + j]."""
+    lanes = Lanes(array.dtype)
+
+    def codegen(context, builder, signature, args):
+        vector = context.get_value_type(lanes)
+        align = lanes.number.bitwidth // 8
+        rows = []
+        for j in range(lanes.width):
+            place = builder.add(args[1], ir.Constant(_INT, j * lanes.width))
+            rows.append(builder.load(_pointer(context, builder, tile, args[0], place, vector), align=align))
+        places = _starts(context, builder, starts, args[3], args[4], lanes.width)
+        for column, place in zip(_transposed(builder, rows), places, strict=True):
+            builder.store(column, _pointer(context, builder, array, args[2], place, vector), align=align)
+        return context.get_dummy_value()
+
+    return types.void(tile, types.intp, array, starts, types.intp), codegen

@@ -3,7 +3,19 @@
 import numpy as np
 
 from fnlkit._kernels._compile import kernel
-from fnlkit._kernels.lanes import count_bits, equal, larger, load, load_some, not_numbers, spread, store
+from fnlkit._kernels.lanes import (
+    choose,
+    count_bits,
+    equal,
+    gather_tile,
+    larger,
+    load,
+    load_some,
+    not_numbers,
+    scatter_tile,
+    spread,
+    store,
+)
 
 
 @kernel
@@ -26,10 +38,38 @@ def invert_constant(matrices, start, stop, inverses, conditions):
     tail = (1 << (area - whole)) - 1
     reciprocal = np.empty(size, matrices.dtype)
     flat, flat_inverses = matrices.reshape(-1), inverses.reshape(-1)
+    # The vectors of a matrix, the last overlapping the one before: which of their lanes are diagonal.
+    whole_vectors, behind = area // width, max(area - width, 0)
+    diagonals = np.zeros(whole_vectors + 1, np.int64)
+    for v in range(whole_vectors + 1):
+        for lane in range(width):
+            diagonals[v] |= np.int64((min(v * width, behind) + lane) % (size + 1) == 0) << lane
+    all_lanes = (1 << width) - 1
     for m in range(start, stop):
         matrix = matrices[m]
         off = matrix[0, size - 1] if size > 1 else matrix.dtype.type(0)
         offs = spread(off)
+        if area >= width:
+            base = m * area
+            if equal(load(flat, base), offs) | diagonals[0] != all_lanes:
+                conditions[m] = -1.0
+                continue
+            # One value on the diagonal and one off it: a comparison and a store a vector, without branches.
+            on = matrix[0, 0]
+            ons = spread(on)
+            same = equal(load(flat, base + behind), choose(diagonals[whole_vectors], ons, offs))
+            for v in range(whole_vectors):
+                same &= equal(load(flat, base + v * width), choose(diagonals[v], ons, offs))
+            if same == all_lanes:
+                scale = 1 / (on - off)
+                outer = off * scale / (on - off + off * size)
+                condition = (abs(on) + (size - 1) * abs(off)) * (abs(scale - outer) + (size - 1) * abs(outer))
+                conditions[m] = condition if condition < np.inf else np.inf
+                ons, offs = spread(matrix.dtype.type(scale - outer)), spread(matrix.dtype.type(-outer))
+                for v in range(whole_vectors):
+                    store(flat_inverses, base + v * width, choose(diagonals[v], ons, offs))
+                store(flat_inverses, base + behind, choose(diagonals[whole_vectors], ons, offs))
+                continue
         # As many entries differ as differ on the diagonal, which may be what it likes.
         allowed = 0
         for row in range(size):
@@ -44,50 +84,28 @@ def invert_constant(matrices, start, stop, inverses, conditions):
             conditions[m] = -1.0
             continue
         inverse = inverses[m]
-        first = matrix[0, 0] - off
-        constant = True
+        trace = 0.0
         for row in range(size):
-            constant &= matrix[row, row] - off == first
-        if constant:
-            scale = 1 / first
-            outer = matrices.dtype.type(off * scale * scale / (1 + off * size * scale))
-            if area >= width:
-                outers = spread(-outer)
-                for at in range(m * area, m * area + whole, width):
-                    store(flat_inverses, at, outers)
-                # The last vector overlaps the one before.
-                store(flat_inverses, (m + 1) * area - width, outers)
-            else:
-                for row in range(size):
-                    for column in range(size):
-                        inverse[row, column] = -outer
-            for row in range(size):
-                inverse[row, row] = scale - outer
-            norm = abs(first + off) + (size - 1) * abs(off)
-            inverse_norm = abs(scale - outer) + (size - 1) * abs(outer)
-        else:
-            trace = 0.0
-            for row in range(size):
-                reciprocal[row] = 1 / (matrix[row, row] - off)
-                trace += reciprocal[row]
-            outer = off / (1 + off * trace)
-            norm, inverse_norm = 0.0, 0.0
-            for row in range(size):
-                row_sum = 0.0
-                for column in range(size):
-                    value = -outer * reciprocal[row] * reciprocal[column]
-                    if row == column:
-                        value += reciprocal[row]
-                    inverse[row, column] = value
-                    row_sum += abs(value)
-                norm = max(norm, abs(matrix[row, row]) + (size - 1) * abs(off))
-                inverse_norm = max(inverse_norm, row_sum)
+            reciprocal[row] = 1 / (matrix[row, row] - off)
+            trace += reciprocal[row]
+        if not abs(trace) < np.inf:
+            # One diagonal entry is equal to `off`, which elimination can handle, or more are.
+            conditions[m] = -1.0
+            continue
+        outer = off / (1 + off * trace)
+        norm, inverse_norm = 0.0, 0.0
+        for row in range(size):
+            row_sum = 0.0
+            for column in range(size):
+                value = -outer * reciprocal[row] * reciprocal[column]
+                if row == column:
+                    value += reciprocal[row]
+                inverse[row, column] = value
+                row_sum += abs(value)
+            norm = max(norm, abs(matrix[row, row]) + (size - 1) * abs(off))
+            inverse_norm = max(inverse_norm, row_sum)
         condition = norm * inverse_norm
-        # 1 / 0 on the way: either singular or one diagonal entry equal to `off`, which elimination can handle.
-        if condition < np.inf:
-            conditions[m] = condition
-        else:
-            conditions[m] = np.inf if constant else -1.0
+        conditions[m] = condition if condition < np.inf else -1.0
 
 
 @kernel
@@ -95,8 +113,9 @@ def invert_lanes(matrices, which, start, stop, inverses, conditions):
     """Invert the matrices which[start:stop] by Gauss-Jordan elimination without row exchanges, one matrix a lane.
 
     Transition matrices have their weight on the diagonal, so exchanges are rarely needed, and they are what would stop
-    lanes from walking together.  Whether the result is right is checked: where ||T X - 1|| exceeds what rounding
-    explains, the condition number becomes -1 and the caller turns to LAPACK.
+    lanes from walking together.  Whether the result X is right is checked on a probe v without structure, which costs a
+    fraction of T X: where ||T (X v) - v|| exceeds what rounding explains, the condition number becomes -1 and the
+    caller turns to LAPACK.
 
     Parameters
     ----------
@@ -107,11 +126,14 @@ def invert_lanes(matrices, which, start, stop, inverses, conditions):
     size = matrices.shape[1]
     lanes = 64 // matrices.itemsize
     step = size * lanes
-    area = size * step
-    work = np.empty(area, matrices.dtype)
-    given = np.empty(area, matrices.dtype)
-    condition = np.empty(lanes, matrices.dtype)
-    wrong = np.empty(lanes, matrices.dtype)
+    area = size * size
+    work, given = np.empty(area * lanes, matrices.dtype), np.empty(area * lanes, matrices.dtype)
+    images = np.empty(step, matrices.dtype)
+    probe = np.empty(size, matrices.dtype)
+    for c in range(size):
+        probe[c] = (1 + c * 0.6180339887498949 % 1) * (1 if c * 1.4142135623730951 % 1 < 0.5 else -1)
+    condition, wrong = np.empty(lanes, matrices.dtype), np.empty(lanes, matrices.dtype)
+    sources = np.empty(lanes, np.int64)
     flat, flat_inverses = matrices.reshape(-1), inverses.reshape(-1)
     one = spread(matrices.dtype.type(1))
     zero = spread(matrices.dtype.type(0))
@@ -120,11 +142,18 @@ def invert_lanes(matrices, which, start, stop, inverses, conditions):
         held = min(lanes, stop - group)
         for lane in range(lanes):
             # A group that is not full repeats its last matrix.
-            source = which[group + min(lane, held - 1)] * size * size
-            for entry in range(size * size):
-                given[entry * lanes + lane] = flat[source + entry]
+            sources[lane] = which[group + min(lane, held - 1)] * area
+        if area >= lanes:
+            for entry in range(0, area - lanes, lanes):
+                gather_tile(flat, sources, entry, given, entry * lanes)
+            # The last tile overlaps the one before.
+            gather_tile(flat, sources, area - lanes, given, (area - lanes) * lanes)
+        else:
+            for lane in range(lanes):
+                for entry in range(area):
+                    given[entry * lanes + lane] = flat[sources[lane] + entry]
         norm = zero
-        for row in range(0, area, step):
+        for row in range(0, size * step, step):
             row_sum = zero
             for at in range(row, row + step, lanes):
                 value = load(given, at)
@@ -138,7 +167,7 @@ def invert_lanes(matrices, which, start, stop, inverses, conditions):
             store(work, pivot_row + diagonal, one)
             for at in range(pivot_row, pivot_row + step, lanes):
                 store(work, at, load(work, at) * scale)
-            for row in range(0, area, step):
+            for row in range(0, size * step, step):
                 if row != pivot_row:
                     factor = zero - load(work, row + diagonal)
                     store(work, row + diagonal, zero)
@@ -147,34 +176,33 @@ def invert_lanes(matrices, which, start, stop, inverses, conditions):
         inverse_norm, residual_norm = zero, zero
         # `larger` passes NaN over, so lanes that have some are remembered.
         nans = not_numbers(norm, norm)
-        for row in range(0, area, step):
-            row_sum = zero
-            # Two columns together share the loads of the left factor.
-            for column in range(0, step, 2 * lanes):
-                second = min(column + lanes, step - lanes)
-                value, next_value = load(work, row + column), load(work, row + second)
+        for row in range(size):
+            row_sum, image = zero, zero
+            for column in range(size):
+                value = load(work, row * step + column * lanes)
                 row_sum = row_sum + larger(value, zero - value)
-                if second > column:
-                    row_sum = row_sum + larger(next_value, zero - next_value)
-                residual = zero - one if row == column * size else zero
-                next_residual = zero - one if row == second * size else zero
-                for inner in range(size):
-                    left = load(given, row + inner * lanes)
-                    residual = residual + left * load(work, inner * step + column)
-                    next_residual = next_residual + left * load(work, inner * step + second)
-                residual_norm = larger(larger(residual, zero - residual), residual_norm)
-                residual_norm = larger(larger(next_residual, zero - next_residual), residual_norm)
+                image = image + value * spread(probe[column])
+            store(images, row * lanes, image)
             inverse_norm = larger(row_sum, inverse_norm)
             nans |= not_numbers(row_sum, row_sum)
+        for row in range(size):
+            residual = zero - spread(probe[row])
+            for column in range(size):
+                residual = residual + load(given, row * step + column * lanes) * load(images, column * lanes)
+            residual_norm = larger(larger(residual, zero - residual), residual_norm)
         store(condition, 0, norm * inverse_norm)
         store(wrong, 0, residual_norm)
         for lane in range(held):
-            m = which[group + lane]
             sure = wrong[lane] <= tolerance * condition[lane] and condition[lane] < np.inf
-            conditions[m] = condition[lane] if sure and not nans >> lane & 1 else -1.0
-            target = m * size * size
-            for entry in range(size * size):
-                flat_inverses[target + entry] = work[entry * lanes + lane]
+            conditions[which[group + lane]] = condition[lane] if sure and not nans >> lane & 1 else -1.0
+        if area >= lanes:
+            for entry in range(0, area - lanes, lanes):
+                scatter_tile(work, entry * lanes, flat_inverses, sources, entry)
+            scatter_tile(work, (area - lanes) * lanes, flat_inverses, sources, area - lanes)
+        else:
+            for lane in range(held):
+                for entry in range(area):
+                    flat_inverses[sources[lane] + entry] = work[entry * lanes + lane]
 
 
 @kernel
