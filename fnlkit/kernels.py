@@ -15,7 +15,7 @@ import numpy as np
 
 from fnlkit._kernels import augment, counts, sampling, simplex, transition
 from fnlkit._kernels import lid as _lid
-from fnlkit._kernels.threads import blas_threads, even, run
+from fnlkit._kernels.threads import even, run
 from fnlkit.errors import InputError
 
 __all__ = [
@@ -574,6 +574,8 @@ def _norms(stack):
 
 def _lapack_inverse(stack, threads):
     """The same by LAPACK: one single-threaded call a thread, which suits small matrices better than threads inside."""
+    from fnlkit.neighbours import blas_threads
+
     conditions = np.empty(len(stack))
     pieces = even(len(stack), min(threads, 1 + stack.size * stack.shape[1] // 500_000))
     inverses = np.empty_like(stack) if len(pieces) > 1 else None

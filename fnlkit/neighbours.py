@@ -8,17 +8,18 @@ busy without a barrier.  For large sets FAISS runs at most of what the machine c
 matrix, and there is nothing to add.  This is the only file that imports FAISS.
 """
 
+import ctypes
+import functools
+import sys
 import threading
 
 import numpy as np
 
 from fnlkit._kernels import vote
-from fnlkit._kernels.threads import blas_threads, even, run
+from fnlkit._kernels.threads import even, run
 
 # Members of a client up to which its own matrix of products is the faster way (measured at 16 to 1,280 dimensions).
 LARGEST_PRODUCT = 4096
-# Rows that are multiplied at once: of the blocks right of the diagonal, all but its own are saved.
-BLOCK = 128
 
 
 def origin(points):
@@ -36,8 +37,56 @@ def origin(points):
     return (np.rint(mean / step) * step).astype(points.dtype)
 
 
+@functools.cache
+def _pools(loaded):
+    # Looking through all loaded libraries takes longer than many a call that it is done for; scipy brings its own BLAS.
+    import threadpoolctl
+
+    return threadpoolctl.ThreadpoolController()
+
+
+def blas_threads(threads):
+    """Return a context in which BLAS and LAPACK use `threads` threads a call."""
+    return _pools("scipy.linalg" in sys.modules).limit(limits=threads, user_api="blas")
+
+
+@functools.cache
+def _half_product(dtype):
+    """Return a function that writes the lower triangle of ``own @ own.T`` to its second argument.
+
+    BLAS's syrk by its address: scipy's own wrapper keeps the GIL, and numpy's product of a matrix with itself loses at
+    copying what it saves at multiplying.
+    """
+    from scipy.linalg import cython_blas
+
+    single = dtype == np.float32
+    number = ctypes.c_float if single else ctypes.c_double
+    capsule = cython_blas.__pyx_capi__["ssyrk" if single else "dsyrk"]
+    name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))(capsule)
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    syrk = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 10)(pointer(capsule, name))
+
+    def multiply(own, products):
+        members, dimensions = (ctypes.c_int(size) for size in own.shape)
+        one, zero = number(1), number(0)
+        # BLAS counts columns first: what it calls the upper triangle is our lower one.
+        syrk(
+            ctypes.addressof(_UPPER), ctypes.addressof(_TURNED), ctypes.addressof(members), ctypes.addressof(dimensions),
+            ctypes.addressof(one), own.ctypes.data, ctypes.addressof(dimensions),
+            ctypes.addressof(zero), products.ctypes.data, ctypes.addressof(members),
+        )  # fmt: skip
+
+    return multiply
+
+
+_UPPER, _TURNED = ctypes.c_char(b"U"), ctypes.c_char(b"T")
+
+
 def vote_by_products(points, labels, offsets, classes, k, include_self, draws, threads):
     """Votes (n,) int64 and shares (n,) of clients small enough for a matrix of all their inner products."""
+    multiply = _half_product(points.dtype)
     votes, shares = labels.copy(), np.zeros(len(labels))
     width = 64 // points.itemsize
     scratch = threading.local()
@@ -57,10 +106,7 @@ def vote_by_products(points, labels, offsets, classes, k, include_self, draws, t
         np.subtract(points[first:last], origin(points[first:last]), out=own[:members])
         own[members:] = 0
         products = scratch.products[: padded * padded].reshape(padded, padded)
-        # numpy's own product of a matrix with itself loses at copying what it saves at multiplying.
-        for top in range(0, padded, BLOCK):
-            bottom = min(top + BLOCK, padded)
-            np.matmul(own[top:bottom], own[:bottom].T, out=products[top:bottom, :bottom])
+        multiply(own, products)
         vote.mirror(products)
         squares = np.full(padded, np.inf, points.dtype)
         # From the same product, so that a sample is at distance 0 of its copies.

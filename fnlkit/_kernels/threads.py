@@ -7,7 +7,6 @@ numba's beside the one of BLAS would put twice as many threads on the cores as t
 its locks.  The calling thread works too, so one thread means no hand-over at all.
 """
 
-import functools
 import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -25,19 +24,6 @@ def _executor(workers):
 # A forked child has the pool's bookkeeping but none of its threads.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.clear)
-
-
-@functools.cache
-def _pools():
-    # Looking through all loaded libraries takes longer than many a call that it is done for.
-    import threadpoolctl
-
-    return threadpoolctl.ThreadpoolController()
-
-
-def blas_threads(threads):
-    """Return a context in which BLAS and LAPACK use `threads` threads a call."""
-    return _pools().limit(limits=threads, user_api="blas")
 
 
 def run(work, pieces, threads):
