@@ -157,8 +157,8 @@ def _thread_count(threads):
 # --- Counting
 # ------------------------------------------------------------------------------------------------------------
 
-# Rows that a thread must get before starting it pays.
-_ROWS = 8192
+# Probabilities that a thread must get before starting it pays: a hand-over costs 0.1 ms, in which one thread reads these.
+_ENTRIES = 2_000_000
 # Slack of the public code, so that a probability equal to its threshold but for rounding is confident.
 _SLACK = 1e-6
 # cleanlab's least threshold: a class that is never predicted takes nobody at probability 0.
@@ -167,10 +167,10 @@ _LEAST = 2e-6
 _ABSENT = 2.0
 
 
-def _row_pieces(offsets, threads):
+def _row_pieces(offsets, classes, threads):
     """Row ranges for `threads` threads: any rows of one client, whole clients of several."""
     n = int(offsets[-1])
-    pieces = even(n, min(threads, max(1, n // _ROWS)))
+    pieces = even(n, min(threads, max(1, n * classes // _ENTRIES)))
     if len(offsets) > 2 and len(pieces) > 1:
         # Each boundary moves to the next client's beginning.
         bounds = [0, *(int(offsets[np.searchsorted(offsets, stop)]) for _, stop in pieces)]
@@ -181,7 +181,7 @@ def _row_pieces(offsets, threads):
 def _label_sums(probs, labels, offsets, threads):
     """Sums and numbers (K, C) of the probabilities of the given labels."""
     classes, clients = probs.shape[1], len(offsets) - 1
-    pieces = _row_pieces(offsets, threads)
+    pieces = _row_pieces(offsets, classes, threads)
     copies = len(pieces) if clients == 1 else 1
     sums, members = np.zeros((copies, clients, classes)), np.zeros((copies, clients, classes), np.int64)
     flat = probs.reshape(-1)
@@ -363,7 +363,7 @@ def _confident(probs, labels, offsets, thresholds, threads):
         # Comparing in float32 with the next number up is comparing in float64.
         low = limits[:, :classes] < exact
         limits[:, :classes][low] = np.nextafter(limits[:, :classes][low], np.float32(np.inf))
-    pieces = _row_pieces(offsets, threads)
+    pieces = _row_pieces(offsets, classes, threads)
     copies = len(pieces) if clients == 1 else 1
     found = np.zeros((copies, clients, (classes + 1) * classes), np.int64)
     flat = probs.reshape(-1)
@@ -573,28 +573,16 @@ def _norms(stack):
 
 
 def _lapack_inverse(stack, threads):
-    """The same by LAPACK: one single-threaded call a thread, which suits small matrices better than threads inside."""
+    """The same by LAPACK, in one call: numpy keeps the GIL in it, so only BLAS's own threads can help."""
     from fnlkit.neighbours import blas_threads
 
-    conditions = np.empty(len(stack))
-    pieces = even(len(stack), min(threads, 1 + stack.size * stack.shape[1] // 500_000))
-    inverses = np.empty_like(stack) if len(pieces) > 1 else None
-
-    def one(start, stop):
-        own = stack[start:stop]
+    with np.errstate(invalid="ignore"), contextlib.nullcontext() if len(stack) == 1 else blas_threads(threads):
         try:
-            found = np.linalg.inv(own)
+            inverses = np.linalg.inv(stack)
         except np.linalg.LinAlgError:
             # One singular matrix spoils the call.
-            found = np.stack([_lapack_single(matrix) for matrix in own])
-        conditions[start:stop] = _norms(own) * _norms(found)
-        if inverses is None:
-            return found
-        inverses[start:stop] = found
-        return inverses
-
-    with np.errstate(invalid="ignore"), contextlib.nullcontext() if len(stack) == 1 else blas_threads(1):
-        return run(one, pieces, threads)[0], conditions
+            inverses = np.stack([_lapack_single(matrix) for matrix in stack])
+        return inverses, _norms(stack) * _norms(inverses)
 
 
 def _lapack_single(matrix):
