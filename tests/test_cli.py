@@ -144,7 +144,7 @@ LONG = [
     "--method",
     "fedcorr",
     "--rounds",
-    "60",
+    "150",
     "--fraction",
     "0.2",
     "--epochs",
