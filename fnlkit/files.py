@@ -289,8 +289,9 @@ def write_bytes(chunks, target):
 
 def _replace(chunks, path, folder, old):
     temporary = os.path.join(folder, f".fnlkit-{secrets.token_hex(8)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
+        # Within the try: Ctrl-C can come while the file is being made, before we have its descriptor.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
         with open(descriptor, "wb", buffering=0) as handle:
             _lock(handle)
             if old is not None:

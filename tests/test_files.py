@@ -324,3 +324,16 @@ def test_reading_an_npz_imports_no_torch(tmp_path):
         f"import sys; from fnlkit import files; files.read({str(tmp_path / 'x.npz')!r}); print('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_ctrl_c_while_the_temporary_is_made_leaves_nothing(tmp_path, monkeypatch):
+    really = os.open
+
+    def interrupted(path, *arguments, **keywords):
+        really(path, *arguments, **keywords)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        files.write_bytes([b"new"], tmp_path / "a.npz")
+    assert not list(tmp_path.iterdir())
