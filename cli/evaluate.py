@@ -25,7 +25,7 @@ def command(runs, dataset, as_json, target, output):
     Example:
       fnlkit evaluate run.pt --json
     """
-    from fnlkit import datasets, evaluation, files
+    from fnlkit import datasets, evaluation, files, privacy
     from fnlkit.errors import InputError
     from fnlkit.run_file import Run
 
@@ -36,7 +36,7 @@ def command(runs, dataset, as_json, target, output):
     rows = []
     for path, run in loaded:
         row = {"run": path, **evaluation.summary(run, target=target)}
-        row |= _privacy(run) | _estimates(run)
+        row |= privacy.statement(run) | _estimates(run)
         row["weights_sha256"] = evaluation.weights_digest(run)
         rows.append(row)
     values = None
@@ -56,15 +56,6 @@ def command(runs, dataset, as_json, target, output):
         _show_many(rows)
     else:
         _show_one(rows[0], values, loaded[0][1])
-
-
-def _privacy(run):
-    """Return what a run spent of its clients' label privacy, for methods that release labels."""
-    try:
-        from fnlkit import privacy
-    except ImportError:
-        return {}
-    return privacy.statement(run)
 
 
 def _estimates(run):

@@ -63,8 +63,6 @@ def misses(client, model, received):
 
 @pytest.fixture(scope="module", params=engines.ENGINES)
 def federation(request):
-    if request.param == "flower":
-        pytest.skip("Flower's own tests have it")
     options = {"workers": 1} if request.param == "workers" else {}
     fed, model = toy.toy(request.param, network=mlp, count=6, **options)
     yield fed, model
