@@ -2,6 +2,8 @@
 
 import torch
 
+from fnlkit.errors import InputError
+
 
 def mean(stacked, weights):
     """Return the mean (P,) of K vectors, weighted; sums in float64 and in client order, whatever the engine.
@@ -34,7 +36,14 @@ def trimmed_mean(stacked, weights, *, share=0.1):
     Parameters
     ----------
     share : float in [0, 0.5)
+
+    Raises
+    ------
+    InputError
+        When nothing would be left.
     """
+    if not 0 <= share < 0.5:
+        raise InputError(f"trimmed-mean: share is {share}; write a number from 0 to below 0.5")
     k = len(stacked)
     cut = int(share * k)
     return stacked.sort(0).values[cut : k - cut].double().mean(0).to(stacked.dtype)

@@ -111,6 +111,8 @@ def fedprox(fit, *, mu=0.001, **settings):
     mu : float >= 0
         1 in FedCorr's comparison, 0.001 in FLR's.
     """
+    if not mu >= 0:
+        raise InputError(f"fedprox: `mu` is {mu}; write a number of at least 0")
     return FedOpt(fit, corrections=(partial(_proximal, mu=mu),), **settings)
 
 

@@ -136,3 +136,10 @@ def test_augmentation_equals_slicing_by_hand():
         top, left = centre[i] - 1
         image[max(0, top) : max(0, top + 3), max(0, left) : max(0, left + 3)] = 0
         np.testing.assert_allclose(out[i].numpy(), image.transpose(2, 0, 1), atol=1e-12)
+
+
+def test_parts_refuse_what_cannot_work():
+    with pytest.raises(InputError, match="share is 0.5"):
+        catalogue.aggregator("trimmed-mean(share=0.5)")(torch.zeros(4, 2), torch.ones(4))
+    with pytest.raises(InputError, match="`mu` is -1"):
+        catalogue.optimizer("fedprox(mu=-1)", Fit())
