@@ -39,6 +39,9 @@ def command(runs, dataset, as_json, target, output):
         row |= privacy.statement(run) | _estimates(run)
         row["weights_sha256"] = evaluation.weights_digest(run)
         rows.append(row)
+    spent = _spent_together([run for _, run in loaded])
+    for row, more in zip(rows, spent, strict=True):
+        row |= more
     values = None
     if len(loaded) == 1:
         run = loaded[0][1]
@@ -56,6 +59,22 @@ def command(runs, dataset, as_json, target, output):
         _show_many(rows)
     else:
         _show_one(rows[0], values, loaded[0][1])
+
+
+def _spent_together(runs):
+    """Return for each run what all runs here on its very labels spent of their privacy together, {} when none or alone."""
+    from fnlkit import privacy
+
+    groups = {}
+    for i, run in enumerate(runs):
+        arrays = run.client_offsets, run.client_indices, run.labels["given"]
+        groups.setdefault(tuple(a.tobytes() for a in arrays), []).append(i)
+    out = [{} for _ in runs]
+    for members in groups.values():
+        found = privacy.statement([runs[i] for i in members]) if len(members) > 1 else {}
+        for i in members:
+            out[i] = {name.replace("label_", "label_together_", 1): value for name, value in found.items()}
+    return out
 
 
 def _estimates(run):
@@ -85,6 +104,7 @@ def _shown(value):
 
 
 def _show_one(row, values, run):
+    import numpy as np
     from rich.table import Table
 
     from fnlkit import evaluation
@@ -103,6 +123,13 @@ def _show_one(row, values, run):
         for stage, counts in evaluation.stage_confusions(run):
             _matrix(say, f"training labels as {stage} began, true class in rows", counts)
         _matrix(say, "training labels at the end, true class in rows", values["label_confusion_corrected"])
+    if "record_transition_cosine" in values:
+        rounds, cosines = values["record_transition_cosine_rounds"], values["record_transition_cosine"]
+        say.print("estimated against true transition matrix")
+        table = Table("round", "cosine", box=None)
+        for i in sorted({round(x) for x in np.linspace(0, len(rounds) - 1, 10)}):
+            table.add_row(str(rounds[i]), f"{cosines[i]:.4f}")
+        say.print(table)
     if "record_noise_level" in values and "client_level_given" in values:
         estimated, true = values["record_noise_level"][0], values["client_level_given"]
         table = Table("client", "true noise level", "first estimate", box=None, title="noisiest clients")
@@ -151,6 +178,8 @@ def _show_many(rows):
             cells.append(f"{mean(found):.2f} ± {stdev(found):.2f}" if len(found) > 1 else f"{found[0]:.2f}")
         table.add_row(*where, str(len(group)), *cells)
     say.print(table)
+    for sentence in dict.fromkeys(r["label_together_statement"] for r in rows if "label_together_statement" in r):
+        say.print(f"The runs on the same labels together: {sentence}", markup=False)
     unfinished = [row["run"] for row in rows if not row["finished"]]
     if unfinished:
         console().print(f"[yellow]not finished: {', '.join(unfinished)}; continue with train --resume[/yellow]")

@@ -1,4 +1,4 @@
-"""What a run is worth: accuracy, corrected labels, estimated noise, traffic.  Only here and in noise.py is the truth seen."""
+"""What a run is worth: accuracy, corrected labels, estimated noise, traffic.  Only judgements and noise.py see the truth."""
 
 import numpy as np
 import torch
@@ -8,62 +8,7 @@ from fnlkit.inputs import PRECISIONS, Inputs, intake
 from fnlkit.models import build
 from fnlkit.models.head import WithHead
 from fnlkit.network import Network, predict
-
-
-def confusion(true, other, classes):
-    """Return counts (C, C) with true labels in rows and the other labels in columns.
-
-    Parameters
-    ----------
-    true, other : int (n,)
-    classes : int
-    """
-    flat = np.asarray(true, np.int64) * classes + np.asarray(other, np.int64)
-    return np.bincount(flat, minlength=classes * classes).reshape(classes, classes)
-
-
-def memorization(predicted, given, true):
-    """Return shares of correct, memorized and wrong predictions on clean and on mislabelled samples.
-
-    Memorized means: predicts the wrong label that was given (FLR, Kim 2024, Table 1).
-
-    Parameters
-    ----------
-    predicted, given, true : int (n,)
-
-    Returns
-    -------
-    dict
-        clean_correct, clean_wrong, noisy_correct, noisy_memorized, noisy_wrong; a group without samples is left out.
-    """
-    predicted, given, true = (np.asarray(v) for v in (predicted, given, true))
-    clean, out = given == true, {}
-    if clean.any():
-        out["clean_correct"] = float(np.mean(predicted[clean] == true[clean]))
-        out["clean_wrong"] = 1 - out["clean_correct"]
-    if (~clean).any():
-        out["noisy_correct"] = float(np.mean(predicted[~clean] == true[~clean]))
-        out["noisy_memorized"] = float(np.mean(predicted[~clean] == given[~clean]))
-        out["noisy_wrong"] = 1 - out["noisy_correct"] - out["noisy_memorized"]
-    return out
-
-
-def auc(scores, positive):
-    """Return the area under the ROC curve of scores (n,) for a boolean mask (n,), or None when one class is missing."""
-    positive = np.asarray(positive, bool)
-    if positive.all() or not positive.any():
-        return None
-    from sklearn.metrics import roc_auc_score
-
-    return float(roc_auc_score(positive, np.asarray(scores, np.float64)))
-
-
-def client_levels(labels, true, offsets, indices):
-    """Return the share of wrong labels of each client (N,); 0 for a client without samples."""
-    wrong = (np.asarray(labels) != np.asarray(true))[indices]
-    sums = np.add.reduceat(np.append(wrong, False).astype(np.float64), offsets[:-1])
-    sizes = np.diff(offsets)
-    return np.where(sizes > 0, sums / np.maximum(sizes, 1), 0.0)
+from fnlkit.scores import achieved_transition, auc, client_levels, confusion, memorization, transition_errors
 
 
 def summary(run, *, target=None):
@@ -121,7 +66,27 @@ def _against_truth(run):
         out["noise_level_error"] = float(np.mean(np.abs(estimated - levels)))
     if "cumulative_lid" in run.records:
         out["client_auc"] = auc(run.records["cumulative_lid"][1][-1], levels > 0)
+    found = transition_similarity(run)
+    if found is not None:
+        out["transition_cosine_first"], out["transition_cosine_last"] = found[0], found[-1]
     return out
+
+
+def transition_similarity(run):
+    """Return the cosine (R,) of each recorded estimate of T and the T that the run's given labels show, or None.
+
+    FedEFC, its baselines and whatever else records ``transition`` report the mean of the cohort's estimates; the truth
+    here is that of all clients' samples together.
+
+    Parameters
+    ----------
+    run : fnlkit.run_file.Run
+    """
+    if "transition" not in run.records or "true" not in run.labels:
+        return None
+    held = run.client_indices
+    truth = achieved_transition(run.labels["true"][held], run.labels["given"][held], run.meta["classes"])
+    return np.array([transition_errors(T, truth)["transition_cosine"] for T in run.records["transition"][1]])
 
 
 def test_predictions(run, dataset):
@@ -176,6 +141,10 @@ def arrays(run, dataset=None):
             out[f"client_level_{name}"] = client_levels(run.labels[name], true, run.client_offsets, held)
     for name, (rounds, values) in run.records.items():
         out[f"record_{name}"], out[f"record_{name}_rounds"] = values, rounds
+    found = transition_similarity(run)
+    if found is not None:
+        out["record_transition_cosine"] = found
+        out["record_transition_cosine_rounds"] = run.records["transition"][0]
     for name, values in run.truth.items():
         out[name] = values
     return out

@@ -12,11 +12,12 @@ import torch
 from fnlkit import catalogue, engines
 from fnlkit.client import Client
 from fnlkit.errors import InputError
-from fnlkit.evaluation import confusion, global_memorization, local_memorization
+from fnlkit.evaluation import global_memorization, local_memorization
 from fnlkit.inputs import PRECISIONS, Augment, Inputs, intake
 from fnlkit.losses import sample_losses
 from fnlkit.network import Model, Network
 from fnlkit.run_file import Run
+from fnlkit.scores import confusion
 from fnlkit.spec import bind, parse
 from fnlkit.training import Fit
 

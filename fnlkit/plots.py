@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fnlkit import evaluation
+from fnlkit import evaluation, scores
 from fnlkit.errors import InputError
 
 KINDS = ("accuracy", "labels", "lid", "noise", "memorization")
@@ -94,7 +94,7 @@ def _labels(plt, run):
     stages.append(
         (
             "at the end",
-            evaluation.confusion(run.labels["true"][held], run.labels["corrected"][held], run.meta["classes"]),
+            scores.confusion(run.labels["true"][held], run.labels["corrected"][held], run.meta["classes"]),
         )
     )
     figure, axes = plt.subplots(1, len(stages), figsize=(3.2 * len(stages), 3.2), squeeze=False, sharey=True)
@@ -129,7 +129,7 @@ def _noise(plt, run):
     estimated = _need(run, "noise_level")[1][-1]
     if "true" not in run.labels:
         raise InputError("the run knows no true labels; --kind noise needs a federation with injected noise")
-    levels = evaluation.client_levels(run.labels["given"], run.labels["true"], run.client_offsets, run.client_indices)
+    levels = scores.client_levels(run.labels["given"], run.labels["true"], run.client_offsets, run.client_indices)
     figure, axis = plt.subplots(figsize=(3.6, 3.6))
     axis.plot([0, 1], [0, 1], color="0.8")
     axis.plot(levels, estimated, ".")

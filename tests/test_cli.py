@@ -65,6 +65,39 @@ def test_evaluate_prints_one_object_a_line(noisy, tmp_path):
     assert found["client_rounds"] == 30 * 4 and not list(tmp_path.iterdir())
 
 
+def test_evaluate_tells_how_near_the_estimated_transition_comes(noisy, tmp_path):
+    method = "'fedefc(latest=9, report_transition=true)'"
+    done = shell(f"fnlkit train {noisy} {QUICK} --method {method} -o run.pt && fnlkit evaluate run.pt", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "estimated against true transition matrix" in done.stdout
+    run = Run.read(str(tmp_path / "run.pt"))
+    rounds, estimates = run.records["transition"]
+    truth = np.zeros((10, 10))
+    np.add.at(truth, (run.labels["true"][run.client_indices], run.labels["given"][run.client_indices]), 1)
+    truth /= truth.sum(1, keepdims=True)
+    expected = [np.sum(T * truth) / np.linalg.norm(T) / np.linalg.norm(truth) for T in estimates]
+    done = shell("fnlkit evaluate run.pt --json -o found.npz", tmp_path)
+    found = json.loads(done.stdout)
+    assert len(rounds) == 20 and found["transition_cosine_first"] == pytest.approx(expected[0])
+    assert found["transition_cosine_last"] == pytest.approx(expected[-1])
+    with np.load(tmp_path / "found.npz") as arrays:
+        names = [n for n in arrays.files if n.endswith("record_transition_cosine")]
+        np.testing.assert_allclose(arrays[names[0]], expected, rtol=1e-12)
+
+
+def test_evaluate_adds_up_what_runs_on_the_same_labels_spent(noisy, tmp_path):
+    train = f"fnlkit train {noisy} --rounds 5 --fraction 0.2 --epochs 1 --method feddpcont"
+    done = shell(f"for s in 0 1 2; do {train} --seed $s -o $s.pt || exit; done; cp 1.pt again.pt", tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = shell("fnlkit evaluate 0.pt 1.pt 2.pt again.pt --json", tmp_path)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["label_epsilon"] for row in rows] == [0.81] * 4
+    assert [row["label_together_releases"] for row in rows] == [3] * 4  # a copy tells nothing new
+    assert rows[0]["label_together_epsilon"] == pytest.approx(3 * 0.81)
+    assert "released 3 times" in shell("fnlkit evaluate 0.pt 1.pt 2.pt", tmp_path).stdout.replace("\n", " ")
+    assert "label_together_releases" not in shell("fnlkit evaluate 0.pt --json", tmp_path).stdout
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself_with_an_example(name, tmp_path):
     done = shell(f"fnlkit {name} --help", tmp_path)

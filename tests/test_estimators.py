@@ -12,13 +12,14 @@ from fnlkit.errors import InputError
 from fnlkit.estimators import ESTIMATORS, estimate
 from fnlkit.estimators.anchor import anchor_transition, true_posterior
 from fnlkit.estimators.apply import judged
-from fnlkit.estimators.compare import auc, compare
+from fnlkit.estimators.compare import compare
 from fnlkit.estimators.confident import judge
 from fnlkit.estimators.intervals import bootstrap, wilson
 from fnlkit.estimators.knn import neighbours_for
 from fnlkit.estimators.loss import upper_probability
 from fnlkit.estimators.warmup import fold_of, without
 from fnlkit.federation_file import FederationFile
+from fnlkit.scores import auc
 
 GOLDEN = Path(os.environ.get("FNLKIT_GOLDEN", Path(__file__).parent / "golden"))
 CLIENTS = 12

@@ -28,6 +28,7 @@ LAYERS = [
         "fnlkit/vision.py",
         "fnlkit/audio.py",
         "fnlkit/mixture.py",
+        "fnlkit/scores.py",
     ],
     [
         "fnlkit/models/",

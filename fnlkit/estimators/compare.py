@@ -4,6 +4,7 @@ import numpy as np
 
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgement import PREFIX, sums
+from fnlkit.scores import achieved_transition, auc, transition_errors
 
 
 def compare(federation):
@@ -74,35 +75,3 @@ def compare(federation):
         "suggested_accuracy": float(np.mean(found["suggested_label"][held] == true)),
     }
     return out | transition_errors(found["transition"], achieved_transition(true, judged, classes))
-
-
-def achieved_transition(true, given, classes):
-    """Return T (C, C) counted from labels, its rows summing to 1, or to 0 for a class that is not there."""
-    flat = np.asarray(true, np.int64) * classes + np.asarray(given, np.int64)
-    counts = np.bincount(flat, minlength=classes**2).reshape(classes, classes).astype(np.float64)
-    return counts / np.maximum(counts.sum(1, keepdims=True), 1)
-
-
-def transition_errors(estimated, achieved):
-    """Return transition_cosine and transition_error of two matrices (C, C), on the rows that the achieved one has."""
-    there = achieved.sum(1) > 0
-    a, b = estimated[there].ravel(), achieved[there].ravel()
-    return {
-        "transition_cosine": float(a @ b / np.sqrt((a @ a) * (b @ b))),
-        "transition_error": float(np.abs(a - b).sum() / b.sum()),
-    }
-
-
-def auc(scores, positive):
-    """Return the area under the ROC curve of scores (n,) for a mask (n,), ties counting half; None for one class.
-
-    Mann and Whitney's statistic from ranks: this file is read by commands that need neither torch nor scikit-learn.
-    """
-    from scipy.stats import rankdata
-
-    positive = np.asarray(positive, bool)
-    hits, rest = int(positive.sum()), int((~positive).sum())
-    if not hits or not rest:
-        return None
-    ranks = rankdata(np.asarray(scores, np.float64))
-    return float((ranks[positive].sum() - hits * (hits + 1) / 2) / (hits * rest))

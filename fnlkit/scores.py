@@ -1,0 +1,81 @@
+"""Labels, predictions and estimates against the truth, as plain numbers; neither torch nor scikit-learn is needed."""
+
+import numpy as np
+
+
+def confusion(true, other, classes):
+    """Return counts (C, C) with true labels in rows and the other labels in columns.
+
+    Parameters
+    ----------
+    true, other : int (n,)
+    classes : int
+    """
+    flat = np.asarray(true, np.int64) * classes + np.asarray(other, np.int64)
+    return np.bincount(flat, minlength=classes * classes).reshape(classes, classes)
+
+
+def memorization(predicted, given, true):
+    """Return shares of correct, memorized and wrong predictions on clean and on mislabelled samples.
+
+    Memorized means: predicts the wrong label that was given (FLR, Kim 2024, Table 1).
+
+    Parameters
+    ----------
+    predicted, given, true : int (n,)
+
+    Returns
+    -------
+    dict
+        clean_correct, clean_wrong, noisy_correct, noisy_memorized, noisy_wrong; a group without samples is left out.
+    """
+    predicted, given, true = (np.asarray(v) for v in (predicted, given, true))
+    clean, out = given == true, {}
+    if clean.any():
+        out["clean_correct"] = float(np.mean(predicted[clean] == true[clean]))
+        out["clean_wrong"] = 1 - out["clean_correct"]
+    if (~clean).any():
+        out["noisy_correct"] = float(np.mean(predicted[~clean] == true[~clean]))
+        out["noisy_memorized"] = float(np.mean(predicted[~clean] == given[~clean]))
+        out["noisy_wrong"] = 1 - out["noisy_correct"] - out["noisy_memorized"]
+    return out
+
+
+def client_levels(labels, true, offsets, indices):
+    """Return the share of wrong labels of each client (N,); 0 for a client without samples."""
+    wrong = (np.asarray(labels) != np.asarray(true))[indices]
+    sums = np.add.reduceat(np.append(wrong, False).astype(np.float64), offsets[:-1])
+    sizes = np.diff(offsets)
+    return np.where(sizes > 0, sums / np.maximum(sizes, 1), 0.0)
+
+
+def achieved_transition(true, given, classes):
+    """Return T (C, C) counted from labels, its rows summing to 1, or to 0 for a class that is not there."""
+    flat = np.asarray(true, np.int64) * classes + np.asarray(given, np.int64)
+    counts = np.bincount(flat, minlength=classes**2).reshape(classes, classes).astype(np.float64)
+    return counts / np.maximum(counts.sum(1, keepdims=True), 1)
+
+
+def transition_errors(estimated, achieved):
+    """Return transition_cosine and transition_error of two matrices (C, C), on the rows that the achieved one has."""
+    there = achieved.sum(1) > 0
+    a, b = estimated[there].ravel(), achieved[there].ravel()
+    return {
+        "transition_cosine": float(a @ b / np.sqrt((a @ a) * (b @ b))),
+        "transition_error": float(np.abs(a - b).sum() / b.sum()),
+    }
+
+
+def auc(scores, positive):
+    """Return the area under the ROC curve of scores (n,) for a mask (n,), ties counting half; None for one class.
+
+    Mann and Whitney's statistic from ranks: this file is read by commands that need neither torch nor scikit-learn.
+    """
+    from scipy.stats import rankdata
+
+    positive = np.asarray(positive, bool)
+    hits, rest = int(positive.sum()), int((~positive).sum())
+    if not hits or not rest:
+        return None
+    ranks = rankdata(np.asarray(scores, np.float64))
+    return float((ranks[positive].sum() - hits * (hits + 1) / 2) / (hits * rest))
