@@ -15,6 +15,7 @@ setup(
         "fnlkit.methods",
         "fnlkit.models",
         "fnlkit.estimators",
+        "fnlkit.kernels",
         "fnlkit.cli",
         "fnlkit.data",
     ],

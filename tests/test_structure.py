@@ -22,7 +22,7 @@ HOMES = {
 LAYERS = [
     ["fnlkit/errors.py", "fnlkit/spec.py", "fnlkit/streams.py", "fnlkit/_kernels/"],
     [
-        "fnlkit/kernels.py",
+        "fnlkit/kernels/",
         "fnlkit/neighbours.py",
         "fnlkit/files",
         "fnlkit/vision.py",

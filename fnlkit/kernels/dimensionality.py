@@ -1,0 +1,90 @@
+"""Local intrinsic dimensionality, per point and per client."""
+
+import numpy as np
+
+from fnlkit._kernels import lid as _lid
+from fnlkit._kernels.threads import even, run
+from fnlkit.errors import InputError
+from fnlkit.kernels import checks
+
+
+def lid(points, *, k=20, client_offsets=None, variant="paper", threads=None):
+    """Return the local intrinsic dimensionality of each point among the points of its client.
+
+    Parameters
+    ----------
+    points : array (n, d)
+        FedCorr takes the softmax outputs of a client's local model.
+    k : int
+        Nearest other points; a client of m points uses min(k, m - 1).
+    client_offsets : array (K + 1,) of int, optional
+        Points client_offsets[k]:client_offsets[k + 1] are client k's; all clients are estimated in one call.
+    variant : {"paper", "fedcorr"}
+        "fedcorr" is the formula of the authors' code, with a millionth added to the largest distance and to the sum,
+        and k itself as the numerator even where there are fewer points; computed in float64.
+    threads : int, optional
+        Default: `get_threads()`.
+
+    Returns
+    -------
+    ndarray (n,) float64
+        At least 0 and finite.  0 where one of the k nearest is at distance 0, the limit of the formula; 1e6 at most,
+        which is reached where all k are equally far; 0 where there are fewer than two neighbours, which say nothing.
+        "fedcorr": 0 without any neighbour; finite, but with nearly equal distances of about 1 and more the two
+        millionths outweigh the sum, and the estimate is huge or negative, as the authors' is.
+
+    Raises
+    ------
+    InputError
+        Wrong shapes, NaN or infinity, k < 1.
+
+    Notes
+    -----
+    -1 / mean_j log(r_j / r_k), j = 1..k, with Euclidean distances r_1 <= ... <= r_k: Amsaleg et al. 2015, eq. 5;
+    FedCorr, eq. 2.  Distances are sums of squared differences in the precision of the input, so nothing cancels.
+
+    Examples
+    --------
+    >>> lid([[0.0], [1.0], [3.0], [7.0]], k=2).round(6)
+    array([1.820478, 2.88539 , 4.932607, 4.932607])
+    """
+    points = checks.real(points, "points", 2, "(n, d)")
+    k = checks.positive(k, "k")
+    if variant not in ("paper", "fedcorr"):
+        raise InputError(f'`variant` must be "paper" or "fedcorr", found {variant!r}')
+    if points.shape[1] < 1:
+        raise InputError(f"`points` must have at least one dimension, found shape {points.shape}")
+    offsets = checks.offsets(client_offsets, len(points))
+    threads = checks.thread_count(threads)
+    checks.finite(points, "points")
+    out = np.empty(len(points))
+    if variant == "fedcorr":
+        points = points.astype(np.float64)
+
+    def work(start, stop):
+        _lid.lid_rows(points, offsets, k, variant == "fedcorr", start, stop, out)
+
+    run(work, even(len(points), 4 * threads if threads > 1 else 1), threads)
+    return out
+
+
+def lid_score(points, *, k=20, client_offsets=None, variant="paper", threads=None):
+    """Return the mean local intrinsic dimensionality of each client: FedCorr's LID score.
+
+    Parameters and errors are those of `lid`.
+
+    Returns
+    -------
+    ndarray (K,) float64
+        One entry without `client_offsets`; 0 for a client without samples.
+
+    Examples
+    --------
+    >>> lid_score([[0.0], [1.0], [3.0], [7.0], [5.0]], k=2, client_offsets=[0, 4, 5]).round(4)
+    array([3.6428, 0.    ])
+    """
+    each = lid(points, k=k, client_offsets=client_offsets, variant=variant, threads=threads)
+    offsets = checks.offsets(client_offsets, len(each))
+    sizes = np.diff(offsets)
+    client = np.repeat(np.arange(len(sizes)), sizes)
+    return np.bincount(client, each, len(sizes)) / np.maximum(sizes, 1)

@@ -1,0 +1,48 @@
+"""The nearest probability vectors."""
+
+import numpy as np
+
+from fnlkit._kernels import simplex
+from fnlkit._kernels.threads import even, run
+from fnlkit.errors import InputError
+from fnlkit.kernels import checks
+
+
+def project_to_simplex(v, *, threads=None):
+    """Return the nearest probability vector, in Euclidean distance, of each vector on the last axis.
+
+    Parameters
+    ----------
+    v : array (..., C)
+    threads : int, optional
+        Default: `get_threads()`.
+
+    Returns
+    -------
+    ndarray (..., C)
+        Entries >= 0, sums 1; float32 for float32 input, else float64.
+
+    Raises
+    ------
+    InputError
+        No class at all, NaN or infinity.
+
+    Notes
+    -----
+    Michelot 1986; Duchi et al. 2008 reach the same point by sorting.
+
+    Examples
+    --------
+    >>> project_to_simplex([0.7, 0.5, -0.2]).round(3)
+    array([0.6, 0.4, 0. ])
+    """
+    v = np.asarray(v)
+    if v.ndim < 1 or v.shape[-1] < 1:
+        raise InputError(f"`v` must have shape (..., C) with C of at least 1, found {v.shape}")
+    flat = checks.real(v.reshape(-1, v.shape[-1]), "v", 2, "(..., C)")
+    checks.finite(flat, "v")
+    out = np.empty_like(flat)
+    threads = checks.thread_count(threads)
+    pieces = even(len(flat), min(threads, 1 + flat.size // 65536))
+    run(lambda a, b: simplex.project_rows(flat, a, b, out), pieces, threads)
+    return out.reshape(v.shape)

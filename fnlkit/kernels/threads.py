@@ -1,0 +1,47 @@
+"""How many threads the kernels of this process use."""
+
+import os
+
+import numpy as np
+
+from fnlkit.errors import InputError
+
+_threads = None
+
+
+def set_threads(threads):
+    """Set how many threads the kernels of this process use; None gives the choice back to the environment.
+
+    Parameters
+    ----------
+    threads : int or None
+        At least 1.  Engines set 1 in their worker processes.
+
+    Examples
+    --------
+    >>> set_threads(1)
+    >>> get_threads()
+    1
+    """
+    global _threads
+    if threads is not None and not (isinstance(threads, int | np.integer) and threads >= 1):
+        raise InputError(f"`threads` must be an integer of at least 1, found {threads!r}")
+    _threads = threads
+
+
+def get_threads():
+    """Return the number of threads: what `set_threads` said, else FNLKIT_THREADS, else the processors we may use.
+
+    Examples
+    --------
+    >>> get_threads() >= 1
+    True
+    """
+    if _threads is not None:
+        return int(_threads)
+    said = os.environ.get("FNLKIT_THREADS", "")
+    if said:
+        if not said.isdecimal() or int(said) < 1:
+            raise InputError(f"the variable `FNLKIT_THREADS` must be an integer of at least 1, found {said!r}")
+        return int(said)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
