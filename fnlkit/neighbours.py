@@ -17,6 +17,7 @@ import numpy as np
 
 from fnlkit._kernels import vote
 from fnlkit._kernels.threads import even, run
+from fnlkit.kernels import checks
 
 # Members of a client up to which its own matrix of products is the faster way (measured at 16 to 1,280 dimensions).
 LARGEST_PRODUCT = 4096
@@ -27,14 +28,9 @@ def origin(points):
 
     It is rounded to a power of two below the spread, so that points on a grid stay on it and ties stay ties.
     """
-    # Any point in their midst will do: a dozen of them says where that is.
-    some = points[:: max(1, len(points) // 16)].astype(np.float64)
-    mean = some.mean(0)
-    spread = float(np.sqrt(np.mean((some - mean) ** 2)))
-    if not 0 < spread < np.inf:
-        return points[0]
-    step = 2.0 ** np.floor(np.log2(spread))
-    return (np.rint(mean / step) * step).astype(points.dtype)
+    out = np.empty(points.shape[1], points.dtype)
+    vote.midst(points, out)
+    return out
 
 
 @functools.cache
@@ -52,7 +48,7 @@ def blas_threads(threads):
 
 @functools.cache
 def _half_product(dtype):
-    """Return a function that writes the lower triangle of ``own @ own.T`` to its second argument.
+    """Return a function that writes the lower triangle of ``own @ own.T`` to the corner of its second argument.
 
     BLAS's syrk by its address: scipy's own wrapper keeps the GIL, and numpy's product of a matrix with itself loses at
     copying what it saves at multiplying.
@@ -70,12 +66,13 @@ def _half_product(dtype):
 
     def multiply(own, products):
         members, dimensions = (ctypes.c_int(size) for size in own.shape)
+        width = ctypes.c_int(products.shape[1])
         one, zero = number(1), number(0)
         # BLAS counts columns first: what it calls the upper triangle is our lower one.
         syrk(
             ctypes.addressof(_UPPER), ctypes.addressof(_TURNED), ctypes.addressof(members), ctypes.addressof(dimensions),
             ctypes.addressof(one), own.ctypes.data, ctypes.addressof(dimensions),
-            ctypes.addressof(zero), products.ctypes.data, ctypes.addressof(members),
+            ctypes.addressof(zero), products.ctypes.data, ctypes.addressof(width),
         )  # fmt: skip
 
     return multiply
@@ -102,15 +99,17 @@ def vote_by_products(points, labels, offsets, classes, k, include_self, draws, t
             largest = -(-int(np.diff(offsets).max()) // width) * width
             scratch.own = np.empty(largest * points.shape[1], points.dtype)
             scratch.products = np.empty(largest * largest, points.dtype)
-        own = scratch.own[: padded * points.shape[1]].reshape(padded, -1)
-        np.subtract(points[first:last], origin(points[first:last]), out=own[:members])
-        own[members:] = 0
+        own = scratch.own[: members * points.shape[1]].reshape(members, -1)
+        np.subtract(points[first:last], origin(points[first:last]), out=own)
         products = scratch.products[: padded * padded].reshape(padded, padded)
         multiply(own, products)
-        vote.mirror(products)
-        squares = np.full(padded, np.inf, points.dtype)
+        vote.mirror(products, members)
+        squares = np.zeros(padded, points.dtype)
         # From the same product, so that a sample is at distance 0 of its copies.
         squares[:members] = products.diagonal()[:members]
+        if not np.isfinite(squares[:members].sum()):
+            # Searched for only now: looking at all points beforehand would cost as much as a twentieth of the whole.
+            checks.finite(points, "embeddings")
         here = slice(first, last)
         flat = products[:members].ravel()
         vote.vote_products(

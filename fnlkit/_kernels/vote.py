@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from fnlkit._kernels._compile import inlined, kernel
-from fnlkit._kernels.lanes import at_most, choose, first_bit, load, spread, store
+from fnlkit._kernels.lanes import at_most, choose, count_bits, gather_tile, load, packed, spread, store
 from fnlkit._kernels.select import ROOM, kth_smallest
 
 
@@ -28,14 +28,79 @@ def winner(tally, classes, draw):
 
 
 @kernel
-def mirror(square):
-    """Write what lies below the diagonal of a matrix above it; tile by tile, so that lines of both stay in the cache."""
-    size = square.shape[0]
-    for top in range(0, size, 16):
-        for left in range(0, top + 1, 16):
-            for row in range(top, min(top + 16, size)):
-                for column in range(left, min(left + 16, row)):
-                    square[column, row] = square[row, column]
+def midst(points, out):
+    """Write the mean of a few of the points (n, d), to within the power of two below their spread, to `out` (d,)."""
+    # Any place in their midst will do: a dozen of them says where that is.
+    some = points[:: max(1, len(points) // 16)]
+    mean = np.zeros(points.shape[1])
+    for row in some:
+        mean += row
+    mean /= len(some)
+    squares = 0.0
+    for row in some:
+        for c in range(len(mean)):
+            squares += (row[c] - mean[c]) ** 2
+    spread_of_all = math.sqrt(squares / some.size)
+    if 0 < spread_of_all < math.inf:
+        step = 2.0 ** math.floor(math.log2(spread_of_all))
+        for c in range(len(mean)):
+            out[c] = np.rint(mean[c] / step) * step
+    else:
+        out[:] = points[0]
+
+
+@kernel
+def mirror(square, size):
+    """Write what lies below the diagonal of square[:size, :size] above it; what lies behind `size` becomes anything.
+
+    Parameters
+    ----------
+    square : (padded, padded)
+        Whole vectors wide.
+    """
+    width = 64 // square.itemsize
+    padded = square.shape[1]
+    flat = square.reshape(-1)
+    tile = np.empty(width * width, square.dtype)
+    rows = np.empty(width, np.int64)
+    for top in range(0, size, width):
+        for i in range(width):
+            rows[i] = (top + i) * padded
+        for left in range(0, top, width):
+            gather_tile(flat, rows, left, tile, 0)
+            for i in range(width):
+                store(flat, (left + i) * padded + top, load(tile, i * width))
+        for row in range(top, min(top + width, size)):
+            for column in range(top, row):
+                square[column, row] = square[row, column]
+
+
+@inlined
+def pack_within(values, names, padded, limit, out):
+    """Write the names of all values <= limit to the front of `out`, in their order."""
+    width = 64 // values.itemsize
+    edge = spread(limit)
+    held = 0
+    for at in range(0, padded, width):
+        bits = at_most(load(values, at), edge)
+        store(out, held, packed(load(names, at), bits))
+        held += count_bits(bits)
+
+
+@inlined
+def count_nearest(values, names, size, k, radius, tally):
+    """Add the names of the k smallest values to `tally`; of those exactly at the radius the first in order fill up."""
+    open_places = k
+    for i in range(size):
+        inside = values[i] < radius
+        tally[int(names[i])] += inside
+        open_places -= inside
+    for i in range(size):
+        if open_places == 0:
+            break
+        if values[i] == radius:
+            tally[int(names[i])] += 1
+            open_places -= 1
 
 
 @kernel
@@ -45,9 +110,9 @@ def vote_products(products, squares, labels, classes, k, include_self, draws, fi
     Parameters
     ----------
     products : (rows * padded,)
-        Inner product of member `first + r` with all members at r * padded; rows filled up to whole vectors.
+        Inner product of member `first + r` with all members at r * padded; rows filled up to whole vectors, with anything.
     squares : (padded,)
-        Squared length of each member; infinity behind the last.
+        Squared length of each member; anything behind the last.
     labels, draws : (members,)
     k : int
         At most the number of neighbours there are.
@@ -60,6 +125,9 @@ def vote_products(products, squares, labels, classes, k, include_self, draws, fi
     rows = len(products) // padded
     distances = np.empty(padded, products.dtype)
     short = np.empty(k + ROOM * width, products.dtype)
+    names = np.zeros(padded, products.dtype)  # the members' labels, as numbers that fit a lane
+    names[:members] = labels
+    near = np.empty(len(short), products.dtype)
     tally = np.zeros(classes, np.int64)
     nothing = spread(products.dtype.type(0))
     guess = products.dtype.type(0)
@@ -71,26 +139,15 @@ def vote_products(products, squares, labels, classes, k, include_self, draws, fi
             distance = mine + load(squares, at) - (product + product)
             # Rounding can bring a distance of nearly zero below it, where its pattern would not be in order.
             store(distances, at, choose(at_most(distance, nothing), nothing, distance))
+        distances[members:] = math.inf
         distances[me] = 0 if include_self else math.inf
-        radius, guess, _ = kth_smallest(distances, padded, k, guess, short)
+        radius, guess, held = kth_smallest(distances, padded, k, guess, short)
         tally[:] = 0
-        taken = 0
-        limit = spread(radius)
-        for at in range(0, padded, width):
-            near = at_most(load(distances, at), limit)
-            while near:
-                j = at + first_bit(near)
-                near &= near - 1
-                if distances[j] < radius:
-                    tally[labels[j]] += 1
-                    taken += 1
-        # Of those exactly at the radius, the first in order fill up.
-        for j in range(members):
-            if taken == k:
-                break
-            if distances[j] == radius:
-                tally[labels[j]] += 1
-                taken += 1
+        if held > 0:
+            pack_within(distances, names, padded, guess, near)
+            count_nearest(short, near, held, k, radius, tally)
+        else:
+            count_nearest(distances, names, members, k, radius, tally)
         votes[me] = winner(tally, classes, draws[me])
         shares[me] = 1.0 - tally[labels[me]] / k
 

@@ -76,7 +76,6 @@ def knn_vote(
         raise InputError(f'`ties` must be "random" or "lowest", found {ties!r}')
     classes = int(labels.max(initial=0)) + 1 if classes is None else checks.positive(classes, "classes")
     checks.within(labels, "labels", classes)
-    checks.finite(embeddings, "embeddings")
     threads = checks.thread_count(threads)
     draws = np.random.default_rng(seed).random(len(labels)) if ties == "random" else np.full(len(labels), -1.0)
     if np.diff(offsets).max() <= neighbours.LARGEST_PRODUCT:
@@ -89,6 +88,7 @@ def knn_vote(
             one = np.array([0, last - first])
             found = neighbours.vote_by_products(*own, one, classes, k, include_self, draws[here], threads)
         else:
+            checks.finite(own[0], "embeddings")
             found = neighbours.vote_by_index(*own, classes, k, include_self, draws[here], threads)
         votes[here], shares[here] = found
     return votes, shares
