@@ -27,6 +27,7 @@ _KINDS = {
     "mixture": fused_loss.MIXTURE,
     "distill": fused_loss.DISTILL,
     "soft": fused_loss.SOFT,
+    "embedding": fused_loss.EMBEDDING,
 }
 
 
@@ -37,11 +38,11 @@ class FusedLoss:
     Attributes
     ----------
     kind : str
-        ``cross_entropy``, ``forward``, ``peer``, ``mixture``, ``distill`` or ``soft``.
+        ``cross_entropy``, ``forward``, ``peer``, ``mixture``, ``distill``, ``soft`` or ``embedding``.
     smoothing : float
         Label smoothing of ``cross_entropy``; may be negative.
     strength : float
-        Coefficient of the second term of ``peer``, ``mixture`` and ``distill``.
+        Coefficient of the second term of ``peer``, ``mixture``, ``distill`` and ``embedding``.
     temperature : float > 0
         Of ``distill``.
     towards : "teacher" or "student"
@@ -65,6 +66,9 @@ class FusedLoss:
         Memories of ``mixture``, written in place.  Without `server` the mixture is the local average.
     seen : (n,) bool
         Which rows of the memories hold anything; written in place.
+    teacher : (n, D)
+        Of ``embedding``: what the last hidden layer is to approach, or, where D (width + 1) weights of a linear head lie
+        behind the network's own, what its image under the head is to approach.
     """
 
     kind: str = "cross_entropy"
@@ -84,6 +88,7 @@ class FusedLoss:
     server: np.ndarray | None = None
     local: np.ndarray | None = None
     seen: np.ndarray | None = None
+    teacher: np.ndarray | None = None
 
 
 class FusedAugment(NamedTuple):
@@ -181,6 +186,7 @@ def fused_fit(
     net : tuple
         ``("lenet5", channels, classes)`` or ``("mlp", (inputs, hidden..., classes))``.
     theta : (P,) float32 or float64
+        A head's weights behind the network's own take part in P, here and below.
     x : (n, H, W, C) or (n, ...)
         Samples of the client, uint8 (divided by 255) or float.  Images are normalised by channel; the perceptron reads
         them channel by channel, and anything else as it lies.
@@ -224,7 +230,9 @@ def fused_fit(
     >>> bool(fit.loss[-1] < fit.loss[0]), int(fit.correct[-1])
     (True, 2)
     """
-    count, classes = fused_parameters(net), _classes(net)
+    classes = _classes(net)
+    loss = loss or FusedLoss()
+    count = fused_parameters(net) + _head(net, loss, np.shape(theta))
     theta = _weights("theta", theta, count)
     real = theta.dtype
     samples = _samples(net, x, mean, std, image, real)
@@ -237,7 +245,7 @@ def fused_fit(
     epoch_steps = max(steps, 1) if epoch_steps is None else int(epoch_steps)
     if epoch_steps < 1:
         raise InputError(f"`epoch_steps` must be at least 1, found {epoch_steps}")
-    loss = _loss(loss or FusedLoss(), n, classes, order.shape, real)
+    loss = _loss(loss, n, classes, order.shape, real)
     anchored = proximal or proximal_norm or loss.kind in (fused_loss.MIXTURE, fused_loss.DISTILL)
     anchor = theta if anchor is None else _weights("anchor", anchor, count, real)
     descent = Descent(
@@ -304,6 +312,16 @@ def _classes(net):
 
 def _kernel(net):
     return fused_lenet5 if net[0] == "lenet5" else fused_mlp
+
+
+def _head(net, loss, shape):
+    """Weights behind the network's own: those of a head, where the teacher is wider than the features or theta longer."""
+    if loss.teacher is None:
+        return 0
+    size, width = np.shape(loss.teacher)[-1], 84 if net[0] == "lenet5" else _shape(net)[-2]
+    if net[0] == "mlp" and len(_shape(net)) < 3:
+        raise InputError("a perceptron without hidden layers has no features to compare with `teacher`")
+    return 0 if size == width and shape == (fused_parameters(net),) else size * (width + 1)
 
 
 def _arguments(net):
@@ -400,7 +418,8 @@ def _loss(loss, n, classes, places, real):
         raise InputError(f"`kind` of a loss must be one of {', '.join(_KINDS)}, found {loss.kind!r}")
     if loss.towards not in ("teacher", "student"):
         raise InputError(f'`towards` must be "teacher" or "student", found {loss.towards!r}')
-    needed = {"forward": ("matrix",), "soft": ("soft",), "mixture": ("local", "seen")}.get(loss.kind, ())
+    needed = {"forward": ("matrix",), "soft": ("soft",), "mixture": ("local", "seen"), "embedding": ("teacher",)}
+    needed = needed.get(loss.kind, ())
     for name in needed:
         if getattr(loss, name) is None:
             raise InputError(f'a loss of kind "{loss.kind}" needs `{name}`')
@@ -436,4 +455,5 @@ def _loss(loss, n, classes, places, real):
         server=given("server", real, (n, classes)),
         local=given("local", real, (n, classes)),
         seen=given("seen", np.bool_, (n,)),
+        teacher=given("teacher", real, (n, None)),
     )

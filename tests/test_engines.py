@@ -16,6 +16,7 @@ from fnlkit.errors import InputError
 from fnlkit.inputs import Augment, Inputs
 from fnlkit.models import build
 from fnlkit.models.dropout import Dropout2d
+from fnlkit.models.head import WithHead
 from fnlkit.network import Model, Network
 from fnlkit.training import Fit, plan
 from tests import toy
@@ -26,11 +27,11 @@ FIT = Fit(epochs=2, lr=0.1, batch_size=8)
 mlp = partial(build, "mlp(hidden=[12])", input_shape=(toy.FEATURES,), classes=toy.CLASSES)
 
 
-def run(engine, method, optimizer, selector, rounds=6, fit=FIT):
+def run(engine, method, optimizer, selector, rounds=6, fit=FIT, network=mlp, embedding=12):
     """Run a method on six clients who hold an embedding too; return (federation, last model)."""
-    fed, model = toy.toy(engine, network=mlp, count=6)
+    fed, model = toy.toy(engine, network=network, count=6)
     for client in fed.clients:
-        client.rows["input/embedding"] = client.x[:, :5].clone()
+        client.rows["input/embedding"] = client.x[:, :5].repeat(1, 14)[:, :embedding].clone()
     fed.commit()
     opt, select = catalogue.optimizer(optimizer, fit), catalogue.selector(selector, 0.5)
     program = catalogue.method(method)(fed, model, opt, select, rounds=rounds)
@@ -65,8 +66,27 @@ def agree(found, expected, tolerance=1e-9):
 def test_product(method, optimizer, selector, engine):
     found = run(engine, method, optimizer, selector)
     agree(found, specification(method, optimizer, selector))
-    fell_back = [note for note in found[0].notes if engine in note]
-    assert not fell_back or (engine == "fused" and "embedding_distilled" in fell_back[0])
+    assert not [note for note in found[0].notes if engine in note]  # that it fell back
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("optimizer", ["fedavg", "fedprox(mu=0.1)", "feddyn(alpha=0.1)"])
+@pytest.mark.parametrize("width", [12, 70])
+def test_a_head_is_trained_alike(engine, optimizer, width):
+    settings = {"network": lambda: WithHead(mlp(), width), "embedding": width}
+    fit = Fit(epochs=2, lr=0.1, batch_size=8, momentum=0.5, weight_decay=0.01)
+    pair = [run(e, "akd(above=0.2)", optimizer, "uniform", fit=fit, **settings) for e in (engine, "sequential")]
+    agree(*pair)
+    assert not [note for note in pair[0][0].notes if engine in note]
+    start = WithHead(mlp(), width)
+    head = torch.cat([p.detach().flatten() for p in start.head.parameters()]).double()
+    assert (pair[0][1].weights[-len(head) :] - head).abs().max() > 1e-3  # it did learn
+
+
+def test_features_of_another_width_without_a_head_train_in_the_plain_loop():
+    found = run("fused", "akd", "fedavg", "uniform", embedding=5)
+    agree(found, run("sequential", "akd", "fedavg", "uniform", embedding=5))
+    assert "need a head between them" in found[0].notes[-1]
 
 
 # ---- one local training, with everything that Fit can say

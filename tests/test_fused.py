@@ -272,6 +272,36 @@ def compare(net, real, x, y, order, **options):
     return fit
 
 
+def test_lenets_features_follow_a_teacher():
+    """50 steps with a head of 150 outputs behind LeNet-5, against PyTorch's own gradients."""
+    x, y = client(LENET)
+    order, size = draw_order(len(x), 50, 10), 150
+    net, rng = network(LENET, torch.float64), np.random.default_rng(4)
+    head = torch.nn.Linear(84, size, dtype=torch.float64)
+    teacher = rng.normal(size=(len(x), size))
+    both = [*net.parameters(), *head.parameters()]
+    theta = flat(both).numpy().copy()
+    loss = FusedLoss("embedding", strength=2.0, teacher=teacher)
+    fit = fused_fit(LENET, theta, x, y, order, lr=0.02, momentum=0.5, loss=loss, mean=MEAN, std=STD, weight_decay=0.01)
+    optimizer = torch.optim.SGD(both, lr=0.02, momentum=0.5, weight_decay=0.01)
+    last, total = {}, 0.0
+    net[-1].register_forward_pre_hook(lambda module, given: last.update(features=given[0]))
+    for t in range(len(order)):
+        slots = np.flatnonzero(order[t] >= 0)
+        if not len(slots):
+            continue
+        index = order[t][slots]
+        logits = net(picture(LENET, x[index], MEAN, STD, torch.float64, None, t, slots))
+        apart = (head(last["features"]) - torch.from_numpy(teacher[index])).abs().mean(1)
+        each = F.cross_entropy(logits, torch.from_numpy(y[index]), reduction="none") + 2.0 * apart
+        optimizer.zero_grad()
+        each.mean().backward()
+        optimizer.step()
+        total += each.sum().item()
+    np.testing.assert_allclose(fit.theta, flat(both).numpy(), rtol=0, atol=LIMIT[np.float64])
+    np.testing.assert_allclose(fit.loss, total / (order >= 0).sum(), rtol=1e-9)
+
+
 PRECISIONS = pytest.mark.parametrize("real", [np.float32, np.float64])
 
 

@@ -25,8 +25,9 @@ from fnlkit._kernels.fused_dense import (
     rows_for,
     scratch_for,
 )
+from fnlkit._kernels.fused_head import follow_teacher, head_room
 from fnlkit._kernels.fused_input import Frame, choose, empty_batch, input_shape, load_batch, load_sample, spoil
-from fnlkit._kernels.fused_loss import loss_and_gradient, needs_server
+from fnlkit._kernels.fused_loss import EMBEDDING, loss_and_gradient, needs_server
 from fnlkit._kernels.fused_step import descend, pull_at
 from fnlkit._kernels.fused_tile import LANES, patch_sum, strict, tile_product
 
@@ -353,7 +354,7 @@ def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, au
     Parameters
     ----------
     theta, velocity : (P + SPARE,) real
-        Weights in state_dict order and the momentum buffer; what lies behind the P-th number is never used.
+        Weights in state_dict order, a head's behind them, and the momentum buffer; the last SPARE are never used.
     channels, classes : int
         1 or 3; at least 1.
     samples : Samples
@@ -371,7 +372,7 @@ def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, au
     """
     real = theta.dtype
     room = order.shape[1]
-    conv1, conv2, fc1, fc2, fc3, _ = layout(channels, classes)
+    conv1, conv2, fc1, fc2, fc3, own = layout(channels, classes)
     frame = _frame(samples)
     batch = empty_batch(room, augment, frame, real)
     work = _work(room, channels, classes, real)
@@ -386,7 +387,8 @@ def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, au
     taps1_delta, bias1_delta = np.empty(_MAPS1 * _PATCH1, real), np.empty(_MAPS1, real)
     taps2_delta, bias2_delta = np.empty(_MAPS2 * _PATCH2, real), np.empty(_MAPS2, real)
     gradient = np.empty(_WEIGHTS2 + _MAPS2, real)
-    scratch = np.empty(scratch_for(_FLAT, classes), real)
+    scratch = np.empty(max(scratch_for(_FLAT, classes), scratch_for(_HIDDEN2, loss.teacher.shape[1])), real)
+    room_behind = head_room(loss, room, _HIDDEN2, real)
 
     judged = needs_server(loss)
     server_theta = np.zeros(theta.size if judged else 0, real)
@@ -427,6 +429,10 @@ def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, au
                 at, x, width, x_delta = fc1, work.flat, _FLAT, flat_delta
                 delta, units = hidden1_delta, _HIDDEN1
             dense_backward_input(theta, at, delta, 0, units, x_delta, 0, width, count, scratch)
+            if layer == 0 and loss.kind == EMBEDDING:
+                epoch_loss[step // descent.epoch_steps] += follow_teacher(
+                    theta, velocity, own, x, 0, width, loss, batch, count, room_behind, x_delta, 0, scratch, descent, step, pull
+                )  # fmt: skip
             dense_step(theta, velocity, at, x, 0, width, delta, 0, units, count, scratch, descent, step, pull)
             gate(x_delta, x, 0, width, count)
         taps1_delta[:] = 0

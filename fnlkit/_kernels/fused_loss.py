@@ -14,6 +14,7 @@ kind  name                value of one sample                                  t
 3     label mixture, FLR  -log p_y + b log max(1 - <p,t>, floor)               [j=y] + b p_j t_j / (1 - <p,t>)
 4     distillation        -log p_y + b F^2 KL                                  [j=y]; the divergence is added apart
 5     soft labels         -sum_j q_j log p_j                                   q_j
+6     embeddings          -log p_y + b mean_j |ê_j - e_j|                      [j=y]; the distance is in fused_head
 ====  ==================  ===================================================  ========================================
 
 In 3 no gradient flows through t, and none where the clamp holds.  In 4 the divergence is KL(student || teacher) or
@@ -28,7 +29,7 @@ import numpy as np
 
 from fnlkit._kernels.fused_tile import strict
 
-CROSS_ENTROPY, FORWARD, PEER, MIXTURE, DISTILL, SOFT = range(6)
+CROSS_ENTROPY, FORWARD, PEER, MIXTURE, DISTILL, SOFT, EMBEDDING = range(7)
 
 
 class Loss(NamedTuple):
@@ -63,6 +64,8 @@ class Loss(NamedTuple):
         Running averages of kind 3, updated in place.  Without `server`, t is the local average alone.
     seen : (n,) bool
         Which of their rows hold anything yet; updated in place.
+    teacher : (n, D) real
+        Embeddings e of kind 6.
     """
 
     kind: int
@@ -82,6 +85,7 @@ class Loss(NamedTuple):
     server: np.ndarray
     local: np.ndarray
     seen: np.ndarray
+    teacher: np.ndarray
 
 
 @strict

@@ -16,8 +16,9 @@ from fnlkit._kernels.fused_dense import (
     rows_for,
     scratch_for,
 )
+from fnlkit._kernels.fused_head import follow_teacher, head_room
 from fnlkit._kernels.fused_input import Frame, choose, empty_batch, input_shape, load_batch, load_sample, spoil
-from fnlkit._kernels.fused_loss import loss_and_gradient, needs_server
+from fnlkit._kernels.fused_loss import EMBEDDING, loss_and_gradient, needs_server
 from fnlkit._kernels.fused_step import pull_at
 from fnlkit._kernels.fused_tile import strict
 
@@ -60,7 +61,7 @@ def fit(theta, velocity, widths, samples, y, order, descent, loss, augment, epoc
     Parameters
     ----------
     theta, velocity : (P + SPARE,) real
-        Weights in state_dict order and the momentum buffer; what lies behind the P-th number is never used.
+        Weights in state_dict order, a head's behind them, and the momentum buffer; the last SPARE are never used.
     widths : (layers + 1,) int64
         Numbers of one sample, hidden units of each layer, classes.
     samples : Samples
@@ -79,7 +80,9 @@ def fit(theta, velocity, widths, samples, y, order, descent, loss, augment, epoc
     need = 0
     for layer in range(last):
         need = max(need, scratch_for(widths[layer], widths[layer + 1]))
-    scratch = np.empty(need, real)
+    scratch = np.empty(max(need, scratch_for(widths[last - 1], loss.teacher.shape[1])), real)
+    room_behind = head_room(loss, room, widths[last - 1], real)
+    own = weights_at[last - 1] + classes * (widths[last - 1] + 1)
     judged = needs_server(loss)
     server_theta = np.zeros(theta.size if judged else 0, real)
     server_logits = np.zeros(values_at[last + 1] - values_at[last], real)
@@ -111,6 +114,11 @@ def fit(theta, velocity, widths, samples, y, order, descent, loss, augment, epoc
             width, units = widths[layer], widths[layer + 1]
             if layer > 0:
                 dense_backward_input(theta, at, deltas, delta_at, units, deltas, x_at, width, count, scratch)
+            if layer > 0 and layer == last - 1 and loss.kind == EMBEDDING:
+                epoch_loss[step // descent.epoch_steps] += follow_teacher(
+                    theta, velocity, own, values, x_at, width, loss, batch, count, room_behind, deltas, x_at, scratch, descent,
+                    step, pull,
+                )  # fmt: skip
             dense_step(
                 theta, velocity, at, values, x_at, width, deltas, delta_at, units, count, scratch, descent, step, pull
             )

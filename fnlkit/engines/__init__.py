@@ -71,7 +71,8 @@ def choose(network, clients):
     if network.device.type != "cpu":
         return "stacked", f"the cohort trains at once on {network.device}"
     if _compiled(network.module, clients):
-        return "fused", f"{type(network.module).__name__} on the CPU has compiled training"
+        name = type(getattr(network.module, "module", network.module)).__name__
+        return "fused", f"{name} on the CPU has compiled training"
     cores = len(os.sched_getaffinity(0))
     if cores > 1 and network.parameters_count >= 200_000:
         return "workers", f"one process on each of {cores} cores"
@@ -80,6 +81,7 @@ def choose(network, clients):
 
 def _compiled(module, clients):
     # By name first: importing the kernels takes half a second.
+    module = module.module if type(module).__name__ == "WithHead" else module
     if type(module).__name__ not in ("LeNet5", "MLP") or not clients:
         return False
     from fnlkit.engines.fused import description

@@ -17,7 +17,7 @@ from fnlkit._kernels._compile import cache_folders
 from fnlkit.engines.sequential import Sequential, one_thread
 from fnlkit.engines.visit import visits
 from fnlkit.errors import InputError
-from fnlkit.fused import FusedAugment, FusedLoss, fused_fit, fused_forward
+from fnlkit.fused import FusedAugment, FusedLoss, fused_fit, fused_forward, fused_parameters
 from fnlkit.network import predict
 from fnlkit.training import Fit, train_client
 
@@ -28,10 +28,13 @@ class Unknown(Exception):
 
 def description(module, clients):
     """Return a network as fnlkit.fused describes it, or None when there is no kernel for it."""
+    from fnlkit.models.head import WithHead
     from fnlkit.models.lenet import LeNet5
     from fnlkit.models.mlp import MLP
 
     x = clients[0].x
+    if type(module) is WithHead:  # its weights follow the network's own
+        module = module.module
     if type(module) is MLP:
         layers = [getattr(module, f"fc{i + 1}") for i in range(module.depth + 1)]
         return ("mlp", (layers[0].in_features, *(layer.out_features for layer in layers)))
@@ -119,7 +122,8 @@ class Fused(Sequential):
         if features or weights is None:
             with self._network:
                 return predict(network, weights, x, inputs, batch_size=batch_size, features=features)
-        return torch.from_numpy(fused_forward(self.net, weights.numpy(), x.numpy(), **normal(inputs)))
+        own = weights.numpy()[: fused_parameters(self.net)]
+        return torch.from_numpy(fused_forward(self.net, own, x.numpy(), **normal(inputs)))
 
     def predict(self, weights, x):
         """Return logits (n, C) of raw samples, in parallel."""
@@ -234,6 +238,14 @@ def _distilled(visit, draws, fit, *, strength=10.0, temperature=2.0, towards="te
     return FusedLoss("distill", strength=strength, temperature=temperature, towards=towards)
 
 
+def _embedded(visit, draws, fit, *, strength=10.0):
+    client, weights = visit.client, visit.model.weights
+    teacher = client.rows["input/embedding"].to(weights.dtype) * client.state["embedding_scale"].to(weights.dtype)
+    if visit.model.network.module.width != teacher.shape[1] and not hasattr(visit.model.network.module, "head"):
+        raise Unknown(f"its features and an embedding of {teacher.shape[1]} numbers need a head between them")
+    return FusedLoss("embedding", strength=strength * float(visit.received["distil"]), teacher=teacher.numpy())
+
+
 LOSSES = {
     "fnlkit.losses:cross_entropy": _cross_entropy,
     "fnlkit.losses:kept_cross_entropy": _kept,
@@ -241,4 +253,5 @@ LOSSES = {
     "fnlkit.losses:contrastive": _contrastive,
     "fnlkit.losses:label_mixture": _mixture,
     "fnlkit.losses:logit_distilled": _distilled,
+    "fnlkit.losses:embedding_distilled": _embedded,
 }
