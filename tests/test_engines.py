@@ -1,5 +1,6 @@
 """Every engine gives what sequential gives: methods x optimisers x selectors, in float64 to 1e-9, labels exactly."""
 
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -81,6 +82,23 @@ def test_a_head_is_trained_alike(engine, optimizer, width):
     start = WithHead(mlp(), width)
     head = torch.cat([p.detach().flatten() for p in start.head.parameters()]).double()
     assert (pair[0][1].weights[-len(head) :] - head).abs().max() > 1e-3  # it did learn
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "method",
+    [
+        "feddpcont(epsilon=2, delay=0, length=0)",
+        "feddpcont(epsilon=2, delay=0, length=0, expected=true)",
+        "flr(warmup=1)",
+        "fedefc(latest=2)",
+        "akd",
+        "akd(source=logits, level=all)",
+    ],
+)
+def test_every_loss_mixes_alike(method, engine):
+    fit = replace(FIT, mixup=1.0)
+    agree(*[run(e, method, "fedavg", "uniform", fit=fit) for e in (engine, "sequential")])
 
 
 def test_features_of_another_width_without_a_head_train_in_the_plain_loop():
