@@ -249,8 +249,11 @@ def measure(row, rounds, limit, now):
     times = {name: [] for name in contenders}
     for _ in range(max(3, rounds // row.slow)):
         for name, function in contenders.items():
-            # The threads of BLAS and OpenMP spin for a while after a product, on the cores of whoever comes next.
-            time.sleep(0.1)
+            # The threads of BLAS and OpenMP spin for a while after a product, on the cores of whoever comes next; they are
+            # waited for awake, since a processor that slept is slow at first.
+            until = time.perf_counter() + 0.1
+            while time.perf_counter() < until:
+                pass
             taken = [clock(function, now)]
             # What takes a few milliseconds is timed again, so that it does not pay for what its neighbours left behind
             # in the caches; the rule is the same for everybody.
