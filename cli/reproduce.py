@@ -73,31 +73,24 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
 def _show(title, rows):
     from rich.table import Table
 
-    table = Table(
-        "regime",
-        "method",
-        "best accuracy",
-        "last",
-        "over first",
-        "published",
-        "client-rounds",
-        "seconds",
-        box=None,
-        title=title,
-    )
+    columns = "regime", "method", "runs", "best", "over first", "late", "over first", "published", "client-rounds", "seconds"
+    table = Table(*columns, box=None, title=title)
     for row in rows:
-        spread = "" if row["best_spread"] is None else f" ± {row['best_spread']:.2f}"
-        published = "" if row["published"] is None else " ± ".join(f"{v:.2f}" for v in row["published"])
+        cells = []
+        for name in ("best", "late"):
+            spread = "" if row[f"{name}_spread"] is None else f" ± {row[f'{name}_spread']:.2f}"
+            cells.append(f"{row[f'{name}_mean']:.2f}{spread}")
+            cells.append(f"{row[f'{name}_over_first']:+.2f}{' *' if row[f'{name}_clear'] else ''}")
         table.add_row(
             row["regime"],
             row["method"],
-            f"{row['best_mean']:.2f}{spread}",
-            f"{row['last_mean']:.2f}",
-            f"{row['over_first']:+.2f}{' *' if row['clear'] else ''}",
-            published,
+            str(row["runs"]),
+            *cells,
+            "" if row["published"] is None else " ± ".join(f"{v:.2f}" for v in row["published"]),
             f"{row['client_rounds']:,}",
             f"{row['seconds']:.0f}",
         )
     say = out_console()
     say.print(table)
-    say.print("* more than the spread of either")
+    say.print("in %, mean ± spread over runs; best: a run's best evaluation; late: mean of those in its last fifth of rounds")
+    say.print("* ahead of the regime's first method by more than the spread of either")

@@ -29,6 +29,7 @@ def summary(run, *, target=None):
         "finished": run.finished,
         "accuracy_best": max((row["accuracy"] for row in scored), default=None),
         "accuracy_last": scored[-1]["accuracy"] if scored else None,
+        "accuracy_late": late_accuracy(scored),
         "rounds": len(trained),
         "client_rounds": run.traffic.client_rounds,
         "bytes_up": run.traffic.bytes_up,
@@ -47,6 +48,22 @@ def summary(run, *, target=None):
     if "true" in run.labels:
         out |= _against_truth(run)
     return out
+
+
+def late_accuracy(scored):
+    """Return the mean accuracy of the evaluations in the last fifth of the rounds, or None without any.
+
+    Where a round's accuracy hangs on who took part in it, the best of many is luck, and so is the last.
+
+    Parameters
+    ----------
+    scored : list of dict
+        Rows of the history with ``round`` and ``accuracy``.
+    """
+    if not scored:
+        return None
+    since = 0.8 * (scored[-1]["round"] + 1)
+    return float(np.mean([row["accuracy"] for row in scored if row["round"] + 1 > since]))
 
 
 def _against_truth(run):

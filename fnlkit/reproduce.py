@@ -225,7 +225,10 @@ def run(all_jobs, folder, *, at_once, on_done=None):
 
 
 def rows(all_jobs, folder):
-    """Return one dict a regime and method: mean and spread of the best accuracy in percent, published, cost.
+    """Return one dict a regime and method: accuracy in percent, what it is over the regime's first method, published, cost.
+
+    ``best_`` is the best evaluation of a run, ``late_`` the mean of those in the last fifth of the rounds; ``clear``
+    says that a method is ahead of the first one by more than the spread (standard deviation over seeds) of either.
 
     Parameters
     ----------
@@ -239,23 +242,23 @@ def rows(all_jobs, folder):
             groups.setdefault((job.regime, job.method), []).append((job, evaluation.summary(Run.read(str(path)))))
     out, baseline = [], {}
     for (regime, method), found in groups.items():
-        best = [100 * s["accuracy_best"] for _, s in found]
-        last = [100 * s["accuracy_last"] for _, s in found]
-        spread = stdev(best) if len(best) > 1 else None
         row = {
             "regime": regime,
             "method": method,
-            "runs": len(best),
-            "best_mean": mean(best),
-            "best_spread": spread,
-            "last_mean": mean(last),
+            "runs": len(found),
+            "last_mean": 100 * mean(s["accuracy_last"] for _, s in found),
             "published": found[0][0].published,
             "client_rounds": round(mean(s["client_rounds"] for _, s in found)),
             "seconds": mean(s["seconds"] for _, s in found),
         }
         first = baseline.setdefault(regime, row)
-        row["over_first"] = row["best_mean"] - first["best_mean"]
-        # "By more than the spread": of both sides, since either can be lucky.
-        row["clear"] = spread is not None and row["over_first"] > max(spread, first["best_spread"] or 0)
+        for name in ("best", "late"):
+            values = [100 * s[f"accuracy_{name}"] for _, s in found]
+            row[f"{name}_mean"], spread = mean(values), stdev(values) if len(values) > 1 else None
+            row[f"{name}_spread"] = spread
+            row[f"{name}_over_first"] = row[f"{name}_mean"] - first[f"{name}_mean"]
+            # "By more than the spread": of both sides, since either can be lucky.
+            least = None if spread is None else max(spread, first[f"{name}_spread"] or 0)
+            row[f"{name}_clear"] = least is not None and row[f"{name}_over_first"] > least
         out.append(row)
     return out

@@ -173,3 +173,9 @@ def test_a_student_of_another_width_gets_a_head_and_learns(tmp_path):
     assert len(run.weights) == len(plain.weights) + (8 + 1) * 20
     assert len(evaluation.test_predictions(reread(run, tmp_path), dataset)) == len(dataset.y_test)
     same(finish(federation, dataset, settings("akd(k=10)", rounds=20), embeddings=vectors, resume=run), run)
+
+
+def test_late_accuracy_is_of_the_last_fifth_of_the_rounds():
+    rows = [{"round": r, "accuracy": float(r)} for r in range(4, 100, 5)]
+    assert evaluation.late_accuracy(rows) == np.mean([84, 89, 94, 99])
+    assert evaluation.late_accuracy(rows[:1]) == 4 and evaluation.late_accuracy([]) is None

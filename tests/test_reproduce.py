@@ -46,8 +46,9 @@ def test_a_recipe_runs_continues_and_compares(tmp_path):
     assert reproduce.run(jobs, tmp_path / "runs", at_once=1) == {}
     assert (tmp_path / "runs" / "0-0-1.npz").stat().st_mtime_ns == stamp and said == [None]
     first, second = reproduce.rows(jobs, tmp_path / "runs")
-    assert first["method"] == "fedavg" and first["over_first"] == 0 and not first["clear"] and first["runs"] == 2
+    assert first["method"] == "fedavg" and first["best_over_first"] == 0 and not first["best_clear"] and first["runs"] == 2
     assert second["published"] == [90.0, 1.0] and second["best_spread"] >= 0
+    assert second["late_over_first"] == pytest.approx(second["late_mean"] - first["late_mean"])
     assert first["client_rounds"] == second["client_rounds"] == 12
 
 
