@@ -175,6 +175,59 @@ def choose(typingctx, bits, a, b):
     return a(types.int64, a, a), codegen
 
 
+def _integers(builder, vector):
+    """A vector of numbers as one of their bit patterns."""
+    bits = 32 if isinstance(vector.type.element, ir.FloatType) else 64
+    return builder.bitcast(vector, ir.VectorType(ir.IntType(bits), vector.type.count))
+
+
+@intrinsic
+def turned(typingctx, a, b):
+    """The bits in which two vectors differ."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(builder.xor(*(_integers(builder, arg) for arg in args)), args[0].type)
+
+    return a(a, a), codegen
+
+
+@intrinsic
+def picked(typingctx, pattern, difference, base):
+    """`base`, with the bits of `difference` turned in the lanes of `pattern`, whose lanes are all ones or zero.
+
+    With ``difference = turned(a, b)`` and ``base = b`` it is `a` in those lanes and `b` in the rest: `choose` without a
+    mask, for patterns that come from memory.
+    """
+
+    def codegen(context, builder, signature, args):
+        pattern, difference, base = (_integers(builder, arg) for arg in args)
+        return builder.bitcast(builder.xor(base, builder.and_(pattern, difference)), args[0].type)
+
+    return base(base, base, base), codegen
+
+
+@intrinsic
+def gathered(typingctx, found, a, b):
+    """`found`, and the bits in which `a` and `b` differ."""
+
+    def codegen(context, builder, signature, args):
+        found, a, b = (_integers(builder, arg) for arg in args)
+        return builder.bitcast(builder.or_(found, builder.xor(a, b)), args[0].type)
+
+    return found(found, found, found), codegen
+
+
+@intrinsic
+def with_bits(typingctx, a):
+    """The lanes in which any bit is set."""
+
+    def codegen(context, builder, signature, args):
+        pattern = _integers(builder, args[0])
+        return _bits(builder, builder.icmp_unsigned("!=", pattern, ir.Constant(pattern.type, [0] * a.width)))
+
+    return types.int64(a), codegen
+
+
 @intrinsic
 def larger(typingctx, a, b):
     """The larger of two vectors lane by lane; `b` where one is NaN."""

@@ -4,26 +4,30 @@ import numpy as np
 
 from fnlkit._kernels._compile import kernel
 from fnlkit._kernels.lanes import (
-    choose,
+    as_number,
     count_bits,
     equal,
     gather_tile,
+    gathered,
     larger,
     load,
     load_some,
     not_numbers,
+    picked,
     scatter_tile,
     spread,
     store,
+    turned,
+    with_bits,
 )
 
 
 @kernel
-def invert_constant(matrices, start, stop, inverses, conditions):
-    """Invert those of the matrices start..stop whose entries off the diagonal are all equal; mark the rest with -1.
+def invert_two_valued(matrices, start, stop, inverses, conditions):
+    """Invert those of the matrices start..stop with one value on the diagonal and one off it; mark the rest with -1.
 
-    T = D + b 1 1' with D diagonal has the inverse (Sherman and Morrison 1950)
-    D^-1 - b D^-1 1 1' D^-1 / (1 + b 1' D^-1 1).
+    A comparison and a store a vector, without branches: this costs little more than copying.  Numbers are compared by
+    their bits, so that 0 and -0 differ; `invert_constant` sees to such.
 
     Parameters
     ----------
@@ -34,42 +38,65 @@ def invert_constant(matrices, start, stop, inverses, conditions):
     size = matrices.shape[1]
     area = size * size
     width = 64 // matrices.itemsize
+    if area < width:
+        conditions[start:stop] = -1.0
+        return
+    whole, behind = area // width * width, area - width
+    zero = matrices.dtype.type(0)
+    flat, flat_inverses = matrices.reshape(-1), inverses.reshape(-1)
+    # All bits set where an entry is on the diagonal; the last vector overlaps the one before.
+    diagonal = np.zeros(whole + width, matrices.dtype)
+    for i in range(whole + width):
+        if (i if i < whole else behind + i - whole) % (size + 1) == 0:
+            diagonal[i] = as_number(-1, zero)
+    for m in range(start, stop):
+        base = m * area
+        on, off = flat[base], flat[base + size - 1]
+        offs = spread(off)
+        apart = turned(spread(on), offs)
+        differ = turned(load(flat, base + behind), picked(load(diagonal, whole), apart, offs))
+        for at in range(0, whole, width):
+            differ = gathered(differ, load(flat, base + at), picked(load(diagonal, at), apart, offs))
+        if with_bits(differ):
+            conditions[m] = -1.0
+            continue
+        scale = 1 / (on - off)
+        outer = off * scale / (on - off + off * size)
+        condition = (abs(on) + (size - 1) * abs(off)) * (abs(scale - outer) + (size - 1) * abs(outer))
+        conditions[m] = condition if condition < np.inf else np.inf
+        offs = spread(matrices.dtype.type(-outer))
+        apart = turned(spread(matrices.dtype.type(scale - outer)), offs)
+        for at in range(0, whole, width):
+            store(flat_inverses, base + at, picked(load(diagonal, at), apart, offs))
+        store(flat_inverses, base + behind, picked(load(diagonal, whole), apart, offs))
+
+
+@kernel
+def invert_constant(matrices, start, stop, inverses, conditions):
+    """Invert those of the matrices start..stop marked with -1 whose entries off the diagonal are all equal.
+
+    T = D + b 1 1' with D diagonal has the inverse (Sherman and Morrison 1950)
+    D^-1 - b D^-1 1 1' D^-1 / (1 + b 1' D^-1 1).
+
+    Parameters
+    ----------
+    matrices, inverses : (N, K, K)
+    conditions : (N,)
+        ||T|| ||T^-1|| in the maximum row sum norm; -1 stays where there is no such formula.
+    """
+    size = matrices.shape[1]
+    area = size * size
+    width = 64 // matrices.itemsize
     whole = area // width * width
     tail = (1 << (area - whole)) - 1
     reciprocal = np.empty(size, matrices.dtype)
-    flat, flat_inverses = matrices.reshape(-1), inverses.reshape(-1)
-    # The vectors of a matrix, the last overlapping the one before: which of their lanes are diagonal.
-    whole_vectors, behind = area // width, max(area - width, 0)
-    diagonals = np.zeros(whole_vectors + 1, np.int64)
-    for v in range(whole_vectors + 1):
-        for lane in range(width):
-            diagonals[v] |= np.int64((min(v * width, behind) + lane) % (size + 1) == 0) << lane
-    all_lanes = (1 << width) - 1
+    flat = matrices.reshape(-1)
     for m in range(start, stop):
+        if conditions[m] != -1:
+            continue
         matrix = matrices[m]
         off = matrix[0, size - 1] if size > 1 else matrix.dtype.type(0)
         offs = spread(off)
-        if area >= width:
-            base = m * area
-            if equal(load(flat, base), offs) | diagonals[0] != all_lanes:
-                conditions[m] = -1.0
-                continue
-            # One value on the diagonal and one off it: a comparison and a store a vector, without branches.
-            on = matrix[0, 0]
-            ons = spread(on)
-            same = equal(load(flat, base + behind), choose(diagonals[whole_vectors], ons, offs))
-            for v in range(whole_vectors):
-                same &= equal(load(flat, base + v * width), choose(diagonals[v], ons, offs))
-            if same == all_lanes:
-                scale = 1 / (on - off)
-                outer = off * scale / (on - off + off * size)
-                condition = (abs(on) + (size - 1) * abs(off)) * (abs(scale - outer) + (size - 1) * abs(outer))
-                conditions[m] = condition if condition < np.inf else np.inf
-                ons, offs = spread(matrix.dtype.type(scale - outer)), spread(matrix.dtype.type(-outer))
-                for v in range(whole_vectors):
-                    store(flat_inverses, base + v * width, choose(diagonals[v], ons, offs))
-                store(flat_inverses, base + behind, choose(diagonals[whole_vectors], ons, offs))
-                continue
         # As many entries differ as differ on the diagonal, which may be what it likes.
         allowed = 0
         for row in range(size):

@@ -81,8 +81,11 @@ def _inverse(stack, threads):
     inverses, conditions = np.empty_like(stack), np.empty(len(stack))
     size = stack.shape[1]
     pieces = even(len(stack), min(threads, 1 + stack.size // 65536))
-    run(lambda a, b: transition.invert_constant(stack, a, b, inverses, conditions), pieces, threads)
+    run(lambda a, b: transition.invert_two_valued(stack, a, b, inverses, conditions), pieces, threads)
     rest = np.flatnonzero(conditions == -1)
+    if len(rest):
+        run(lambda a, b: transition.invert_constant(stack, a, b, inverses, conditions), pieces, threads)
+        rest = np.flatnonzero(conditions == -1)
     if len(rest) and size <= _LANES_SIZE:
         pieces = even(len(rest), min(threads, 1 + len(rest) * size**3 // 500_000))
         run(lambda a, b: transition.invert_lanes(stack, rest, a, b, inverses, conditions), pieces, threads)
