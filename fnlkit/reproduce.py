@@ -228,7 +228,8 @@ def rows(all_jobs, folder):
     """Return one dict a regime and method: accuracy in percent, what it is over the regime's first method, published, cost.
 
     ``best_`` is the best evaluation of a run, ``late_`` the mean of those in the last fifth of the rounds; ``clear``
-    says that a method is ahead of the first one by more than the spread (standard deviation over seeds) of either.
+    says that a method is ahead of the first one by more than the spread (standard deviation over seeds) of either.  Runs
+    that were not finished are left out.
 
     Parameters
     ----------
@@ -238,8 +239,9 @@ def rows(all_jobs, folder):
     groups = {}
     for job in all_jobs:
         path = Path(folder) / f"{job.name}.pt"
-        if path.exists():
-            groups.setdefault((job.regime, job.method), []).append((job, evaluation.summary(Run.read(str(path)))))
+        found = evaluation.summary(Run.read(str(path))) if path.exists() else {"finished": False}
+        if found["finished"]:  # half a run would look like a bad method
+            groups.setdefault((job.regime, job.method), []).append((job, found))
     out, baseline = [], {}
     for (regime, method), found in groups.items():
         row = {
