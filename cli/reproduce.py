@@ -70,6 +70,12 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
         raise click.ClickException(f"{len(failed)} of {len(jobs)} runs failed, first {next(iter(failed.items()))}")
 
 
+def _plus_minus(mean, spread=None, sign=""):
+    if mean is None:
+        return ""
+    return f"{mean:{sign}.2f}" + ("" if spread is None else f" ± {spread:.2f}")
+
+
 def _show(title, rows):
     from rich.table import Table
 
@@ -78,19 +84,19 @@ def _show(title, rows):
     for row in rows:
         cells = []
         for name in ("best", "late"):
-            spread = "" if row[f"{name}_spread"] is None else f" ± {row[f'{name}_spread']:.2f}"
-            cells.append(f"{row[f'{name}_mean']:.2f}{spread}")
-            cells.append(f"{row[f'{name}_over_first']:+.2f}{' *' if row[f'{name}_clear'] else ''}")
+            cells.append(_plus_minus(row[f"{name}_mean"], row[f"{name}_spread"]))
+            ahead = _plus_minus(row[f"{name}_over_first"], row[f"{name}_over_first_spread"], sign="+")
+            cells.append(f"{ahead} *" if row[f"{name}_clear"] else ahead)
         table.add_row(
             row["regime"],
             row["method"],
             str(row["runs"]),
             *cells,
-            "" if row["published"] is None else " ± ".join(f"{v:.2f}" for v in row["published"]),
+            _plus_minus(*(row["published"] or [None])),
             f"{row['client_rounds']:,}",
             f"{row['seconds']:.0f}",
         )
     say = out_console()
     say.print(table)
     say.print("in %, mean ± spread over runs; best: a run's best evaluation; late: mean of those in its last fifth of rounds")
-    say.print("* ahead of the regime's first method by more than the spread of either")
+    say.print("over first: of runs with the same seed; * ahead by more than the spread of either method")

@@ -224,12 +224,17 @@ def run(all_jobs, folder, *, at_once, on_done=None):
     return failed
 
 
+def _spread(values):
+    return stdev(values) if len(values) > 1 else None
+
+
 def rows(all_jobs, folder):
     """Return one dict a regime and method: accuracy in percent, what it is over the regime's first method, published, cost.
 
-    ``best_`` is the best evaluation of a run, ``late_`` the mean of those in the last fifth of the rounds; ``clear``
-    says that a method is ahead of the first one by more than the spread (standard deviation over seeds) of either.  Runs
-    that were not finished are left out.
+    ``best`` is the best evaluation of each seed's run, ``late`` the mean of those in the last fifth of its rounds;
+    ``over_first`` the mean, over seeds that both have, of what the method is ahead of the regime's first one, with its
+    spread; ``clear`` says that this is more than the spread (standard deviation over seeds) of either method.  Runs that
+    were not finished are left out.
 
     Parameters
     ----------
@@ -255,12 +260,15 @@ def rows(all_jobs, folder):
         }
         first = baseline.setdefault(regime, row)
         for name in ("best", "late"):
-            values = [100 * s[f"accuracy_{name}"] for _, s in found]
-            row[f"{name}_mean"], spread = mean(values), stdev(values) if len(values) > 1 else None
-            row[f"{name}_spread"] = spread
-            row[f"{name}_over_first"] = row[f"{name}_mean"] - first[f"{name}_mean"]
+            values = {job.seed: 100 * s[f"accuracy_{name}"] for job, s in found}
+            row[name], row[f"{name}_mean"] = values, mean(values.values())
+            row[f"{name}_spread"] = spread = _spread(values.values())
+            # A seed draws noise and partition too: what is left between runs of one seed is the method.
+            gains = [value - first[name][seed] for seed, value in values.items() if seed in first[name]]
+            row[f"{name}_over_first"] = mean(gains) if gains else None
+            row[f"{name}_over_first_spread"] = _spread(gains)
             # "By more than the spread": of both sides, since either can be lucky.
             least = None if spread is None else max(spread, first[f"{name}_spread"] or 0)
-            row[f"{name}_clear"] = least is not None and row[f"{name}_over_first"] > least
+            row[f"{name}_clear"] = bool(gains) and least is not None and row[f"{name}_over_first"] > least
         out.append(row)
     return out
