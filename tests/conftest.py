@@ -1,6 +1,7 @@
 """Slow tests run when asked; threads are pinned so that equal results are equal bytes."""
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -14,6 +15,8 @@ if os.environ.get("CI"):
     hypothesis.settings.load_profile("ci")
 
 torch.set_num_threads(1)
+# Whoever starts the tests in the background of a script hands them an ignored Ctrl-C, and they would hand it on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):
