@@ -26,19 +26,21 @@ from fnlkit._kernels.lanes import (
 def invert_two_valued(matrices, start, stop, inverses, conditions):
     """Invert those of the matrices start..stop with one value on the diagonal and one off it; mark the rest with -1.
 
-    A comparison and a store a vector, without branches: this costs little more than copying.  Numbers are compared by
-    their bits, so that 0 and -0 differ; `invert_constant` sees to such.
+    A comparison and a store a vector, without branches, and the inverse of one matrix is written while the next is read:
+    this costs little more than copying.  Numbers are compared by their bits, so that 0 and -0 differ;
+    `invert_constant` sees to such.
 
     Parameters
     ----------
     matrices, inverses : (N, K, K)
+        What is not inverted may be overwritten.
     conditions : (N,)
         ||T|| ||T^-1|| in the maximum row sum norm; infinity for a singular matrix.
     """
     size = matrices.shape[1]
     area = size * size
     width = 64 // matrices.itemsize
-    if area < width:
+    if area < width or start >= stop:
         conditions[start:stop] = -1.0
         return
     whole, behind = area // width * width, area - width
@@ -49,14 +51,20 @@ def invert_two_valued(matrices, start, stop, inverses, conditions):
     for i in range(whole + width):
         if (i if i < whole else behind + i - whole) % (size + 1) == 0:
             diagonal[i] = as_number(-1, zero)
+    # The inverse still to be written: its place, its value off the diagonal, what turns that into the one on it.
+    place, rest, turn = start * area, spread(zero), spread(zero)
     for m in range(start, stop):
         base = m * area
         on, off = flat[base], flat[base + size - 1]
         offs = spread(off)
         apart = turned(spread(on), offs)
-        differ = turned(load(flat, base + behind), picked(load(diagonal, whole), apart, offs))
+        last = load(diagonal, whole)
+        differ = turned(load(flat, base + behind), picked(last, apart, offs))
         for at in range(0, whole, width):
-            differ = gathered(differ, load(flat, base + at), picked(load(diagonal, at), apart, offs))
+            here = load(diagonal, at)
+            differ = gathered(differ, load(flat, base + at), picked(here, apart, offs))
+            store(flat_inverses, place + at, picked(here, turn, rest))
+        store(flat_inverses, place + behind, picked(last, turn, rest))
         if with_bits(differ):
             conditions[m] = -1.0
             continue
@@ -64,11 +72,11 @@ def invert_two_valued(matrices, start, stop, inverses, conditions):
         outer = off * scale / (on - off + off * size)
         condition = (abs(on) + (size - 1) * abs(off)) * (abs(scale - outer) + (size - 1) * abs(outer))
         conditions[m] = condition if condition < np.inf else np.inf
-        offs = spread(matrices.dtype.type(-outer))
-        apart = turned(spread(matrices.dtype.type(scale - outer)), offs)
-        for at in range(0, whole, width):
-            store(flat_inverses, base + at, picked(load(diagonal, at), apart, offs))
-        store(flat_inverses, base + behind, picked(load(diagonal, whole), apart, offs))
+        place, rest = base, spread(matrices.dtype.type(-outer))
+        turn = turned(spread(matrices.dtype.type(scale - outer)), rest)
+    for at in range(0, whole, width):
+        store(flat_inverses, place + at, picked(load(diagonal, at), turn, rest))
+    store(flat_inverses, place + behind, picked(load(diagonal, whole), turn, rest))
 
 
 @kernel
