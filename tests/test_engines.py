@@ -1,7 +1,9 @@
 """Every engine gives what sequential gives: methods x optimisers x selectors, in float64 to 1e-9, labels exactly."""
 
+import os
 from dataclasses import replace
 from functools import lru_cache, partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -337,6 +339,16 @@ def test_auto_says_what_it_chose():
     assert fed.name == "sequential" and "212 weights" in fed.notes[0]
     with pytest.raises(InputError, match="did you mean 'stacked'"):
         toy.toy("staked")
+
+
+def test_auto_starts_processes_where_they_pay(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2})
+    network = SimpleNamespace(device=torch.device("cpu"), module=torch.nn.Identity(), parameters_count=200_000)
+    assert engines.choose(network, []) == ("workers", "one process on each of 3 cores")
+    assert engines.choose(network, [], workers=2) == ("workers", "2 processes")
+    assert engines.choose(network, [], workers=1) == ("sequential", "one worker is this process")
+    network.parameters_count -= 1
+    assert engines.choose(network, []) == ("sequential", "199,999 weights on 3 cores")
 
 
 def test_options_of_another_engine_are_refused():

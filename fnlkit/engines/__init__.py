@@ -38,7 +38,7 @@ def make(name, clients, network, inputs, **settings):
 
     reason = ""
     if name == "auto":
-        name, reason = choose(network, clients)
+        name, reason = choose(network, clients, settings.get("workers", 0))
     if name not in ENGINES:
         known = ", ".join(["auto", *ENGINES])
         raise InputError(f"--engine: unknown engine {name!r}{nearest(name, ENGINES)}; known: {known}")
@@ -54,8 +54,8 @@ def make(name, clients, network, inputs, **settings):
     return federation
 
 
-def choose(network, clients):
-    """Return the engine that was fastest for such a network and device, and why it was taken.
+def choose(network, clients, workers=0):
+    """Return the engine that was fastest for such a network, device and number of workers (0: one a core), and why.
 
     ======================  ====================  ===========================================================
     device                  network               engine
@@ -74,8 +74,10 @@ def choose(network, clients):
         name = type(getattr(network.module, "module", network.module)).__name__
         return "fused", f"{name} on the CPU has compiled training"
     cores = len(os.sched_getaffinity(0))
-    if cores > 1 and network.parameters_count >= 200_000:
-        return "workers", f"one process on each of {cores} cores"
+    if workers == 1:
+        return "sequential", "one worker is this process"
+    if (workers or cores) > 1 and network.parameters_count >= 200_000:
+        return "workers", f"{workers} processes" if workers else f"one process on each of {cores} cores"
     return "sequential", f"{network.parameters_count:,} weights on {cores} core{'s' * (cores > 1)}"
 
 
