@@ -20,7 +20,7 @@ setup(
         "fnlkit.data",
     ],
     package_dir={"fnlkit": "fnlkit", "fnlkit.cli": "cli", "fnlkit.data": "data"},
-    package_data={"fnlkit.data": ["*.npz", "*.md", "*.toml", "recipes/*.toml"]},
+    package_data={"fnlkit": ["py.typed"], "fnlkit.data": ["*.npz", "*.md", "*.toml", "recipes/*.toml"]},
     install_requires=[
         "numpy>=1.26",
         "scipy>=1.11",

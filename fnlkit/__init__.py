@@ -19,6 +19,22 @@ _HOME = {
 }
 __all__ = sorted(_HOME)
 
+# The same for type checkers, which do not run `__getattr__`; importing typing for its name costs more than the line.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fnlkit.errors import InputError as InputError
+    from fnlkit.kernels import apply_inverse as apply_inverse
+    from fnlkit.kernels import augment_batch as augment_batch
+    from fnlkit.kernels import class_thresholds as class_thresholds
+    from fnlkit.kernels import count_matrix as count_matrix
+    from fnlkit.kernels import flip_labels as flip_labels
+    from fnlkit.kernels import invert_transition as invert_transition
+    from fnlkit.kernels import knn_vote as knn_vote
+    from fnlkit.kernels import lid as lid
+    from fnlkit.kernels import lid_score as lid_score
+    from fnlkit.kernels import project_to_simplex as project_to_simplex
+    from fnlkit.kernels import randomised_response as randomised_response
+
 
 def __getattr__(name):
     if name not in _HOME:

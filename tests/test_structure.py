@@ -1,12 +1,17 @@
 """Imports point down, heavy libraries have one home, and starting costs nothing: read from the syntax trees."""
 
 import ast
+import inspect
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
+
+import fnlkit
+from fnlkit import kernels
 
 ROOT = Path(__file__).parent.parent
 HOMES = {
@@ -127,3 +132,13 @@ def test_starting_imports_nothing_heavy(start):
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
     # Not a benchmark: ten times the goal of 0.3 s, to notice a heavy import that has no name above.
     assert time.perf_counter() - began < 3
+
+
+def test_type_checkers_see_what_can_be_imported():
+    """`import fnlkit` loads names at first use; what a checker reads instead says the same, and every type in it exists."""
+    assert (ROOT / "fnlkit/py.typed").is_file()
+    shown = {name for name in imports("fnlkit/__init__.py") if name.startswith("fnlkit.")}
+    assert shown == {f"{home}.{name}" for name, home in fnlkit._HOME.items()}
+    for name in kernels.__all__:
+        function = getattr(kernels, name)
+        assert set(get_type_hints(function)) == {*inspect.signature(function).parameters, "return"}, name

@@ -1,6 +1,7 @@
 """Crops, flips, cutout and normalisation of a batch of images, from bytes to floats in one pass."""
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fnlkit._kernels import augment
 from fnlkit._kernels.threads import even, run
@@ -9,19 +10,19 @@ from fnlkit.kernels import checks
 
 
 def augment_batch(
-    images,
-    index,
+    images: ArrayLike,
+    index: ArrayLike,
     *,
-    shift=None,
-    flip=None,
-    centre=None,
-    size=0,
-    pad=0,
-    mean=None,
-    std=None,
-    out=None,
-    threads=None,
-):
+    shift: ArrayLike | None = None,
+    flip: ArrayLike | None = None,
+    centre: ArrayLike | None = None,
+    size: int = 0,
+    pad: int = 0,
+    mean: ArrayLike | None = None,
+    std: ArrayLike | None = None,
+    out: NDArray[np.float32] | None = None,
+    threads: int | None = None,
+) -> NDArray[np.float32]:
     """Return a batch of network input: images cropped, flipped, scaled to [0, 1], normalised, and cut out.
 
     Parameters

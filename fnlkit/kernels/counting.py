@@ -1,6 +1,7 @@
 """Confident learning: class thresholds and count matrices, clients in one call."""
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fnlkit._kernels import counts
 from fnlkit._kernels.threads import even, run
@@ -64,7 +65,13 @@ def _no_nan(probs):
     raise InputError(f"`probs` must not hold NaN, found one at row {where[0]}, class {where[1]}; did training diverge?")
 
 
-def class_thresholds(probs, labels, *, client_offsets=None, threads=None):
+def class_thresholds(
+    probs: ArrayLike,
+    labels: ArrayLike,
+    *,
+    client_offsets: ArrayLike | None = None,
+    threads: int | None = None,
+) -> NDArray[np.float64]:
     """Return the mean probability of each class over the samples labelled with it.
 
     Parameters
@@ -107,16 +114,16 @@ def class_thresholds(probs, labels, *, client_offsets=None, threads=None):
 
 
 def count_matrix(
-    probs,
-    labels,
+    probs: ArrayLike,
+    labels: ArrayLike,
     *,
-    thresholds=None,
-    client_offsets=None,
-    calibrate=False,
-    class_weights=None,
-    least_diagonal=1,
-    threads=None,
-):
+    thresholds: ArrayLike | None = None,
+    client_offsets: ArrayLike | None = None,
+    calibrate: bool = False,
+    class_weights: ArrayLike | None = None,
+    least_diagonal: int = 1,
+    threads: int | None = None,
+) -> NDArray[np.int64] | NDArray[np.float64]:
     """Return how often each class is confidently predicted under each observed label: counts[true, given].
 
     A sample counts for the class whose threshold its probability reaches; for its most probable class if it reaches

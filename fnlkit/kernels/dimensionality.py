@@ -1,6 +1,9 @@
 """Local intrinsic dimensionality, per point and per client."""
 
+from typing import Literal
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fnlkit._kernels import lid as _lid
 from fnlkit._kernels.threads import even, run
@@ -8,7 +11,14 @@ from fnlkit.errors import InputError
 from fnlkit.kernels import checks
 
 
-def lid(points, *, k=20, client_offsets=None, variant="paper", threads=None):
+def lid(
+    points: ArrayLike,
+    *,
+    k: int = 20,
+    client_offsets: ArrayLike | None = None,
+    variant: Literal["paper", "fedcorr"] = "paper",
+    threads: int | None = None,
+) -> NDArray[np.float64]:
     """Return the local intrinsic dimensionality of each point among the points of its client.
 
     Parameters
@@ -68,7 +78,14 @@ def lid(points, *, k=20, client_offsets=None, variant="paper", threads=None):
     return out
 
 
-def lid_score(points, *, k=20, client_offsets=None, variant="paper", threads=None):
+def lid_score(
+    points: ArrayLike,
+    *,
+    k: int = 20,
+    client_offsets: ArrayLike | None = None,
+    variant: Literal["paper", "fedcorr"] = "paper",
+    threads: int | None = None,
+) -> NDArray[np.float64]:
     """Return the mean local intrinsic dimensionality of each client: FedCorr's LID score.
 
     Parameters and errors are those of `lid`.

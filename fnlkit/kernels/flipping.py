@@ -1,6 +1,9 @@
 """Labels flipped by given draws: by transition matrices and by randomised response."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fnlkit._kernels import sampling
 from fnlkit._kernels.threads import even, run
@@ -25,7 +28,15 @@ def _owners(client_of, client_offsets, n, matrices):
     return None, offsets
 
 
-def flip_labels(labels, T, uniforms, *, client_of=None, client_offsets=None, threads=None):
+def flip_labels(
+    labels: ArrayLike,
+    T: ArrayLike,
+    uniforms: ArrayLike,
+    *,
+    client_of: ArrayLike | None = None,
+    client_offsets: ArrayLike | None = None,
+    threads: int | None = None,
+) -> NDArray[np.integer[Any]]:
     """Return labels drawn from the rows of transition matrices: class c of label y with probability T[y, c].
 
     Parameters
@@ -95,7 +106,14 @@ def flip_labels(labels, T, uniforms, *, client_of=None, client_offsets=None, thr
     return out.astype(given.dtype if given.dtype.kind in "iu" else np.int64, copy=False)
 
 
-def randomised_response(labels, keep, uniforms, classes, *, threads=None):
+def randomised_response(
+    labels: ArrayLike,
+    keep: ArrayLike,
+    uniforms: ArrayLike,
+    classes: int,
+    *,
+    threads: int | None = None,
+) -> NDArray[np.integer[Any]]:
     """Return labels kept with probability `keep`, else replaced by one of the others, all equally likely.
 
     Parameters

@@ -1,8 +1,10 @@
 """Inverses of transition matrices, with their condition numbers."""
 
 import contextlib
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fnlkit._kernels import transition
 from fnlkit._kernels.threads import even, run
@@ -13,7 +15,9 @@ from fnlkit.kernels import checks
 _LANES_SIZE = 32
 
 
-def invert_transition(T, *, ridge=None, threads=None):
+def invert_transition(
+    T: ArrayLike, *, ridge: float | None = None, threads: int | None = None
+) -> tuple[NDArray[np.floating[Any]], NDArray[np.float64] | np.float64]:
     """Return the inverses of transition matrices and their condition numbers.
 
     Parameters
@@ -130,7 +134,9 @@ def _ridge_inverse(stack, ridge):
     return inverses, _norms(stack) * _norms(inverses)
 
 
-def apply_inverse(T, vectors, *, ridge=None, threads=None):
+def apply_inverse(
+    T: ArrayLike, vectors: ArrayLike, *, ridge: float | None = None, threads: int | None = None
+) -> NDArray[np.floating[Any]]:
     """Return ``vectors @ inverse(T)``: distributions over given labels turned into distributions over true labels.
 
     A distribution over true labels, as a row, becomes row @ T over given labels; this undoes it.  Entries can come out

@@ -1,6 +1,9 @@
 """The nearest probability vectors."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fnlkit._kernels import simplex
 from fnlkit._kernels.threads import even, run
@@ -8,7 +11,7 @@ from fnlkit.errors import InputError
 from fnlkit.kernels import checks
 
 
-def project_to_simplex(v, *, threads=None):
+def project_to_simplex(v: ArrayLike, *, threads: int | None = None) -> NDArray[np.floating[Any]]:
     """Return the nearest probability vector, in Euclidean distance, of each vector on the last axis.
 
     Parameters

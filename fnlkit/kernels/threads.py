@@ -9,7 +9,7 @@ from fnlkit.errors import InputError
 _threads = None
 
 
-def set_threads(threads):
+def set_threads(threads: int | None) -> None:
     """Set how many threads the kernels of this process use; None gives the choice back to the environment.
 
     Parameters
@@ -29,7 +29,7 @@ def set_threads(threads):
     _threads = threads
 
 
-def get_threads():
+def get_threads() -> int:
     """Return the number of threads: what `set_threads` said, else FNLKIT_THREADS, else the processors we may use.
 
     Examples

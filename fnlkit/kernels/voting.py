@@ -1,23 +1,26 @@
 """Votes of nearest neighbours."""
 
+from typing import Literal
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fnlkit.errors import InputError
 from fnlkit.kernels import checks
 
 
 def knn_vote(
-    embeddings,
-    labels,
+    embeddings: ArrayLike,
+    labels: ArrayLike,
     *,
-    k=100,
-    client_offsets=None,
-    classes=None,
-    seed=0,
-    include_self=False,
-    ties="random",
-    threads=None,
-):
+    k: int = 100,
+    client_offsets: ArrayLike | None = None,
+    classes: int | None = None,
+    seed: int = 0,
+    include_self: bool = False,
+    ties: Literal["random", "lowest"] = "random",
+    threads: int | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the majority label of each sample's k nearest neighbours, and the share that disagrees with its label.
 
     Parameters
