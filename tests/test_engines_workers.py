@@ -14,7 +14,9 @@ import torch
 
 from fnlkit import catalogue
 from fnlkit.errors import InputError
+from fnlkit.kernels import get_threads
 from fnlkit.training import Fit
+from tests.test_engines import mlp
 from tests.toy import Net, toy, train
 
 FIT = Fit(epochs=1, lr=0.1, batch_size=8)
@@ -87,6 +89,19 @@ def test_a_task_that_kills_every_worker_is_lost_with_its_client_named(staffed):
     said = fed.round(range(4), model, _always_dies)
     assert said.ids.tolist() == [0, 1, 2]
     assert [r["client"] for r in fed.rejected] == [3] and "died 3 times" in fed.rejected[0]["reason"]
+
+
+def _counts_threads(client, model, received):
+    return {"threads": torch.tensor(get_threads())}
+
+
+@pytest.mark.parametrize("engine", ["sequential", "workers", "fused"])
+def test_kernels_compute_with_one_thread_while_clients_run(engine, monkeypatch):
+    monkeypatch.setenv("FNLKIT_THREADS", "3")
+    fed, model = toy(engine, **{"workers": {"workers": 2}, "fused": {"workers": 2, "network": mlp}}.get(engine, {}))
+    assert fed.round(range(4), model, FIT, _counts_threads)["threads"].tolist() == [1, 1, 1, 1]
+    assert get_threads() == 3
+    fed.close()
 
 
 def _wrong(client, model, received):

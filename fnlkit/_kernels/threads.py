@@ -11,6 +11,9 @@ import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 
+# Threads of a kernel whose caller does not say; None leaves it to the environment (`fnlkit.kernels.get_threads`).
+limit = None
+
 _pool = {}
 
 

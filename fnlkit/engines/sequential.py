@@ -4,6 +4,7 @@ import contextlib
 
 import torch
 
+from fnlkit._kernels import threads
 from fnlkit.client import LocalModel
 from fnlkit.errors import InputError
 from fnlkit.federation import Federation
@@ -32,13 +33,15 @@ class Sequential(Federation):
 
 @contextlib.contextmanager
 def one_thread():
-    """Compute with one thread: sums then have one order, whatever the machine and the engine."""
-    before = torch.get_num_threads()
+    """Compute with one thread, kernels too: sums have one order on every machine, and clients share no core."""
+    before = torch.get_num_threads(), threads.limit
     torch.set_num_threads(1)
+    threads.limit = 1
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(before[0])
+        threads.limit = before[1]
 
 
 def visit(network, twin, client, weights, steps, received, *, seed, round):

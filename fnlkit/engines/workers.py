@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection, wait
 import numpy as np
 import torch
 
+from fnlkit._kernels import threads
 from fnlkit.client import Client
 from fnlkit.engines.sequential import Sequential, visit
 from fnlkit.engines.travel import pack, unpack
@@ -219,6 +220,7 @@ def serve(connection):
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     torch.set_num_threads(1)
+    threads.limit = 1
     connection, tasks, ready = Connection(connection), deque(), threading.Semaphore(0)
 
     def listen():

@@ -4,9 +4,8 @@ import os
 
 import numpy as np
 
+from fnlkit._kernels import threads as shared
 from fnlkit.errors import InputError
-
-_threads = None
 
 
 def set_threads(threads: int | None) -> None:
@@ -15,7 +14,7 @@ def set_threads(threads: int | None) -> None:
     Parameters
     ----------
     threads : int or None
-        At least 1.  Engines set 1 in their worker processes.
+        At least 1.  While clients train it is 1: engines run them beside each other.
 
     Examples
     --------
@@ -23,10 +22,9 @@ def set_threads(threads: int | None) -> None:
     >>> get_threads()
     1
     """
-    global _threads
     if threads is not None and not (isinstance(threads, int | np.integer) and threads >= 1):
         raise InputError(f"`threads` must be an integer of at least 1, found {threads!r}")
-    _threads = threads
+    shared.limit = threads
 
 
 def get_threads() -> int:
@@ -37,8 +35,8 @@ def get_threads() -> int:
     >>> get_threads() >= 1
     True
     """
-    if _threads is not None:
-        return int(_threads)
+    if shared.limit is not None:
+        return int(shared.limit)
     said = os.environ.get("FNLKIT_THREADS", "")
     if said:
         if not said.isdecimal() or int(said) < 1:
