@@ -46,7 +46,7 @@ def list_sets(as_json):
         table.add_row(row["name"], "yes" if row["here"] else "no", row["description"])
     say = out_console()
     say.print(table)
-    say.print(f"cache folder: {datasets.cache_folder()}", markup=False, soft_wrap=True)
+    say.print(f"cache folder: {datasets.cache_folder()}", soft_wrap=True)
 
 
 @command.command()
@@ -78,7 +78,7 @@ def info(name, as_json):
 
     known = name in datasets.catalogue()
     if known and not as_json:
-        out_console().print(datasets.card(name), markup=False, soft_wrap=True)
+        out_console().print(datasets.card(name), soft_wrap=True)
     if known and not datasets.present(name):
         if as_json:
             sys.stdout.write(json.dumps({"name": name, "here": False}) + "\n")
@@ -110,7 +110,6 @@ def _facts(data):
 
 
 def _show(facts):
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(show_header=False, box=None)
@@ -123,5 +122,5 @@ def _show(facts):
             value = " x ".join(map(str, value))
         if isinstance(value, list):
             value = ", ".join(f"{v:.4f}" if isinstance(v, float) else str(v) for v in value[:20])
-        table.add_row(key.replace("_", " "), escape(f"{value:,}" if isinstance(value, int) else str(value)))
+        table.add_row(key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
     out_console().print(table)

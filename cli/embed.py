@@ -43,7 +43,7 @@ def command(file, dataset, backbone, device, batch_size, output):
     data = datasets.load(dataset)
     with bar(f"{data.name}, {spec}") as progress:
         vectors = embed(data, spec, device=device, batch_size=batch_size, progress=progress)
-    console().print(f"[dim]{data.name}: {len(vectors):,} embeddings of {vectors.shape[1]:,} values by {spec}[/dim]")
+    console().print(f"{data.name}: {len(vectors):,} embeddings of {vectors.shape[1]:,} values by {spec}", style="dim")
     made = provenance("embed", dataset=data.name, backbone=str(spec), checksum=data.checksum)
     meta = {"dataset": data.name, "checksum": data.checksum, "backbone": str(spec), "provenance": [made]}
     emit(files.Artefact("fnlkit.embeddings/1", {"embeddings": vectors}, meta), output)
@@ -56,8 +56,10 @@ def bar(title):
     if not talk.is_terminal:
         yield None
         return
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    with Progress(console=talk, transient=True) as shown:
+    # A path may hold what looks like markup.
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=talk, transient=True) as shown:
         task = shown.add_task(title, total=None)
         yield lambda done, total: shown.update(task, completed=done, total=total)

@@ -71,7 +71,7 @@ def command(
     def say(text):
         notes.append(text)
         if not as_json:
-            talk.print(text, style="dim", markup=False, soft_wrap=True)
+            talk.print(text, style="dim", soft_wrap=True)
 
     found = estimate(
         federation,
@@ -149,7 +149,7 @@ def show(talk, federation, facts, top):
         f"{facts['level_lowest']:.3f} to {facts['level_highest']:.3f} in {facts['clients']} clients; "
         f"{facts['flagged']:,} flagged"
     )
-    talk.print(line + (f"; most often {confused}" if confused else ""), markup=False, soft_wrap=True)
+    talk.print(line + (f"; most often {confused}" if confused else ""), soft_wrap=True)
     if "sample_auc" in facts:
 
         def said(name):
@@ -161,6 +161,5 @@ def show(talk, federation, facts, top):
             f"flags right {said('flag_precision')}, wrong labels found {said('flag_recall')}; "
             f"transition cosine {said('transition_cosine')}, error {said('transition_error')}; "
             f"labels right {said('label_accuracy')}, with --apply relabel {said('suggested_accuracy')}",
-            markup=False,
             soft_wrap=True,
         )

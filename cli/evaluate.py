@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from fnlkit.cli.plumbing import console, dataset_option, json_option, out_console, provenance
+from fnlkit.cli.plumbing import console, cross, dataset_option, json_option, out_console, plain, provenance
 
 
 @click.command()
@@ -100,7 +100,7 @@ def _estimates(run):
 def _shown(value):
     if isinstance(value, float):
         return f"{value:.4f}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else plain(value)
 
 
 def _show_one(row, values, run):
@@ -118,11 +118,11 @@ def _show_one(row, values, run):
     if "class_accuracy" in row:
         say.print("accuracy per class: " + " ".join(f"{v:.3f}" for v in row["class_accuracy"]))
     if "test_confusion" in values and len(values["test_confusion"]) <= 20:
-        _matrix(say, "test samples, true class in rows, predicted in columns", values["test_confusion"])
+        say.print(cross(values["test_confusion"], "test samples, true class in rows, predicted in columns"))
     if "label_confusion_given" in values and len(values["label_confusion_given"]) <= 20:
         for stage, counts in evaluation.stage_confusions(run):
-            _matrix(say, f"training labels as {stage} began, true class in rows", counts)
-        _matrix(say, "training labels at the end, true class in rows", values["label_confusion_corrected"])
+            say.print(cross(counts, f"training labels as {stage} began, true class in rows"))
+        say.print(cross(values["label_confusion_corrected"], "training labels at the end, true class in rows"))
     if "record_transition_cosine" in values:
         rounds, cosines = values["record_transition_cosine_rounds"], values["record_transition_cosine"]
         say.print("estimated against true transition matrix")
@@ -138,16 +138,6 @@ def _show_one(row, values, run):
         say.print(table)
 
 
-def _matrix(say, title, counts):
-    from rich.table import Table
-
-    table = Table(*[str(j) for j in range(-1, len(counts))], box=None, title=title)
-    table.columns[0].header = ""
-    for i, line in enumerate(counts):
-        table.add_row(str(i), *[f"[bold]{v}[/bold]" if i == j else str(v) for j, v in enumerate(line)])
-    say.print(table)
-
-
 def _show_many(rows):
     from statistics import mean, stdev
 
@@ -156,8 +146,8 @@ def _show_many(rows):
     table = Table("run", "method", "best", "last", "client-rounds", "MB up", "labels right", box=None)
     for row in rows:
         table.add_row(
-            row["run"],
-            row["method"],
+            plain(row["run"]),
+            plain(row["method"]),
             *(f"{100 * row[k]:.2f}" if row[k] is not None else "" for k in ("accuracy_best", "accuracy_last")),
             f"{row['client_rounds']:,}",
             f"{row['bytes_up'] / 1e6:,.1f}",
@@ -176,10 +166,10 @@ def _show_many(rows):
         for key in ("accuracy_best", "accuracy_last"):
             found = [100 * row[key] for row in group]
             cells.append(f"{mean(found):.2f} ± {stdev(found):.2f}" if len(found) > 1 else f"{found[0]:.2f}")
-        table.add_row(*where, str(len(group)), *cells)
+        table.add_row(*map(plain, where), str(len(group)), *cells)
     say.print(table)
     for sentence in dict.fromkeys(r["label_together_statement"] for r in rows if "label_together_statement" in r):
-        say.print(f"The runs on the same labels together: {sentence}", markup=False)
+        say.print(f"The runs on the same labels together: {sentence}")
     unfinished = [row["run"] for row in rows if not row["finished"]]
     if unfinished:
-        console().print(f"[yellow]not finished: {', '.join(unfinished)}; continue with train --resume[/yellow]")
+        console().print(f"not finished: {', '.join(map(plain, unfinished))}; continue with train --resume", style="yellow")

@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from fnlkit.cli.plumbing import file_argument, json_option, need_input, out_console
+from fnlkit.cli.plumbing import cross, file_argument, json_option, need_input, out_console, plain
 
 _ROWS = 20
 
@@ -74,7 +74,7 @@ def show(artefact, source="-"):
     for key, value in artefact.meta.items():
         text = value if isinstance(value, str) else json.dumps(value)
         if key not in ("provenance", "noise") and len(text) <= 200:
-            table.add_row(key.replace("_", " "), _plain(text))
+            table.add_row(key.replace("_", " "), plain(text))
     say.print(table)
     if federation is not None:
         for part in (*_clients(federation), *noise_tables(federation)):
@@ -91,7 +91,7 @@ def show(artefact, source="-"):
             given = step.get("parameters")
             text = ", ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, dict) else ""
             seed = step.get("seed")
-            table.add_row(_plain(step.get("command", "")), "" if seed is None else _plain(seed), _plain(text))
+            table.add_row(plain(step.get("command", "")), "" if seed is None else plain(seed), plain(text))
         say.print(table)
 
 
@@ -108,7 +108,7 @@ def noise_tables(federation):
     if not federation.meta.get("noise"):
         return []
     asked = facts["requested_share"]
-    line = f"noise {' + '.join(_plain(_model(step)) for step in federation.meta['noise'])}: wrong labels "
+    line = f"noise {' + '.join(plain(_model(step)) for step in federation.meta['noise'])}: wrong labels "
     line += f"{facts['wrong_share']:.4f} of {facts['samples']:,}" + (
         f", asked for {asked:.4f}" if asked is not None else ""
     )
@@ -123,8 +123,8 @@ def noise_tables(federation):
     got = achieved(federation.true[seen], federation.given[seen], federation.classes)
     if federation.classes <= 12:
         if (T := requested(federation)) is not None:
-            out.append(_matrix("transition asked for, rows true", T))
-        out.append(_matrix("transition achieved, rows true", got))
+            out.append(cross(T, "transition asked for, rows true", _share))
+        out.append(cross(got, "transition achieved, rows true", _share))
     else:
         wrong = 1 - np.diag(got)
         table = Table("class", "wrong labels", box=None, title="noisiest classes")
@@ -168,14 +168,8 @@ def _client_noise(federation, facts):
     return table
 
 
-def _matrix(title, T):
-    from rich.table import Table
-
-    table = Table("", *[str(label) for label in range(len(T))], box=None, title=title, padding=(0, 1, 0, 0))
-    for label, row in enumerate(T):
-        cells = ["." if value == 0 else f"{value:.2f}" for value in row]
-        table.add_row(str(label), *[f"[bold]{cell}[/bold]" if i == label else cell for i, cell in enumerate(cells)])
-    return table
+def _share(value):
+    return "." if value == 0 else f"{value:.2f}"
 
 
 def _model(step):
@@ -193,10 +187,3 @@ def _federation(artefact, source):
         return FederationFile.from_artefact(artefact)
     except InputError as error:
         raise InputError(f"{files.shown(source)}: {error}") from error
-
-
-def _plain(value):
-    """Return text from a file so that a terminal shows it and obeys none of it."""
-    from rich.markup import escape
-
-    return escape("".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value)))

@@ -63,7 +63,7 @@ def command(file, dataset, noise, seed, output):
     noisy.meta = {**noisy.meta, "provenance": [*noisy.meta.get("provenance", []), record]}
     say = console()
     if again:
-        say.print("[yellow]these labels were corrupted before: the noise adds up[/yellow]", soft_wrap=True)
+        say.print("these labels were corrupted before: the noise adds up", style="yellow", soft_wrap=True)
     for part in noise_tables(noisy):
         say.print(part)
     emit(noisy, output)

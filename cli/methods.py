@@ -38,21 +38,21 @@ def command(name):
         return
     function = find(name, catalogue.METHODS, "method")
     module = inspect.getmodule(function)
-    say.print(inspect.getdoc(module), markup=False)
+    say.print(inspect.getdoc(module))
     say.print()
-    say.print(f"{name}{_parameters(function, catalogue._BY_THE_RUN)}", markup=False)
-    say.print(inspect.getdoc(function), markup=False)
+    say.print(f"{name}{_parameters(function, catalogue._BY_THE_RUN)}")
+    say.print(inspect.getdoc(function))
     sends = getattr(module, "SENDS", {})
-    say.print("\nWhat leaves a client:", markup=False)
+    say.print("\nWhat leaves a client:")
     for reply, what in ({"weights": "the local model, every round"} | sends).items():
-        say.print(f"  {reply}: {what}", markup=False)
+        say.print(f"  {reply}: {what}")
 
 
 def _headline(function):
-    """Return (what a method does in its docstring's first line, the citation in its module's)."""
-    first = (inspect.getdoc(function) or "").partition("\n")[0]
+    """Return (what a method does in its docstring's first paragraph, the citation in its module's)."""
+    first = (inspect.getdoc(function) or "").partition("\n\n")[0]
     source = inspect.getdoc(inspect.getmodule(function)).partition("\n")[2]
-    return first.rstrip("."), " ".join(source.split())
+    return " ".join(first.split()).rstrip("."), " ".join(source.split())
 
 
 def _parameters(function, hidden):

@@ -48,8 +48,9 @@ def command(file, dataset, scheme, clients, min_samples, seed, output):
     sizes = [len(part) for part in federation.clients]
     rest = len(federation.given) - sum(sizes)
     console().print(
-        f"[dim]{data.name}: {sum(sizes):,} samples over {len(sizes):,} clients, {min(sizes):,} to {max(sizes):,} each"
-        f"{f', {rest:,} left out' if rest else ''}[/dim]",
+        f"{data.name}: {sum(sizes):,} samples over {len(sizes):,} clients, {min(sizes):,} to {max(sizes):,} each"
+        f"{f', {rest:,} left out' if rest else ''}",
+        style="dim",
         soft_wrap=True,
     )
     emit(federation, output)

@@ -22,4 +22,4 @@ def command(runs, kind, output):
     from fnlkit.run_file import Run
 
     plots.plot([(path, Run.read(path)) for path in runs], kind, output)
-    console().print(f"[dim]wrote {output}[/dim]")
+    console().print(f"wrote {output}", style="dim")

@@ -44,14 +44,30 @@ def console():
     """Return the rich console on stderr: talk, never data."""
     from rich.console import Console
 
-    return Console(file=Talk(), highlight=False, width=_width(sys.stderr))
+    return Console(file=Talk(), highlight=False, markup=False, width=_width(sys.stderr))
 
 
 def out_console():
     """Return the rich console on stdout, for tables that are the command's answer."""
     from rich.console import Console
 
-    return Console(highlight=False, width=_width(sys.stdout))
+    return Console(highlight=False, markup=False, width=_width(sys.stdout))
+
+
+def plain(value):
+    """Return text from a file so that a terminal shows it and obeys none of it."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))
+
+
+def cross(counts, title, form=str):
+    """Return a square table with its diagonal in bold, classes in rows and columns."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", *[str(j) for j in range(len(counts))], box=None, title=title, padding=(0, 1, 0, 0))
+    for i, row in enumerate(counts):
+        table.add_row(str(i), *[Text(form(v), style="bold" if i == j else "") for j, v in enumerate(row)])
+    return table
 
 
 def _width(stream):
@@ -81,7 +97,7 @@ def emit(artefact, target):
         from fnlkit.cli.info import show
 
         show(artefact if plain else artefact.to_artefact())
-        console().print("[dim]not written: stdout is a terminal; add -o FILE or a pipe[/dim]")
+        console().print("not written: stdout is a terminal; add -o FILE or a pipe", style="dim")
     elif plain:
         files.write(artefact, target)
     else:

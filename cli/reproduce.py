@@ -38,7 +38,7 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
 
     if recipe is None:
         for name in reproduce.recipes():
-            out_console().print(f"{name}: {reproduce.load(name).get('title', '')}", markup=False)
+            out_console().print(f"{name}: {reproduce.load(name).get('title', '')}")
         return
     found = reproduce.load(recipe)
     if dataset and os.path.exists(dataset):
@@ -56,7 +56,7 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
 
     def on_done(job, error):
         done[0] += 1
-        say.print(f"{done[0]}/{len(jobs)} {job.name}: {error or 'done'}", markup=False)
+        say.print(f"{done[0]}/{len(jobs)} {job.name}: {error or 'done'}")
 
     at_once = at_once or len(os.sched_getaffinity(0))
     failed = reproduce.run(jobs, folder, at_once=at_once, on_done=on_done)

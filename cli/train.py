@@ -104,8 +104,9 @@ def command(
         experiment.provenance.append(provenance("train", **options, engine=engine, device=device))
         say = console()
         say.print(
-            f"[dim]{data.name}, {len(experiment.fed)} clients, {settings.method}, {experiment.network.parameters_count:,} "
-            f"parameters, engine {experiment.fed.name} on {experiment.device}[/dim]"
+            f"{data.name}, {len(experiment.fed)} clients, {settings.method}, {experiment.network.parameters_count:,} "
+            f"parameters, engine {experiment.fed.name} on {experiment.device}",
+            style="dim",
         )
         said = Notes(experiment.fed, say)
         path = metrics or (None if output == "-" else f"{Path(output).with_suffix('')}.metrics.jsonl")
@@ -141,7 +142,7 @@ class Notes:
 
     def update(self):
         for text in self.federation.notes[self.shown :]:
-            self.say.print(f"[dim]{text}[/dim]")
+            self.say.print(text, style="dim")
         self.shown = len(self.federation.notes)
 
 
@@ -230,7 +231,7 @@ def progress(experiment):
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = BarColumn(), TextColumn("{task.completed}/{task.total} client-rounds"), TimeRemainingColumn()
-        with Progress(TextColumn("{task.description}"), *columns, console=say, transient=False) as bar:
+        with Progress(TextColumn("{task.description}", markup=False), *columns, console=say, transient=False) as bar:
             task = bar.add_task("training", total=total, completed=done)
             yield lambda row: bar.update(task, completed=experiment.fed.traffic.client_rounds, description=text(row))
         return

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -233,6 +234,28 @@ def test_names_with_spaces_and_newlines(noisy, tmp_path):
         tmp_path,
     )
     assert done.returncode == 0 and json.loads(done.stdout)["run"] == "a run\nof mine.pt"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_names_that_look_like_markup(terminal, tmp_path):
+    if terminal and not Path("/usr/bin/script").exists():
+        pytest.skip("needs script(1)")
+    folder = tmp_path / "of [bold]mine[" / "b]"
+    folder.mkdir(parents=True)
+    arrays = {f"x_{part}": np.random.default_rng(0).normal(size=(40, 3)) for part in ("train", "test")}
+    np.savez(folder / "d.npz", **arrays, y_train=np.arange(40) % 4, y_test=np.arange(40) % 4)
+    for command in (
+        f"partition --dataset '{folder}/d.npz' --clients 2 -o 'f[red].npz'",
+        "embed 'f[red].npz' --backbone pixels -o 'e[i].npz'",
+        "train 'f[red].npz' --rounds 1 --fraction 1 -o 'r[dim].pt'",
+        "evaluate 'r[dim].pt'",
+        "evaluate 'r[dim].pt' 'r[dim].pt'",
+        "info 'f[red].npz'",
+    ):
+        done = shell(f"script -qec {shlex.quote(f'fnlkit {command}')} /dev/null" if terminal else f"fnlkit {command}", folder)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        if command.startswith("evaluate"):
+            assert "r[dim].pt" in done.stdout and f"{folder}/d.npz" in done.stdout
 
 
 def test_a_listener_that_leaves_stderr_stops_nothing(noisy, tmp_path):
