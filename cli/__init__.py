@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, WorkStopped
 
 # Summaries stand here so that `fnlkit --help` imports no command.
 COMMANDS = {
@@ -79,8 +79,8 @@ def _terminated(signum, frame):
 def main(arguments=None):
     """Run the command line and leave with its exit code.
 
-    0 done; 1 a failure of ours or of the machine (disk full); 2 a mistake in what was given; 130 Ctrl-C; 143 SIGTERM.
-    Errors are one line on stderr; with -vv the traceback follows.
+    0 done; 1 a failure of ours, of the machine (disk full) or of the training (divergence); 2 a mistake in what was
+    given; 130 Ctrl-C; 143 SIGTERM.  Errors are one line on stderr; with -vv the traceback follows.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     signal.signal(signal.SIGTERM, _terminated)
@@ -102,6 +102,8 @@ def main(arguments=None):
         _fail(error.format_message() + (f" (see {error.ctx.command_path} --help)" if error.ctx else ""), 2, deep)
     except (InputError, click.ClickException) as error:
         _fail(error.format_message() if isinstance(error, click.ClickException) else str(error), 2, deep)
+    except WorkStopped as error:
+        _fail(str(error), 1, deep)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         _fail(f"{place}{error.strerror or error}", 1, deep)

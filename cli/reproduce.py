@@ -7,6 +7,7 @@ import sys
 import click
 
 from fnlkit.cli.plumbing import console, dataset_option, json_option, out_console
+from fnlkit.errors import WorkStopped
 
 
 @click.command()
@@ -67,7 +68,8 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
     else:
         _show(found.get("title", recipe), table)
     if failed:
-        raise click.ClickException(f"{len(failed)} of {len(jobs)} runs failed, first {next(iter(failed.items()))}")
+        name, reason = next(iter(failed.items()))
+        raise WorkStopped(f"{len(failed)} of {len(jobs)} runs failed, the first, {name}: {reason}")
 
 
 def _plus_minus(mean, spread=None, sign=""):

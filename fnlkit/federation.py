@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, WorkStopped
 from fnlkit.network import predict
 
 
@@ -54,7 +54,7 @@ class Exchange(NamedTuple):
     values: dict
 
 
-class TooManyLost(RuntimeError):
+class TooManyLost(WorkStopped):
     """A round lost so many clients that its result means nothing; the run stops, resumable."""
 
 
@@ -227,7 +227,10 @@ class Federation:
                 self.rejected.append({"round": round, "client": client, "reason": reason})
         if len(ids) and len(kept) < max(1, math.ceil(self.keep * len(ids))):
             listed = "; ".join(f"client {i}: {r}" for i, r in zip(ids.tolist(), reasons, strict=True) if r)
-            raise TooManyLost(f"round {round}: {len(ids) - len(kept)} of {len(ids)} replies refused ({listed[:400]})")
+            raise TooManyLost(
+                f"round {round}: {len(ids) - len(kept)} of {len(ids)} replies refused ({listed[:400]})"
+                f"{'; did training diverge? lower the learning rate' if 'NaN' in listed or 'infinite' in listed else ''}"
+            )
         return kept
 
     def _meter(self, ids, model, broadcast, scatter, replies):

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from fnlkit import catalogue, evaluation
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, WorkStopped
 from fnlkit.run_file import Run
 from fnlkit.spec import nearest
 
@@ -183,9 +183,10 @@ def run(all_jobs, folder, *, at_once, on_done=None):
         "FNLKIT_THREADS": "1",
         "NUMBA_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
-        "FNLKIT_WORKERS": "1",
     }
     failed = {}
+    # Runs beside each other share the cores.
+    cores = max(1, len(os.sched_getaffinity(0)) // at_once)
 
     def call(arguments):
         command = [sys.executable, "-c", "from fnlkit.cli import main; main()", *arguments]
@@ -199,7 +200,7 @@ def run(all_jobs, folder, *, at_once, on_done=None):
         )
         if done.returncode:
             lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
-            raise RuntimeError(lines[-1])
+            raise (InputError if done.returncode == 2 else WorkStopped)(lines[-1].removeprefix("fnlkit: error: "))
 
     def federation(step):
         arguments, target = step
@@ -209,8 +210,11 @@ def run(all_jobs, folder, *, at_once, on_done=None):
     def train(job):
         error = None
         try:
-            call(["train", job.prepare[-1][1], *job.train, "--resume", f"{job.name}.pt", "-o", f"{job.name}.pt"])
-        except RuntimeError as failure:
+            where = ["--resume", f"{job.name}.pt", "-o", f"{job.name}.pt"]
+            chosen = any(option.startswith(("--engine=", "--workers=")) for option in job.train)
+            share = [] if chosen else [f"--workers={cores}"]
+            call(["train", job.prepare[-1][1], *job.train, *share, *where])
+        except (InputError, WorkStopped) as failure:
             error = failed[job.name] = str(failure)
         if on_done:
             on_done(job, error)

@@ -60,6 +60,12 @@ def test_what_a_failed_job_said_is_kept(tmp_path):
     assert "leave too few" in said and "Traceback" not in said
 
 
+def test_a_data_set_that_is_not_there_is_the_callers_mistake(tmp_path, monkeypatch):
+    monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(InputError, match="^cifar10 is not on this machine: run `fnlkit data get cifar10`"):
+        reproduce.run(reproduce.jobs(reproduce.load("regimes"), seeds=1)[:1], tmp_path, at_once=1)
+
+
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(InputError, match="did you mean 'regimes'"):
         reproduce.load("regime")
