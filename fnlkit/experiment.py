@@ -5,6 +5,7 @@ import platform
 import resource
 import time
 from dataclasses import asdict, dataclass, fields, replace
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from fnlkit.evaluation import global_memorization, local_memorization
 from fnlkit.inputs import PRECISIONS, Augment, Inputs, intake
 from fnlkit.losses import sample_losses
 from fnlkit.network import Model, Network
+from fnlkit.parameters import Range
 from fnlkit.run_file import Run
 from fnlkit.scores import confusion
 from fnlkit.spec import bind, parse
@@ -107,7 +109,7 @@ def augmentation(spec, dataset):
     if dataset.kind != "image":
         raise InputError(f"--augment {spec}: {dataset.name} has no images; write --augment none")
 
-    def build(*, pad=4, flip=True, cutout=0):
+    def build(*, pad: Annotated[int, Range()] = 4, flip=True, cutout: Annotated[int, Range()] = 0):
         return Augment(pad, flip, cutout)
 
     return bind(spec, build, "augmentation")()

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from fnlkit.aggregation import mean
-from fnlkit.errors import InputError
+from fnlkit.parameters import NotNegative, Positive, checked
 from fnlkit.training import Fit
 
 
@@ -103,7 +103,8 @@ def _proximal(w, w_start, batch, *, mu):
     return mu * (w - w_start)
 
 
-def fedprox(fit, *, mu=0.001, **settings):
+@checked
+def fedprox(fit, *, mu: NotNegative = 0.001, **settings):
     """Return FedProx (Li 2020): the local loss gains mu/2 ||w - w_global||^2.
 
     Parameters
@@ -111,8 +112,6 @@ def fedprox(fit, *, mu=0.001, **settings):
     mu : float >= 0
         1 in FedCorr's comparison, 0.001 in FLR's.
     """
-    if not mu >= 0:
-        raise InputError(f"fedprox: `mu` is {mu}; write a number of at least 0")
     return FedOpt(fit, corrections=(partial(_proximal, mu=mu),), **settings)
 
 
@@ -136,7 +135,8 @@ def _subtract_dual(old, merged, memory, share, *, alpha):
     return merged - memory["dual_mean"] / alpha
 
 
-def feddyn(fit, *, alpha=0.01, **settings):
+@checked
+def feddyn(fit, *, alpha: Positive = 0.01, **settings):
     """Return FedDyn (Acar 2021, Algorithm 1).
 
     Client: minimise the local loss - <g_k, w> + alpha/2 ||w - w_global||^2, then g_k <- g_k - alpha (w_k - w_global).
@@ -147,8 +147,6 @@ def feddyn(fit, *, alpha=0.01, **settings):
     alpha : float > 0
         0.01 in FedCorr's comparison, with lr 0.1 decaying by 0.998 a round.
     """
-    if not alpha > 0:
-        raise InputError(f"feddyn: `alpha` must be positive, found {alpha}")
     return FedOpt(
         fit,
         corrections=(partial(_dynamic, alpha=alpha),),

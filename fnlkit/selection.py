@@ -6,6 +6,7 @@ import numpy as np
 
 from fnlkit.errors import InputError
 from fnlkit.losses import sample_losses
+from fnlkit.parameters import Count
 from fnlkit.streams import stream
 
 
@@ -57,7 +58,7 @@ class PowerOfChoice:
     """
 
     fraction: float = 0.1
-    d: int = 30
+    d: Count = 30
 
     def __call__(self, fed, model, among=None):
         """Return ids (m,) out of the boolean mask `among` (N,), or out of all; asks the candidates for their loss."""

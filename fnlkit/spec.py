@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 
 from fnlkit.errors import InputError
+from fnlkit.parameters import check
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -205,6 +206,7 @@ def bind(spec, function, what, *, given=()):
             names = ", ".join(known) or "none"
             raise InputError(f"{what} {spec.name!r} has no parameter {key!r}{nearest(key, known)}; it takes: {names}")
         values[key] = _checked(value, known[key].default, f"{what} {spec.name!r}: parameter {key!r}")
+    check(function, values, f"{what} {spec.name!r}")
     for key, parameter in known.items():
         if parameter.default is parameter.empty and key not in values:
             raise InputError(f"{what} {spec.name!r} needs {key!r}; write {spec.name}({key}=...)")

@@ -114,6 +114,9 @@ def test_every_command_explains_itself_with_an_example(name, tmp_path):
         ("fnlkit train --method 'fedcorr(beat=5)' {noisy}", "did you mean 'beta'?"),
         ("fnlkit train --method 'fedcorr(beta=' {noisy}", "write name(key=value, ...)"),
         ("fnlkit train --rounds 0 {noisy}", "--rounds is 0"),
+        ("fnlkit train --method 'fedcorr(confidence=2)' {noisy}", "'confidence' is 2.0; write a number from 0 to 1"),
+        ("fnlkit train --method 'feddpcont(epsilon=0)' {noisy}", "'epsilon' is 0.0; write a number above 0, or -1"),
+        ("fnlkit train --model 'resnet20(base=-1)' {noisy}", "'base' is -1; write a whole number at least 1"),
         ("fnlkit train --rounds many {noisy}", "'many' is not a valid integer"),
         ("fnlkit train --device tpu9 {noisy}", "--device tpu9"),
         ("fnlkit train --engine warp {noisy}", "unknown engine 'warp'"),
@@ -133,6 +136,12 @@ def test_a_mistake_is_one_line_and_exit_2(command, says, noisy, tmp_path):
     assert done.returncode == 2, (done.returncode, done.stderr)
     assert says in done.stderr and done.stderr.count("\n") == 1, done.stderr
     assert not done.stdout and not list(tmp_path.iterdir())
+
+
+def test_training_that_diverges_is_no_failure_of_ours(noisy, tmp_path):
+    done = shell(f"fnlkit train {noisy} --lr 1e9 --rounds 3 -o run.pt", tmp_path)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and "did training diverge? lower the learning rate" in last and "internal" not in last
 
 
 def test_a_closed_pipe_is_quiet(tmp_path):

@@ -346,7 +346,7 @@ def test_a_new_judgement_replaces_the_old_one():
     [
         ("knm", {}, "did you mean 'knn'"),
         ("knn(j=3)", {}, "no parameter 'j'"),
-        ("knn(k=-1)", {}, "`k` is -1"),
+        ("knn(k=-1)", {}, "'k' is -1"),
         ("knn", {"probabilities": np.full((1438, 10), 0.1)}, "--probs: knn does not look at it"),
         ("lid", {"probabilities": np.full((1438, 10), 0.1)}, "--probs: lid does not look at it"),
         ("confident", {"embeddings": np.zeros((1438, 2))}, "--embeddings: confident does not look at it"),
@@ -355,10 +355,10 @@ def test_a_new_judgement_replaces_the_old_one():
         ("confident", {"probabilities": np.full((1438, 9), 1 / 9)}, "has 9 columns; expected 10"),
         ("confident", {"probabilities": np.full((1438,), 0.1)}, "of shape (1438,); expected numbers"),
         ("loss", {"probabilities": np.full((1438, 10), 0.3)}, "are they logits?"),
-        ("confident(folds=1)", {}, "`folds` is 1"),
-        ("confident(by=class)", {}, "by is 'class'"),
+        ("confident(folds=1)", {}, "'folds' is 1"),
+        ("confident(by=class)", {}, "'by' is 'class'"),
         ("energy(side=left)", {}, "below or above"),
-        ("anchor(percentile=101)", {}, "`percentile` is 101"),
+        ("anchor(percentile=101)", {}, "'percentile' is 101"),
     ],
 )
 def test_a_mistake_is_said(spec, options, says):

@@ -139,7 +139,7 @@ def test_augmentation_equals_slicing_by_hand():
 
 
 def test_parts_refuse_what_cannot_work():
-    with pytest.raises(InputError, match="share is 0.5"):
+    with pytest.raises(InputError, match="'share' is 0.5"):
         catalogue.aggregator("trimmed-mean(share=0.5)")(torch.zeros(4, 2), torch.ones(4))
-    with pytest.raises(InputError, match="`mu` is -1"):
+    with pytest.raises(InputError, match="'mu' is -1"):
         catalogue.optimizer("fedprox(mu=-1)", Fit())

@@ -376,15 +376,15 @@ def test_the_estimation_round_weighs_itself():
 
 # ---- mistakes
 @pytest.mark.parametrize(("method", "says"), [
-    ("flr(warm=cold)", "plain, server, schedule"),
-    ("flr(rates=any)", "published, constant"),
+    ("flr(warm=cold)", "plain, server or schedule"),
+    ("flr(rates=any)", "published or constant"),
     ("fedefc(weighting=some)", "off, paper or public"),
     ("fedefc(compare=next)", "previous or best"),
     ("forward(anchor=line)", "point or mean"),
     ("feddpcont(simplex=any)", "project or clip"),
     ("na-fedavg(at=7)", "raise --rounds"),
     ("na-fedavg(side=left)", "below or above"),
-    ("akd(source=labels)", "embeddings, logits"),
+    ("akd(source=labels)", "embeddings or logits"),
     ("fedcorr(mixup_in=last)", "first or all"),
 ])  # fmt: skip
 def test_mistakes_are_named(method, says):

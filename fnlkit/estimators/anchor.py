@@ -6,17 +6,18 @@ CVPR 2017, Section 4.3, eqs. 12 and 13.
 
 import numpy as np
 
-from fnlkit.errors import InputError
 from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgement import Judgement, sums, transitions
 from fnlkit.kernels import apply_inverse, project_to_simplex
+from fnlkit.parameters import Percentile, checked
 
 # Keeps the inverse of a nearly singular transition from blowing up rounding errors of softmax.
 RIDGE = 1e-3
 BINS = 64
 
 
-def anchor(evidence, *, percentile=97.0, average=False):
+@checked
+def anchor(evidence, *, percentile: Percentile = 97.0, average=False):
     """Estimate the transition from anchor points, then the chance of every label to be wrong by Bayes' rule.
 
     With p(given | x) and T, the true class is distributed as p(given | x) T^-1, projected to the simplex; the issue
@@ -33,8 +34,6 @@ def anchor(evidence, *, percentile=97.0, average=False):
     average : bool
         Average the predictions from the percentile on, as FedEFC's public code does, in place of one sample's.
     """
-    if not 0 <= percentile <= 100:
-        raise InputError(f"estimator 'anchor': `percentile` is {percentile:g}; write 0 to 100")
     evidence.refuse("anchor", embeddings="write --probs, or nothing for a warm-up")
     probabilities, labels, offsets = evidence.predicted().astype(np.float64), evidence.labels, evidence.offsets
     T = anchor_transition(probabilities, percentile=percentile, average=average)

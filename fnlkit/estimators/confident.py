@@ -3,15 +3,24 @@
 Northcutt, Jiang, Chuang. Confident learning: Estimating uncertainty in dataset labels. JAIR 2021.
 """
 
+from typing import Annotated, Literal
+
 import numpy as np
 
-from fnlkit.errors import InputError
 from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgement import Judgement, normalised, owners
 from fnlkit.kernels import class_thresholds, count_matrix
+from fnlkit.parameters import Range, checked
 
 
-def confident(evidence, *, folds=4, by="client", thresholds="client"):
+@checked
+def confident(
+    evidence,
+    *,
+    folds: Annotated[int, Range(2)] = 4,
+    by: Literal["client", "sample"] = "client",
+    thresholds: Literal["client", "pooled"] = "client",
+):
     """Judge labels by out-of-sample probabilities and class thresholds.
 
     A sample is confident in class j where p_j reaches t_j, the mean of p_j over samples labelled j (eq. 2); in several:
@@ -31,11 +40,6 @@ def confident(evidence, *, folds=4, by="client", thresholds="client"):
         Each client's own, as FedEFC has them (eq. 6), which suit clients of different noise; or the mean over all
         clients, of which each sends C sums and numbers.
     """
-    for value, words, name in ((by, ("client", "sample"), "by"), (thresholds, ("pooled", "client"), "thresholds")):
-        if value not in words:
-            raise InputError(f"estimator 'confident': {name} is {value!r}; write {' or '.join(words)}")
-    if folds < 2:
-        raise InputError(f"estimator 'confident': `folds` is {folds}; write at least 2")
     evidence.refuse("confident", embeddings="write --probs, or nothing for a warm-up")
     if evidence.has_probabilities:
         probabilities = evidence.predicted()

@@ -4,16 +4,19 @@ Tsouvalas, Saeed, Ozcelebi, Meratnia. Labeling chaos to learning harmony: Federa
 TIST 2024, Section 4.2 (NA-FedAvg).
 """
 
+from typing import Literal
+
 import numpy as np
 
-from fnlkit.errors import InputError
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import Judgement, owners, transitions
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.na_fedavg import estimation_round
+from fnlkit.parameters import Percentile, checked
 
 
-def energy(evidence, *, percentile=75.0, side="below"):
+@checked
+def energy(evidence, *, percentile: Percentile = 75.0, side: Literal["below", "above"] = "below"):
     """Judge samples by the energy logsumexp(logits) of their client's local model after one round of training.
 
     The threshold is a percentile of all energies under the global model before that round; the level is the share of a
@@ -31,8 +34,6 @@ def energy(evidence, *, percentile=75.0, side="below"):
     """
     from fnlkit.estimators.warmup import trained
 
-    if not 0 <= percentile <= 100 or side not in ("below", "above"):
-        raise InputError(f"estimator 'energy': percentile {percentile:g} and side {side!r}; write 0 to 100 and below or above")
     reason = "it trains a warm-up; write --run to start from a model"
     evidence.refuse("energy", embeddings=reason, probs=reason)
     before = 0 if evidence.run is not None else -1

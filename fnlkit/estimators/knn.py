@@ -4,18 +4,28 @@ Tsouvalas, Saeed, Ozcelebi, Meratnia. Labeling chaos to learning harmony: Federa
 TIST 2024, Section 4.1 (NNC).
 """
 
+from typing import Annotated, Literal
+
 import numpy as np
 
-from fnlkit.errors import InputError
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import Judgement, sums, transitions
 from fnlkit.kernels import knn_vote
+from fnlkit.parameters import Range, checked
 
 # Below this many samples a class, votes are wrong on clean labels of the easiest images too.
 FEW = 15
 
 
-def knn(evidence, *, k=0, across=False, include_self=False, ties="random"):
+@checked
+def knn(
+    evidence,
+    *,
+    k: Annotated[int, Range()] = 0,
+    across=False,
+    include_self=False,
+    ties: Literal["random", "lowest"] = "random",
+):
     """Judge labels by the majority label of their nearest neighbours.
 
     The level is the share of samples whose vote is another label than theirs (FedLN), the issue score the share of
@@ -37,8 +47,6 @@ def knn(evidence, *, k=0, across=False, include_self=False, ties="random"):
         How equal votes are decided: at random by the seed (paper), or for the lowest label (public code).
     """
     evidence.refuse("knn", probs="write --embeddings", run="write --embeddings")
-    if k < 0:
-        raise InputError(f"estimator 'knn': `k` is {k}; write at least 1, or 0 to choose by the clients' sizes")
     offsets, labels, classes = evidence.offsets, evidence.labels, evidence.classes
     groups = np.array([0, len(labels)]) if across else offsets
     settings = {"classes": classes, "seed": evidence.seed, "include_self": include_self, "ties": ties}

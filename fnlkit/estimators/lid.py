@@ -3,15 +3,26 @@
 Xu, Chen, Quek, Chong. FedCorr: Multi-stage federated learning for label noise correction. CVPR 2022.
 """
 
+from typing import Annotated, Literal
+
 import numpy as np
 
-from fnlkit.errors import InputError
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import Judgement, owners, sums, transitions
 from fnlkit.estimators.loss import split, upper_probability
+from fnlkit.parameters import Count, NotNegative, Range, checked
 
 
-def lid(evidence, *, iterations=0, k=20, beta=5.0, mixup=1.0, variant="paper"):
+@checked
+def lid(
+    evidence,
+    *,
+    iterations: Annotated[int, Range()] = 0,
+    k: Count = 20,
+    beta: NotNegative = 5.0,
+    mixup: NotNegative = 1.0,
+    variant: Literal["paper", "fedcorr"] = "paper",
+):
     """Judge clients by cumulative LID scores (eq. 2), then the samples of noisy ones by their losses.
 
     Every iteration visits each client once, one after the other.  The upper of two Gaussians on the clients' scores is
@@ -33,8 +44,6 @@ def lid(evidence, *, iterations=0, k=20, beta=5.0, mixup=1.0, variant="paper"):
     """
     from fnlkit.estimators.warmup import settings_of, trained
 
-    if iterations < 0 or k < 1:
-        raise InputError(f"estimator 'lid': `iterations` is {iterations} and `k` {k}; write at least 0 and 1")
     reason = "it trains a warm-up; write --run to start from a model"
     evidence.refuse("lid", embeddings=reason, probs=reason)
     settings = settings_of(evidence)

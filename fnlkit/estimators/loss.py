@@ -3,18 +3,21 @@
 Arpit et al. 2017 (memorization); Li, Socher, Hoi. DivideMix. ICLR 2020; Xu et al. FedCorr. CVPR 2022, Section 3.2.
 """
 
+from typing import Literal
+
 import numpy as np
 
-from fnlkit.errors import InputError
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import Judgement, sums, transitions
 from fnlkit.mixture import upper_component
+from fnlkit.parameters import checked
 
 # Gaussians far narrower than the data make every posterior 0 or 1.
 _LEAST_VARIANCE = 1e-12
 
 
-def loss(evidence, *, scope="pooled"):
+@checked
+def loss(evidence, *, scope: Literal["pooled", "client"] = "pooled"):
     """Judge labels by a mixture of two Gaussians on their cross entropies.
 
     The level is the share in the component with the larger mean, the issue score the probability of belonging to it.
@@ -29,8 +32,6 @@ def loss(evidence, *, scope="pooled"):
         expectation maximisation, in one place.  Or one for each client, as FedCorr has it for clients that it found noisy
         before: alone it splits clean clients in two as well, and their larger half ranks above a noisy client's smaller.
     """
-    if scope not in ("client", "pooled"):
-        raise InputError(f"estimator 'loss': scope is {scope!r}; write client or pooled")
     evidence.refuse("loss", embeddings="write --probs, or nothing for a warm-up")
     offsets, labels = evidence.offsets, evidence.labels
     probabilities = evidence.predicted()

@@ -5,16 +5,17 @@ TIST 2024.
 """
 
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
 
-from fnlkit.errors import InputError
 from fnlkit.losses import embedding_distilled, logit_distilled
 from fnlkit.methods import na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.nnc import vote
 from fnlkit.methods.sends import Sent
+from fnlkit.parameters import Count, NotNegative, Percentile, Positive, Rounds, Share, checked
 
 SENDS = {
     "noise_level": Sent("share of its labels that its neighbours outvote", "once, before training, with embeddings"),
@@ -45,6 +46,7 @@ def measure_scale(client, model, received, *, scale):
 
 
 # ---- the server
+@checked
 def akd(
     fed,
     model,
@@ -52,17 +54,17 @@ def akd(
     select,
     *,
     rounds,
-    source="embeddings",
-    strength=10.0,
-    temperature=2.0,
-    above=0.0,
-    level="auto",
-    k=100,
+    source: Literal["embeddings", "logits"] = "embeddings",
+    strength: NotNegative = 10.0,
+    temperature: Positive = 2.0,
+    above: Share = 0.0,
+    level: Literal["auto", "neighbours", "energy", "all"] = "auto",
+    k: Count = 100,
     include_self=False,
-    at=-1,
-    percentile=75.0,
-    towards="teacher",
-    scale="rms",
+    at: Rounds = -1,
+    percentile: Percentile = 75.0,
+    towards: Literal["teacher", "student"] = "teacher",
+    scale: Literal["rms", "given"] = "rms",
 ):
     """Add strength x [level_m > above] x KD to the cross entropy of each client (eq. 9).
 
@@ -97,14 +99,6 @@ def akd(
     -------
     noise_level (N,), once, and energy_threshold with energy scores.
     """
-    for value, choices, name in (
-        (source, ("embeddings", "logits"), "source"),
-        (level, ("auto", "neighbours", "energy", "all"), "level"),
-        (towards, ("teacher", "student"), "towards"),
-        (scale, ("rms", "given"), "scale"),
-    ):
-        if value not in choices:
-            raise InputError(f"akd: {name} is {value!r}; write {', '.join(choices)}")
     if level == "auto":
         level = "neighbours" if source == "embeddings" else "energy"
     everyone, report = np.arange(len(fed)), {}

@@ -4,6 +4,7 @@ Xu, Chen, Quek, Chong. FedCorr: Multi-stage federated learning for label noise c
 """
 
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from fnlkit.losses import sample_losses
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.sends import Sent
 from fnlkit.mixture import upper_component
+from fnlkit.parameters import Count, NotNegative, Rounds, Share, checked
 from fnlkit.streams import stream
 
 SENDS = {
@@ -96,6 +98,7 @@ def budget(rounds, fraction, iterations, finetune_rounds, usual_rounds):
     return iterations, finetune_rounds, usual_rounds
 
 
+@checked
 def fedcorr(
     fed,
     model,
@@ -103,23 +106,23 @@ def fedcorr(
     select,
     *,
     rounds,
-    iterations=-1,
-    finetune_rounds=-1,
-    usual_rounds=-1,
-    beta=5.0,
-    k=20,
-    ratio=0.5,
-    confidence=0.5,
-    clean_level=0.1,
-    mixup=1.0,
+    iterations: Rounds = -1,
+    finetune_rounds: Rounds = -1,
+    usual_rounds: Rounds = -1,
+    beta: NotNegative = 5.0,
+    k: Count = 20,
+    ratio: Share = 0.5,
+    confidence: Share = 0.5,
+    clean_level: Share = 0.1,
+    mixup: NotNegative = 1.0,
     correct=True,
-    group=1,
+    group: Count = 1,
     usual=fedavg,
     regulariser=None,
-    mixup_in="first",
-    proximal="squared",
-    ranking="global",
-    lid_variant="paper",
+    mixup_in: Literal["first", "all"] = "first",
+    proximal: Literal["squared", "norm"] = "squared",
+    ranking: Literal["global", "local"] = "global",
+    lid_variant: Literal["paper", "fedcorr"] = "paper",
     strict=False,
 ):
     """Find noisy clients and samples, relabel, fine-tune on clean clients, then train as usual.
@@ -164,13 +167,6 @@ def fedcorr(
     -------
     cumulative_lid (N,), lid_means, lid_variances, noise_level (N,), noisy_clients (N,) after each iteration.
     """
-    for value, choices, name in (
-        (proximal, ("squared", "norm"), "proximal"),
-        (ranking, ("global", "local"), "ranking"),
-        (mixup_in, ("first", "all"), "mixup_in"),
-    ):
-        if value not in choices:
-            raise InputError(f"fedcorr: {name} is {value!r}; write {' or '.join(choices)}")
     clients = len(fed)
     fraction = getattr(select, "fraction", 0.1)
     iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)

@@ -5,6 +5,7 @@ Di, Zhu, Li, Liu. Federated learning with local openset noisy labels. ECCV 2024.
 
 import math
 from functools import partial
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ import torch
 from fnlkit.losses import contrastive, cross_entropy
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.sends import Sent
+from fnlkit.parameters import Automatic, NotNegative, Range, Rounds, checked
 from fnlkit.privacy import debias, randomised_response, to_simplex
 
 SENDS = {
@@ -51,6 +53,7 @@ def ramp(r, rounds, *, strength, delay, length):
     return strength * min(1.0, (r - delay + 1) / (length + 1)) if r >= delay else 0.0
 
 
+@checked
 def feddpcont(
     fed,
     model,
@@ -58,13 +61,13 @@ def feddpcont(
     select,
     *,
     rounds,
-    epsilon=-1.0,
-    strength=1.0,
+    epsilon: Annotated[float, Range(open_low=True), Automatic()] = -1.0,
+    strength: NotNegative = 1.0,
     expected=False,
-    delay=-1,
-    length=-1,
-    simplex="project",
-    floor=1e-5,
+    delay: Rounds = -1,
+    length: Rounds = -1,
+    simplex: Literal["project", "clip"] = "project",
+    floor: Annotated[float, Range(0, 1, open_high=True)] = 1e-5,
 ):
     """Train with CE(y) - b CE(y'), y' drawn from the privately told distribution of everyone's labels (Algorithm 2).
 

@@ -4,16 +4,17 @@ Yu, Ahn, Kang. FedEFC: Federated learning using enhanced forward correction agai
 """
 
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
 
 from fnlkit.client import softmax_numpy
-from fnlkit.errors import InputError
 from fnlkit.kernels import count_matrix
 from fnlkit.losses import forward_corrected
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.sends import Sent
+from fnlkit.parameters import AboveOne, Patience, Rounds, checked
 
 SENDS = {
     "accuracy": Sent("share of its own labels that the model predicts", "each round until the prestopping round"),
@@ -88,13 +89,6 @@ def prestop(fed, model, opt, select, *, rounds, start=-1, patience=-1, compare="
 
     Parameters are those of `fedefc`.
     """
-    for value, choices, name in (
-        (compare, ("previous", "best"), "compare"),
-        (ties, ("count", "reset"), "ties"),
-        (accuracy, ("global", "local"), "accuracy"),
-    ):
-        if value not in choices:
-            raise InputError(f"fedefc: {name} is {value!r}; write {' or '.join(choices)}")
     if start < 0:  # published: after round 10 of 100 (MNIST), 40 of 200 and of 300 (CIFAR)
         start = rounds // 10 if rounds <= 100 else min(40, rounds // 5)
     if patience < 0:
@@ -129,6 +123,7 @@ def corrected(fed, model, opt, select, *, rounds, estimate, **step):
     return model
 
 
+@checked
 def fedefc(
     fed,
     model,
@@ -136,15 +131,15 @@ def fedefc(
     select,
     *,
     rounds,
-    start=-1,
-    patience=-1,
-    compare="previous",
-    ties="count",
-    accuracy="global",
-    latest=-1,
-    weighting="off",
+    start: Rounds = -1,
+    patience: Patience = -1,
+    compare: Literal["previous", "best"] = "previous",
+    ties: Literal["count", "reset"] = "count",
+    accuracy: Literal["global", "local"] = "global",
+    latest: Rounds = -1,
+    weighting: Literal["off", "paper", "public"] = "off",
     clip=False,
-    limit=1e3,
+    limit: AboveOne = 1e3,
     report_transition=False,
 ):
     """Train plainly up to the prestopping round T_e, then with forward correction by each client's own matrix.
@@ -178,8 +173,6 @@ def fedefc(
     -------
     estimated_accuracy each round until T_e, prestopping_round, and the cohort's mean transition (C, C) on request.
     """
-    if weighting not in ("off", "paper", "public"):
-        raise InputError(f"fedefc: weighting is {weighting!r}; write off, paper or public")
     watch = {"start": start, "patience": patience, "compare": compare, "ties": ties, "accuracy": accuracy}
     model, used = yield from prestop(fed, model, opt, select, rounds=rounds, latest=latest, **watch)
     estimate = partial(

@@ -5,12 +5,13 @@ Kim, Kim, Yun. Revisiting early-learning regularization: When federated learning
 """
 
 from functools import partial
+from typing import Annotated, Literal
 
 import torch
 
-from fnlkit.errors import InputError
 from fnlkit.losses import label_mixture
 from fnlkit.methods.fedavg import Round
+from fnlkit.parameters import NotNegative, Range, Rounds, Share, checked
 
 SENDS = {}  # nothing but weights: both averages stay on the client
 
@@ -43,31 +44,25 @@ def warmup_rounds(warmup, rounds):
     return warmup if warmup >= 0 else 50 if rounds >= 500 else round(0.05 * rounds)
 
 
+@checked
 def local_training(
     r,
     rounds,
     *,
-    strength=2.0,
-    alpha=0.9,
-    beta=0.7,
-    gamma=0.5,
-    warmup=-1,
-    warm="plain",
-    rates="published",
-    start="prediction",
-    floor=1e-4,
+    strength: NotNegative = 2.0,
+    alpha: Share = 0.9,
+    beta: Share = 0.7,
+    gamma: Share = 0.5,
+    warmup: Rounds = -1,
+    warm: Literal["plain", "server", "schedule"] = "plain",
+    rates: Literal["published", "constant"] = "published",
+    start: Literal["prediction", "zero"] = "prediction",
+    floor: Annotated[float, Range(0, 1, open_low=True)] = 1e-4,
 ):
     """Return what round r of `rounds` changes in local training: keywords for FedOpt.round, and numbers to report.
 
     This is FLR as a regulariser, which another method can take into its own rounds; parameters as in `flr`.
     """
-    for value, choices, name in (
-        (warm, ("plain", "server", "schedule"), "warm"),
-        (rates, ("published", "constant"), "rates"),
-        (start, ("prediction", "zero"), "start"),
-    ):
-        if value not in choices:
-            raise InputError(f"flr: {name} is {value!r}; write {', '.join(choices)}")
     warmup = warmup_rounds(warmup, rounds)
     if r < warmup and warm == "plain":  # Algorithm 1, phase 1: FedAvg with cross entropy
         return {}, {}
@@ -83,6 +78,7 @@ def local_training(
     return step, {"alpha": a, "beta": b, "gamma": c}
 
 
+@checked
 def flr(
     fed,
     model,
@@ -90,15 +86,15 @@ def flr(
     select,
     *,
     rounds,
-    strength=2.0,
-    alpha=0.9,
-    beta=0.7,
-    gamma=0.5,
-    warmup=-1,
-    warm="plain",
-    rates="published",
-    start="prediction",
-    floor=1e-4,
+    strength: NotNegative = 2.0,
+    alpha: Share = 0.9,
+    beta: Share = 0.7,
+    gamma: Share = 0.5,
+    warmup: Rounds = -1,
+    warm: Literal["plain", "server", "schedule"] = "plain",
+    rates: Literal["published", "constant"] = "published",
+    start: Literal["prediction", "zero"] = "prediction",
+    floor: Annotated[float, Range(0, 1, open_low=True)] = 1e-4,
 ):
     """Regularise with log(1 - <p, t>), t a mixture of each sample's global and local average prediction (eq. 1).
 
@@ -148,7 +144,19 @@ def flr(
     return model
 
 
-def elr(fed, model, opt, select, *, rounds, strength=4.0, momentum=0.5, warmup=0, start="prediction"):
+@checked
+def elr(
+    fed,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    strength: NotNegative = 4.0,
+    momentum: Share = 0.5,
+    warmup: Rounds = 0,
+    start: Literal["prediction", "zero"] = "prediction",
+):
     """Early-learning regularisation (Liu 2020): FLR with the local average alone, alpha = 0.
 
     Parameters
@@ -180,13 +188,15 @@ def elr(fed, model, opt, select, *, rounds, strength=4.0, momentum=0.5, warmup=0
     )
 
 
-def slr(fed, model, opt, select, *, rounds, strength=2.0, warmup=-1):
+@checked
+def slr(fed, model, opt, select, *, rounds, strength: NotNegative = 2.0, warmup: Rounds = -1):
     """Server-label regularisation: FLR with this round's global prediction alone, alpha = 1 and beta = 0."""
     settings = {"alpha": 1.0, "beta": 0.0, "gamma": 0.0, "warmup": warmup, "rates": "constant"}
     return (yield from flr(fed, model, opt, select, rounds=rounds, strength=strength, **settings))
 
 
-def er(fed, model, opt, select, *, rounds, strength=2.0, warmup=-1):
+@checked
+def er(fed, model, opt, select, *, rounds, strength: NotNegative = 2.0, warmup: Rounds = -1):
     """Entropy regularisation (FLR, appendix E.6): the current prediction is its own target, all rates 0."""
     settings = {"alpha": 0.0, "beta": 0.0, "gamma": 0.0, "warmup": warmup, "rates": "constant"}
     return (yield from flr(fed, model, opt, select, rounds=rounds, strength=strength, **settings))

@@ -8,10 +8,12 @@ from functools import partial
 
 from fnlkit.methods.fedcorr import SENDS, fedcorr
 from fnlkit.methods.flr import local_training
+from fnlkit.parameters import NotNegative, Rounds, Share, checked
 
 __all__ = ["SENDS", "flr_plus"]
 
 
+@checked
 def flr_plus(
     fed,
     model,
@@ -19,19 +21,19 @@ def flr_plus(
     select,
     *,
     rounds,
-    strength=3.0,
-    alpha=0.9,
-    beta=0.7,
-    gamma=0.5,
-    warmup=-1,
-    iterations=-1,
-    finetune_rounds=-1,
-    usual_rounds=-1,
-    proximal=5.0,
-    ratio=0.5,
-    confidence=0.5,
-    clean_level=0.1,
-    mixup=1.0,
+    strength: NotNegative = 3.0,
+    alpha: Share = 0.9,
+    beta: Share = 0.7,
+    gamma: Share = 0.5,
+    warmup: Rounds = -1,
+    iterations: Rounds = -1,
+    finetune_rounds: Rounds = -1,
+    usual_rounds: Rounds = -1,
+    proximal: NotNegative = 5.0,
+    ratio: Share = 0.5,
+    confidence: Share = 0.5,
+    clean_level: Share = 0.1,
+    mixup: NotNegative = 1.0,
 ):
     """Run FedCorr with FLR's loss in every round; the clock of FLR's rates runs over the whole budget.
 

@@ -5,15 +5,16 @@ learning, JAIR 2021; both as in Yu, Ahn, Kang, FedEFC, 2025.
 """
 
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
 
 from fnlkit.client import softmax_numpy
-from fnlkit.errors import InputError
 from fnlkit.kernels import class_thresholds
 from fnlkit.losses import forward_corrected, kept_cross_entropy
 from fnlkit.methods.fedefc import SENDS, conditioned, corrected, keep_transition, prestop
+from fnlkit.parameters import AboveOne, Patience, Percentile, Rounds, checked
 
 __all__ = ["SENDS", "confident_learning", "forward"]
 
@@ -71,8 +72,24 @@ def confident_issues(probabilities, labels):
 
 
 # ---- the server
-def forward(fed, model, opt, select, *, rounds, start=-1, patience=-1, compare="previous", latest=-1, percentile=97.0,
-            anchor="point", weighting="off", limit=1e3, report_transition=False):  # fmt: skip
+@checked
+def forward(
+    fed,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    start: Rounds = -1,
+    patience: Patience = -1,
+    compare: Literal["previous", "best"] = "previous",
+    latest: Rounds = -1,
+    percentile: Percentile = 97.0,
+    anchor: Literal["point", "mean"] = "point",
+    weighting: Literal["off", "public"] = "off",
+    limit: AboveOne = 1e3,
+    report_transition=False,
+):
     """Train plainly up to the prestopping round, then with forward correction by T from anchor points.
 
     Parameters
@@ -89,9 +106,6 @@ def forward(fed, model, opt, select, *, rounds, start=-1, patience=-1, compare="
     limit, report_transition : float, bool
         As in `fedefc`.
     """
-    for value, choices, name in ((anchor, ("point", "mean"), "anchor"), (weighting, ("off", "public"), "weighting")):
-        if value not in choices:
-            raise InputError(f"forward: {name} is {value!r}; write {' or '.join(choices)}")
     watch = {"start": start, "patience": patience, "compare": compare, "latest": latest}
     model, used = yield from prestop(fed, model, opt, select, rounds=rounds, **watch)
     estimate = partial(
@@ -106,7 +120,19 @@ def forward(fed, model, opt, select, *, rounds, start=-1, patience=-1, compare="
     return (yield from corrected(fed, model, opt, select, rounds=rounds - used, **step))
 
 
-def confident_learning(fed, model, opt, select, *, rounds, start=-1, patience=-1, compare="previous", latest=-1):
+@checked
+def confident_learning(
+    fed,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    start: Rounds = -1,
+    patience: Patience = -1,
+    compare: Literal["previous", "best"] = "previous",
+    latest: Rounds = -1,
+):
     """Train plainly up to the prestopping round, then on the samples that confident learning does not flag.
 
     Parameters

@@ -5,6 +5,7 @@ TIST 2024.
 """
 
 from functools import partial
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from fnlkit.errors import InputError
 from fnlkit.losses import energy
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.sends import Sent
+from fnlkit.parameters import Percentile, Range, Rounds, checked
 
 SENDS = {
     "scores_global": Sent("energy of each sample under the received model", "once, in the estimation round", ("n",)),
@@ -127,6 +129,7 @@ def when_to_estimate(rounds, fraction, at, name):
     return at, after
 
 
+@checked
 def na_fedavg(
     fed,
     model,
@@ -134,12 +137,12 @@ def na_fedavg(
     select,
     *,
     rounds,
-    at=-1,
-    percentile=75.0,
-    threshold="pooled",
-    side="below",
-    weighting="paper",
-    least=0.01,
+    at: Rounds = -1,
+    percentile: Percentile = 75.0,
+    threshold: Literal["pooled", "own"] = "pooled",
+    side: Literal["below", "above"] = "below",
+    weighting: Literal["paper", "public"] = "paper",
+    least: Annotated[float, Range(0, 1, open_low=True)] = 0.01,
 ):
     """Estimate every client's noise level in round R_w, then weigh client m with (1 - level_m) N_m (Algorithm 1, line
     17).
@@ -166,13 +169,6 @@ def na_fedavg(
     -------
     noise_level (N,), aggregation_weights (N,) and energy_threshold in round R_w.
     """
-    for value, choices, name in (
-        (threshold, ("pooled", "own"), "threshold"),
-        (side, ("below", "above"), "side"),
-        (weighting, ("paper", "public"), "weighting"),
-    ):
-        if value not in choices:
-            raise InputError(f"na-fedavg: {name} is {value!r}; write {' or '.join(choices)}")
     at, after = when_to_estimate(rounds, getattr(select, "fraction", 0.1), at, "na-fedavg")
     weigh = partial(noise_aware_weights, fed.sizes.numpy(), weighting=weighting, least=least)
     model = yield from fedavg(fed, model, opt, select, rounds=at, stage="before estimation")

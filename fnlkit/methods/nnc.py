@@ -5,6 +5,7 @@ TIST 2024.
 """
 
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from fnlkit.errors import InputError
 from fnlkit.kernels import knn_vote
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.sends import Sent
+from fnlkit.parameters import Count, Share, checked
 
 SENDS = {"noise_level": Sent("share of its labels that its neighbours outvote", "once, before training")}
 
@@ -46,7 +48,20 @@ def vote(client, model, received, *, k, include_self, ties, correct, least):
 
 
 # ---- the server
-def nnc(fed, model, opt, select, *, rounds, k=100, least=0.0, include_self=False, ties="random", usual=fedavg):
+@checked
+def nnc(
+    fed,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    k: Count = 100,
+    least: Share = 0.0,
+    include_self=False,
+    ties: Literal["random", "lowest"] = "random",
+    usual=fedavg,
+):
     """Let each client replace its labels by its neighbours' votes (eq. 7), then train as usual.
 
     Parameters

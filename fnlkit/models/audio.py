@@ -1,12 +1,15 @@
 """The audio network of FedLN: time and frequency are convolved apart and joined."""
 
+from typing import Annotated
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from fnlkit.errors import InputError
 from fnlkit.models.dropout import Dropout2d
-from fnlkit.models.parts import image, initialised
+from fnlkit.models.parts import Init, image, initialised
+from fnlkit.parameters import Count, Positive, Range, checked
 
 
 class Block(nn.Module):
@@ -56,10 +59,19 @@ class AudioNetwork(nn.Module):
         return self.classify(self.features(x))
 
 
+@checked
 def audio(
-    *, input_shape, classes, widths=(24, 32, 64, 128), kernel=4, groups=4, dropout=0.1, sample_rate=16000,
-    full_scale=32768.0, init="torch",
-):  # fmt: skip
+    *,
+    input_shape,
+    classes,
+    widths=(24, 32, 64, 128),
+    kernel: Count = 4,
+    groups: Count = 4,
+    dropout: Annotated[float, Range(0, 1, open_high=True)] = 0.1,
+    sample_rate: Count = 16000,
+    full_scale: Positive = 32768.0,
+    init: Init = "torch",
+):
     """Return FedLN's network for log-Mel spectrograms (Tsouvalas 2024, section 5.2).
 
     The paper gives four blocks, group norm, dropout 0.1 and pooling by 2; widths, kernel length, groups and the pooling

@@ -1,11 +1,13 @@
 """The nine-layer network of Co-teaching, which FedEFC takes for MNIST."""
 
+from typing import Annotated
+
 import torch.nn.functional as F
 from torch import nn
 
-from fnlkit.errors import InputError
 from fnlkit.models.dropout import Dropout2d
-from fnlkit.models.parts import image, initialised, norm
+from fnlkit.models.parts import Init, image, initialised, norm
+from fnlkit.parameters import Count, Range, checked
 
 # (channels, padding) of the nine 3x3 convolutions; the last three take no padding, as in Co-teaching's public code.
 LAYERS = ((128, 1), (128, 1), (128, 1), (256, 1), (256, 1), (256, 1), (512, 0), (256, 0), (128, 0))
@@ -42,7 +44,15 @@ class CNN9(nn.Module):
         return self.classify(self.features(x))
 
 
-def cnn9(*, input_shape, classes, dropout=0.25, base=128, init="torch"):
+@checked
+def cnn9(
+    *,
+    input_shape,
+    classes,
+    dropout: Annotated[float, Range(0, 1, open_high=True)] = 0.25,
+    base: Count = 128,
+    init: Init = "torch",
+):
     """Return the 9-layer CNN of Han 2018 (Co-teaching), FedEFC's network for MNIST.
 
     Parameters
@@ -58,6 +68,4 @@ def cnn9(*, input_shape, classes, dropout=0.25, base=128, init="torch"):
         See fnlkit.models.parts.initialised; FedEFC takes xavier.
     """
     channels, _, _ = image(input_shape, "cnn9", least=28)
-    if base < 1:
-        raise InputError(f"model 'cnn9': `base` is {base}; write at least 1")
     return initialised(CNN9(channels, classes, base, dropout), init)

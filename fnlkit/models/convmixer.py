@@ -3,7 +3,8 @@
 import torch.nn.functional as F
 from torch import nn
 
-from fnlkit.models.parts import image, initialised, norm
+from fnlkit.models.parts import Init, image, initialised, norm
+from fnlkit.parameters import Count, checked
 
 
 class ConvMixer(nn.Module):
@@ -35,7 +36,17 @@ class ConvMixer(nn.Module):
         return self.classify(self.features(x))
 
 
-def convmixer(*, input_shape, classes, dim=128, depth=4, kernel=5, patch=2, init="torch"):
+@checked
+def convmixer(
+    *,
+    input_shape,
+    classes,
+    dim: Count = 128,
+    depth: Count = 4,
+    kernel: Count = 5,
+    patch: Count = 2,
+    init: Init = "torch",
+):
     """Return ConvMixer-dim/depth (Trockman 2022); the defaults are FedLN's small network.
 
     FedLN's text prints kernel 2 and patch 5; only the other way round gives the 0.1 M parameters it states beside them.

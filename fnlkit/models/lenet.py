@@ -3,7 +3,8 @@
 import torch.nn.functional as F
 from torch import nn
 
-from fnlkit.models.parts import image, initialised
+from fnlkit.models.parts import Init, image, initialised
+from fnlkit.parameters import checked
 
 
 class LeNet5(nn.Module):
@@ -44,7 +45,8 @@ class LeNet5(nn.Module):
         return self.classify(self.features(x))
 
 
-def lenet5(*, input_shape, classes, upsample=False, init="torch"):
+@checked
+def lenet5(*, input_shape, classes, upsample=False, init: Init = "torch"):
     """Return LeNet-5 (LeCun 1998) with ReLU and max-pooling, the network of FedCorr's CIFAR-10 comparison.
 
     Parameters

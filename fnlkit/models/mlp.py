@@ -3,7 +3,8 @@
 from torch import nn
 
 from fnlkit.errors import InputError
-from fnlkit.models.parts import initialised
+from fnlkit.models.parts import Init, initialised
+from fnlkit.parameters import checked
 
 
 class MLP(nn.Module):
@@ -29,7 +30,8 @@ class MLP(nn.Module):
         return self.classify(self.features(x))
 
 
-def mlp(*, input_shape, classes, hidden=(200, 100), init="torch"):
+@checked
+def mlp(*, input_shape, classes, hidden=(200, 100), init: Init = "torch"):
     """Return a multi-layer perceptron for inputs of any shape.
 
     Parameters

@@ -1,8 +1,12 @@
 """What the networks share: checks of the input, ways to start the weights, batch norm without a counter."""
 
+from typing import Literal
+
 from torch import nn
 
 from fnlkit.errors import InputError
+
+Init = Literal["torch", "he", "xavier"]
 
 
 def image(input_shape, name, *, least=1):
@@ -29,8 +33,6 @@ def initialised(network, init):
         torchvision's ResNets); ``xavier``: Xavier-uniform weights and zero biases on convolutions and linear layers, as
         FedEFC's public code has it.
     """
-    if init not in ("torch", "he", "xavier"):
-        raise InputError(f"`init` is {init!r}; write torch, he or xavier")
     for module in network.modules():
         if isinstance(module, nn.Conv2d) and init == "he":
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -3,7 +3,8 @@
 import torch.nn.functional as F
 from torch import nn
 
-from fnlkit.models.parts import image, initialised, norm
+from fnlkit.models.parts import Init, image, initialised, norm
+from fnlkit.parameters import Count, checked
 
 
 class Block(nn.Module):
@@ -62,7 +63,8 @@ class ResNet(nn.Module):
         return self.classify(self.features(x))
 
 
-def resnet18(*, input_shape, classes, base=64, init="he"):
+@checked
+def resnet18(*, input_shape, classes, base: Count = 64, init: Init = "he"):
     """Return ResNet-18 with a 3x3 stem and no max-pool (FedCorr, FedEFC, FLR and FedDPCont on CIFAR-10).
 
     With torchvision's ImageNet stem FedCorr's accuracy on CIFAR-10 falls by about 10 points, its users report.
@@ -79,11 +81,13 @@ def resnet18(*, input_shape, classes, base=64, init="he"):
     return initialised(ResNet(image(input_shape, "resnet18")[0], classes, (2, 2, 2, 2), base, True), init)
 
 
-def resnet34(*, input_shape, classes, base=64, init="he"):
+@checked
+def resnet34(*, input_shape, classes, base: Count = 64, init: Init = "he"):
     """Return ResNet-34 with a 3x3 stem and no max-pool (FedCorr, FedEFC and FLR on CIFAR-100); see `resnet18`."""
     return initialised(ResNet(image(input_shape, "resnet34")[0], classes, (3, 4, 6, 3), base, True), init)
 
 
-def resnet20(*, input_shape, classes, base=16, init="he"):
+@checked
+def resnet20(*, input_shape, classes, base: Count = 16, init: Init = "he"):
     """Return ResNet-20 of He 2016's CIFAR experiments, with shortcuts without parameters (FedLN); see `resnet18`."""
     return initialised(ResNet(image(input_shape, "resnet20")[0], classes, (3, 3, 3), base, False), init)

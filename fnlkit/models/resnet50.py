@@ -3,7 +3,8 @@
 from torch import nn
 
 from fnlkit.errors import InputError
-from fnlkit.models.parts import image, initialised, uncounted
+from fnlkit.models.parts import Init, image, initialised, uncounted
+from fnlkit.parameters import checked
 
 
 class ResNet50(nn.Module):
@@ -31,7 +32,8 @@ class ResNet50(nn.Module):
         return self.classify(self.features(x))
 
 
-def resnet50(*, input_shape, classes, weights="", init="torch"):
+@checked
+def resnet50(*, input_shape, classes, weights: str = "", init: Init = "torch"):
     """Return ResNet-50 (He 2016), the network of the Clothing1M experiments.
 
     Parameters

@@ -3,7 +3,8 @@
 import torch.nn.functional as F
 from torch import nn
 
-from fnlkit.models.parts import image, initialised, norm
+from fnlkit.models.parts import Init, image, initialised, norm
+from fnlkit.parameters import Count, checked
 
 # Configuration A of Simonyan 2015 by the multiple of the first width; 0 is a max-pool.
 LAYERS = (1, 0, 2, 0, 4, 4, 0, 8, 8, 0, 8, 8, 0)
@@ -43,7 +44,8 @@ class VGG11(nn.Module):
         return self.classify(self.features(x))
 
 
-def vgg11(*, input_shape, classes, batch_norm=True, base=64, init="he"):
+@checked
+def vgg11(*, input_shape, classes, batch_norm=True, base: Count = 64, init: Init = "he"):
     """Return VGG-11 (Simonyan 2015, configuration A) with one linear layer, as is usual for 32-pixel images.
 
     Parameters

@@ -1,0 +1,113 @@
+"""What values a parameter of a method, an optimiser or an estimator may have: said once, in its annotation.
+
+    @checked
+    def method(fed, model, opt, select, *, rounds, strength: NotNegative = 2.0, warm: Literal["plain", "server"] = "plain")
+
+A spec is checked before anything runs (`fnlkit.spec.bind`), a call from Python as it is made.
+"""
+
+import inspect
+from dataclasses import dataclass
+from functools import wraps
+from math import inf
+from numbers import Integral, Real
+from typing import Annotated, Literal, get_args, get_origin
+
+from fnlkit.errors import InputError
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`; without the ends where these are said to be open, and infinity never."""
+
+    low: float = 0
+    high: float = inf
+    open_low: bool = False
+    open_high: bool = False
+
+    def __contains__(self, value):
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high or self.high == inf else value <= self.high
+        return above and below
+
+    def __str__(self):
+        if self.high == inf:
+            return f"above {self.low:g}" if self.open_low else f"at least {self.low:g}"
+        if self.open_low:
+            return f"above {self.low:g} and {'below' if self.open_high else 'at most'} {self.high:g}"
+        return f"from {self.low:g} to {'below ' if self.open_high else ''}{self.high:g}"
+
+
+@dataclass(frozen=True)
+class Automatic:
+    """A value besides the range that leaves the choice to the method."""
+
+    value: float = -1
+
+
+NotNegative = Annotated[float, Range()]
+Positive = Annotated[float, Range(open_low=True)]
+AboveOne = Annotated[float, Range(1, open_low=True)]
+Share = Annotated[float, Range(0, 1)]
+Percentile = Annotated[float, Range(0, 100)]
+Count = Annotated[int, Range(1)]
+Rounds = Annotated[int, Range(), Automatic()]
+Patience = Annotated[int, Range(1), Automatic()]
+
+
+def check(function, values, where):
+    """Raise where a value is not what the function's annotations say; parameters without such are let through.
+
+    Parameters
+    ----------
+    function : callable
+        A function, or a dataclass for its fields.
+    values : dict of str to object
+    where : str
+        What the message begins with.
+
+    Raises
+    ------
+    InputError
+
+    Examples
+    --------
+    >>> def method(*, share: Share = 0.5): pass
+    >>> check(method, {"share": 2}, "method 'mine'")
+    Traceback (most recent call last):
+        ...
+    fnlkit.errors.InputError: method 'mine': parameter 'share' is 2; write a number from 0 to 1
+    """
+    for name, kind in inspect.get_annotations(inspect.unwrap(function)).items():
+        if name in values:
+            wanted = _wanted(values[name], kind)
+            if wanted:
+                raise InputError(f"{where}: parameter {name!r} is {values[name]!r}; write {wanted}")
+
+
+def _wanted(value, kind):
+    """What should have been written; an empty text where the value will do."""
+    if get_origin(kind) is Literal:
+        *rest, last = get_args(kind)
+        return "" if value in get_args(kind) else f"{', '.join(rest)} or {last}"
+    if get_origin(kind) is not Annotated:
+        return ""
+    number, *marks = get_args(kind)
+    spare = [mark.value for mark in marks if isinstance(mark, Automatic)]
+    for limits in (mark for mark in marks if isinstance(mark, Range)):
+        right = isinstance(value, Integral if number is int else Real) and not isinstance(value, bool)
+        if not (right and (value in limits or value in spare)):
+            other = "".join(f", or {word:g}" for word in spare)
+            return f"a {'whole ' if number is int else ''}number {limits}{other}"
+    return ""
+
+
+def checked(function):
+    """Return the function with its keyword arguments checked against its annotations at each call."""
+
+    @wraps(function)
+    def call(*arguments, **keywords):
+        check(function, keywords, function.__name__.replace("_", "-"))
+        return function(*arguments, **keywords)
+
+    return call

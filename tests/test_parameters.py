@@ -1,0 +1,134 @@
+"""Every parameter of every part says what it may be, and anything else is refused by name before work begins."""
+
+import doctest
+import inspect
+from typing import Literal, get_args, get_origin
+
+import pytest
+
+from fnlkit import catalogue, embed, models, parameters
+from fnlkit.errors import InputError
+from fnlkit.estimators import ESTIMATORS
+from fnlkit.parameters import Automatic, Range, check, checked
+from fnlkit.spec import Spec, bind, find
+
+TABLES = {
+    "method": catalogue.METHODS,
+    "regulariser": catalogue.REGULARISERS,
+    "optimizer": catalogue.OPTIMIZERS,
+    "aggregator": catalogue.AGGREGATORS,
+    "selector": catalogue.SELECTORS,
+    "estimator": ESTIMATORS,
+    "model": models.NETWORKS,
+    "backbone": embed.BACKBONES,
+}
+PARTS = [(what, name, find(name, table, what)) for what, table in TABLES.items() for name in table]
+# What the run supplies, not a spec.
+BY_THE_RUN = {*catalogue._BY_THE_RUN, "fraction", "input_shape", "classes"}
+
+
+def declared():
+    """Yield (what, name of the part, part, parameter, annotation) of all parameters with a number or a word as default."""
+    for what, name, part in PARTS:
+        kinds = inspect.get_annotations(inspect.unwrap(part))
+        for parameter in inspect.signature(part).parameters.values():
+            free = parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in BY_THE_RUN
+            kind = kinds.get(parameter.name)
+            if free and isinstance(parameter.default, (int, float, str)) and not isinstance(parameter.default, bool):
+                if kind is not str:  # any text will do: a name, a path
+                    yield what, name, part, parameter, kind
+
+
+def wrong(kind):
+    """Values just outside of what a parameter may be."""
+    if get_origin(kind) is Literal:
+        return ["", "Paper", get_args(kind)[0] + "s"]
+    number, limits, *marks = get_args(kind)
+    spare = [mark.value for mark in marks]
+    step = 1 if number is int else 1e-6
+    low = limits.low if limits.open_low else limits.low - step
+    high = limits.high if limits.open_high else limits.high + step
+    found = [value for value in (low, high, -7.5) if value not in spare and value != float("inf")]
+    return [number(value) for value in found if number(value) not in spare]
+
+
+def right(kind, default):
+    """The default, and the ends."""
+    if get_origin(kind) is Literal:
+        return [default, *get_args(kind)]
+    number, limits, *marks = get_args(kind)
+    low = [] if limits.open_low else [number(limits.low)]
+    high = [] if limits.open_high or limits.high == float("inf") else [number(limits.high)]
+    return [default, *low, *high, *(number(mark.value) for mark in marks)]
+
+
+def test_every_number_and_word_has_its_range():
+    count = 0
+    for what, name, _, parameter, kind in declared():
+        assert kind is not None and (get_origin(kind) is Literal or isinstance(get_args(kind)[1], Range)), (
+            f"{what} {name}: {parameter.name} does not say what it may be; annotate it, see fnlkit/parameters.py"
+        )
+        assert all(isinstance(mark, Automatic) for mark in get_args(kind)[2:] if get_origin(kind) is not Literal)
+        count += 1
+    assert count > 80
+
+
+def test_what_is_out_of_range_is_named_and_what_is_in_is_taken():
+    for what, name, part, parameter, kind in declared():
+        for value in right(kind, parameter.default):
+            bind(Spec(name, {parameter.name: value}), part, what, given=BY_THE_RUN)
+        for value in wrong(kind):
+            with pytest.raises(InputError, match=rf"{what} '{name}': parameter '{parameter.name}' is .*; write"):
+                bind(Spec(name, {parameter.name: value}), part, what, given=BY_THE_RUN)
+
+
+def test_python_is_told_too():
+    """Calls that no spec went through; a generator complains as it is called, not as it starts."""
+    for what, _, part, parameter, kind in declared():
+        if what != "selector":
+            supplied = [None] * sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in inspect.signature(part).parameters.values())
+            with pytest.raises(InputError, match=f"parameter '{parameter.name}' is"):
+                part(*supplied, **{parameter.name: wrong(kind)[0]})
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (float("nan"), "is nan; write a number from 0 to 1"),
+        (float("inf"), "is inf; write a number from 0 to 1"),
+        (True, "is True; write a number from 0 to 1"),
+        ("half", "is 'half'; write a number from 0 to 1"),
+        (None, "is None; write a number from 0 to 1"),
+    ],
+)
+def test_what_is_no_number(value, says):
+    @checked
+    def part(*, share: parameters.Share = 0.5):
+        return share
+
+    assert part(share=0.25) == 0.25
+    with pytest.raises(InputError, match=says):
+        part(share=value)
+
+
+@pytest.mark.parametrize(
+    ("limits", "says", "inside", "outside"),
+    [
+        (Range(), "at least 0", [0, 1e300], [-1e-300, float("inf")]),
+        (Range(open_low=True), "above 0", [1e-300], [0]),
+        (Range(0, 0.5, open_high=True), "from 0 to below 0.5", [0, 0.49], [0.5]),
+        (Range(0, 1, open_low=True), "above 0 and at most 1", [1], [0, 1.1]),
+        (Range(0, 1, True, True), "above 0 and below 1", [0.5], [0, 1]),
+    ],
+)
+def test_a_range_says_what_it_holds(limits, says, inside, outside):
+    assert str(limits) == says
+    assert all(value in limits for value in inside) and not any(value in limits for value in outside)
+
+
+def test_examples_of_the_docstrings():
+    assert doctest.testmod(parameters).failed == 0
+
+
+def test_what_has_no_annotation_is_let_through():
+    check(lambda *, usual=None: usual, {"usual": object()}, "mine")
