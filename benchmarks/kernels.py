@@ -208,9 +208,7 @@ def augmentation(rng):
         peers["torchvision on PIL"] = (lambda: [chain(picture) for picture in pictures], 80)
     yield Row(
         f"crop, flip, normalise {batch} x 32 x 32 x 3",
-        lambda: kernels.augment_batch(
-            images, index, shift=shift, flip=flip, pad=4, mean=mean, std=std, out=out
-        ),
+        lambda: kernels.augment_batch(images, index, shift=shift, flip=flip, pad=4, mean=mean, std=std, out=out),
         peers,
         (batch * 3072 * 5, "byte"),
     )

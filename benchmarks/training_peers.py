@@ -1,6 +1,6 @@
 """One federation in pfl-research or Flower: prints (seconds, processor seconds) a round as JSON.
 
-    python benchmarks/training_peers.py pfl|flower ROUNDS CLIENTS COHORT SAMPLES
+python benchmarks/training_peers.py pfl|flower ROUNDS CLIENTS COHORT SAMPLES
 """
 
 import json

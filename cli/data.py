@@ -31,10 +31,7 @@ def list_sets(as_json):
     """
     from fnlkit import datasets
 
-    rows = [
-        {"name": name, "description": line, "here": datasets.present(name)}
-        for name, line in datasets.catalogue().items()
-    ]
+    rows = [{"name": name, "description": line, "here": datasets.present(name)} for name, line in datasets.catalogue().items()]
     if as_json:
         for row in rows:
             sys.stdout.write(json.dumps(row) + "\n")

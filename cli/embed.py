@@ -11,9 +11,7 @@ from fnlkit.errors import InputError
 @click.command()
 @file_argument
 @dataset_option
-@click.option(
-    "--backbone", default="pca", show_default=True, metavar="SPEC", help="pixels, pca, torchvision, timm, ..."
-)
+@click.option("--backbone", default="pca", show_default=True, metavar="SPEC", help="pixels, pca, torchvision, timm, ...")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @click.option("--batch-size", type=click.IntRange(min=1), help="Images at once; 16 on a CPU, 256 on a GPU.")
 @output_option("EMB.npz")

@@ -41,9 +41,7 @@ from fnlkit.cli.plumbing import (
 @json_option
 @seed_option
 @output_option("JUDGED.npz")
-def command(
-    file, estimator, embeddings, probs, run, dataset, applied, device, engine, top, as_json, seed, output, **warm_up
-):
+def command(file, estimator, embeddings, probs, run, dataset, applied, device, engine, top, as_json, seed, output, **warm_up):
     """Judge labels, clients and the noise transition of a federation.
 
     Writes the federation with arrays estimate_*: noise level of each client with its 95 % interval, transition matrix,

@@ -13,9 +13,7 @@ from fnlkit.cli.plumbing import console, cross, dataset_option, json_option, out
 @dataset_option
 @json_option
 @click.option("--target", type=float, default=None, help="Also: traffic until this accuracy was reached.")
-@click.option(
-    "-o", "--output", default=None, metavar="FILE.npz", help="Write confusion matrices and records as arrays."
-)
+@click.option("-o", "--output", default=None, metavar="FILE.npz", help="Write confusion matrices and records as arrays.")
 def command(runs, dataset, as_json, target, output):
     """Judge runs: accuracy best and last, per class, corrected labels, estimated noise, traffic.
 

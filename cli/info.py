@@ -109,9 +109,7 @@ def noise_tables(federation):
         return []
     asked = facts["requested_share"]
     line = f"noise {' + '.join(plain(_model(step)) for step in federation.meta['noise'])}: wrong labels "
-    line += f"{facts['wrong_share']:.4f} of {facts['samples']:,}" + (
-        f", asked for {asked:.4f}" if asked is not None else ""
-    )
+    line += f"{facts['wrong_share']:.4f} of {facts['samples']:,}" + (f", asked for {asked:.4f}" if asked is not None else "")
     if facts["transition_error"] is not None:
         line += f"; rows of the transition differ by {facts['transition_error']:.4f} (total variation)"
     out = [line]
@@ -152,13 +150,9 @@ def _client_noise(federation, facts):
 
     level, asked = facts["client_level"], facts["client_requested"]
     order = sorted(range(len(level)), key=lambda k: (-level[k], k))
-    noisy = (
-        sum(bool(flag) for flag in federation.noise_client_noisy) if federation.noise_client_noisy is not None else 0
-    )
+    noisy = sum(bool(flag) for flag in federation.noise_client_noisy) if federation.noise_client_noisy is not None else 0
     shown = order if len(order) <= _ROWS else [*order[: _ROWS // 2], None, *order[-_ROWS // 2 :]]
-    table = Table(
-        "client", "samples", "asked", "wrong labels", box=None, title=f"{noisy} of {len(level)} clients noisy"
-    )
+    table = Table("client", "samples", "asked", "wrong labels", box=None, title=f"{noisy} of {len(level)} clients noisy")
     for k in shown:
         if k is None:
             table.add_row("...", "", "", "")

@@ -8,9 +8,7 @@ from fnlkit.cli.plumbing import console, dataset_option, emit, output_option, pr
 @click.command()
 @click.argument("file", required=False, metavar="[FILE]")
 @dataset_option
-@click.option(
-    "--scheme", default="iid", show_default=True, metavar="SPEC", help="iid, shards, dirichlet, ...; see above."
-)
+@click.option("--scheme", default="iid", show_default=True, metavar="SPEC", help="iid, shards, dirichlet, ...; see above.")
 @click.option("--clients", type=click.IntRange(min=1), default=None, help="20 below 10,000 samples and 100 above.")
 @click.option("--min-samples", type=click.IntRange(min=1), default=1, show_default=True, help="Of every client.")
 @seed_option

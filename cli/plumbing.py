@@ -8,9 +8,7 @@ import click
 from fnlkit.errors import InputError
 
 file_argument = click.argument("file", default="-", metavar="[FILE]")
-seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every draw."
-)
+seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every draw.")
 dataset_option = click.option(
     "--dataset", metavar="NAME|PATH", default=None, help="A data set's name, an .npz file or an image folder."
 )

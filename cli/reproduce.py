@@ -17,17 +17,11 @@ from fnlkit.errors import WorkStopped
 @click.option("--seeds", type=click.IntRange(min=1), default=None, help="How many; the recipe's by default.")
 @click.option("--rounds", type=click.IntRange(min=1), default=None, help="Instead of the recipe's, to try it out.")
 @click.option("--model", default=None, metavar="SPEC", help="Instead of the recipe's.")
-@click.option(
-    "--embeddings", metavar="EMB.npz", default=None, help="From `fnlkit embed`, instead of the recipe's backbone."
-)
+@click.option("--embeddings", metavar="EMB.npz", default=None, help="From `fnlkit embed`, instead of the recipe's backbone.")
 @click.option("--only", default=None, metavar="TEXT", help="Only regimes with this text in their name.")
-@click.option(
-    "--jobs", "at_once", type=click.IntRange(min=1), default=None, help="Runs at once; one a core by default."
-)
+@click.option("--jobs", "at_once", type=click.IntRange(min=1), default=None, help="Runs at once; one a core by default.")
 @click.option("--dry-run", is_flag=True, help="Print the commands and stop.")
-@click.option(
-    "-o", "--output", default=None, metavar="FOLDER", help="Where runs are kept; a second call continues there."
-)
+@click.option("-o", "--output", default=None, metavar="FOLDER", help="Where runs are kept; a second call continues there.")
 def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at_once, dry_run, output):
     """Run a recipe and print mean, spread, published number, client-rounds and time; list recipes without a name.
 
@@ -45,9 +39,7 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
     if dataset and os.path.exists(dataset):
         dataset = os.path.abspath(dataset)
     embeddings = embeddings and os.path.abspath(embeddings)
-    jobs = reproduce.jobs(
-        found, dataset=dataset, seeds=seeds, only=only, embeddings=embeddings, rounds=rounds, model=model
-    )
+    jobs = reproduce.jobs(found, dataset=dataset, seeds=seeds, only=only, embeddings=embeddings, rounds=rounds, model=model)
     if dry_run:
         shown = dict.fromkeys(line for job in jobs for line in reproduce.commands(job))
         sys.stdout.write("\n".join(shown) + "\n")

@@ -16,6 +16,4 @@ if __name__ == "__main__":
     images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., None]
     labels = digits.target.astype(np.int64)
     train, test = split(labels)
-    np.savez_compressed(
-        sys.argv[1], x_train=images[train], y_train=labels[train], x_test=images[test], y_test=labels[test]
-    )
+    np.savez_compressed(sys.argv[1], x_train=images[train], y_train=labels[train], x_test=images[test], y_test=labels[test])

@@ -113,9 +113,7 @@ def log_mel(waves, sample_rate, *, bins=64, window=0.025, hop=0.010, batch_size=
     waves = np.asarray(waves)
     if waves.ndim != 2 or (waves.dtype != np.int16 and waves.dtype.kind != "f"):
         raise InputError(f"`waves` is {waves.dtype} of shape {waves.shape}; expected int16 or float (n, samples)")
-    front = LogMel(
-        int(sample_rate), bins=bins, window=window, hop=hop, full_scale=32768.0 if waves.dtype == np.int16 else 1.0
-    )
+    front = LogMel(int(sample_rate), bins=bins, window=window, hop=hop, full_scale=32768.0 if waves.dtype == np.int16 else 1.0)
     frames = front.frames(waves.shape[1])
     if not frames:
         raise InputError(f"`waves` have {waves.shape[1]} samples, less than one window of {front.window}; pad them")

@@ -271,6 +271,5 @@ def _fetching(name, place):
     except Exception as error:
         detail = " ".join(str(error).split())[:160]
         raise InputError(
-            f"{name}: the download failed ({type(error).__name__}: {detail}); try again, or put the files into "
-            f"{place} yourself"
+            f"{name}: the download failed ({type(error).__name__}: {detail}); try again, or put the files into {place} yourself"
         ) from error

@@ -74,9 +74,7 @@ def _from_arrays(name, arrays):
     train, kind = _samples(arrays["x_train"], "x_train", rate)
     test, _ = _samples(arrays["x_test"], "x_test", rate)
     if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
-        raise InputError(
-            f"`x_train` is {train.dtype} {train.shape[1:]} a sample but `x_test` {test.dtype} {test.shape[1:]}"
-        )
+        raise InputError(f"`x_train` is {train.dtype} {train.shape[1:]} a sample but `x_test` {test.dtype} {test.shape[1:]}")
     for x, y, part in ((train, labels[0], "train"), (test, labels[1], "test")):
         if len(x) != len(y):
             raise InputError(f"`x_{part}` has {len(x):,} samples but `y_{part}` {len(y):,} labels")
@@ -165,13 +163,9 @@ def folder(*, path, size=0, where, download=False):
     parts = [path / "train", path / "test"]
     if not all(part.is_dir() for part in parts):
         parts = [path]
-    names = sorted(
-        {child.name for part in parts for child in part.iterdir() if child.is_dir() and child.name[0] != "."}
-    )
+    names = sorted({child.name for part in parts for child in part.iterdir() if child.is_dir() and child.name[0] != "."})
     if len(names) < 2:
-        raise InputError(
-            f"{files.shown(path)}: {len(names)} sub-folders; an image folder has one per class, at least 2"
-        )
+        raise InputError(f"{files.shown(path)}: {len(names)} sub-folders; an image folder has one per class, at least 2")
     found = []
     for part in parts:
         for label, name in enumerate(names):
@@ -187,9 +181,7 @@ def folder(*, path, size=0, where, download=False):
         else:
             train = test = []
     if not train or not test:
-        raise InputError(
-            f"{files.shown(path)}: {len(train)} training and {len(test)} test images ({', '.join(_IMAGES)})"
-        )
+        raise InputError(f"{files.shown(path)}: {len(train)} training and {len(test)} test images ({', '.join(_IMAGES)})")
 
     def content():
         for file, label in (*train, *test):
@@ -225,9 +217,7 @@ def clothing1m(*, path="", size=224, where, download=False):
         chosen = (lists / f"{keys}_key_list.txt").read_text(encoding="utf-8").split()
         unknown = [key for key in chosen if key not in labels or labels[key] >= len(_CLOTHING)]
         if unknown:
-            raise InputError(
-                f"clothing1m: {len(unknown):,} keys of {keys}_key_list.txt have no label, first {unknown[0]!r}"
-            )
+            raise InputError(f"clothing1m: {len(unknown):,} keys of {keys}_key_list.txt have no label, first {unknown[0]!r}")
         if any(key.startswith("/") or ".." in key for key in chosen):
             raise InputError(f"clothing1m: {keys}_key_list.txt names files outside its folder")
         parts.append([(path / key, labels[key]) for key in chosen])
@@ -302,8 +292,7 @@ def _decoded(paths, size, where):
         free = shutil.disk_usage(place.parent).free
         if free < total:
             raise InputError(
-                f"{len(paths):,} decoded images take {total:,} bytes, "
-                f"{place.parent} has {free:,}; choose a smaller size"
+                f"{len(paths):,} decoded images take {total:,} bytes, {place.parent} has {free:,}; choose a smaller size"
             )
         temporary = place.with_suffix(".tmp")
         out = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
@@ -336,9 +325,7 @@ def _image(path, size, shape):
     except InputError:
         raise
     except Exception as error:
-        raise InputError(
-            f"{files.shown(path)}: cannot be read as an image: {' '.join(str(error).split())[:100]}"
-        ) from error
+        raise InputError(f"{files.shown(path)}: cannot be read as an image: {' '.join(str(error).split())[:100]}") from error
     out = out[..., None] if out.ndim == 2 else out
     if shape is not None and out.shape != shape:
         raise InputError(

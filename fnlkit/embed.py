@@ -71,9 +71,7 @@ def embed(dataset, spec="pca", *, device="auto", batch_size=None, progress=None)
 
     out = np.ascontiguousarray(backbone(dataset, forward), np.float32)
     if out.ndim != 2 or len(out) != len(dataset.x_train):
-        raise InputError(
-            f"backbone {spec.name!r} gave {out.shape} for {len(dataset.x_train):,} samples; expected (n, d)"
-        )
+        raise InputError(f"backbone {spec.name!r} gave {out.shape} for {len(dataset.x_train):,} samples; expected (n, d)")
     if not np.isfinite(out).all():
         raise InputError(f"backbone {spec.name!r} gave values that are not finite; check its weights")
     return out
@@ -110,9 +108,7 @@ def pca(dataset, forward, *, dim: Count = 64, whiten=False, normalise=False):
     x = _flat(dataset)
     most = min(x.shape)
     if not 1 <= dim <= most:
-        raise InputError(
-            f"backbone 'pca': `dim` is {dim}; {x.shape[0]:,} samples of {x.shape[1]:,} values allow 1 to {most:,}"
-        )
+        raise InputError(f"backbone 'pca': `dim` is {dim}; {x.shape[0]:,} samples of {x.shape[1]:,} values allow 1 to {most:,}")
     # Exact where that takes seconds; else a randomised solver (Halko 2011) from a fixed seed.
     solver = "randomized"
     if most <= 1024:

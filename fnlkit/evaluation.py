@@ -116,9 +116,7 @@ def test_predictions(run, dataset):
     """
     _, x_test, shape, image = intake(dataset)
     if list(shape) != list(run.meta["input_shape"]):
-        raise InputError(
-            f"{dataset.name} has samples of shape {shape}, the run was trained on {run.meta['input_shape']}"
-        )
+        raise InputError(f"{dataset.name} has samples of shape {shape}, the run was trained on {run.meta['input_shape']}")
     dtype = PRECISIONS[run.settings["precision"]]
     module = build(run.settings["model"], input_shape=shape, classes=run.meta["classes"], seed=run.settings["seed"])
     if run.meta.get("head"):

@@ -167,9 +167,7 @@ class Experiment:
             self.embedding = hashlib.sha256(vectors.tobytes()).hexdigest()
             for client, indices in zip(clients, federation.clients, strict=True):
                 client.rows["input/embedding"] = torch.from_numpy(vectors[np.asarray(indices)])
-        self.fed = engines.make(
-            engine, clients, self.network, inputs, seed=settings.seed, keep=settings.keep, **engine_options
-        )
+        self.fed = engines.make(engine, clients, self.network, inputs, seed=settings.seed, keep=settings.keep, **engine_options)
         if note:
             self.fed.note(note)
         fit = Fit(
@@ -259,9 +257,7 @@ class Experiment:
                 row.update(self._memorized(step))
         new_stage = not self.history or self.history[-1]["stage"] != step.stage
         if new_stage and self.federation.true is not None:
-            counts = confusion(
-                self._true_of_held(), self._labels()[self.federation.client_indices], self.federation.classes
-            )
+            counts = confusion(self._true_of_held(), self._labels()[self.federation.client_indices], self.federation.classes)
             self.records.setdefault("label_confusion", []).append((row["round"], counts))
         refused = [r for r in fed.rejected if r["round"] >= self._committed_rounds]
         if refused:
@@ -325,8 +321,7 @@ class Experiment:
             client_indices=np.asarray(f.client_indices),
             history=list(self.history),
             records={
-                name: (np.array([r for r, _ in pairs]), np.stack([v for _, v in pairs]))
-                for name, pairs in self.records.items()
+                name: (np.array([r for r, _ in pairs]), np.stack([v for _, v in pairs])) for name, pairs in self.records.items()
             },
             truth=truth,
             memory=_pack_memory(self.fed.clients, self._opt_memory),
@@ -362,9 +357,7 @@ class Experiment:
             run.client_indices, self.federation.client_indices
         )
         if not same or run.meta.get("dataset_checksum") != self.dataset.checksum:
-            raise InputError(
-                "--resume: the run was made from another federation or data set; give the one it was made from"
-            )
+            raise InputError("--resume: the run was made from another federation or data set; give the one it was made from")
         if run.meta.get("embedding") != self.embedding:
             raise InputError("--resume: the run was made with other embeddings; give the ones it was made with")
         self.history = [row for row in run.history if row["stage"] != "final"]
@@ -441,9 +434,7 @@ def _embeddings(embeddings, federation, dataset, method):
         )
     embeddings = np.ascontiguousarray(embeddings, np.float32)
     if embeddings.ndim != 2 or len(embeddings) != len(federation.given):
-        raise InputError(
-            f"the embeddings are {embeddings.shape}; expected one vector for {len(federation.given):,} samples"
-        )
+        raise InputError(f"the embeddings are {embeddings.shape}; expected one vector for {len(federation.given):,} samples")
     return embeddings, note
 
 

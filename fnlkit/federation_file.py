@@ -90,9 +90,7 @@ class FederationFile:
         if self.true is None:
             return None
         wrong = (self.given != self.true)[self.client_indices]
-        return (
-            np.array([part.mean() for part in np.split(wrong, self.client_offsets[1:-1])]) if len(self) else np.zeros(0)
-        )
+        return np.array([part.mean() for part in np.split(wrong, self.client_offsets[1:-1])]) if len(self) else np.zeros(0)
 
     def check(self):
         """Raise InputError unless every array has the shape, type and range that this class promises."""
@@ -135,15 +133,11 @@ class FederationFile:
         if self.noise_client_level is not None:
             level = self.noise_client_level = _real(self.noise_client_level, "noise_client_level")
             if level.shape != shape or (level < 0).any() or (level > 1).any():
-                raise InputError(
-                    f"`noise_client_level` must hold {len(self)} shares in [0, 1], has shape {level.shape}"
-                )
+                raise InputError(f"`noise_client_level` must hold {len(self)} shares in [0, 1], has shape {level.shape}")
         if self.noise_client_noisy is not None:
             noisy = np.asarray(self.noise_client_noisy)
             if noisy.shape != shape or noisy.dtype != bool:
-                raise InputError(
-                    f"`noise_client_noisy` must hold {len(self)} truth values; found {noisy.dtype} {noisy.shape}"
-                )
+                raise InputError(f"`noise_client_noisy` must hold {len(self)} truth values; found {noisy.dtype} {noisy.shape}")
         if self.noise_transition is not None:
             T = self.noise_transition = _real(self.noise_transition, "noise_transition")
             square = (self.classes, self.classes)
@@ -155,9 +149,7 @@ class FederationFile:
     @classmethod
     def from_artefact(cls, artefact):
         """Return the federation that an artefact of kind fnlkit.federation holds; InputError for an invalid one."""
-        arrays = {
-            name: value if isinstance(value, np.ndarray) else value.numpy() for name, value in artefact.arrays.items()
-        }
+        arrays = {name: value if isinstance(value, np.ndarray) else value.numpy() for name, value in artefact.arrays.items()}
         meta = dict(artefact.meta)
         missing = [f"array {name!r}" for name in _REQUIRED if name not in arrays]
         missing += [f"{name!r}" for name in ("dataset", "classes") if name not in meta]
@@ -174,9 +166,7 @@ class FederationFile:
         """Return the federation as an artefact, checked."""
         self.check()
         arrays = {name: getattr(self, name) for name in (*_REQUIRED, *_OPTIONAL) if getattr(self, name) is not None}
-        return files.Artefact(
-            KIND, arrays | self.extra, {"dataset": self.dataset, "classes": self.classes, **self.meta}
-        )
+        return files.Artefact(KIND, arrays | self.extra, {"dataset": self.dataset, "classes": self.classes, **self.meta})
 
     @classmethod
     def read(cls, source):

@@ -102,8 +102,7 @@ def read(source, *, kinds=None, max_bytes=MAX_BYTES):
             missing = [key for key in _RESERVED if key not in arrays]
             if missing:
                 raise InputError(
-                    f"a plain npz without {missing[0]!r}, not a file of fnlkit; "
-                    "data of your own is read by --dataset PATH.npz"
+                    f"a plain npz without {missing[0]!r}, not a file of fnlkit; data of your own is read by --dataset PATH.npz"
                 )
             kind, text, digest = (files_npz.text(arrays.pop(key), key) for key in _RESERVED)
             _check_kind(kind, kinds)
@@ -146,9 +145,7 @@ def read_arrays(source, *, max_bytes=MAX_BYTES):
         if bytes(raw[:6]) == b"\x93NUMPY":
             return {"array": files_npz.array(raw, "array")}
         if bytes(raw[:2]) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
-            raise InputError(
-                "a bare pickle (or a .pt of the time before torch 1.6); save it again with a current torch.save"
-            )
+            raise InputError("a bare pickle (or a .pt of the time before torch 1.6); save it again with a current torch.save")
         return files_npz.csv(bytes(raw))
 
 
@@ -212,9 +209,7 @@ def encode(artefact, *, format="npz"):
     _check_kind(artefact.kind, None)
     text = json.dumps(artefact.meta, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     if len(text) > MAX_META:
-        raise ValueError(
-            f"`meta` has {len(text):,} characters as JSON, more than {MAX_META:,}; put large values into arrays"
-        )
+        raise ValueError(f"`meta` has {len(text):,} characters as JSON, more than {MAX_META:,}; put large values into arrays")
     for name in artefact.arrays:
         if not (isinstance(name, str) and _NAME.fullmatch(name)) or ".." in name or name.startswith("/"):
             raise ValueError(f"array name {name!r}: use letters, digits and _ . / - only")
@@ -428,8 +423,7 @@ def _check_kind(kind, kinds):
         raise InputError(f"its kind {ascii(base[:60])} is unknown{nearest(base, KINDS)}; known: {', '.join(KINDS)}")
     if int(version) > KINDS[base]:
         raise InputError(
-            f"made by a newer fnlkit: it is {kind}, this fnlkit reads up to {base}/{KINDS[base]}; "
-            "install a newer fnlkit"
+            f"made by a newer fnlkit: it is {kind}, this fnlkit reads up to {base}/{KINDS[base]}; install a newer fnlkit"
         )
     if int(version) < 1:
         raise InputError(f"its kind is {kind}; versions start at 1")

@@ -54,9 +54,7 @@ def array(data, name):
     version = data[6]
     if version not in (1, 2, 3):
         raise InputError(f"array {name!r} has npy version {version}; expected 1 to 3")
-    length, start = (
-        (struct.unpack_from("<H", data, 8)[0], 10) if version == 1 else (struct.unpack_from("<I", data, 8)[0], 12)
-    )
+    length, start = (struct.unpack_from("<H", data, 8)[0], 10) if version == 1 else (struct.unpack_from("<I", data, 8)[0], 12)
     if length > MAX_HEADER or start + length > len(data):
         raise InputError(
             f"array {name!r} has a header of {length:,} bytes; expected at most {MAX_HEADER:,} and the file's length"
@@ -143,9 +141,7 @@ def csv(raw):
         raise InputError("a csv without rows")
     widths = {len(row) for row in rows}
     if len(widths) > 1:
-        raise InputError(
-            f"a csv whose rows have {min(widths)} to {max(widths)} entries; expected the same number in each"
-        )
+        raise InputError(f"a csv whose rows have {min(widths)} to {max(widths)} entries; expected the same number in each")
     if any(_number(entry) is None for entry in rows[0]):
         names = [entry.strip() for entry in rows[0]]
         if len(set(names)) < len(names):

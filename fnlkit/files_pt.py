@@ -108,9 +108,7 @@ def symbols(members):
     for member in members:
         match = _RECORD.fullmatch(member.name)
         if not match:
-            raise InputError(
-                f"member {member.name!r} does not belong into a .pt of plain tensors (TorchScript is refused)"
-            )
+            raise InputError(f"member {member.name!r} does not belong into a .pt of plain tensors (TorchScript is refused)")
         records[match.group(1)] = member
     roots = {member.name.partition("/")[0] for member in members}
     if len(roots) != 1 or "data.pkl" not in records or len(records) != len(members):
@@ -130,9 +128,7 @@ def _leaves(tree):
         path, node, depth = todo.pop()
         nodes += 1
         if nodes > MAX_NODES or depth > MAX_DEPTH:
-            raise InputError(
-                f"more than {MAX_NODES:,} values or deeper than {MAX_DEPTH} levels; store arrays, not lists"
-            )
+            raise InputError(f"more than {MAX_NODES:,} values or deeper than {MAX_DEPTH} levels; store arrays, not lists")
         if isinstance(node, dict):
             for key, value in node.items():
                 if not isinstance(key, (str, int)) or isinstance(key, bool):
@@ -363,11 +359,7 @@ def load(raw, tree, _leaves):
     read = torch.load(io.BytesIO(raw), map_location="cpu", weights_only=True)["tensors"]
     for name, value in tree["tensors"].items():
         got = read[name]
-        if (
-            str(got.dtype) != f"torch.{value.storage.what}"
-            or tuple(got.shape) != value.shape
-            or not got.is_contiguous()
-        ):
+        if str(got.dtype) != f"torch.{value.storage.what}" or tuple(got.shape) != value.shape or not got.is_contiguous():
             raise InputError(f"tensor {name!r} is not what its description says")
     if len(read) != len(tree["tensors"]):
         raise InputError("its tensors are not what its description says")
@@ -412,9 +404,7 @@ def raw_bytes(tensor):
     import torch
 
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return str(tensor.dtype).removeprefix("torch."), (
-        memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b""
-    )
+    return str(tensor.dtype).removeprefix("torch."), (memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b"")
 
 
 def encode(kind, text, digest, tensors):

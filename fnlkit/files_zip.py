@@ -71,9 +71,7 @@ def members(raw, *, max_members, max_bytes, deflate=False):
         if at + _CENTRAL.size > start + size:
             raise InputError("damaged: the zip's directory ends early")
         fields = _CENTRAL.unpack_from(raw, at)
-        signature, _, _, flags, method, _, _, crc, packed, unpacked, n_name, n_extra, n_note, disk, _, _, offset = (
-            fields
-        )
+        signature, _, _, flags, method, _, _, crc, packed, unpacked, n_name, n_extra, n_note, disk, _, _, offset = fields
         name = bytes(raw[at + 46 : at + 46 + n_name])
         extra = bytes(raw[at + 46 + n_name : at + 46 + n_name + n_extra])
         at += 46 + n_name + n_extra + n_note
@@ -115,10 +113,7 @@ def _directory(raw):
         raise InputError("damaged: bytes after the end of the zip")
     end = at
     # torch writes the 64-bit end even where the 32-bit one suffices.
-    if (
-        at >= _LOCATOR64.size + _END64.size
-        and bytes(raw[at - _LOCATOR64.size : at - _LOCATOR64.size + 4]) == b"PK\x06\x07"
-    ):
+    if at >= _LOCATOR64.size + _END64.size and bytes(raw[at - _LOCATOR64.size : at - _LOCATOR64.size + 4]) == b"PK\x06\x07":
         _, _, end, _ = _LOCATOR64.unpack_from(raw, at - _LOCATOR64.size)
         if end + _END64.size + _LOCATOR64.size != at or bytes(raw[end : end + 4]) != b"PK\x06\x06":
             raise InputError("damaged: no end of a zip")
@@ -188,9 +183,7 @@ def chunks(contents):
         for buffer in buffers:
             crc, size = zlib.crc32(buffer, crc), size + memoryview(buffer).nbytes
         if at + size > LIMIT:
-            raise InputError(
-                f"{name!r} would make the file larger than 4 GiB; use a smaller number type or fewer samples"
-            )
+            raise InputError(f"{name!r} would make the file larger than 4 GiB; use a smaller number type or fewer samples")
         header = _local(name, crc, size, at)
         entries.append((name, crc, size, at))
         out += [header, *buffers]

@@ -59,9 +59,7 @@ def _half_product(dtype):
     number = ctypes.c_float if single else ctypes.c_double
     capsule = cython_blas.__pyx_capi__["ssyrk" if single else "dsyrk"]
     name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))(capsule)
-    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-        ("PyCapsule_GetPointer", ctypes.pythonapi)
-    )
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
     syrk = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 10)(pointer(capsule, name))
 
     def multiply(own, products):
@@ -112,9 +110,7 @@ def vote_by_products(points, labels, offsets, classes, k, include_self, draws, t
             checks.finite(points, "embeddings")
         here = slice(first, last)
         flat = products[:members].ravel()
-        vote.vote_products(
-            flat, squares, labels[here], classes, use, include_self, draws[here], 0, votes[here], shares[here]
-        )
+        vote.vote_products(flat, squares, labels[here], classes, use, include_self, draws[here], 0, votes[here], shares[here])
 
     with blas_threads(1):
         run(one, zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True), threads)

@@ -359,11 +359,7 @@ def matrix(ground, *, path, key="", transpose=False):
         raise InputError(f"{files.shown(path)}: a matrix of {T.shape}; expected {ground.classes} x {ground.classes}")
     T = T.T if transpose else T
     if not np.isfinite(T).all() or (T < 0).any() or (np.abs(T.sum(1) - 1) > 1e-3).any():
-        hint = (
-            "; its columns do: add transpose=true"
-            if np.isfinite(T).all() and np.allclose(T.sum(0), 1, atol=1e-3)
-            else ""
-        )
+        hint = "; its columns do: add transpose=true" if np.isfinite(T).all() and np.allclose(T.sum(0), 1, atol=1e-3) else ""
         raise InputError(f"{files.shown(path)}: rows must be probabilities that sum to 1{hint}")
     return _drawn(ground, T / T.sum(1, keepdims=True))
 
@@ -386,9 +382,7 @@ def labels(ground, *, path, key=""):
             f"{len(ground.labels):,} training samples"
         )
     if given.min() < 0 or given.max() >= ground.classes:
-        raise InputError(
-            f"{files.shown(path)}: labels run from {given.min()} to {given.max()}, not 0 to {ground.classes - 1}"
-        )
+        raise InputError(f"{files.shown(path)}: labels run from {given.min()} to {given.max()}, not 0 to {ground.classes - 1}")
     clean = arrays.get("clean_label")
     if clean is not None and clean.shape == given.shape and (same := (clean == ground.labels).mean()) < 1:
         raise InputError(

@@ -48,9 +48,7 @@ def class_map(name, classes):
             for true, given in MAPS[name].items():
                 out[true] = given
     else:
-        raise InputError(
-            f"no published class map for {name!r}; write map=NAME, one of: {', '.join([*MAPS, 'cifar100'])}"
-        )
+        raise InputError(f"no published class map for {name!r}; write map=NAME, one of: {', '.join([*MAPS, 'cifar100'])}")
     if classes != size:
         raise InputError(f"the class map of {name} is for {size} classes, here are {classes}; write another map=NAME")
     return out

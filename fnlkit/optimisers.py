@@ -48,9 +48,7 @@ class FedOpt:
     memory: dict = field(default_factory=dict)
     rounds: int = 0
 
-    def round(
-        self, fed, ids, model, *, before=(), after=(), corrections=(), weights=None, broadcast=None, scatter=None, **fit
-    ):
+    def round(self, fed, ids, model, *, before=(), after=(), corrections=(), weights=None, broadcast=None, scatter=None, **fit):
         """Return the next Model and the replies of one communication round.
 
         Parameters
@@ -78,9 +76,7 @@ class FedOpt:
         local = self.fit.changed(lr=self.fit.lr * self.decay**self.rounds, **fit)
         local = local.changed(corrections=(*self.corrections, *corrections))
         self.rounds += 1
-        said = fed.round(
-            ids, model, *self.before, *before, local, *self.after, *after, broadcast=broadcast, scatter=scatter
-        )
+        said = fed.round(ids, model, *self.before, *before, local, *self.after, *after, broadcast=broadcast, scatter=scatter)
         if "weights" not in said:  # a replayed round: the model that the run ended with is put in place afterwards
             return model, said
         weights = weights(said) if callable(weights) else weights

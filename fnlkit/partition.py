@@ -84,9 +84,7 @@ def partition(labels, classes, scheme="iid", *, clients, seed, min_samples=1, fi
             return parts
         best = max(best, smallest)
     if fixed:
-        raise InputError(
-            f"scheme {spec}: its smallest client holds {best} samples; lower --min-samples or leave it out"
-        )
+        raise InputError(f"scheme {spec}: its smallest client holds {best} samples; lower --min-samples or leave it out")
     raise InputError(
         f"scheme {spec}: in {ATTEMPTS:,} draws the smallest of {clients} clients held at most {best} samples, "
         f"fewer than --min-samples {min_samples}; lower --clients or --min-samples, or raise alpha or p"
@@ -123,13 +121,9 @@ def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, no
     """
     size = len(dataset.y_train)
     if noisy is not None and len(noisy):
-        raise InputError(
-            f"the federation is partitioned already, over {len(noisy)} clients; start from an unpartitioned one"
-        )
+        raise InputError(f"the federation is partitioned already, over {len(noisy)} clients; start from an unpartitioned one")
     if noisy is not None and len(noisy.given) != size:
-        raise InputError(
-            f"`given` has {len(noisy.given):,} labels but {dataset.name} {size:,}; is it another data set?"
-        )
+        raise InputError(f"`given` has {len(noisy.given):,} labels but {dataset.name} {size:,}; is it another data set?")
     if clients is None and parse(scheme, "--scheme").name not in ("field", "file"):
         clients = max(1, min(20 if size < 10_000 else 100, size // 10))
     given = dataset.y_train if noisy is None else noisy.given
@@ -294,9 +288,7 @@ def from_file(labels, classes, clients, rng, *, path, key=""):
     if not key and {"client_offsets", "client_indices"} <= set(arrays):
         offsets, indices = arrays["client_offsets"], arrays["client_indices"]
         if offsets.ndim != 1 or indices.ndim != 1 or offsets.dtype.kind != "i" or indices.dtype.kind != "i":
-            raise InputError(
-                f"{files.shown(path)}: `client_offsets` and `client_indices` must be lists of whole numbers"
-            )
+            raise InputError(f"{files.shown(path)}: `client_offsets` and `client_indices` must be lists of whole numbers")
         good = len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == len(indices) and (np.diff(offsets) >= 0).all()
         if not good or (len(indices) and (indices.min() < 0 or indices.max() >= len(labels))):
             raise InputError(f"{files.shown(path)}: its clients do not fit {len(labels):,} samples")
@@ -309,9 +301,7 @@ def from_file(labels, classes, clients, rng, *, path, key=""):
                 f"of {len(labels):,} training samples"
             )
         if owner.min() < -1 or owner.max() < 0 or owner.max() >= len(labels):
-            raise InputError(
-                f"{files.shown(path)}: client numbers run from {owner.min()} to {owner.max()}; count from 0"
-            )
+            raise InputError(f"{files.shown(path)}: client numbers run from {owner.min()} to {owner.max()}; count from 0")
         parts = _grouped(owner.astype(np.int64), int(owner.max()) + 1)
     if clients is not None and clients != len(parts):
         raise InputError(f"{files.shown(path)}: has {len(parts)} clients, not --clients {clients}; leave --clients out")

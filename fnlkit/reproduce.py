@@ -64,9 +64,7 @@ def load(name):
     elif name in recipes():
         path = resources.files("fnlkit.data") / "recipes" / f"{name}.toml"
     else:
-        raise InputError(
-            f"no recipe {name!r}{nearest(name, recipes())}; known: {', '.join(recipes())}, or a .toml file"
-        )
+        raise InputError(f"no recipe {name!r}{nearest(name, recipes())}; known: {', '.join(recipes())}, or a .toml file")
     try:
         recipe = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -140,9 +138,7 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, **trai
                     )
                 )
     if not out:
-        raise InputError(
-            f"no regime has {only!r} in its name; they are: {', '.join(r['name'] for r in recipe['regime'])}"
-        )
+        raise InputError(f"no regime has {only!r} in its name; they are: {', '.join(r['name'] for r in recipe['regime'])}")
     return out
 
 

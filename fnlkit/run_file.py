@@ -130,9 +130,7 @@ class Run:
 
 
 def _tensor(values):
-    return (
-        values.detach().cpu().contiguous() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))
-    )
+    return values.detach().cpu().contiguous() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))
 
 
 def _pack_log(log):

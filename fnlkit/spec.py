@@ -71,9 +71,7 @@ def parse(text, option="spec"):
     while text[at:].strip():
         found = _TOKEN.match(text, at)
         if not found:
-            raise InputError(
-                f"{option}: cannot read {text!r} from {text[at:].strip()[:20]!r} on; write name(key=value, ...)"
-            )
+            raise InputError(f"{option}: cannot read {text!r} from {text[at:].strip()[:20]!r} on; write name(key=value, ...)")
         tokens.append((found.lastgroup, found.group(found.lastgroup)))
         at = found.end()
     reader = _Reader(tokens, text, option)

@@ -218,10 +218,7 @@ def test_a_stopped_run_resumes_bit_for_bit(sent, code, noisy, whole, tmp_path):
         assert process.wait(30) == code
         assert time.monotonic() - began < 10
         assert "Traceback" not in talk(tmp_path).read_text()
-        assert (
-            not [p for p in tmp_path.iterdir() if p.name not in ("run.pt", "run.metrics.jsonl", "run.pt.lock")]
-            or sent == 9
-        )
+        assert not [p for p in tmp_path.iterdir() if p.name not in ("run.pt", "run.metrics.jsonl", "run.pt.lock")] or sent == 9
         assert not Run.read(str(tmp_path / "run.pt")).finished
     assert start([str(noisy), *LONG, "--resume", "run.pt"], tmp_path).wait(240) == 0
     same_run(tmp_path, whole)

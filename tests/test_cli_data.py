@@ -42,10 +42,7 @@ def test_the_pipe_of_partition_and_noise(tmp_path):
     done = good("fnlkit partition | fnlkit inject-noise -o noisy.npz && fnlkit info noisy.npz --json", tmp_path)
     facts = json.loads(done.stdout)
     assert facts["kind"] == "fnlkit.federation/1" and facts["clients"] == 20 and facts["dataset"] == "digits"
-    assert (
-        sum(facts["client_sizes"]) == 1438
-        and abs(facts["noise"]["wrong_share"] - facts["noise"]["requested_share"]) < 0.05
-    )
+    assert sum(facts["client_sizes"]) == 1438 and abs(facts["noise"]["wrong_share"] - facts["noise"]["requested_share"]) < 0.05
     assert [step["command"] for step in facts["meta"]["provenance"]] == ["partition", "inject-noise"]
     assert {"seed", "versions", "parameters"} <= set(facts["meta"]["provenance"][0])
     assert "wrong labels" in done.stderr and "of 20 clients noisy" in done.stderr
@@ -136,9 +133,7 @@ def test_a_read_only_folder(tmp_path):
 
 
 def test_without_home_and_with_an_odd_locale(tmp_path):
-    done = good(
-        "fnlkit partition | fnlkit info", tmp_path, HOME=None, FNLKIT_CACHE=None, LC_ALL="POSIX", PYTHONUTF8="0"
-    )
+    done = good("fnlkit partition | fnlkit info", tmp_path, HOME=None, FNLKIT_CACHE=None, LC_ALL="POSIX", PYTHONUTF8="0")
     assert "fnlkit.federation/1" in done.stdout
 
 
@@ -146,11 +141,7 @@ def test_a_terminal_gets_a_table_and_no_bytes(tmp_path):
     if not Path("/usr/bin/script").exists():
         pytest.skip("needs script(1)")
     done = good("script -qec 'fnlkit partition' /dev/null", tmp_path)
-    assert (
-        "client_offsets" in done.stdout
-        and "not written: stdout is a terminal" in done.stdout
-        and "PK" not in done.stdout
-    )
+    assert "client_offsets" in done.stdout and "not written: stdout is a terminal" in done.stdout and "PK" not in done.stdout
 
 
 def test_hostile_text_in_a_file_does_not_reach_the_terminal(tmp_path):

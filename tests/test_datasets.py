@@ -139,9 +139,7 @@ def test_an_npz_that_is_no_data_set(tmp_path, changes, message):
     assert message in str(error.value) and "d.npz" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in datasets.catalogue() if name not in ("digits", "fashion-mnist", "folder")]
-)
+@pytest.mark.parametrize("name", [name for name in datasets.catalogue() if name not in ("digits", "fashion-mnist", "folder")])
 def test_what_is_missing_says_what_to_do(name, tmp_path):
     assert not datasets.present(name)
     with pytest.raises(InputError) as error:
@@ -188,13 +186,9 @@ def test_the_cache_folder(monkeypatch, tmp_path):
 
 
 def test_without_a_home(tmp_path):
-    environment = {
-        key: value for key, value in os.environ.items() if key not in ("HOME", "FNLKIT_CACHE", "XDG_CACHE_HOME")
-    }
+    environment = {key: value for key, value in os.environ.items() if key not in ("HOME", "FNLKIT_CACHE", "XDG_CACHE_HOME")}
     program = "from fnlkit import datasets; print(len(datasets.load('digits').x_train))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, cwd=tmp_path
-    )
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout == "1438\n", done.stderr
 
 
@@ -207,9 +201,7 @@ def mnist_files(folder, pack=gzip.compress, suffix=".gz"):
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     for part, size in (("train", 30), ("t10k", 10)):
-        (folder / f"{part}-images-idx3-ubyte{suffix}").write_bytes(
-            pack(idx(rng.integers(0, 255, (size, 28, 28), np.uint8)))
-        )
+        (folder / f"{part}-images-idx3-ubyte{suffix}").write_bytes(pack(idx(rng.integers(0, 255, (size, 28, 28), np.uint8))))
         (folder / f"{part}-labels-idx1-ubyte{suffix}").write_bytes(pack(idx((np.arange(size) % 10).astype(np.uint8))))
 
 
@@ -221,9 +213,7 @@ def test_mnist_from_its_idx_files(tmp_path, pack, suffix):
     assert load("mnist", cache=tmp_path / "cache").checksum == data.checksum
 
 
-@pytest.mark.parametrize(
-    "bad", [b"", b"\x1f\x8b broken", gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12), b"\0\0\x08\x01" * 9]
-)
+@pytest.mark.parametrize("bad", [b"", b"\x1f\x8b broken", gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12), b"\0\0\x08\x01" * 9])
 def test_broken_idx_files(tmp_path, bad):
     mnist_files(tmp_path / "cache/MNIST/raw")
     (tmp_path / "cache/MNIST/raw/train-images-idx3-ubyte.gz").write_bytes(bad)
@@ -262,9 +252,7 @@ def image_folder(folder, sizes=((20, 30),), parts=("",)):
 def test_image_folders(tmp_path):
     data = load(image_folder(tmp_path / "one"))
     assert (
-        data.x_train.shape == (16, 20, 30, 3)
-        and data.x_test.shape == (4, 20, 30, 3)
-        and data.class_names == ["apple", "pear"]
+        data.x_train.shape == (16, 20, 30, 3) and data.x_test.shape == (4, 20, 30, 3) and data.class_names == ["apple", "pear"]
     )
     assert data.y_test.tolist() == [0, 0, 1, 1]
     again = load(data.name)
@@ -296,10 +284,7 @@ def test_clothing1m_by_its_published_lists(tmp_path):
         (folder / f"{kind}_label_kv.txt").write_text("".join(f"{key} {i}\n" for i, key in enumerate(keys)))
     data = load("clothing1m(size=64)")
     assert (
-        data.observed
-        and data.classes == 14
-        and data.x_train.shape == (8, 64, 64, 3)
-        and data.y_test.tolist() == [8, 9, 10, 11]
+        data.observed and data.classes == 14 and data.x_train.shape == (8, 64, 64, 3) and data.y_test.tolist() == [8, 9, 10, 11]
     )
     assert load(folder).x_train.shape == (8, 224, 224, 3)
     (folder / "noisy_label_kv.txt").write_text(f"{keys[0]} 1\n")

@@ -27,9 +27,7 @@ ARRAYS = st.sampled_from(NUMBERS).flatmap(
 NAMES = st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_./-]{0,12}[A-Za-z0-9_-]\Z").filter(
     lambda name: ".." not in name and name not in ("kind", "meta", "sha256")
 )
-META = st.dictionaries(
-    st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=20), max_size=4
-)
+META = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=20), max_size=4)
 
 
 def sample():
@@ -94,9 +92,7 @@ def test_layouts_and_byte_orders_make_no_difference():
     ):
         assert packed(Artefact("fnlkit.run/1", {"x": other})) == packed(Artefact("fnlkit.run/1", {"x": plain}))
         tensor = other if isinstance(other, torch.Tensor) else np.asarray(other)
-        assert packed(Artefact("fnlkit.run/1", {"x": tensor}), "pt") == packed(
-            Artefact("fnlkit.run/1", {"x": plain}), "pt"
-        )
+        assert packed(Artefact("fnlkit.run/1", {"x": tensor}), "pt") == packed(Artefact("fnlkit.run/1", {"x": plain}), "pt")
 
 
 def test_pt_keeps_what_numpy_cannot():
@@ -296,9 +292,7 @@ def test_arrays_of_the_user(tmp_path):
     assert files.read_arrays(tmp_path / "a.csv")["array"].tolist() == [[1, 2], [3, 4]]
     (tmp_path / "b.csv").write_text("id,label,name\n0,0.5,a\n1,2,b\n")
     found = files.read_arrays(tmp_path / "b.csv")
-    assert (
-        found["id"].tolist() == [0, 1] and found["label"].tolist() == [0.5, 2] and found["name"].tolist() == ["a", "b"]
-    )
+    assert found["id"].tolist() == [0, 1] and found["label"].tolist() == [0.5, 2] and found["name"].tolist() == ["a", "b"]
     (tmp_path / "c.csv").write_text("3\n1\n")
     assert same(files.read_arrays(tmp_path / "c.csv")["array"], np.array([3, 1]))
     torch.save(labels, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
@@ -320,9 +314,7 @@ def test_picking_an_array():
 
 def test_reading_an_npz_imports_no_torch(tmp_path):
     files.write(sample(), tmp_path / "x.npz")
-    program = (
-        f"import sys; from fnlkit import files; files.read({str(tmp_path / 'x.npz')!r}); print('torch' in sys.modules)"
-    )
+    program = f"import sys; from fnlkit import files; files.read({str(tmp_path / 'x.npz')!r}); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
 
 

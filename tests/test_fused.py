@@ -95,9 +95,7 @@ def values(loss, logits, teacher, y, index, other, memory):
             a, b = b, a
         return -at(logp, y) + loss.strength * f * f * (a.exp() * (a - b)).sum(1)
     seen = memory["seen"][index, None]
-    memory["local"][index] = torch.where(
-        seen, loss.gamma * memory["local"][index] + (1 - loss.gamma) * p.detach(), p.detach()
-    )
+    memory["local"][index] = torch.where(seen, loss.gamma * memory["local"][index] + (1 - loss.gamma) * p.detach(), p.detach())
     t = memory["local"][index]
     if loss.server is not None:
         now = teacher.softmax(1)
@@ -495,9 +493,7 @@ def test_other_compilation_gives_the_same_bytes(tmp_path):
     fresh = {"NUMBA_CACHE_DIR": str(tmp_path)}
     if platform.machine() == "x86_64":
         fresh["NUMBA_CPU_NAME"] = "haswell"  # the first with 256-bit vectors and fused multiply-add
-    found = {
-        subprocess.check_output([sys.executable, "-c", script], env={**os.environ, **where}) for where in ({}, fresh)
-    }
+    found = {subprocess.check_output([sys.executable, "-c", script], env={**os.environ, **where}) for where in ({}, fresh)}
     assert len(found) == 1
 
 

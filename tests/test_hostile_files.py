@@ -81,9 +81,7 @@ def own(tensors, kind="fnlkit.run/1", meta="{}", **more):
 def repickled(change):
     """A .pt whose instructions were changed by hand."""
     archive = zipfile.ZipFile(io.BytesIO(own({"w": torch.zeros(4)})))
-    return zipped(
-        [(n, change(archive.read(n)) if n.endswith("data.pkl") else archive.read(n)) for n in archive.namelist()]
-    )
+    return zipped([(n, change(archive.read(n)) if n.endswith("data.pkl") else archive.read(n)) for n in archive.namelist()])
 
 
 def swapped(raw, old, new):
@@ -131,9 +129,7 @@ def sparse():
 
 
 def overlapping():
-    raw = zipped(
-        [("a.npy", npy(HEADER % ("<i8", "(1,)"), bytes(8))), ("b.npy", npy(HEADER % ("<i8", "(1,)"), bytes(8)))]
-    )
+    raw = zipped([("a.npy", npy(HEADER % ("<i8", "(1,)"), bytes(8))), ("b.npy", npy(HEADER % ("<i8", "(1,)"), bytes(8)))])
     return patched(raw, directory(raw) + 42, bytes(4))  # the second entry points at the first member
 
 
@@ -144,9 +140,7 @@ def many_entries():
 
 HOSTILE = {
     # sizes and bombs
-    "zeros that unpack to 100 MiB": lambda: zipped(
-        [("x.npy", npy(HEADER % ("|u1", "(104857600,)"), bytes(104857600)))], 8
-    ),
+    "zeros that unpack to 100 MiB": lambda: zipped([("x.npy", npy(HEADER % ("|u1", "(104857600,)"), bytes(104857600)))], 8),
     "header that claims 32 GiB": lambda: one(HEADER % ("<f8", "(65536, 65536)")),
     "header of blanks": lambda: one(HEADER % ("<f8", "(1,)") + " " * 10**6, bytes(8), 2),
     "header length beyond the file": lambda: zipped([("x.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\x7f{}")]),
@@ -175,12 +169,8 @@ HOSTILE = {
     "folder entry": lambda: zipped([("x/", b"")]),
     "encrypted": lambda: patched(plain(x=np.zeros(1)), directory(plain(x=np.zeros(1))) + 8, b"\x01"),
     "overlapping members": overlapping,
-    "size beyond the file": lambda: patched(
-        plain(x=np.zeros(1)), directory(plain(x=np.zeros(1))) + 20, b"\xff\xff\xff\x7f"
-    ),
-    "offset beyond the file": lambda: patched(
-        plain(x=np.zeros(1)), directory(plain(x=np.zeros(1))) + 42, b"\xff\xff\xff\x7f"
-    ),
+    "size beyond the file": lambda: patched(plain(x=np.zeros(1)), directory(plain(x=np.zeros(1))) + 20, b"\xff\xff\xff\x7f"),
+    "offset beyond the file": lambda: patched(plain(x=np.zeros(1)), directory(plain(x=np.zeros(1))) + 42, b"\xff\xff\xff\x7f"),
     "count that lies": lambda: patched(plain(x=np.zeros(1)), len(plain(x=np.zeros(1))) - 14, b"\x02\x00\x02\x00"),
     "bytes behind": lambda: plain(x=np.zeros(1)) + b"#!/bin/sh",
     "bytes before": lambda: b"#!/bin/sh\n" + plain(x=np.zeros(1)),
@@ -462,9 +452,7 @@ def test_20_000_mutants_of_every_form():
 @pytest.mark.parametrize("format", ["npz", "pt"])
 def test_3_000_flipped_bits_of_a_large_file(format):
     rng = np.random.default_rng(2)
-    good = Artefact(
-        "fnlkit.run/1", {"w": rng.normal(size=100_000), "y": rng.integers(0, 9, 1000)}, {"a": list(range(99))}
-    )
+    good = Artefact("fnlkit.run/1", {"w": rng.normal(size=100_000), "y": rng.integers(0, 9, 1000)}, {"a": list(range(99))})
     raw = bytearray(b"".join(files.encode(good, format=format)))
     for bit in rng.choice(8 * len(raw), 3000, replace=False).tolist():
         raw[bit // 8] ^= 1 << bit % 8

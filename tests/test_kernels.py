@@ -66,9 +66,7 @@ def test_weighting_counts_is_weighting_the_normalised_matrix():
     plain, weighted = (kernels.count_matrix(probs, labels, class_weights=w) for w in (None, "labels"))
     share = np.bincount(labels) / 300
     code = plain / plain.sum(1, keepdims=True) * share
-    np.testing.assert_allclose(
-        weighted / weighted.sum(1, keepdims=True), code / code.sum(1, keepdims=True), rtol=1e-12
-    )
+    np.testing.assert_allclose(weighted / weighted.sum(1, keepdims=True), code / code.sum(1, keepdims=True), rtol=1e-12)
     np.testing.assert_allclose(kernels.count_matrix(probs, labels, class_weights=share), weighted)
 
 
@@ -297,9 +295,7 @@ def test_augmentation_equals_naive(seed, height, width, channels, pad, size):
     got = kernels.augment_batch(
         images, index, shift=shift, flip=flip, centre=centre if size else None, size=size, pad=pad, mean=mean, std=std
     )
-    np.testing.assert_array_equal(
-        got, naive.augment(images, index, shift, flip, centre, pad, size, mean, std)
-    )
+    np.testing.assert_array_equal(got, naive.augment(images, index, shift, flip, centre, pad, size, mean, std))
 
 
 def test_plain_batches_and_given_memory():

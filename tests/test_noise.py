@@ -84,9 +84,7 @@ def bound(share, samples, sigmas=5):
 
 @settings(deadline=None, max_examples=40)
 @given(
-    st.sampled_from(
-        ["symmetric(eta={})", "symmetric(eta={}, include_true=true)", "pairflip(eta={})", "random(eta={})"]
-    ),
+    st.sampled_from(["symmetric(eta={})", "symmetric(eta={}, include_true=true)", "pairflip(eta={})", "random(eta={})"]),
     st.floats(0, 1),
     st.integers(2, 12),
     st.integers(0, 2**40),

@@ -198,9 +198,7 @@ def test_noise_first_and_then_the_split_on_given_labels():
     assert np.array_equal(fed.given, noisy.given) and np.array_equal(fed.true, data.y_train)
     assert all(len(np.unique(fed.given_of(k))) < 10 for k in range(10))
     assert max(len(np.unique(fed.true[part])) for part in fed.clients) == 10
-    np.testing.assert_array_equal(
-        fed.noise_client_level, [(fed.given != fed.true)[part].mean() for part in fed.clients]
-    )
+    np.testing.assert_array_equal(fed.noise_client_level, [(fed.given != fed.true)[part].mean() for part in fed.clients])
     assert fed.noise_transition.shape == (10, 10) and fed.meta["noise"] == noisy.meta["noise"]
     with pytest.raises(InputError, match="partitioned already, over 10 clients"):
         federation(data, noisy=fed)

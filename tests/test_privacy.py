@@ -52,8 +52,7 @@ def test_debiasing_is_unbiased():
     rng = np.random.default_rng(1)
     labels = rng.choice(4, 2000, p=[0.1, 0.2, 0.3, 0.4])
     guesses = [
-        privacy.debias(np.bincount(privacy.randomised_response(labels, 4, 1.0, rng), minlength=4), 1.0)
-        for _ in range(300)
+        privacy.debias(np.bincount(privacy.randomised_response(labels, 4, 1.0, rng), minlength=4), 1.0) for _ in range(300)
     ]
     truth = np.bincount(labels) / 2000
     assert np.abs(np.mean(guesses, 0) - truth).max() < 4 * np.std(guesses, 0).max() / math.sqrt(300)

@@ -92,9 +92,7 @@ def dense_backward_input(theta, weight_at, deltas, deltas_at, units, x_deltas, x
 
 
 @strict
-def dense_step(
-    theta, velocity, weight_at, x, x_at, width, deltas, deltas_at, units, samples, scratch, descent, step, pull
-):
+def dense_step(theta, velocity, weight_at, x, x_at, width, deltas, deltas_at, units, samples, scratch, descent, step, pull):
     """Gradient of a layer's weights and biases, five units at a time, and their step."""
     x_row, row = pitch_for(width), pitch_for(units)
     for o in range(0, units, _ROWS):

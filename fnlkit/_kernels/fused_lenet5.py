@@ -50,11 +50,7 @@ def _first_convolution(channels):
     """Block of two rows, even and odd columns, six maps; one term of the outer sum is a row of one channel."""
     scalars = [[tap * _MAPS1 + m for m in range(_MAPS1)] for tap in range(_KERNEL)]
     vectors = [
-        [
-            row * channels * _SIDE + (phase + tap) % 2 * LANES + (phase + tap) // 2
-            for row in range(2)
-            for phase in range(2)
-        ]
+        [row * channels * _SIDE + (phase + tap) % 2 * LANES + (phase + tap) // 2 for row in range(2) for phase in range(2)]
         for tap in range(_KERNEL)
     ]
     return tile_product(scalars, vectors)
@@ -341,9 +337,7 @@ def _unpack(taps, maps, channels, patch, run, biases, gradient):
         for c in range(channels):
             for i in range(_KERNEL):
                 for j in range(_KERNEL):
-                    gradient[((m * channels + c) * _KERNEL + i) * _KERNEL + j] = taps[
-                        m * patch + i * run + j * channels + c
-                    ]
+                    gradient[((m * channels + c) * _KERNEL + i) * _KERNEL + j] = taps[m * patch + i * run + j * channels + c]
         gradient[maps * channels * _KERNEL * _KERNEL + m] = biases[m]
 
 

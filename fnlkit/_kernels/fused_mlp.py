@@ -119,9 +119,7 @@ def fit(theta, velocity, widths, samples, y, order, descent, loss, augment, epoc
                     theta, velocity, own, values, x_at, width, loss, batch, count, room_behind, deltas, x_at, scratch, descent,
                     step, pull,
                 )  # fmt: skip
-            dense_step(
-                theta, velocity, at, values, x_at, width, deltas, delta_at, units, count, scratch, descent, step, pull
-            )
+            dense_step(theta, velocity, at, values, x_at, width, deltas, delta_at, units, count, scratch, descent, step, pull)
             if layer > 0:
                 gate(deltas, values, x_at, width, count)
 

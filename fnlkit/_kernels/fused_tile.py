@@ -53,9 +53,7 @@ class _Emitter:
     def spread(self, data, at):
         """One number in all lanes."""
         number = self.builder.load(self.builder.gep(data, [at]))
-        single = self.builder.insert_element(
-            ir.Constant(self.vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0)
-        )
+        single = self.builder.insert_element(ir.Constant(self.vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
         zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
         return self.builder.shuffle_vector(single, ir.Constant(self.vector, ir.Undefined), zeros)
 
@@ -226,9 +224,7 @@ def patch_sum(rows, columns):
 
         def codegen(context, builder, signature, args):
             emit = _Emitter(context, builder, signature.args[0].dtype)
-            target_data, weight_data, place_data, source_data = (
-                emit.data(signature.args[i], args[i]) for i in (0, 3, 4, 7)
-            )
+            target_data, weight_data, place_data, source_data = (emit.data(signature.args[i], args[i]) for i in (0, 3, 4, 7))
             at, target_stride, first, count, source_stride = (args[i] for i in (1, 2, 5, 6, 8))
             opened, i, totals = emit.loop(count, [emit.zero()] * (rows * columns))
             here = builder.add(first, i)

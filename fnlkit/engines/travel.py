@@ -15,8 +15,6 @@ _PLAIN = (bool, int, float, str, bytes, type(None), torch.Tensor, torch.dtype, n
 _RECORDS = {"Fit": Fit, "Augment": Augment}
 
 
-
-
 def pack(value):
     """Return a step, or a value bound to one, as names and plain values.
 

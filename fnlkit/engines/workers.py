@@ -160,9 +160,7 @@ class _Shared:
         self.file.flush()
         size = self.file.tell()
         settings = {"dtype": federation.network.dtype, "precision": federation.network.precision}
-        self.message = pickle.dumps(
-            (network.getvalue(), settings, entries, size, clients[0].inputs, federation.seed)
-        )
+        self.message = pickle.dumps((network.getvalue(), settings, entries, size, clients[0].inputs, federation.seed))
 
     def close(self):
         self.file.close()

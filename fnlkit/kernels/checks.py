@@ -49,9 +49,7 @@ def offsets(value, n):
         return np.array([0, n])
     array = np.asarray(value)
     if array.dtype.kind not in "iu" or array.ndim != 1 or len(array) < 2:
-        raise InputError(
-            f"`client_offsets` must be integers of shape (K + 1,), found {array.dtype} of shape {array.shape}"
-        )
+        raise InputError(f"`client_offsets` must be integers of shape (K + 1,), found {array.dtype} of shape {array.shape}")
     array = np.ascontiguousarray(array, np.int64)
     if array[0] != 0 or array[-1] != n or (np.diff(array) < 0).any():
         raise InputError(

@@ -175,11 +175,5 @@ def fedefc(
     """
     watch = {"start": start, "patience": patience, "compare": compare, "ties": ties, "accuracy": accuracy}
     model, used = yield from prestop(fed, model, opt, select, rounds=rounds, latest=latest, **watch)
-    estimate = partial(
-        estimate_transition, weighting=weighting, clip=clip, limit=limit, report=report_transition
-    )
-    return (
-        yield from corrected(
-            fed, model, opt, select, rounds=rounds - used, estimate=estimate, loss=forward_corrected
-        )
-    )
+    estimate = partial(estimate_transition, weighting=weighting, clip=clip, limit=limit, report=report_transition)
+    return (yield from corrected(fed, model, opt, select, rounds=rounds - used, estimate=estimate, loss=forward_corrected))

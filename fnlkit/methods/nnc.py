@@ -35,9 +35,7 @@ def vote(client, model, received, *, k, include_self, ties, correct, least):
         raise InputError("nnc and akd compare samples by an embedding but the clients hold none; give one")
     points, labels = client.rows["input/embedding"].cpu().numpy(), client.y.cpu().numpy()
     seed = int(client.rng.integers(2**62))
-    votes, share = knn_vote(
-        points, labels, k=k, classes=client.classes, seed=seed, include_self=include_self, ties=ties
-    )
+    votes, share = knn_vote(points, labels, k=k, classes=client.classes, seed=seed, include_self=include_self, ties=ties)
     level = float(np.mean(votes != labels))
     client.rows["neighbour_disagreement"] = torch.from_numpy(share.astype(np.float32))
     if correct:
