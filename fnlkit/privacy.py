@@ -76,8 +76,9 @@ def debias(counts, epsilon):
     counts = np.asarray(counts, np.float64)
     if not counts.sum() > 0:
         raise InputError("no label was released; nothing can be estimated")
-    growth = math.expm1(epsilon)
-    return ((growth + len(counts)) * counts / counts.sum() - 1) / growth
+    p = counts / counts.sum()
+    # The same with e^-eps, which no epsilon overflows.
+    return p + (len(counts) * p - 1) * math.exp(-epsilon) / -math.expm1(-epsilon)
 
 
 def to_simplex(values, *, how="project"):

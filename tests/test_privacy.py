@@ -46,6 +46,8 @@ def test_debiasing_solves_the_linear_system():
     # The inverse's entries at K = 10, eps = 0.81: 8.21207 on the diagonal, -0.80134 off it, by hand.
     one = privacy.debias(np.eye(10)[0], 0.81)
     assert one[0] == pytest.approx(8.21207, abs=1e-4) and one[1] == pytest.approx(-0.80134, abs=1e-4)
+    # At an epsilon that keeps all labels there is nothing to undo.
+    assert privacy.debias([3, 1, 0], 1e4).tolist() == [0.75, 0.25, 0]
 
 
 def test_debiasing_is_unbiased():
