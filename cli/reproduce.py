@@ -18,7 +18,7 @@ from fnlkit.errors import WorkStopped
 @click.option("--rounds", type=click.IntRange(min=1), default=None, help="Instead of the recipe's, to try it out.")
 @click.option("--model", default=None, metavar="SPEC", help="Instead of the recipe's.")
 @click.option("--embeddings", metavar="EMB.npz", default=None, help="From `fnlkit embed`, instead of the recipe's backbone.")
-@click.option("--only", default=None, metavar="TEXT", help="Only regimes with this text in their name.")
+@click.option("--only", default=None, metavar="TEXT", help="The regime of this name, or all with this text in it.")
 @click.option("--jobs", "at_once", type=click.IntRange(min=1), default=None, help="Runs at once; one a core by default.")
 @click.option("--dry-run", is_flag=True, help="Print the commands and stop.")
 @click.option("-o", "--output", default=None, metavar="FOLDER", help="Where runs are kept; a second call continues there.")

@@ -92,7 +92,7 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, **trai
     seeds : int or None
         Use the first so many seeds, or 0..seeds-1 when there are more than the recipe lists.
     only : str or None
-        Keep regimes whose name contains this text.
+        Keep the regime of this name, or those whose name contains this text.
     embeddings : str or None
         A file from `fnlkit embed`, instead of computing the ones that a regime names by its backbone.
     **train
@@ -100,9 +100,11 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, **trai
     """
     listed = recipe["seeds"]
     used = listed if seeds is None else (listed[:seeds] if seeds <= len(listed) else list(range(seeds)))
-    out = []
+    names, out = [regime["name"].lower() for regime in recipe["regime"]], []
+    # A name can be the beginning of another: said in full, it means itself.
+    wanted = [only.lower()] if only and only.lower() in names else [name for name in names if (only or "").lower() in name]
     for number, regime in enumerate(recipe["regime"]):
-        if only and only.lower() not in regime["name"].lower():
+        if names[number] not in wanted:
             continue
         options = recipe["train"] | regime.get("train", {}) | {k: v for k, v in train.items() if v is not None}
         for seed in used:

@@ -78,3 +78,10 @@ def test_mistakes_are_named(tmp_path):
         reproduce.load(str(path))
     with pytest.raises(InputError, match="no regime has 'zzz'"):
         reproduce.jobs(reproduce.load("regimes"), only="zzz")
+
+
+def test_a_name_in_full_means_itself():
+    recipe = reproduce.load("fedln-table3-fashion-mnist")
+    assert {job.regime for job in reproduce.jobs(recipe, only="N_L 0.4, n_s 0")} == {"n_l 0.4, n_s 0"}
+    assert len({job.regime for job in reproduce.jobs(recipe, only="n_l 0.4")}) > 1
+    assert len({job.regime for job in reproduce.jobs(recipe)}) == len(recipe["regime"])
