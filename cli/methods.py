@@ -16,7 +16,7 @@ def command(name):
     Example:
       fnlkit methods fedcorr
     """
-    from fnlkit import catalogue, presets
+    from fnlkit import catalogue, parameters, presets
     from fnlkit.spec import find
 
     say = out_console()
@@ -42,6 +42,10 @@ def command(name):
     say.print()
     say.print(f"{name}{_parameters(function, catalogue._BY_THE_RUN)}")
     say.print(inspect.getdoc(function))
+    if limits := parameters.kinds(function):
+        say.print("\nWhat they may be:")
+        for key, kind in limits.items():
+            say.print(f"  {key}: {parameters.described(kind)}")
     sends = getattr(module, "SENDS", {})
     say.print("\nWhat leaves a client:")
     for reply, what in ({"weights": "the local model, every round"} | sends).items():

@@ -78,28 +78,32 @@ def check(function, values, where):
         ...
     fnlkit.errors.InputError: method 'mine': parameter 'share' is 2; write a number from 0 to 1
     """
-    for name, kind in inspect.get_annotations(inspect.unwrap(function)).items():
-        if name in values:
-            wanted = _wanted(values[name], kind)
-            if wanted:
-                raise InputError(f"{where}: parameter {name!r} is {values[name]!r}; write {wanted}")
+    for name, kind in kinds(function).items():
+        if name in values and not _fits(values[name], kind):
+            raise InputError(f"{where}: parameter {name!r} is {values[name]!r}; write {described(kind)}")
 
 
-def _wanted(value, kind):
-    """What should have been written; an empty text where the value will do."""
+def kinds(function):
+    """Return the annotations, by parameter, that say what it may be: words, or numbers in a range."""
+    found = inspect.get_annotations(inspect.unwrap(function))
+    return {name: kind for name, kind in found.items() if get_origin(kind) in (Literal, Annotated)}
+
+
+def described(kind):
+    """Return what may be written for an annotation, for example ``a whole number at least 0, or -1``."""
     if get_origin(kind) is Literal:
         *rest, last = get_args(kind)
-        return "" if value in get_args(kind) else f"{', '.join(rest)} or {last}"
-    if get_origin(kind) is not Annotated:
-        return ""
-    number, *marks = get_args(kind)
-    spare = [mark.value for mark in marks if isinstance(mark, Automatic)]
-    for limits in (mark for mark in marks if isinstance(mark, Range)):
-        right = isinstance(value, Integral if number is int else Real) and not isinstance(value, bool)
-        if not (right and (value in limits or value in spare)):
-            other = "".join(f", or {word:g}" for word in spare)
-            return f"a {'whole ' if number is int else ''}number {limits}{other}"
-    return ""
+        return f"{', '.join(rest)} or {last}"
+    number, limits, *spare = get_args(kind)
+    return f"a {'whole ' if number is int else ''}number {limits}" + "".join(f", or {mark.value:g}" for mark in spare)
+
+
+def _fits(value, kind):
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    number, limits, *spare = get_args(kind)
+    right = isinstance(value, Integral if number is int else Real) and not isinstance(value, bool)
+    return right and (value in limits or value in [mark.value for mark in spare])
 
 
 def checked(function):

@@ -5,8 +5,10 @@ import inspect
 from typing import Literal, get_args, get_origin
 
 import pytest
+from click.testing import CliRunner
 
 from fnlkit import catalogue, embed, models, parameters
+from fnlkit.cli import group
 from fnlkit.errors import InputError
 from fnlkit.estimators import ESTIMATORS
 from fnlkit.parameters import Automatic, Range, check, checked
@@ -124,6 +126,11 @@ def test_what_is_no_number(value, says):
 def test_a_range_says_what_it_holds(limits, says, inside, outside):
     assert str(limits) == says
     assert all(value in limits for value in inside) and not any(value in limits for value in outside)
+
+
+def test_methods_shows_what_parameters_may_be():
+    shown = CliRunner().invoke(group, ["methods", "fedcorr"]).output
+    assert "\n  confidence: a number from 0 to 1\n" in shown and "\n  ranking: global or local\n" in shown
 
 
 def test_examples_of_the_docstrings():
