@@ -12,11 +12,13 @@ import importlib.util
 import os
 import platform
 import sys
+import threading
 import time
 
 import numpy as np
 
-from fnlkit import kernels
+from fnlkit import kernels, neighbours
+from fnlkit._kernels.threads import run
 
 
 class Row:
@@ -26,8 +28,8 @@ class Row:
     ----------
     name : str
     ours : callable
-    peers : dict of str to (callable, float)
-        And how many times faster we promise to be.
+    peers : dict of str to (callable, float or None)
+        And how many times faster we promise to be; None for a part of the work that shows what the whole can cost least.
     work : (float, str)
         Floating-point operations or bytes of one run: the least that any program must do or read.
     slow : int
@@ -136,10 +138,13 @@ def inversion(rng):
         general = 0.5 * identity + 0.5 * rng.dirichlet(np.ones(classes), (matrices, classes))
         for kind, stack, ratio in (("one value off the diagonal", symmetric, least[0]), ("general", general, least[1])):
             assert np.allclose(kernels.invert_transition(stack)[0], np.linalg.inv(stack))
+            peers = {"numpy.linalg.inv": (lambda T=stack: np.linalg.inv(T), ratio)}
+            if ratio == least[0]:
+                peers["numpy, a copy"] = (lambda T=stack: T.copy(), None)
             yield Row(
                 f"inverse {matrices:,} of {classes} x {classes}, {kind}",
                 lambda T=stack: kernels.invert_transition(T),
-                {"numpy.linalg.inv": (lambda T=stack: np.linalg.inv(T), ratio)},
+                peers,
                 (2 * stack.nbytes, "byte") if ratio == least[0] else (2 * matrices * classes**3, "flop"),
             )
 
@@ -148,8 +153,18 @@ def votes(rng):
     embeddings = rng.standard_normal((50_000, 512), np.float32)
     labels = rng.integers(0, 10, 50_000)
     offsets = np.arange(0, 50_001, 500)
+    multiply, scratch = neighbours._half_product(embeddings.dtype), threading.local()
+
+    def product(start):
+        scratch.products = getattr(scratch, "products", np.empty((512, 512), np.float32))
+        multiply(embeddings[start : start + 500], scratch.products)
+
+    def half_products():
+        with neighbours.blas_threads(1):
+            run(product, [(start,) for start in range(0, 50_000, 500)], kernels.get_threads())
+
     for k, least in ((10, 1.9), (100, 5)):
-        peers = {}
+        peers = {"BLAS, half the products only": (half_products, None)}
 
         def majority(neighbours, own):
             return (own[neighbours][:, :, None] == np.arange(10)).sum(1).argmax(1)
@@ -225,8 +240,6 @@ def limits(threads):
     halves = np.array_split(long, threads)
 
     def read():
-        from fnlkit._kernels.threads import run
-
         run(lambda part: np.dot(part, part), [(half,) for half in halves], threads)
 
     return {"flop": (lambda: a @ b, 2 * 1536**3), "byte": (read, long.nbytes)}
@@ -266,9 +279,10 @@ def measure(row, rounds, limit, now):
     kept = True
     for name, (_, least) in row.peers.items():
         ratio = np.median(np.array(times[name]) / np.array(times["fnlkit"]))
-        kept &= ratio >= least
-        mark = "" if ratio >= least else " (!)"
-        print(f"| | {name} | {np.median(times[name]) * 1e3:.3f} | {ratio:.3g} | {least:g}{mark} | |")
+        missed = least is not None and ratio < least
+        kept &= not missed
+        promise = "" if least is None else f"{least:g}{' (!)' if missed else ''}"
+        print(f"| | {name} | {np.median(times[name]) * 1e3:.3f} | {ratio:.3g} | {promise} | |")
     sys.stdout.flush()
     return kept
 

@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from fnlkit.cli.plumbing import console, cross, dataset_option, json_option, out_console, plain, provenance
+from fnlkit.cli.plumbing import console, cross, dataset_option, json_option, out_console, printable, provenance
 
 
 @click.command()
@@ -98,7 +98,7 @@ def _estimates(run):
 def _shown(value):
     if isinstance(value, float):
         return f"{value:.4f}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else plain(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(value)
 
 
 def _show_one(row, values, run):
@@ -144,8 +144,8 @@ def _show_many(rows):
     table = Table("run", "method", "best", "last", "client-rounds", "MB up", "labels right", box=None)
     for row in rows:
         table.add_row(
-            plain(row["run"]),
-            plain(row["method"]),
+            printable(row["run"]),
+            printable(row["method"]),
             *(f"{100 * row[k]:.2f}" if row[k] is not None else "" for k in ("accuracy_best", "accuracy_last")),
             f"{row['client_rounds']:,}",
             f"{row['bytes_up'] / 1e6:,.1f}",
@@ -164,10 +164,10 @@ def _show_many(rows):
         for key in ("accuracy_best", "accuracy_last"):
             found = [100 * row[key] for row in group]
             cells.append(f"{mean(found):.2f} ± {stdev(found):.2f}" if len(found) > 1 else f"{found[0]:.2f}")
-        table.add_row(*map(plain, where), str(len(group)), *cells)
+        table.add_row(*map(printable, where), str(len(group)), *cells)
     say.print(table)
     for sentence in dict.fromkeys(r["label_together_statement"] for r in rows if "label_together_statement" in r):
         say.print(f"The runs on the same labels together: {sentence}")
     unfinished = [row["run"] for row in rows if not row["finished"]]
     if unfinished:
-        console().print(f"not finished: {', '.join(map(plain, unfinished))}; continue with train --resume", style="yellow")
+        console().print(f"not finished: {', '.join(map(printable, unfinished))}; continue with train --resume", style="yellow")

@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from fnlkit.cli.plumbing import cross, file_argument, json_option, need_input, out_console, plain
+from fnlkit.cli.plumbing import cross, file_argument, json_option, need_input, out_console, printable
 
 _ROWS = 20
 
@@ -74,7 +74,7 @@ def show(artefact, source="-"):
     for key, value in artefact.meta.items():
         text = value if isinstance(value, str) else json.dumps(value)
         if key not in ("provenance", "noise") and len(text) <= 200:
-            table.add_row(key.replace("_", " "), plain(text))
+            table.add_row(key.replace("_", " "), printable(text))
     say.print(table)
     if federation is not None:
         for part in (*_clients(federation), *noise_tables(federation)):
@@ -91,7 +91,7 @@ def show(artefact, source="-"):
             given = step.get("parameters")
             text = ", ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, dict) else ""
             seed = step.get("seed")
-            table.add_row(plain(step.get("command", "")), "" if seed is None else plain(seed), plain(text))
+            table.add_row(printable(step.get("command", "")), "" if seed is None else printable(seed), printable(text))
         say.print(table)
 
 
@@ -108,7 +108,7 @@ def noise_tables(federation):
     if not federation.meta.get("noise"):
         return []
     asked = facts["requested_share"]
-    line = f"noise {' + '.join(plain(_model(step)) for step in federation.meta['noise'])}: wrong labels "
+    line = f"noise {' + '.join(printable(_model(step)) for step in federation.meta['noise'])}: wrong labels "
     line += f"{facts['wrong_share']:.4f} of {facts['samples']:,}" + (f", asked for {asked:.4f}" if asked is not None else "")
     if facts["transition_error"] is not None:
         line += f"; rows of the transition differ by {facts['transition_error']:.4f} (total variation)"

@@ -43,7 +43,7 @@ def command(name):
     say.print(f"{name}{_parameters(function, catalogue._BY_THE_RUN)}")
     say.print(inspect.getdoc(function))
     if limits := parameters.kinds(function):
-        say.print("\nWhat they may be:")
+        say.print("\nParameters may be:")
         for key, kind in limits.items():
             say.print(f"  {key}: {parameters.described(kind)}")
     sends = getattr(module, "SENDS", {})

@@ -52,7 +52,7 @@ def out_console():
     return Console(highlight=False, markup=False, width=_width(sys.stdout))
 
 
-def plain(value):
+def printable(value):
     """Return text from a file so that a terminal shows it and obeys none of it."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))
 

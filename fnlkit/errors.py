@@ -4,8 +4,8 @@
 class InputError(ValueError):
     """What was given cannot be used; the message says what was expected, what was found, and what to do.
 
-    The command line prints the message as one line and exits with 2.  Any other exception but
-    `WorkStopped` is a failure of ours: it exits with 1 and asks for a report.
+    The command line prints the message as one line and exits with 2.  Any other exception
+    but `WorkStopped` is a failure of ours: it exits with 1 and asks for a report.
     """
 
 

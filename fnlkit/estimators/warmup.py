@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, WorkStopped
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.federation_file import FederationFile
 from fnlkit.inputs import PRECISIONS, Inputs, intake
@@ -88,7 +88,7 @@ def trained(evidence, *, method="fedavg", federation=None):
         experiment.model.weights = evidence.run.weights.to(device=network.device, dtype=network.dtype)
     experiment.run()
     if not torch.isfinite(experiment.model.weights).all():
-        raise InputError("the warm-up diverged; lower --lr")
+        raise WorkStopped("the warm-up diverged; lower --lr")
     return Trained(experiment, intake(evidence.dataset)[0])
 
 

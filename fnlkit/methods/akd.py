@@ -74,18 +74,18 @@ def akd(
         Budget in rounds of FedAvg.
     source : "embeddings" or "logits"
         The teacher: KD = mean |e - ê| with a pretrained embedding, or T^2 KL with the round's global model.
-    strength, temperature : float
+    strength, temperature : float >= 0, float > 0
         beta and T.
-    above : float
+    above : float in [0, 1]
         epsilon: clients with an estimated noise level above it are distilled.  The paper lets it go to 0; 0.15 in the
         public code.
     level : "auto", "neighbours", "energy" or "all"
         How the level is estimated: by neighbours' votes before training (auto with embeddings), by energy scores in
         one round of all clients (auto with logits; until then nobody is distilled), or not at all: everybody is
         distilled.
-    k, include_self : int, bool
+    k, include_self : int >= 1, bool
         Of the votes, as in NNC.
-    at, percentile : int, float
+    at, percentile : int >= 0 or -1, float in [0, 100]
         Of the energy scores, as in NA-FedAvg.
     towards : "teacher" or "student"
         Direction of KL with logits; see `fnlkit.losses.logit_distilled`.

@@ -131,21 +131,21 @@ def fedcorr(
     ----------
     rounds : int
         Budget in rounds of FedAvg; the three stages share it (see `budget`).
-    iterations, finetune_rounds, usual_rounds : int
+    iterations, finetune_rounds, usual_rounds : int >= 0, or -1
         T1, T2, T3; -1 takes them from the budget.  0 leaves a stage out (the paper's ablations).
-    beta : float
+    beta : float >= 0
         Strength of the adaptive proximal term (eq. 5); 0 leaves it out.
-    k : int
+    k : int >= 1
         Neighbours of the LID score.
-    ratio, confidence : float
+    ratio, confidence : float in [0, 1]
         pi and theta of relabelling (eqs. 6, 7); 0.5 and 0.5, on Clothing1M 0.8 and 0.9.
-    clean_level : float
+    clean_level : float in [0, 1]
         kappa: clients estimated at most this noisy take part in fine-tuning.
-    mixup : float
+    mixup : float >= 0
         Beta parameter of mixup in stage 1; 0 leaves it out.
     correct : bool
         False leaves labels as they are (ablation).
-    group : int
+    group : int >= 1
         Clients a round in stage 1; above 1 is the ablation without fraction scheduling.
     usual : method
         What takes stage 3, for example flr().

@@ -74,18 +74,18 @@ def feddpcont(
     Parameters
     ----------
     rounds : int
-    epsilon : float
+    epsilon : float > 0, or -1
         Of the one release of every label; -1 is 0.81, 3.21, 1.17 for 10, 100, 14 classes.
     strength : float >= 0
         b; 1 in eq. 2.
     expected : bool
         Take the expectation over y' instead of a draw a sample and epoch.
-    delay, length : int
+    delay, length : int >= 0, or -1
         Rounds without the second term, then rounds over which b rises; -1 is a tenth and three tenths of all rounds,
         the proportions of CORES (Cheng 2021).  The paper has no ramp: delay=0, length=0.
     simplex : "project" or "clip"
         What is done when the estimate leaves the simplex; the paper has no rule.
-    floor : float >= 0
+    floor : float in [0, 1)
         Bounds the second term by -log(floor), as peer loss's public code does; 0, as the paper has it, does not: at b
         = 1 the loss is then linear in the logits, and weights grow without end, with a ramp too.
 

@@ -147,9 +147,9 @@ def fedefc(
     Parameters
     ----------
     rounds : int
-    start : int
+    start : int >= 0, or -1
         First round that is watched; -1 is 40, at most a fifth of the rounds (a tenth of up to 100: MNIST).
-    patience : int
+    patience : int >= 1, or -1
         gamma_thr, rounds in a row without a rise; -1 is 6, or 3 for up to 100 rounds (MNIST).
     compare : "previous" or "best"
         With which accuracy A(t) is compared: the last round's (Algorithm 1), or the best so far (public code).
@@ -158,13 +158,13 @@ def fedefc(
     accuracy : "global" or "local"
         Whose accuracy a client sends: the received model's (eq. 2), or that of its trained model, close to the public
         code, which takes the running accuracy during training.
-    latest : int
+    latest : int >= 0, or -1
         Take this round as T_e when none was found before; -1 never does.
     weighting : "off", "paper" or "public"
         Weigh the counts with the client's class distribution, for severe imbalance; see `transition_of`.
     clip : bool
         Count each class at least once as itself (public code).
-    limit : float
+    limit : float > 1
         Largest condition number of T; beyond it identity is blended in, and the share kept in state["identity_share"].
     report_transition : bool
         Clients also send their T, for studies of its quality.

@@ -108,7 +108,7 @@ def flr(
         lambda: CIFAR-10 2 (asymmetric noise 3), CIFAR-100 2.5 (5), Clothing1M 2; inside FedCorr 3, 5, 3.
     alpha, beta, gamma : float in [0, 1]
         Final share of the global average in the mixture; rates of the global and the local average.
-    warmup : int
+    warmup : int >= 0, or -1
         R_w; -1 is 50 from 500 rounds on (published: 50 of 1000), else a twentieth of `rounds`.
     warm : "plain", "server" or "schedule"
         What the warm-up is; the paper has three.  ``plain``: cross entropy (appendix E.4); ``server``: the regulariser
@@ -118,7 +118,7 @@ def flr(
         `rates_at` over the rounds, or as given.
     start : "prediction" or "zero"
         Where the averages start: at the first prediction, or at zero as ELR's public code has it.
-    floor : float > 0
+    floor : float in (0, 1]
         Least 1 - <p, t> inside the logarithm.
 
     Reports
@@ -165,7 +165,7 @@ def elr(
         4 in FLR's comparison.
     momentum : float in [0, 1]
         gamma: 0.5 for symmetric noise and Clothing1M, 0.9 for asymmetric.
-    warmup : int
+    warmup : int >= 0, or -1
         Rounds of plain cross entropy first.
     start : "prediction" or "zero"
         ``zero`` as in ELR's public code.

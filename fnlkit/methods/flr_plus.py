@@ -43,14 +43,14 @@ def flr_plus(
     ----------
     rounds : int
         Budget in rounds of FedAvg.
-    strength : float
+    strength : float >= 0
         lambda: 3 on CIFAR-10 and Clothing1M, 5 on CIFAR-100.
     alpha, beta, gamma, warmup : float, int
         As in `flr`.
     iterations, finetune_rounds, usual_rounds, ratio, confidence, clean_level, mixup : int, float
         As in `fedcorr`; the paper takes 300 and 300 rounds on CIFAR-10, 300 and 400 on CIFAR-100, 50 and 50 on
         Clothing1M.
-    proximal : float
+    proximal : float >= 0
         FedCorr's beta.
 
     Reports

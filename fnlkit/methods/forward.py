@@ -97,7 +97,7 @@ def forward(
     rounds : int
     start, patience, compare, latest : int, str
         As in `fedefc`.
-    percentile : float
+    percentile : float in [0, 100]
         Of the anchor points.
     anchor : "point" or "mean"
         See `anchors`.

@@ -151,7 +151,7 @@ def na_fedavg(
     ----------
     rounds : int
         Budget in rounds of FedAvg; R_w, in which all clients take part, costs 1 / fraction of them.
-    at : int
+    at : int >= 0, or -1
         R_w; -1 is 30, at most 0.15 of the rounds (published: 30 of 200).
     percentile : float in [0, 100]
         v of the threshold.
@@ -162,7 +162,7 @@ def na_fedavg(
         Scores that count as noisy; ``above`` as in the public code.
     weighting : "paper" or "public"
         See `noise_aware_weights`.
-    least : float
+    least : float in (0, 1]
         Least share of a client's own weight.
 
     Reports

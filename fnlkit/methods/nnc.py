@@ -65,7 +65,7 @@ def nnc(
     Parameters
     ----------
     rounds : int
-    k : int
+    k : int >= 1
         Neighbours within the client.
     least : float in [0, 1]
         A client whose estimated level is lower keeps its labels; 0.15 in the public code.
