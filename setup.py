@@ -1,4 +1,4 @@
-from setuptools import setup
+from setuptools import find_packages, setup
 
 setup(
     name="fnlkit",
@@ -8,17 +8,8 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11,<3.14",
-    packages=[
-        "fnlkit",
-        "fnlkit._kernels",
-        "fnlkit.engines",
-        "fnlkit.methods",
-        "fnlkit.models",
-        "fnlkit.estimators",
-        "fnlkit.kernels",
-        "fnlkit.cli",
-        "fnlkit.data",
-    ],
+    # cli/ and data/ lie beside fnlkit/, everything else within it.
+    packages=[*find_packages(include=["fnlkit", "fnlkit.*"]), "fnlkit.cli", "fnlkit.data"],
     package_dir={"fnlkit": "fnlkit", "fnlkit.cli": "cli", "fnlkit.data": "data"},
     package_data={"fnlkit": ["py.typed"], "fnlkit.data": ["*.npz", "*.md", "*.toml", "recipes/*.toml"]},
     install_requires=[

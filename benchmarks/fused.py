@@ -2,7 +2,7 @@
 
 Both train the same batches of data in memory from the same weights with momentum SGD; runs are interleaved, and medians
 are printed with their quartiles.  The eager loop indexes normalised tensors and steps torch.optim.SGD without foreach
-or fused variants; its augmentation is the one of `fnlkit.inputs`.  ``--quick`` takes fewer repetitions; ``--cpu-time``
+or fused variants; its augmentation is the one of `fnlkit.client.inputs`.  ``--quick`` takes fewer repetitions; ``--cpu-time``
 counts the process's own time, for a machine that others use as well.
 """
 
@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from fnlkit.fused import FusedAugment, FusedLoss, fused_fit, fused_forward
-from fnlkit.inputs import Augment, Inputs
+from fnlkit.client.inputs import Augment, Inputs
+from fnlkit.kernels.fused import FusedAugment, FusedLoss, fused_fit, fused_forward
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 

@@ -16,11 +16,11 @@ import torch
 from torch.nn import functional as F
 
 from fnlkit import engines
-from fnlkit.client import Client
-from fnlkit.inputs import Augment, Inputs
+from fnlkit.client.client import Client
+from fnlkit.client.inputs import Augment, Inputs
+from fnlkit.client.network import Model, Network
+from fnlkit.client.training import Fit, plan
 from fnlkit.models import build
-from fnlkit.network import Model, Network
-from fnlkit.training import Fit, plan
 
 CLIENTS, BATCH, MEAN, STD = 10, 10, (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 AUGMENT = Augment(pad=4, flip=True)

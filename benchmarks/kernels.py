@@ -17,8 +17,9 @@ import time
 
 import numpy as np
 
-from fnlkit import kernels, neighbours
+from fnlkit import kernels
 from fnlkit._kernels.threads import run
+from fnlkit.kernels import neighbours
 
 
 class Row:

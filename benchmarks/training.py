@@ -25,12 +25,12 @@ import torch
 from torch.nn import functional as F
 
 from fnlkit import engines
-from fnlkit.client import Client
-from fnlkit.inputs import Inputs
+from fnlkit.client.client import Client
+from fnlkit.client.inputs import Inputs
+from fnlkit.client.network import Model, Network
+from fnlkit.client.training import Fit
 from fnlkit.models import build
-from fnlkit.network import Model, Network
-from fnlkit.optimisers import fedavg
-from fnlkit.training import Fit
+from fnlkit.server.optimizers import fedavg
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 # network: input, samples a client, clients a round, batch, engines

@@ -26,16 +26,17 @@ def command(file, dataset, backbone, device, batch_size, output):
     Example:
       fnlkit embed --dataset digits --backbone 'pca(dim=16)' -o EMB.npz
     """
-    from fnlkit import datasets, files
+    from fnlkit import datasets
+    from fnlkit.artefacts import files
     from fnlkit.embed import embed
     from fnlkit.spec import parse
 
     spec = parse(backbone, "--backbone")
     if dataset is None:
         need_input(file)
-        from fnlkit.federation_file import FederationFile
+        from fnlkit.artefacts.federation import Federation
 
-        dataset = FederationFile.read(file).dataset
+        dataset = Federation.read(file).dataset
     elif file != "-":
         raise InputError(f"both {file} and --dataset {dataset} are given; name one of them")
     data = datasets.load(dataset)

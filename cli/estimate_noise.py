@@ -53,13 +53,13 @@ def command(file, estimator, embeddings, probs, run, dataset, applied, device, e
       fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise --estimator confident -o judged.npz
     """
     need_input(file)
+    from fnlkit.artefacts.federation import Federation
     from fnlkit.estimators import estimate
     from fnlkit.estimators.apply import judged
     from fnlkit.estimators.compare import compare
     from fnlkit.estimators.rows import read_rows
-    from fnlkit.federation_file import FederationFile
 
-    federation, talk, notes = FederationFile.read(file), console(), []
+    federation, talk, notes = Federation.read(file), console(), []
 
     def load():
         from fnlkit import datasets
@@ -96,7 +96,7 @@ def command(file, estimator, embeddings, probs, run, dataset, applied, device, e
 
 
 def _read_run(path):
-    from fnlkit.run_file import Run
+    from fnlkit.artefacts.run import Run
 
     return Run.read(path)
 

@@ -23,9 +23,11 @@ def command(runs, dataset, as_json, target, output):
     Example:
       fnlkit evaluate run.pt --json
     """
-    from fnlkit import datasets, evaluation, files, privacy
+    from fnlkit import datasets, privacy
+    from fnlkit.artefacts import files
+    from fnlkit.artefacts.run import Run
     from fnlkit.errors import InputError
-    from fnlkit.run_file import Run
+    from fnlkit.results import evaluation
 
     runs = runs or ("-",)
     if output and len(runs) > 1:
@@ -77,12 +79,12 @@ def _spent_together(runs):
 
 def _estimates(run):
     """Return how good the estimates were that the federation carried into the run, where the truth is known."""
+    from fnlkit.artefacts.federation import Federation
     from fnlkit.estimators.compare import compare
-    from fnlkit.federation_file import FederationFile
 
     names = ("noise_client_level", "noise_client_noisy", "noise_transition")
     estimates = {name: value for name, value in run.truth.items() if name not in names}
-    federation = FederationFile(
+    federation = Federation(
         run.meta["dataset"],
         run.meta["classes"],
         run.client_offsets,
@@ -105,7 +107,7 @@ def _show_one(row, values, run):
     import numpy as np
     from rich.table import Table
 
-    from fnlkit import evaluation
+    from fnlkit.results import evaluation
 
     say = out_console()
     table = Table(show_header=False, box=None)

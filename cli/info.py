@@ -22,7 +22,7 @@ def command(file, as_json):
     Example:
       fnlkit partition | fnlkit info --json
     """
-    from fnlkit import files
+    from fnlkit.artefacts import files
 
     need_input(file)
     artefact = files.read(file)
@@ -34,7 +34,7 @@ def command(file, as_json):
 
 def described(artefact, source="-"):
     """Return the facts of an artefact as plain values."""
-    from fnlkit import files
+    from fnlkit.artefacts import files
 
     out = {
         "kind": artefact.kind,
@@ -116,7 +116,7 @@ def noise_tables(federation):
     if facts["client_level"]:
         out.append(_client_noise(federation, facts))
     seen = federation.client_indices if len(federation) else slice(None)
-    from fnlkit.noise_matrices import achieved
+    from fnlkit.noise.matrices import achieved
 
     got = achieved(federation.true[seen], federation.given[seen], federation.classes)
     if federation.classes <= 12:
@@ -173,11 +173,11 @@ def _model(step):
 def _federation(artefact, source):
     if not artefact.kind.startswith("fnlkit.federation/"):
         return None
-    from fnlkit import files
+    from fnlkit.artefacts import files
+    from fnlkit.artefacts.federation import Federation
     from fnlkit.errors import InputError
-    from fnlkit.federation_file import FederationFile
 
     try:
-        return FederationFile.from_artefact(artefact)
+        return Federation.from_artefact(artefact)
     except InputError as error:
         raise InputError(f"{files.shown(source)}: {error}") from error

@@ -44,15 +44,15 @@ def command(file, dataset, noise, seed, output):
     """
     from fnlkit import datasets, partition
     from fnlkit import noise as models
+    from fnlkit.artefacts.federation import Federation
     from fnlkit.cli.info import noise_tables
-    from fnlkit.federation_file import FederationFile
 
     if file is None and dataset is not None:
         data = datasets.load(dataset)
         federation, samples = partition.empty(data), lambda: data.x_train
     else:
         need_input(file or "-")
-        federation = FederationFile.read(file or "-")
+        federation = Federation.read(file or "-")
 
         def samples():
             return datasets.load(dataset or federation.dataset).x_train

@@ -36,9 +36,9 @@ def command(file, dataset, scheme, clients, min_samples, seed, output):
       fnlkit partition --dataset digits --clients 10 --scheme 'dirichlet(alpha=0.5)' --seed 1 -o fed.npz
     """
     from fnlkit import datasets, partition
-    from fnlkit.federation_file import FederationFile
+    from fnlkit.artefacts.federation import Federation
 
-    noisy = FederationFile.read(file) if file else None
+    noisy = Federation.read(file) if file else None
     data = datasets.load(dataset or (noisy.dataset if noisy is not None else "digits"))
     federation = partition.federation(data, scheme, clients=clients, seed=seed, min_samples=min_samples, noisy=noisy)
     record = provenance("partition", seed, dataset=data.name, scheme=scheme, clients=clients, min_samples=min_samples)

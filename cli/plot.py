@@ -18,8 +18,8 @@ def command(runs, kind, output):
     Example:
       fnlkit plot fedavg-0.pt fedcorr-0.pt -o curves.svg
     """
-    from fnlkit import plots
-    from fnlkit.run_file import Run
+    from fnlkit.artefacts.run import Run
+    from fnlkit.results import plots
 
     plots.plot([(path, Run.read(path)) for path in runs], kind, output)
     console().print(f"wrote {output}", style="dim")

@@ -84,11 +84,11 @@ def emit(artefact, target):
 
     Parameters
     ----------
-    artefact : object with write(target) and to_artefact(), or fnlkit.files.Artefact
+    artefact : object with write(target) and to_artefact(), or fnlkit.artefacts.files.Artefact
     target : str
         A path, or ``-`` for stdout.
     """
-    from fnlkit import files
+    from fnlkit.artefacts import files
 
     plain = isinstance(artefact, files.Artefact)
     if target == "-" and sys.stdout.isatty():

@@ -29,7 +29,7 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
     Example:
       fnlkit reproduce regimes --dry-run
     """
-    from fnlkit import reproduce
+    from fnlkit.results import reproduce
 
     if recipe is None:
         for name in reproduce.recipes():

@@ -77,15 +77,15 @@ def command(
     """
     need_input(file)
     from fnlkit import datasets
+    from fnlkit.artefacts.federation import Federation
+    from fnlkit.artefacts.run import Run
     from fnlkit.experiment import Experiment, Settings
-    from fnlkit.federation_file import FederationFile
-    from fnlkit.run_file import Run
 
     if preset:
         options |= _preset(ctx, preset)
     settings = Settings(**{f.name: options[f.name] for f in fields(Settings)})
     previous = Run.read(resume) if resume and os.path.exists(resume) else None
-    federation = FederationFile.read(file)
+    federation = Federation.read(file)
     data = datasets.load(dataset or federation.dataset)
     vectors = None if embeddings is None else _read_embeddings(embeddings)
     with held(output):
@@ -104,11 +104,11 @@ def command(
         experiment.provenance.append(provenance("train", **options, engine=engine, device=device))
         say = console()
         say.print(
-            f"{data.name}, {len(experiment.fed)} clients, {settings.method}, {experiment.network.parameters_count:,} "
-            f"parameters, engine {experiment.fed.name} on {experiment.device}",
+            f"{data.name}, {len(experiment.clients)} clients, {settings.method}, {experiment.network.parameters_count:,} "
+            f"parameters, engine {experiment.clients.name} on {experiment.device}",
             style="dim",
         )
-        said = Notes(experiment.fed, say)
+        said = Notes(experiment.clients, say)
         path = metrics or (None if output == "-" else f"{Path(output).with_suffix('')}.metrics.jsonl")
         with rows_to(path, experiment.history) as write, progress(experiment) as advance:
 
@@ -147,7 +147,7 @@ class Notes:
 
 
 def _read_embeddings(path):
-    from fnlkit import files
+    from fnlkit.artefacts import files
 
     found = files.read(path, kinds=["fnlkit.embeddings/1"])
     if "embeddings" not in found.arrays:
@@ -216,15 +216,15 @@ def rows_to(path, before):
 def progress(experiment):
     """Yield a function that shows one more round: a bar on a terminal, a line every tenth of the way elsewhere."""
     say, total = console(), experiment.client_rounds_total
-    started, done = time.monotonic(), experiment.fed.traffic.client_rounds
-    samples = float(experiment.fed.sizes.mean()) * experiment.settings.epochs
+    started, done = time.monotonic(), experiment.clients.traffic.client_rounds
+    samples = float(experiment.clients.sizes.mean()) * experiment.settings.epochs
 
     def text(row, last=[""]):  # noqa: B006 - remembers the last score between rounds without one
         if "accuracy" in row:
             last[0] = f"accuracy {row['accuracy']:.4f}"
             if "label_accuracy" in row:
                 last[0] += f", labels right {row['label_accuracy']:.4f}"
-        rate = (experiment.fed.traffic.client_rounds - done) * samples / max(1e-9, time.monotonic() - started)
+        rate = (experiment.clients.traffic.client_rounds - done) * samples / max(1e-9, time.monotonic() - started)
         return f"{row['stage']}: {last[0]}, {rate:,.0f} samples/s"
 
     if say.is_terminal:
@@ -233,12 +233,12 @@ def progress(experiment):
         columns = BarColumn(), TextColumn("{task.completed}/{task.total} client-rounds"), TimeRemainingColumn()
         with Progress(TextColumn("{task.description}", markup=False), *columns, console=say, transient=False) as bar:
             task = bar.add_task("training", total=total, completed=done)
-            yield lambda row: bar.update(task, completed=experiment.fed.traffic.client_rounds, description=text(row))
+            yield lambda row: bar.update(task, completed=experiment.clients.traffic.client_rounds, description=text(row))
         return
     shown = [done]
 
     def line(row):
-        now = experiment.fed.traffic.client_rounds
+        now = experiment.clients.traffic.client_rounds
         if now - shown[0] >= total / 10 or row["stage"] == "final" or now >= total > shown[0]:
             shown[0] = now
             left = (time.monotonic() - started) / max(1, now - done) * max(0, total - now)

@@ -26,18 +26,18 @@ REGULARISERS = {
     "flr": "fnlkit.methods.flr:local_training",
 }
 OPTIMIZERS = {
-    "fedavg": "fnlkit.optimisers:fedavg",
-    "fedprox": "fnlkit.optimisers:fedprox",
-    "feddyn": "fnlkit.optimisers:feddyn",
+    "fedavg": "fnlkit.server.optimizers:fedavg",
+    "fedprox": "fnlkit.server.optimizers:fedprox",
+    "feddyn": "fnlkit.server.optimizers:feddyn",
 }
 AGGREGATORS = {
-    "mean": "fnlkit.aggregation:mean",
-    "median": "fnlkit.aggregation:median",
-    "trimmed-mean": "fnlkit.aggregation:trimmed_mean",
+    "mean": "fnlkit.server.aggregation:mean",
+    "median": "fnlkit.server.aggregation:median",
+    "trimmed-mean": "fnlkit.server.aggregation:trimmed_mean",
 }
 SELECTORS = {
-    "uniform": "fnlkit.selection:Uniform",
-    "power-of-choice": "fnlkit.selection:PowerOfChoice",
+    "uniform": "fnlkit.server.selection:Uniform",
+    "power-of-choice": "fnlkit.server.selection:PowerOfChoice",
 }
 # Parameters of a method that are themselves methods: usual=flr(strength=3).
 _METHOD_PARAMETERS = ("usual",)
@@ -45,7 +45,7 @@ _BY_THE_RUN = ("rounds", "among", "stage", "schedule")
 
 
 def method(spec):
-    """Return a method with its parameters bound: (fed, model, opt, select, *, rounds) -> generator of Round.
+    """Return a method with its parameters bound: (clients, model, opt, select, *, rounds) -> generator of Round.
 
     Parameters
     ----------

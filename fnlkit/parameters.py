@@ -1,7 +1,7 @@
 """What values a parameter of a method, an optimiser or an estimator may have: said once, in its annotation.
 
     @checked
-    def method(fed, model, opt, select, *, rounds, strength: NotNegative = 2.0, warm: Literal["plain", "server"] = "plain")
+    def method(clients, model, opt, select, *, rounds, strength: NotNegative = 2.0, warm: Literal["plain", "server"] = "plain")
 
 A spec is checked before anything runs (`fnlkit.spec.bind`), a call from Python as it is made.
 """
@@ -45,6 +45,8 @@ class Automatic:
     value: float = -1
 
 
+# A word or a text in quotes, for parameters without a default that would say so.
+Text = Annotated[str, "text"]
 NotNegative = Annotated[float, Range()]
 Positive = Annotated[float, Range(open_low=True)]
 AboveOne = Annotated[float, Range(1, open_low=True)]
@@ -94,6 +96,8 @@ def described(kind):
     if get_origin(kind) is Literal:
         *rest, last = get_args(kind)
         return f"{', '.join(rest)} or {last}"
+    if kind is Text:
+        return "a word, or a text in quotes"
     number, limits, *spare = get_args(kind)
     return f"a {'whole ' if number is int else ''}number {limits}" + "".join(f", or {mark.value:g}" for mark in spare)
 
@@ -101,6 +105,8 @@ def described(kind):
 def _fits(value, kind):
     if get_origin(kind) is Literal:
         return value in get_args(kind)
+    if kind is Text:
+        return isinstance(value, str)
     number, limits, *spare = get_args(kind)
     right = isinstance(value, Integral if number is int else Real) and not isinstance(value, bool)
     return right and (value in limits or value in [mark.value for mark in spare])

@@ -3,11 +3,14 @@
 A scheme draws once; `partition` repeats it, a bounded number of times, until every client holds enough.
 """
 
+from typing import Annotated
+
 import numpy as np
 
-from fnlkit import files
+from fnlkit.artefacts import files
+from fnlkit.artefacts.federation import Federation
 from fnlkit.errors import InputError
-from fnlkit.federation_file import FederationFile
+from fnlkit.parameters import Count, Positive, Range, Text, checked
 from fnlkit.spec import bind, find, parse
 from fnlkit.streams import stream
 
@@ -108,12 +111,12 @@ def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, no
         As for `partition`.
     clients : int, optional
         20 below 10,000 samples and 100 above, at most a tenth of the samples.
-    noisy : FederationFile, optional
+    noisy : Federation, optional
         An unpartitioned federation over the same data set: its given labels decide the split.
 
     Returns
     -------
-    FederationFile
+    Federation
 
     Raises
     ------
@@ -132,7 +135,7 @@ def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, no
     )
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
     out = empty(dataset) if noisy is None else noisy
-    out = FederationFile(**{**out.__dict__, "client_offsets": offsets, "client_indices": np.concatenate(parts)})
+    out = Federation(**{**out.__dict__, "client_offsets": offsets, "client_indices": np.concatenate(parts)})
     if out.true is not None:
         level = out.wrong_share()
         if noisy is not None:
@@ -143,7 +146,7 @@ def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, no
 
 def empty(dataset):
     """Return the unpartitioned federation of a data set: no client yet, given labels as published."""
-    return FederationFile(
+    return Federation(
         dataset=dataset.name,
         classes=dataset.classes,
         client_offsets=np.zeros(1, np.int64),
@@ -159,9 +162,10 @@ def iid(labels, classes, clients, rng):
     return np.array_split(rng.permutation(len(labels)), clients)
 
 
-def shards(labels, classes, clients, rng, *, per_client=2):
+@checked
+def shards(labels, classes, clients, rng, *, per_client: Count = 2):
     """Samples sorted by label, cut into clients x per_client equal shards, dealt at random (McMahan 2017)."""
-    if per_client < 1 or per_client * clients > len(labels):
+    if per_client * clients > len(labels):
         raise InputError(f"shards: {per_client} shards for each of {clients} clients out of {len(labels):,} samples")
     shuffled = rng.permutation(len(labels))
     pieces = np.array_split(shuffled[np.argsort(labels[shuffled], kind="stable")], clients * per_client)
@@ -169,9 +173,9 @@ def shards(labels, classes, clients, rng, *, per_client=2):
     return [np.concatenate([pieces[i] for i in row]) for row in dealt]
 
 
-def dirichlet(labels, classes, clients, rng, *, alpha=0.5):
+@checked
+def dirichlet(labels, classes, clients, rng, *, alpha: Positive = 0.5):
     """Each class is cut over all clients in shares from Dirichlet(alpha, ..., alpha) (Yurochkin 2019, Hsu 2019)."""
-    _positive("dirichlet", alpha=alpha)
     owner = np.empty(len(labels), np.int64)
     for label in range(classes):
         here = rng.permutation(np.flatnonzero(labels == label))
@@ -179,7 +183,17 @@ def dirichlet(labels, classes, clients, rng, *, alpha=0.5):
     return _grouped(owner, clients)
 
 
-def bernoulli_dirichlet(labels, classes, clients, rng, *, p=0.7, alpha=10.0, at_least_one=False):
+@checked
+def bernoulli_dirichlet(
+    labels,
+    classes,
+    clients,
+    rng,
+    *,
+    p: Annotated[float, Range(0, 1, open_low=True)] = 0.7,
+    alpha: Positive = 10.0,
+    at_least_one=False,
+):
     """FedCorr's non-IID split (Xu 2022, Sec. 4.1).
 
     Phi[k, j] ~ Bernoulli(p) says whether client k may hold class j; a sample of class j goes to one of those clients,
@@ -193,9 +207,6 @@ def bernoulli_dirichlet(labels, classes, clients, rng, *, p=0.7, alpha=10.0, at_
     at_least_one : bool
         Every client with Phi = 1 first gets one sample of the class (FLR, Kim 2024).
     """
-    _positive("bernoulli-dirichlet", alpha=alpha)
-    if not 0 < p <= 1:
-        raise InputError(f"bernoulli-dirichlet: p is {p}; expected 0 < p <= 1")
     allowed = rng.random((clients, classes)) < p
     while not (filled := allowed.any(1)).all():
         allowed[~filled] = rng.random(((~filled).sum(), classes)) < p
@@ -211,7 +222,10 @@ def bernoulli_dirichlet(labels, classes, clients, rng, *, p=0.7, alpha=10.0, at_
     return _grouped(owner, clients)
 
 
-def openset(labels, classes, clients, rng, *, q=0.5, uniform=True):
+@checked
+def openset(
+    labels, classes, clients, rng, *, q: Annotated[float, Range(0, 1, open_low=True, open_high=True)] = 0.5, uniform=True
+):
     """Every client sees a proper subset of the observed classes (FedDPCont, Di 2024).
 
     Client c may hold class k with probability q; clients with no class or with all are drawn again, and so are classes
@@ -223,8 +237,6 @@ def openset(labels, classes, clients, rng, *, q=0.5, uniform=True):
     q : float in (0, 1)
     uniform : bool
     """
-    if not 0 < q < 1:
-        raise InputError(f"openset: q is {q}; expected 0 < q < 1")
     for _ in range(ATTEMPTS):
         allowed = rng.random((clients, classes)) < q
         for _ in range(ATTEMPTS):
@@ -247,10 +259,9 @@ def openset(labels, classes, clients, rng, *, q=0.5, uniform=True):
     return _grouped(owner, clients)
 
 
-def sizes(labels, classes, clients, rng, *, sigma=0.25):
+@checked
+def sizes(labels, classes, clients, rng, *, sigma: Annotated[float, Range(0, 10)] = 0.25):
     """Random parts of unequal size: Normal(mean, sigma x mean) above 0, scaled to use every sample (FedLN, 0.25)."""
-    if not 0 <= sigma <= 10:
-        raise InputError(f"sizes: sigma is {sigma}; expected 0 to 10, as a share of the mean size")
     shares = rng.normal(1, sigma, clients)
     while (low := shares <= 0).any():
         shares[low] = rng.normal(1, sigma, low.sum())
@@ -259,9 +270,8 @@ def sizes(labels, classes, clients, rng, *, sigma=0.25):
     return _grouped(owner, clients)
 
 
-def by_field(labels, classes, clients, rng, *, name, fields):
+def by_field(labels, classes, clients, rng, *, name: Text, fields):
     """One client per value of a field of the data set, for example its speakers; with --clients that many at random."""
-    name = getattr(name, "name", name)
     if name not in fields:
         raise InputError(f"the data set has no field {name!r}; it has: {', '.join(fields) or 'none'}")
     values, owner = np.unique(fields[name], return_inverse=True)
@@ -273,7 +283,7 @@ def by_field(labels, classes, clients, rng, *, name, fields):
     return [parts[i] for i in np.sort(rng.choice(len(values), clients, replace=False))]
 
 
-def from_file(labels, classes, clients, rng, *, path, key=""):
+def from_file(labels, classes, clients, rng, *, path: Text, key=""):
     """A split of your own: a client number per training sample (-1: nobody's), or another federation's clients.
 
     Parameters
@@ -283,7 +293,6 @@ def from_file(labels, classes, clients, rng, *, path, key=""):
     key : str
         The array's name, when the file has several.
     """
-    path = getattr(path, "name", path)
     arrays = files.read_arrays(path)
     if not key and {"client_offsets", "client_indices"} <= set(arrays):
         offsets, indices = arrays["client_offsets"], arrays["client_indices"]
@@ -325,9 +334,3 @@ def _shares(rng, alpha, count):
         if np.isfinite(shares).all() and shares.sum() > 0:  # a tiny alpha can underflow to 0/0
             return shares / shares.sum()
     raise InputError(f"alpha={alpha} is too small to draw shares from; raise it")
-
-
-def _positive(scheme, **values):
-    for name, value in values.items():
-        if not 0 < value < float("inf"):
-            raise InputError(f"{scheme}: {name} is {value}; expected a positive number")

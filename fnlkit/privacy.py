@@ -139,7 +139,7 @@ def releases(runs):
 
     Parameters
     ----------
-    runs : sequence of fnlkit.run_file.Run
+    runs : sequence of fnlkit.artefacts.run.Run
         Of one federation.
 
     Raises

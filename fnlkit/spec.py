@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 
 from fnlkit.errors import InputError
-from fnlkit.parameters import check
+from fnlkit.parameters import Text, check
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -203,7 +203,8 @@ def bind(spec, function, what, *, given=()):
         if key not in known:
             names = ", ".join(known) or "none"
             raise InputError(f"{what} {spec.name!r} has no parameter {key!r}{nearest(key, known)}; it takes: {names}")
-        values[key] = _checked(value, known[key].default, f"{what} {spec.name!r}: parameter {key!r}")
+        default = "" if known[key].annotation is Text else known[key].default
+        values[key] = _checked(value, default, f"{what} {spec.name!r}: parameter {key!r}")
     check(function, values, f"{what} {spec.name!r}")
     for key, parameter in known.items():
         if parameter.default is parameter.empty and key not in values:

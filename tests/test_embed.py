@@ -193,7 +193,8 @@ def test_every_backbone_is_documented():
 def test_the_command_writes_an_artefact(tmp_path):
     from click.testing import CliRunner
 
-    from fnlkit import datasets, files
+    from fnlkit import datasets
+    from fnlkit.artefacts import files
     from fnlkit.cli.embed import command
 
     target = tmp_path / "emb.npz"

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnlkit import datasets, files, noise
+from fnlkit import datasets, noise
+from fnlkit.artefacts import files
 from fnlkit.errors import InputError
 from fnlkit.partition import SCHEMES, bernoulli_dirichlet, empty, federation, partition
 from fnlkit.spec import Spec
@@ -148,11 +149,11 @@ def test_a_split_from_a_file(tmp_path):
     [
         ("idd", {}, "unknown scheme 'idd'; did you mean 'iid'"),
         ("iid(alpha=1)", {}, "has no parameter 'alpha'"),
-        ("dirichlet(alpha=0)", {}, "alpha is 0.0; expected a positive number"),
-        ("bernoulli-dirichlet(p=0)", {}, "expected 0 < p <= 1"),
-        ("openset(q=1)", {}, "expected 0 < q < 1"),
-        ("sizes(sigma=-1)", {}, "sigma is -1.0"),
-        ("shards(per_client=0)", {}, "0 shards"),
+        ("dirichlet(alpha=0)", {}, "'alpha' is 0.0; write a number above 0"),
+        ("bernoulli-dirichlet(p=0)", {}, "write a number above 0 and at most 1"),
+        ("openset(q=1)", {}, "write a number above 0 and below 1"),
+        ("sizes(sigma=-1)", {}, "'sigma' is -1.0; write a number from 0 to 10"),
+        ("shards(per_client=0)", {}, "'per_client' is 0"),
         ("iid", dict(clients=6000), "6,000 clients of at least 1 samples each need 6,000, there are 5,000"),
         ("iid", dict(min_samples=251), "lower --clients or --min-samples"),
         ("iid", dict(clients=None), "needs --clients"),

@@ -16,41 +16,26 @@ from fnlkit import kernels
 ROOT = Path(__file__).parent.parent
 HOMES = {
     "numba": ("fnlkit/_kernels/",),
-    "faiss": ("fnlkit/neighbours.py",),
+    "faiss": ("fnlkit/kernels/neighbours.py",),
     "torchvision": ("fnlkit/vision.py",),
     "torchaudio": ("fnlkit/vision.py",),
     "flwr": ("fnlkit/engines/flower.py",),
-    "matplotlib": ("fnlkit/plots.py",),
+    "matplotlib": ("fnlkit/results/plots.py",),
     "click": ("cli/",),
 }
 # A file may import from its own layer and from those before it.
 LAYERS = [
     ["fnlkit/errors.py", "fnlkit/parameters.py", "fnlkit/spec.py", "fnlkit/streams.py", "fnlkit/_kernels/"],
-    [
-        "fnlkit/kernels/",
-        "fnlkit/neighbours.py",
-        "fnlkit/files",
-        "fnlkit/vision.py",
-        "fnlkit/audio.py",
-        "fnlkit/mixture.py",
-        "fnlkit/scores.py",
-    ],
-    [
-        "fnlkit/models/",
-        "fnlkit/datasets",
-        "fnlkit/federation_file.py",
-        "fnlkit/partition",
-        "fnlkit/noise",
-        "fnlkit/fused.py",
-    ],
-    ["fnlkit/network.py", "fnlkit/inputs.py", "fnlkit/client.py", "fnlkit/losses.py", "fnlkit/aggregation.py"],
-    ["fnlkit/training.py"],
-    ["fnlkit/federation.py", "fnlkit/embed.py", "fnlkit/run_file.py"],
-    ["fnlkit/optimisers.py", "fnlkit/selection.py", "fnlkit/privacy.py"],
+    ["fnlkit/kernels/", "fnlkit/vision.py", "fnlkit/audio.py", "fnlkit/mixture.py", "fnlkit/scores.py"],
+    ["fnlkit/artefacts/", "fnlkit/models/"],
+    ["fnlkit/datasets/", "fnlkit/partition.py", "fnlkit/noise/"],
+    ["fnlkit/client/", "fnlkit/embed.py"],
+    ["fnlkit/server/", "fnlkit/privacy.py"],
     ["fnlkit/engines/", "fnlkit/methods/"],
-    ["fnlkit/catalogue.py", "fnlkit/presets.py", "fnlkit/evaluation.py"],
-    ["fnlkit/experiment.py"],
-    ["fnlkit/estimators/", "fnlkit/reproduce.py", "fnlkit/plots.py"],
+    ["fnlkit/catalogue.py", "fnlkit/presets.py"],
+    ["fnlkit/experiment/"],
+    ["fnlkit/estimators/"],
+    ["fnlkit/results/"],
     ["cli/"],
 ]
 FILES = sorted(p.relative_to(ROOT).as_posix() for folder in ("fnlkit", "cli") for p in (ROOT / folder).rglob("*.py"))

@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 from fnlkit import catalogue
-from fnlkit.client import Client
+from fnlkit.client.client import Client
+from fnlkit.client.inputs import Inputs
+from fnlkit.client.network import Model, Network
+from fnlkit.client.training import Fit
 from fnlkit.engines import make
-from fnlkit.inputs import Inputs
-from fnlkit.network import Model, Network
-from fnlkit.training import Fit
 
 CLASSES, FEATURES = 4, 8
 

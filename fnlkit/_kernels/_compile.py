@@ -30,7 +30,7 @@ from numba.core import compiler, serialize
 @functools.cache
 def _digest():
     """Hash of all that decides what a kernel compiles to, besides its signature and the processor."""
-    parts = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
+    parts = [path.read_bytes() for path in sorted(Path(__file__).parent.rglob("*.py"))]
     parts.append(f"{sys.version_info[:2]} {numba.__version__}".encode())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 

@@ -17,15 +17,15 @@ OPTIONS = {"workers": ("workers", "fused"), "at_once": ("stacked",)}
 
 
 def make(name, clients, network, inputs, **settings):
-    """Return the Federation of an engine.
+    """Return the Clients of an engine.
 
     Parameters
     ----------
     name : str
         A name of ENGINES, or ``auto``.
-    clients : list of fnlkit.client.Client
-    network : fnlkit.network.Network
-    inputs : fnlkit.inputs.Inputs
+    clients : list of fnlkit.client.client.Client
+    network : fnlkit.client.network.Network
+    inputs : fnlkit.client.inputs.Inputs
     **settings
         seed, keep, and of OPTIONS what the engine takes; ``auto`` ignores what does not concern its choice.
 
@@ -47,11 +47,11 @@ def make(name, clients, network, inputs, **settings):
             if settings.pop(option) and not reason:
                 flag = option.replace("_", "-")
                 raise InputError(f"--{flag} is for the engine {' or '.join(takers)}, not {name}; leave it out")
-    federation = find(name, ENGINES, "engine")(clients, network, inputs, **settings)
-    federation.name = name
+    engine = find(name, ENGINES, "engine")(clients, network, inputs, **settings)
+    engine.name = name
     if reason:
-        federation.note(f"engine {name}: {reason}")
-    return federation
+        engine.note(f"engine {name}: {reason}")
+    return engine
 
 
 def choose(network, clients, workers=0):

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, vmap
 
-from fnlkit.client import Batch
+from fnlkit.client.client import Batch
 from fnlkit.models.dropout import Dropout2d
 
 BETAS, EPS = (0.9, 0.999), 1e-8  # torch.optim.Adam's
@@ -129,7 +129,7 @@ class Cohort:
 
     Parameters
     ----------
-    network : fnlkit.network.Network
+    network : fnlkit.client.network.Network
     twin : Network or None
         Holds the received model when the loss asks for a teacher.
     clients : list of Client

@@ -12,14 +12,14 @@ from functools import partial
 import numpy as np
 import torch
 
-from fnlkit import losses
 from fnlkit._kernels._compile import cache_folders
+from fnlkit.client import losses
+from fnlkit.client.network import predict
+from fnlkit.client.training import Fit, train_client
 from fnlkit.engines.sequential import Sequential, one_thread
 from fnlkit.engines.visit import visits
 from fnlkit.errors import InputError
-from fnlkit.fused import FusedAugment, FusedLoss, fused_fit, fused_forward, fused_parameters
-from fnlkit.network import predict
-from fnlkit.training import Fit, train_client
+from fnlkit.kernels.fused import FusedAugment, FusedLoss, fused_fit, fused_forward, fused_parameters
 
 
 class Unknown(Exception):
@@ -27,7 +27,7 @@ class Unknown(Exception):
 
 
 def description(module, clients):
-    """Return a network as fnlkit.fused describes it, or None when there is no kernel for it."""
+    """Return a network as fnlkit.kernels.fused describes it, or None when there is no kernel for it."""
     from fnlkit.models.head import WithHead
     from fnlkit.models.lenet import LeNet5
     from fnlkit.models.mlp import MLP
@@ -56,7 +56,7 @@ class Fused(Sequential):
 
     def __init__(self, *args, workers=0, **settings):
         super().__init__(*args, **settings)
-        self.net = description(self.network.module, self.clients)
+        self.net = description(self.network.module, self.members)
         if self.net is None or self.network.device.type != "cpu":
             found = f"{type(self.network.module).__name__} on {self.network.device}"
             raise InputError(f"--engine fused knows lenet5 and mlp on the CPU, not {found}; write --engine auto")
@@ -140,7 +140,7 @@ class Fused(Sequential):
 
 
 def normal(inputs):
-    """Return how fnlkit.fused is to read raw samples."""
+    """Return how fnlkit.kernels.fused is to read raw samples."""
     if not inputs.image:
         return {"image": False}
     return {"mean": np.array(inputs.mean), "std": np.array(inputs.std)}
@@ -198,8 +198,8 @@ def _adaptive_norm(visit):
 
 
 CORRECTIONS = {
-    "fnlkit.optimisers:_proximal": _proximal,
-    "fnlkit.optimisers:_dynamic": _dynamic,
+    "fnlkit.server.optimizers:_proximal": _proximal,
+    "fnlkit.server.optimizers:_dynamic": _dynamic,
     "fnlkit.methods.fedcorr:adaptive_proximal": _adaptive,
     "fnlkit.methods.fedcorr:adaptive_proximal_norm": _adaptive_norm,
 }
@@ -247,11 +247,11 @@ def _embedded(visit, draws, fit, *, strength=10.0):
 
 
 LOSSES = {
-    "fnlkit.losses:cross_entropy": _cross_entropy,
-    "fnlkit.losses:kept_cross_entropy": _kept,
-    "fnlkit.losses:forward_corrected": _forward,
-    "fnlkit.losses:contrastive": _contrastive,
-    "fnlkit.losses:label_mixture": _mixture,
-    "fnlkit.losses:logit_distilled": _distilled,
-    "fnlkit.losses:embedding_distilled": _embedded,
+    "fnlkit.client.losses.cross_entropy:cross_entropy": _cross_entropy,
+    "fnlkit.client.losses.cross_entropy:kept_cross_entropy": _kept,
+    "fnlkit.client.losses.correction:forward_corrected": _forward,
+    "fnlkit.client.losses.contrastive:contrastive": _contrastive,
+    "fnlkit.client.losses.mixture:label_mixture": _mixture,
+    "fnlkit.client.losses.distillation:logit_distilled": _distilled,
+    "fnlkit.client.losses.distillation:embedding_distilled": _embedded,
 }

@@ -5,14 +5,14 @@ import contextlib
 import torch
 
 from fnlkit._kernels import threads
-from fnlkit.client import LocalModel
+from fnlkit.client.client import LocalModel
+from fnlkit.client.training import Fit, plan, train_client
 from fnlkit.errors import InputError
-from fnlkit.federation import Federation
+from fnlkit.server.clients import Clients
 from fnlkit.streams import stream
-from fnlkit.training import Fit, plan, train_client
 
 
-class Sequential(Federation):
+class Sequential(Clients):
     """Clients run one by one in this process."""
 
     twin = None
@@ -25,7 +25,7 @@ class Sequential(Federation):
 
     def _each(self, ids, weights, steps, broadcast, scatter):
         received = [{**broadcast, **{k: v[j] for k, v in scatter.items()}} for j in range(len(ids))]
-        return [self._one(self.clients[i], weights, steps, got) for i, got in zip(ids, received, strict=True)]
+        return [self._one(self.members[i], weights, steps, got) for i, got in zip(ids, received, strict=True)]
 
     def _one(self, client, weights, steps, received):
         return visit(self.network, self.twin, client, weights, steps, received, seed=self.seed, round=self.rounds)
@@ -47,12 +47,12 @@ def one_thread():
 def visit(network, twin, client, weights, steps, received, *, seed, round):
     """Return what one client replies to the steps of a round: named arrays, or the Exception that stopped it.
 
-    A client that fails is a lost reply, named by the federation; a mistake of the user's (InputError) stops the run.
+    A client that fails is a lost reply, named by the server; a mistake of the user's (InputError) stops the run.
 
     Parameters
     ----------
-    network, twin : fnlkit.network.Network
-    client : fnlkit.client.Client
+    network, twin : fnlkit.client.network.Network
+    client : fnlkit.client.client.Client
     weights : Tensor (P + Q,)
     steps : sequence of Fit or client steps
     received : dict

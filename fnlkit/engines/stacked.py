@@ -5,11 +5,11 @@ from functools import partial
 import numpy as np
 import torch
 
+from fnlkit.client.training import Fit, train_client
 from fnlkit.engines.cohort import Cohort
 from fnlkit.engines.graphs import Graphs
 from fnlkit.engines.sequential import Sequential
 from fnlkit.engines.visit import visits
-from fnlkit.training import Fit, train_client
 
 
 class Stacked(Sequential):
@@ -24,8 +24,8 @@ class Stacked(Sequential):
     def __init__(self, *args, at_once=0, **settings):
         super().__init__(*args, **settings)
         self.at_once, self._alone, self._needs = at_once, set(), {}
-        self.graphs, self.room = Graphs(self.note), max(map(len, self.clients), default=0)
-        self.pool, self.offsets = None, np.concatenate([[0], np.cumsum([len(c) for c in self.clients])[:-1]])
+        self.graphs, self.room = Graphs(self.note), max(map(len, self.members), default=0)
+        self.pool, self.offsets = None, np.concatenate([[0], np.cumsum([len(c) for c in self.members])[:-1]])
 
     def _run(self, ids, weights, steps, broadcast, scatter):
         cohort = visits(self, ids, weights, broadcast, scatter)
@@ -42,7 +42,7 @@ class Stacked(Sequential):
         if self.twin is None and fit.teacher:
             self.twin = self.network.twin()
         if self.pool is None:
-            self.pool = pooled([c.x for c in self.clients]).to(self.network.device)
+            self.pool = pooled([c.x for c in self.members]).to(self.network.device)
         alike = {}
         for visit in alive:
             visit.guarded(partial(visit.plan, fit, self.seed, self.rounds))

@@ -7,9 +7,9 @@ import importlib
 import numpy as np
 import torch
 
+from fnlkit.client.inputs import Augment
+from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
-from fnlkit.inputs import Augment
-from fnlkit.training import Fit
 
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.Tensor, torch.dtype, np.ndarray, np.generic)
 _RECORDS = {"Fit": Fit, "Augment": Augment}

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from fnlkit.client import Client, LocalModel
+from fnlkit.client.client import Client, LocalModel
+from fnlkit.client.network import predict
+from fnlkit.client.training import Plan, plan
 from fnlkit.errors import InputError
-from fnlkit.network import predict
 from fnlkit.streams import stream
-from fnlkit.training import Plan, plan
 
 
 @dataclass
@@ -59,22 +59,22 @@ class Visit:
         return self.reply if self.error is None else self.error
 
 
-def visits(federation, ids, weights, broadcast, scatter, score=predict):
+def visits(clients, ids, weights, broadcast, scatter, score=predict):
     """Return a Visit for each client of a cohort, with its stream for this round.
 
     Parameters
     ----------
-    federation : Federation
+    clients : fnlkit.server.clients.Clients
     ids : int64 (K,)
     weights : Tensor (P + Q,)
     broadcast, scatter : dict of Tensor
     score : callable
-        What scores a client's samples inside steps; as fnlkit.network.predict.
+        What scores a client's samples inside steps; as fnlkit.client.network.predict.
     """
     out = []
     for j, i in enumerate(ids.tolist()):
-        client = federation.clients[i]
-        client.rng = stream(federation.seed, "client", federation.rounds, client.id)
-        model = LocalModel(federation.network, weights, weights, client.inputs, score)
+        client = clients.members[i]
+        client.rng = stream(clients.seed, "client", clients.rounds, client.id)
+        model = LocalModel(clients.network, weights, weights, client.inputs, score)
         out.append(Visit(client, model, {**broadcast, **{k: v[j] for k, v in scatter.items()}}))
     return out

@@ -23,12 +23,12 @@ import numpy as np
 import torch
 
 from fnlkit._kernels import threads
-from fnlkit.client import Client
+from fnlkit.client.client import Client
+from fnlkit.client.network import Network
+from fnlkit.client.training import Fit
 from fnlkit.engines.sequential import Sequential, visit
 from fnlkit.engines.travel import pack, unpack
 from fnlkit.errors import InputError
-from fnlkit.network import Network
-from fnlkit.training import Fit
 
 TRIES = 3  # a task whose workers die this often is lost; the round goes on without its client
 _START = """import json, sys
@@ -57,7 +57,7 @@ class Workers(Sequential):
         steps = pickle.dumps([pack(step) for step in steps])
         weights = weights.numpy()
         # The longest first, so that all workers end together.
-        order = sorted(range(len(ids)), key=lambda j: (-len(self.clients[ids[j]]), j))
+        order = sorted(range(len(ids)), key=lambda j: (-len(self.members[ids[j]]), j))
         todo, tries, replies = deque(order), dict.fromkeys(order, 0), [None] * len(ids)
         self._hire(min(self.count, len(ids)))
         idle = list(self.staff)
@@ -66,7 +66,7 @@ class Workers(Sequential):
                 while todo and idle:
                     j, worker = todo.popleft(), idle.pop(0)
                     tries[j] += 1
-                    client = self.clients[ids[j]]
+                    client = self.members[ids[j]]
                     got = {**broadcast, **{k: v[j] for k, v in scatter.items()}}
                     task = (int(ids[j]), self.rounds, weights, steps, got, client.y, client.rows, client.state)
                     worker.take(j, task)
@@ -80,7 +80,7 @@ class Workers(Sequential):
                             replies[j] = RuntimeError(f"its worker process died {TRIES} times")
                         continue
                     idle.append(worker)
-                    replies[j] = self._accepted(self.clients[ids[j]], answer)
+                    replies[j] = self._accepted(self.members[ids[j]], answer)
         except BaseException:
             self.close()  # a half-told round; the next one hires afresh
             raise
@@ -135,11 +135,11 @@ class Workers(Sequential):
 class _Shared:
     """What every worker needs and none changes: the samples in anonymous shared memory, the rest as one message."""
 
-    def __init__(self, federation):
-        clients = federation.clients
+    def __init__(self, engine):
+        clients = engine.members
         network = io.BytesIO()
         try:
-            torch.save(federation.network.module, network)
+            torch.save(engine.network.module, network)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(
                 f"the network cannot travel to another process: {str(error).splitlines()[0]}; build it from classes "
@@ -159,8 +159,8 @@ class _Shared:
             entries.append((c.id, places, c.classes))
         self.file.flush()
         size = self.file.tell()
-        settings = {"dtype": federation.network.dtype, "precision": federation.network.precision}
-        self.message = pickle.dumps((network.getvalue(), settings, entries, size, clients[0].inputs, federation.seed))
+        settings = {"dtype": engine.network.dtype, "precision": engine.network.precision}
+        self.message = pickle.dumps((network.getvalue(), settings, entries, size, clients[0].inputs, engine.seed))
 
     def close(self):
         self.file.close()

@@ -40,7 +40,7 @@ def estimate(
 
     Parameters
     ----------
-    federation : fnlkit.federation_file.FederationFile
+    federation : fnlkit.artefacts.federation.Federation
         Its given labels are judged; its true ones are never looked at.
     dataset : fnlkit.datasets.Dataset, or callable returning one
         Called only if the estimator needs samples.
@@ -51,7 +51,7 @@ def estimate(
         One row for each sample of the training set, for ``knn``.
     probabilities : float (n, C), optional
         Predicted by a model that did not train on the sample, for ``confident``, ``loss`` and ``anchor``.
-    run : fnlkit.run_file.Run, optional
+    run : fnlkit.artefacts.run.Run, optional
         A trained model, in place of a warm-up.
     seed : int >= 0
     warm_up : dict, optional
@@ -88,10 +88,10 @@ def estimate(
     >>> import numpy as np
     >>> from fnlkit import datasets
     >>> from fnlkit.estimators import estimate
-    >>> from fnlkit.federation_file import FederationFile
+    >>> from fnlkit.artefacts.federation import Federation
     >>> digits = datasets.load("digits")
     >>> size = len(digits.y_train)
-    >>> federation = FederationFile("digits", 10, np.array([0, size // 2, size]), np.arange(size), digits.y_train)
+    >>> federation = Federation("digits", 10, np.array([0, size // 2, size]), np.arange(size), digits.y_train)
     >>> estimate(federation, digits, "knn(k=10)")["estimate_client_level"].max() < 0.1
     np.True_
     """

@@ -12,7 +12,7 @@ def judged(federation, arrays, *, relabel=False, provenance=None):
 
     Parameters
     ----------
-    federation : fnlkit.federation_file.FederationFile
+    federation : fnlkit.artefacts.federation.Federation
     arrays : dict of str to ndarray
         From `fnlkit.estimators.estimate`.
     relabel : bool
@@ -35,7 +35,7 @@ def judged(federation, arrays, *, relabel=False, provenance=None):
         if out.noise_client_level is not None and out.true is not None:
             out.noise_client_level = out.wrong_share()
         if "noise_achieved_transition" in extra and out.true is not None:
-            from fnlkit.noise_matrices import achieved
+            from fnlkit.noise.matrices import achieved
 
             held = out.client_indices
             extra["noise_achieved_transition"] = achieved(out.true[held], out.given[held], out.classes)

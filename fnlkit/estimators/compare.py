@@ -12,7 +12,7 @@ def compare(federation):
 
     Parameters
     ----------
-    federation : fnlkit.federation_file.FederationFile
+    federation : fnlkit.artefacts.federation.Federation
         As `estimate-noise` writes it, with true labels.
 
     Returns

@@ -66,7 +66,7 @@ def ranks(values, among):
     return np.searchsorted(np.sort(among), values) / max(1, len(among))
 
 
-def warm_up_and_score(fed, model, opt, select, *, rounds, percentile=75.0, side="below", before=-1):
+def warm_up_and_score(clients, model, opt, select, *, rounds, percentile=75.0, side="below", before=-1):
     """Train `rounds` rounds of FedAvg (`before` when that is not negative), then one of all clients, scoring energies.
 
     Reports
@@ -74,8 +74,8 @@ def warm_up_and_score(fed, model, opt, select, *, rounds, percentile=75.0, side=
     noise_level (N,), energy_threshold (1,), energy_clients (K,), energy_local, energy_global (m,).
     """
     if before:
-        model = yield from fedavg(fed, model, opt, select, rounds=rounds if before < 0 else before, stage="warm-up")
-    model, said, levels, tau = estimation_round(fed, model, opt, percentile=percentile, side=side, threshold="pooled")
+        model = yield from fedavg(clients, model, opt, select, rounds=rounds if before < 0 else before, stage="warm-up")
+    model, said, levels, tau = estimation_round(clients, model, opt, percentile=percentile, side=side, threshold="pooled")
     report = {
         "noise_level": levels,
         "energy_threshold": np.array([tau]),

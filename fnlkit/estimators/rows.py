@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fnlkit import files
+from fnlkit.artefacts import files
 from fnlkit.errors import InputError
 
 _ALSO = {"probabilities": ("probs", "pred_probs"), "embeddings": ("features",)}
@@ -17,7 +17,7 @@ def read_rows(path, name, federation):
         A file of `fnlkit embed`, or an npz or npy: the array called `name`, or the only one with two axes.  An array
         ``index`` (r,) beside it says which training samples its r rows are; the others then have rows of NaN.
     name : "embeddings" or "probabilities"
-    federation : fnlkit.federation_file.FederationFile
+    federation : fnlkit.artefacts.federation.Federation
 
     Raises
     ------

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from fnlkit.artefacts.federation import Federation
+from fnlkit.client.inputs import PRECISIONS, Inputs, intake
+from fnlkit.client.network import Network, predict
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.federation_file import FederationFile
-from fnlkit.inputs import PRECISIONS, Inputs, intake
 from fnlkit.models import build
-from fnlkit.network import Network, predict
 from fnlkit.streams import stream
 
 _NEVER = 10**9
@@ -37,7 +37,7 @@ class Trained:
 
     @property
     def clients(self):
-        return self.experiment.fed.clients
+        return self.experiment.clients.members
 
     def record(self, name):
         """Return the last array that the method reported under a name."""
@@ -46,7 +46,7 @@ class Trained:
     def probabilities(self, positions):
         """Return probabilities (m, C) float64 of training samples by position."""
         e = self.experiment
-        logits = predict(e.network, e.model.weights, self.x[torch.from_numpy(positions)], e.fed.inputs)
+        logits = predict(e.network, e.model.weights, self.x[torch.from_numpy(positions)], e.clients.inputs)
         return _softmax(logits)
 
 
@@ -66,7 +66,7 @@ def trained(evidence, *, method="fedavg", federation=None):
     evidence : fnlkit.estimators.evidence.Evidence
     method : str
         A spec; what else it does, an estimator reads from its reports and the clients' rows.
-    federation : FederationFile, optional
+    federation : Federation, optional
         A part of the evidence's own.
 
     Raises
@@ -166,7 +166,7 @@ def without(federation, left_out):
     ]
     parts = [part for part in parts if len(part)]
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-    return FederationFile(federation.dataset, federation.classes, offsets, np.concatenate(parts), np.asarray(federation.given))
+    return Federation(federation.dataset, federation.classes, offsets, np.concatenate(parts), np.asarray(federation.given))
 
 
 def _softmax(logits):

@@ -109,7 +109,7 @@ def _norms(stack):
 
 def _lapack_inverse(stack, threads):
     """The same by LAPACK, in one call: numpy keeps the GIL in it, so only BLAS's own threads can help."""
-    from fnlkit.neighbours import blas_threads
+    from fnlkit.kernels.neighbours import blas_threads
 
     with np.errstate(invalid="ignore"), contextlib.nullcontext() if len(stack) == 1 else blas_threads(threads):
         try:

@@ -67,7 +67,7 @@ def knn_vote(
     >>> votes, share.round(2)
     (array([0, 0, 0, 0]), array([0.33, 0.33, 1.  , 0.33]))
     """
-    from fnlkit import neighbours
+    from fnlkit.kernels import neighbours
 
     embeddings = checks.real(embeddings, "embeddings", 2, "(n, d)")
     if embeddings.shape[1] < 1:

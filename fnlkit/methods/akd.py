@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from fnlkit.losses import embedding_distilled, logit_distilled
+from fnlkit.client.losses import embedding_distilled, logit_distilled
 from fnlkit.methods import na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.nnc import vote
@@ -48,7 +48,7 @@ def measure_scale(client, model, received, *, scale):
 # ---- the server
 @checked
 def akd(
-    fed,
+    clients,
     model,
     opt,
     select,
@@ -88,7 +88,7 @@ def akd(
     at, percentile : int >= 0 or -1, float in [0, 100]
         Of the energy scores, as in NA-FedAvg.
     towards : "teacher" or "student"
-        Direction of KL with logits; see `fnlkit.losses.logit_distilled`.
+        Direction of KL with logits; see `fnlkit.client.losses.logit_distilled`.
     scale : "rms" or "given"
         Unit of the embeddings: a mean square of 1 on each client, or as they come.
 
@@ -101,18 +101,18 @@ def akd(
     """
     if level == "auto":
         level = "neighbours" if source == "embeddings" else "energy"
-    everyone, report = np.arange(len(fed)), {}
-    levels = np.full(len(fed), np.inf if level == "all" else 0.0)
+    everyone, report = np.arange(len(clients)), {}
+    levels = np.full(len(clients), np.inf if level == "all" else 0.0)
     if level == "neighbours":
         step = partial(vote, k=k, include_self=include_self, ties="random", correct=False, least=0.0)
-        said = fed.round(everyone, model, step)
+        said = clients.round(everyone, model, step)
         levels[said.ids] = said["noise_level"].numpy()
         report = {"noise_level": levels}
     elif level == "energy":
         at, rounds = na_fedavg.when_to_estimate(rounds, getattr(select, "fraction", 0.1), at, "akd")
-        model = yield from fedavg(fed, model, opt, select, rounds=at, stage="before estimation")
+        model = yield from fedavg(clients, model, opt, select, rounds=at, stage="before estimation")
         model, said, levels, tau = na_fedavg.estimation_round(
-            fed, model, opt, percentile=percentile, side="below", threshold="pooled"
+            clients, model, opt, percentile=percentile, side="below", threshold="pooled"
         )
         yield Round(model, "estimation", said, {"noise_level": levels, "energy_threshold": tau})
     if source == "embeddings":
@@ -123,8 +123,8 @@ def akd(
         step = {"loss": loss, "teacher": True}
     distil = (levels > above).astype(np.float64)
     for _ in range(rounds):
-        ids = select(fed, model)
-        model, said = opt.round(fed, ids, model, scatter={"distil": distil[ids]}, **step)
+        ids = select(clients, model)
+        model, said = opt.round(clients, ids, model, scatter={"distil": distil[ids]}, **step)
         yield Round(model, "distillation", said, {"distilled_clients": int(distil[ids].sum()), **report})
         report = {}
     return model

@@ -6,7 +6,7 @@ data. AISTATS 2017.
 
 from typing import NamedTuple
 
-from fnlkit.network import Model
+from fnlkit.client.network import Model
 
 SENDS = {}
 
@@ -31,12 +31,12 @@ class Round(NamedTuple):
     report: dict = {}
 
 
-def fedavg(fed, model, opt, select, *, rounds, among=None, stage="training", schedule=None, **step):
+def fedavg(clients, model, opt, select, *, rounds, among=None, stage="training", schedule=None, **step):
     """Yield `rounds` rounds of local training and averaging; return the last model.
 
     Parameters
     ----------
-    fed : Federation
+    clients : Clients
     model : Model
     opt : FedOpt
     select : Selector
@@ -51,7 +51,7 @@ def fedavg(fed, model, opt, select, *, rounds, among=None, stage="training", sch
     """
     for r in range(rounds):
         more, report = schedule(r) if schedule else ({}, {})
-        ids = select(fed, model, among)
-        model, said = opt.round(fed, ids, model, **step, **more)
+        ids = select(clients, model, among)
+        model, said = opt.round(clients, ids, model, **step, **more)
         yield Round(model, stage, said, report)
     return model

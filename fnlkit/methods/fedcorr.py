@@ -9,10 +9,9 @@ from typing import Literal
 import numpy as np
 import torch
 
-from fnlkit.client import softmax_numpy
+from fnlkit.client.scoring import sample_losses, softmax_numpy
 from fnlkit.errors import InputError
 from fnlkit.kernels import lid
-from fnlkit.losses import sample_losses
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.sends import Sent
 from fnlkit.mixture import upper_component
@@ -100,7 +99,7 @@ def budget(rounds, fraction, iterations, finetune_rounds, usual_rounds):
 
 @checked
 def fedcorr(
-    fed,
+    clients,
     model,
     opt,
     select,
@@ -167,11 +166,11 @@ def fedcorr(
     -------
     cumulative_lid (N,), lid_means, lid_variances, noise_level (N,), noisy_clients (N,) after each iteration.
     """
-    clients = len(fed)
+    count = len(clients)
     fraction = getattr(select, "fraction", 0.1)
     iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)
-    level, cumulative = np.zeros(clients), np.zeros(clients)
-    noisy = np.zeros(clients, bool)
+    level, cumulative = np.zeros(count), np.zeros(count)
+    noisy = np.zeros(count, bool)
     spent = 0.0  # in rounds of FedAvg; the regulariser's clock
 
     def regularised(r):
@@ -186,15 +185,15 @@ def fedcorr(
         confidence=confidence,
         ranking=ranking,
         strict=strict,
-        seed=fed.seed,
+        seed=clients.seed,
     )
     for iteration in range(iterations):
-        visits = stream(fed.seed, "fedcorr-visits", iteration).permutation(clients)
-        cohorts = [np.sort(visits[i : i + group]) for i in range(0, clients, group)]
+        visits = stream(clients.seed, "fedcorr-visits", iteration).permutation(count)
+        cohorts = [np.sort(visits[i : i + group]) for i in range(0, count, group)]
         for i, ids in enumerate(cohorts):
             step, rates = regularised(0)
             model, said = opt.round(
-                fed,
+                clients,
                 ids,
                 model,
                 after=(score,),
@@ -203,13 +202,13 @@ def fedcorr(
                 mixup=mixup,
                 **step,
             )
-            spent += len(ids) / (fraction * clients)
+            spent += len(ids) / (fraction * count)
             cumulative[said.ids] += said["lid"].numpy()
             if i < len(cohorts) - 1:
                 yield Round(model, "pre-processing", said, rates)
-        noisy, means, variances, shares = upper_component(cumulative, seed=fed.seed, full=True)
-        level = np.zeros(clients)
-        found = fed.round(np.flatnonzero(noisy), model, find)
+        noisy, means, variances, shares = upper_component(cumulative, seed=clients.seed, full=True)
+        level = np.zeros(count)
+        found = clients.round(np.flatnonzero(noisy), model, find)
         if len(found.ids):
             level[found.ids] = found["noise_level"].numpy()
         report = {
@@ -224,11 +223,11 @@ def fedcorr(
     clean = level <= clean_level
     if finetune_rounds:
         stage = {"among": clean, "stage": "fine-tuning", "schedule": regularised, **later}
-        model = yield from fedavg(fed, model, opt, select, rounds=finetune_rounds, **stage)
+        model = yield from fedavg(clients, model, opt, select, rounds=finetune_rounds, **stage)
         spent += finetune_rounds
         if correct and not clean.all():
-            fed.round(np.flatnonzero(~clean), model, partial(relabel_confident, confidence=confidence, strict=strict))
+            clients.round(np.flatnonzero(~clean), model, partial(relabel_confident, confidence=confidence, strict=strict))
     if usual_rounds:
         stage = {"stage": "usual training", "schedule": regularised, **later} if usual is fedavg else {}
-        model = yield from usual(fed, model, opt, select, rounds=usual_rounds, **stage)
+        model = yield from usual(clients, model, opt, select, rounds=usual_rounds, **stage)
     return model

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
-from fnlkit.losses import contrastive, cross_entropy
+from fnlkit.client.losses import contrastive, cross_entropy
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.sends import Sent
 from fnlkit.parameters import Automatic, NotNegative, Range, Rounds, checked
@@ -55,7 +55,7 @@ def ramp(r, rounds, *, strength, delay, length):
 
 @checked
 def feddpcont(
-    fed,
+    clients,
     model,
     opt,
     select,
@@ -94,7 +94,7 @@ def feddpcont(
     label_epsilon, prior_projected (whether, and prior_moved: by how much in sum of differences), prior (C,), once;
     contrast each round.
     """
-    told = fed.round(np.arange(len(fed)), model, partial(release_labels, epsilon=epsilon))
+    told = clients.round(np.arange(len(clients)), model, partial(release_labels, epsilon=epsilon))
     epsilon = told["epsilon"][0].item()
     raw = debias(told["private_counts"].sum(0).numpy(), epsilon)
     prior = to_simplex(raw, how=simplex)
@@ -108,8 +108,8 @@ def feddpcont(
         b = ramp(r, rounds, strength=strength, delay=delay, length=length)
         loss = partial(contrastive, strength=b, expected=expected, floor=floor) if b else cross_entropy
         model, said = opt.round(
-            fed,
-            select(fed, model),
+            clients,
+            select(clients, model),
             model,
             loss=loss,
             uniform=bool(b) and not expected,

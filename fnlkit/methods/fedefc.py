@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 import torch
 
-from fnlkit.client import softmax_numpy
+from fnlkit.client.losses import forward_corrected
+from fnlkit.client.scoring import softmax_numpy
 from fnlkit.kernels import count_matrix
-from fnlkit.losses import forward_corrected
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.sends import Sent
 from fnlkit.parameters import AboveOne, Patience, Rounds, checked
@@ -83,7 +83,7 @@ def conditioned(transition, limit):
 
 
 # ---- the server
-def prestop(fed, model, opt, select, *, rounds, start=-1, patience=-1, compare="previous", ties="count",
+def prestop(clients, model, opt, select, *, rounds, start=-1, patience=-1, compare="previous", ties="count",
             accuracy="global", latest=-1):  # fmt: skip
     """Yield plain rounds until the estimated accuracy stops rising (Algorithm 1, phase 1); return (model, rounds used).
 
@@ -96,7 +96,7 @@ def prestop(fed, model, opt, select, *, rounds, start=-1, patience=-1, compare="
     reference, counter = -1.0, 0
     steps = {"before" if accuracy == "global" else "after": (score_accuracy,)}
     for t in range(rounds):
-        model, said = opt.round(fed, select(fed, model), model, **steps)
+        model, said = opt.round(clients, select(clients, model), model, **steps)
         now = said["accuracy"].mean().item()  # A(t), clients count alike (eq. 2)
         report = {"estimated_accuracy": now}
         if t >= start:
@@ -112,10 +112,10 @@ def prestop(fed, model, opt, select, *, rounds, start=-1, patience=-1, compare="
     return model, rounds
 
 
-def corrected(fed, model, opt, select, *, rounds, estimate, **step):
+def corrected(clients, model, opt, select, *, rounds, estimate, **step):
     """Yield rounds in which clients run `estimate` on the received model and then train (Algorithm 1, phase 2)."""
     for _ in range(rounds):
-        model, said = opt.round(fed, select(fed, model), model, before=(estimate,), **step)
+        model, said = opt.round(clients, select(clients, model), model, before=(estimate,), **step)
         report = {}
         if "transition" in said:
             report["transition"] = said["transition"].mean(0).numpy()
@@ -125,7 +125,7 @@ def corrected(fed, model, opt, select, *, rounds, estimate, **step):
 
 @checked
 def fedefc(
-    fed,
+    clients,
     model,
     opt,
     select,
@@ -174,6 +174,6 @@ def fedefc(
     estimated_accuracy each round until T_e, prestopping_round, and the cohort's mean transition (C, C) on request.
     """
     watch = {"start": start, "patience": patience, "compare": compare, "ties": ties, "accuracy": accuracy}
-    model, used = yield from prestop(fed, model, opt, select, rounds=rounds, latest=latest, **watch)
+    model, used = yield from prestop(clients, model, opt, select, rounds=rounds, latest=latest, **watch)
     estimate = partial(estimate_transition, weighting=weighting, clip=clip, limit=limit, report=report_transition)
-    return (yield from corrected(fed, model, opt, select, rounds=rounds - used, estimate=estimate, loss=forward_corrected))
+    return (yield from corrected(clients, model, opt, select, rounds=rounds - used, estimate=estimate, loss=forward_corrected))

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import torch
 
-from fnlkit.losses import label_mixture
+from fnlkit.client.losses import label_mixture
 from fnlkit.methods.fedavg import Round
 from fnlkit.parameters import NotNegative, Range, Rounds, Share, checked
 
@@ -80,7 +80,7 @@ def local_training(
 
 @checked
 def flr(
-    fed,
+    clients,
     model,
     opt,
     select,
@@ -139,14 +139,14 @@ def flr(
             start=start,
             floor=floor,
         )
-        model, said = opt.round(fed, select(fed, model), model, **step)
+        model, said = opt.round(clients, select(clients, model), model, **step)
         yield Round(model, "training" if step else "warm-up", said, report)
     return model
 
 
 @checked
 def elr(
-    fed,
+    clients,
     model,
     opt,
     select,
@@ -172,7 +172,7 @@ def elr(
     """
     return (
         yield from flr(
-            fed,
+            clients,
             model,
             opt,
             select,
@@ -189,14 +189,14 @@ def elr(
 
 
 @checked
-def slr(fed, model, opt, select, *, rounds, strength: NotNegative = 2.0, warmup: Rounds = -1):
+def slr(clients, model, opt, select, *, rounds, strength: NotNegative = 2.0, warmup: Rounds = -1):
     """Server-label regularisation: FLR with this round's global prediction alone, alpha = 1 and beta = 0."""
     settings = {"alpha": 1.0, "beta": 0.0, "gamma": 0.0, "warmup": warmup, "rates": "constant"}
-    return (yield from flr(fed, model, opt, select, rounds=rounds, strength=strength, **settings))
+    return (yield from flr(clients, model, opt, select, rounds=rounds, strength=strength, **settings))
 
 
 @checked
-def er(fed, model, opt, select, *, rounds, strength: NotNegative = 2.0, warmup: Rounds = -1):
+def er(clients, model, opt, select, *, rounds, strength: NotNegative = 2.0, warmup: Rounds = -1):
     """Entropy regularisation (FLR, appendix E.6): the current prediction is its own target, all rates 0."""
     settings = {"alpha": 0.0, "beta": 0.0, "gamma": 0.0, "warmup": warmup, "rates": "constant"}
-    return (yield from flr(fed, model, opt, select, rounds=rounds, strength=strength, **settings))
+    return (yield from flr(clients, model, opt, select, rounds=rounds, strength=strength, **settings))

@@ -15,7 +15,7 @@ __all__ = ["SENDS", "flr_plus"]
 
 @checked
 def flr_plus(
-    fed,
+    clients,
     model,
     opt,
     select,
@@ -60,7 +60,7 @@ def flr_plus(
     loss = partial(local_training, strength=strength, alpha=alpha, beta=beta, gamma=gamma, warmup=warmup)
     return (
         yield from fedcorr(
-            fed,
+            clients,
             model,
             opt,
             select,

@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 import torch
 
-from fnlkit.client import softmax_numpy
+from fnlkit.client.losses import forward_corrected, kept_cross_entropy
+from fnlkit.client.scoring import softmax_numpy
 from fnlkit.kernels import class_thresholds
-from fnlkit.losses import forward_corrected, kept_cross_entropy
 from fnlkit.methods.fedefc import SENDS, conditioned, corrected, keep_transition, prestop
 from fnlkit.parameters import AboveOne, Patience, Percentile, Rounds, checked
 
@@ -74,7 +74,7 @@ def confident_issues(probabilities, labels):
 # ---- the server
 @checked
 def forward(
-    fed,
+    clients,
     model,
     opt,
     select,
@@ -107,7 +107,7 @@ def forward(
         As in `fedefc`.
     """
     watch = {"start": start, "patience": patience, "compare": compare, "latest": latest}
-    model, used = yield from prestop(fed, model, opt, select, rounds=rounds, **watch)
+    model, used = yield from prestop(clients, model, opt, select, rounds=rounds, **watch)
     estimate = partial(
         anchor_transition,
         percentile=percentile,
@@ -117,12 +117,12 @@ def forward(
         report=report_transition,
     )
     step = {"estimate": estimate, "loss": forward_corrected}
-    return (yield from corrected(fed, model, opt, select, rounds=rounds - used, **step))
+    return (yield from corrected(clients, model, opt, select, rounds=rounds - used, **step))
 
 
 @checked
 def confident_learning(
-    fed,
+    clients,
     model,
     opt,
     select,
@@ -142,6 +142,6 @@ def confident_learning(
         As in `fedefc`.
     """
     watch = {"start": start, "patience": patience, "compare": compare, "latest": latest}
-    model, used = yield from prestop(fed, model, opt, select, rounds=rounds, **watch)
+    model, used = yield from prestop(clients, model, opt, select, rounds=rounds, **watch)
     step = {"estimate": prune, "loss": kept_cross_entropy}
-    return (yield from corrected(fed, model, opt, select, rounds=rounds - used, **step))
+    return (yield from corrected(clients, model, opt, select, rounds=rounds - used, **step))

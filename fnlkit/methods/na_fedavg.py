@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
+from fnlkit.client.scoring import energy
 from fnlkit.errors import InputError
-from fnlkit.losses import energy
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.sends import Sent
 from fnlkit.parameters import Percentile, Range, Rounds, checked
@@ -48,21 +48,21 @@ def share_beyond(scores, threshold, side):
 
 
 # ---- the server
-def estimate_levels(said, clients, *, percentile=75.0, side="below"):
+def estimate_levels(said, count, *, percentile=75.0, side="below"):
     """Return the noise levels (N,) of the clients that sent their scores, 0 for others, and the threshold tau (eq. 6).
 
     Parameters
     ----------
     said : Replies
         scores_global and scores_local, or noise_level.
-    clients : int
+    count : int
         N.
     percentile : float
         v, over the received model's scores of all clients together: one ground to judge all by.
     side : "below" or "above"
         Which scores count as noisy; low ones in the paper's prose, high ones in its Heaviside and in the public code.
     """
-    levels = np.zeros(clients)
+    levels = np.zeros(count)
     if "noise_level" in said:
         levels[said.ids] = said["noise_level"].numpy()
         return levels, np.nan
@@ -90,7 +90,7 @@ def noise_aware_weights(sizes, levels, *, weighting="paper", least=0.01):
     return np.maximum(weights, least * sizes)
 
 
-def estimation_round(fed, model, opt, *, percentile, side, threshold, weigh=None):
+def estimation_round(clients, model, opt, *, percentile, side, threshold, weigh=None):
     """Return (model, replies, levels (N,), tau) of the round R_w, in which every client takes part.
 
     Parameters
@@ -110,10 +110,10 @@ def estimation_round(fed, model, opt, *, percentile, side, threshold, weigh=None
         }
 
     def levels_of(said):
-        return estimate_levels(said, len(fed), percentile=percentile, side=side)
+        return estimate_levels(said, len(clients), percentile=percentile, side=side)
 
     weights = None if weigh is None else lambda said: weigh(levels_of(said)[0])
-    model, said = opt.round(fed, np.arange(len(fed)), model, weights=weights, **steps)
+    model, said = opt.round(clients, np.arange(len(clients)), model, weights=weights, **steps)
     return model, said, *levels_of(said)
 
 
@@ -131,7 +131,7 @@ def when_to_estimate(rounds, fraction, at, name):
 
 @checked
 def na_fedavg(
-    fed,
+    clients,
     model,
     opt,
     select,
@@ -170,13 +170,13 @@ def na_fedavg(
     noise_level (N,), aggregation_weights (N,) and energy_threshold in round R_w.
     """
     at, after = when_to_estimate(rounds, getattr(select, "fraction", 0.1), at, "na-fedavg")
-    weigh = partial(noise_aware_weights, fed.sizes.numpy(), weighting=weighting, least=least)
-    model = yield from fedavg(fed, model, opt, select, rounds=at, stage="before estimation")
+    weigh = partial(noise_aware_weights, clients.sizes.numpy(), weighting=weighting, least=least)
+    model = yield from fedavg(clients, model, opt, select, rounds=at, stage="before estimation")
     model, said, levels, tau = estimation_round(
-        fed, model, opt, percentile=percentile, side=side, threshold=threshold, weigh=weigh
+        clients, model, opt, percentile=percentile, side=side, threshold=threshold, weigh=weigh
     )
     report = {"noise_level": levels, "aggregation_weights": weigh(levels)}
     if np.isfinite(tau):
         report["energy_threshold"] = tau
     yield Round(model, "estimation", said, report)
-    return (yield from fedavg(fed, model, opt, select, rounds=after, stage="noise-aware", weights=weigh(levels)))
+    return (yield from fedavg(clients, model, opt, select, rounds=after, stage="noise-aware", weights=weigh(levels)))

@@ -48,7 +48,7 @@ def vote(client, model, received, *, k, include_self, ties, correct, least):
 # ---- the server
 @checked
 def nnc(
-    fed,
+    clients,
     model,
     opt,
     select,
@@ -81,11 +81,11 @@ def nnc(
     noise_level (N,), once.
     """
     step = partial(vote, k=k, include_self=include_self, ties=ties, correct=True, least=least)
-    said = fed.round(np.arange(len(fed)), model, step)
-    levels = np.zeros(len(fed))
+    said = clients.round(np.arange(len(clients)), model, step)
+    levels = np.zeros(len(clients))
     levels[said.ids] = said["noise_level"].numpy()
     report = {"noise_level": levels}
-    program = usual(fed, model, opt, select, rounds=rounds)
+    program = usual(clients, model, opt, select, rounds=rounds)
     while True:  # the first round of what follows carries the report
         try:
             step = next(program)

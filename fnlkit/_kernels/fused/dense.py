@@ -1,0 +1,108 @@
+"""Fully connected layers of the fused path: forward, gradient of the input, gradient of the weights with their step.
+
+Activations of a batch lie in one flat array, each sample's row from ``at + b * pitch_for(width)`` on.  Room is made for
+`rows_for` samples: blocks compute a little more than is asked, and what is too much falls into padding that nobody
+reads. For the same reason the flat parameter vector must go on for `SPARE` finite numbers after its end.
+"""
+
+from fnlkit._kernels.fused.step import descend
+from fnlkit._kernels.fused.tile import LANES, dot_products, strict, tile_product
+
+_ROWS, _UNITS = 5, 4
+_BLOCK = 4 * LANES
+SPARE = _BLOCK
+
+# Twenty accumulators each: five numbers side by side times a run of 64, and five rows times four rows.
+_five_by_block = tile_product([list(range(_ROWS))], [[0, LANES, 2 * LANES, 3 * LANES]])
+_five_by_four, _five_by_one = dot_products(_ROWS, _UNITS), dot_products(_ROWS, 1)
+
+
+@strict
+def rows_for(samples):
+    """Number of rows to make room for: whole blocks, and one that the last block of units may read into."""
+    return (samples + _ROWS - 1) // _ROWS * _ROWS + 1
+
+
+@strict
+def pitch_for(width):
+    """Distance between the rows of two samples."""
+    return (width + _BLOCK - 1) // _BLOCK * _BLOCK
+
+
+@strict
+def scratch_for(width, units):
+    """Numbers of scratch that the backward functions need for a layer."""
+    return _ROWS * max(pitch_for(width), pitch_for(units))
+
+
+@strict
+def dense_forward(theta, weight_at, x, x_at, width, y, y_at, units, samples):
+    """Write ``y[b, o] = bias[o] + sum_k weight[o, k] x[b, k]``; weight and bias follow each other in `theta`.
+
+    Whole vectors are read: the padding of `x` must be zero.
+    """
+    x_row, y_row, vectors = pitch_for(width), pitch_for(units), (width + LANES - 1) // LANES
+    whole = units // _UNITS * _UNITS
+    for b in range(0, samples, _ROWS):
+        x_here, y_here = x_at + b * x_row, y_at + b * y_row
+        for o in range(0, whole, _UNITS):
+            _five_by_four(y, y_here + o, y_row, x, x_here, x_row, theta, weight_at + o * width, width, vectors)
+        for o in range(whole, units):
+            _five_by_one(y, y_here + o, y_row, x, x_here, x_row, theta, weight_at + o * width, width, vectors)
+    bias = theta[weight_at + units * width : weight_at + units * (width + 1)]
+    for b in range(samples):
+        row = y[y_at + b * y_row : y_at + b * y_row + units]
+        for o in range(units):
+            row[o] += bias[o]
+
+
+@strict
+def rectify(values, at, width, samples):
+    """Replace negative numbers by zero, in place; NaN stays NaN."""
+    zero = values.dtype.type(0)
+    for b in range(samples):
+        row = values[at + b * pitch_for(width) : at + b * pitch_for(width) + width]
+        for k in range(width):
+            row[k] = zero if row[k] < zero else row[k]
+
+
+@strict
+def gate(gradients, values, at, width, samples):
+    """Stop the gradient where the rectified value is zero; NaN lets it through, as in PyTorch."""
+    zero = values.dtype.type(0)
+    for b in range(samples):
+        start = at + b * pitch_for(width)
+        g, v = gradients[start : start + width], values[start : start + width]
+        for k in range(width):
+            g[k] = zero if v[k] <= zero else g[k]
+
+
+@strict
+def dense_backward_input(theta, weight_at, deltas, deltas_at, units, x_deltas, x_at, width, samples, scratch):
+    """Write ``x_deltas[b, k] = sum_o deltas[b, o] weight[o, k]``."""
+    x_row, row = pitch_for(width), pitch_for(units)
+    for b in range(0, samples, _ROWS):
+        for m in range(_ROWS):
+            start = deltas_at + (b + m) * row
+            for o in range(units):
+                scratch[o * _ROWS + m] = deltas[start + o]
+        for k in range(0, width, _BLOCK):
+            place = x_at + b * x_row + k
+            _five_by_block(x_deltas, place, x_row, scratch, 0, theta, weight_at + k, 1, units, 0, _ROWS, 0, width)
+
+
+@strict
+def dense_step(theta, velocity, weight_at, x, x_at, width, deltas, deltas_at, units, samples, scratch, descent, step, pull):
+    """Gradient of a layer's weights and biases, five units at a time, and their step."""
+    x_row, row = pitch_for(width), pitch_for(units)
+    for o in range(0, units, _ROWS):
+        for k in range(0, width, _BLOCK):
+            _five_by_block(scratch, k, x_row, deltas, deltas_at + o, x, x_at + k, 1, samples, 0, row, 0, x_row)
+        for m in range(min(_ROWS, units - o)):
+            descend(theta, velocity, weight_at + (o + m) * width, scratch, m * x_row, width, descent, step, pull)
+    for o in range(units):
+        total = theta.dtype.type(0)
+        for b in range(samples):
+            total += deltas[deltas_at + b * row + o]
+        scratch[o] = total
+    descend(theta, velocity, weight_at + units * width, scratch, 0, units, descent, step, pull)

@@ -1,0 +1,213 @@
+"""Samples on their way into a network: cropped, mirrored, normalised, cut out, mixed, straight into scratch.
+
+Order of the steps, as in torchvision: crop from the image with a border that is zero *before* normalisation, mirror,
+normalise ``(byte / 255 - mean) / std``, cut out.  A cut-out square is zero *after* normalisation, that is the mean
+colour.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fnlkit._kernels.fused.tile import strict
+
+
+class Samples(NamedTuple):
+    """The samples of one client, n of H x W x C; `real` is the type of the weights.
+
+    Attributes
+    ----------
+    bytes : (n, H, W, C) uint8
+        Images, or an array without samples when `numbers` is used.
+    numbers : (n, H, W, C) real
+        Samples that need no normalisation, or an array without samples.
+    table : (C, 256) real
+        Normalised number of every byte.
+    border : (C,) real
+        Number beyond the edge of an image.
+    """
+
+    bytes: np.ndarray
+    numbers: np.ndarray
+    table: np.ndarray
+    border: np.ndarray
+
+
+class Augment(NamedTuple):
+    """Random choices made by the caller; an array of length 0 is a step that is off.
+
+    Attributes
+    ----------
+    shift : (steps, B, 2) int
+        Rows and columns, 0 ... 2 pad: corner of the crop in the image with its border.
+    pad : int
+        Width of the border.
+    flip : (steps, B) bool
+        Mirror left and right.
+    centre : (steps, B, 2) int
+        Row and column of the middle of the square to cut out.
+    side : int
+        Its side; row r belongs to it when ``centre - side // 2 <= r < centre - side // 2 + side``.
+    partner : (steps, B) int
+        Mixup: the column of `order` whose sample is mixed in.
+    share : (steps,) float64
+        Mixup: weight of the own sample.
+    """
+
+    shift: np.ndarray
+    pad: int
+    flip: np.ndarray
+    centre: np.ndarray
+    side: int
+    partner: np.ndarray
+    share: np.ndarray
+
+
+class Frame(NamedTuple):
+    """Where a network wants its input, in numbers.
+
+    Samples are `stride` apart; (row, column, channel) of one lies ``start + row * row_stride + column * pixel_stride +
+    channel * channel_stride`` behind its beginning.
+    """
+
+    stride: int
+    start: int
+    row_stride: int
+    pixel_stride: int
+    channel_stride: int
+
+
+@strict
+def input_shape(samples):
+    """Number, height, width and channels of the samples."""
+    return samples.bytes.shape if samples.bytes.shape[0] > 0 else samples.numbers.shape
+
+
+@strict
+def load_sample(samples, index, augment, step, slot, target, at, frame):
+    """Write one sample from ``target[at]`` on; returns 0, or NaN when it holds a number that is NaN or infinite.
+
+    The gradients of the convolutions skip zeros, and zero times infinity would be lost there: the caller adds the
+    returned number to the sample's logits, so that the weights show what was in the data.
+    """
+    as_bytes = samples.bytes.shape[0] > 0
+    _, height, width, channels = input_shape(samples)
+    down = right = 0
+    if augment.shift.shape[0]:
+        down = augment.shift[step, slot, 0] - augment.pad
+        right = augment.shift[step, slot, 1] - augment.pad
+    mirrored = augment.flip.shape[0] > 0 and augment.flip[step, slot]
+    zero = target.dtype.type(0)
+    poison = zero
+    for row in range(height):
+        from_row = row + down
+        inside = 0 <= from_row < height
+        for column in range(width):
+            from_column = (width - 1 - column if mirrored else column) + right
+            place = at + frame.start + row * frame.row_stride + column * frame.pixel_stride
+            if inside and 0 <= from_column < width:
+                if as_bytes:
+                    pixel = samples.bytes[index, from_row, from_column]
+                    for c in range(channels):
+                        target[place + c * frame.channel_stride] = samples.table[c, pixel[c]]
+                else:
+                    for c in range(channels):
+                        number = samples.numbers[index, from_row, from_column, c]
+                        poison += number * zero
+                        target[place + c * frame.channel_stride] = number
+            else:
+                for c in range(channels):
+                    target[place + c * frame.channel_stride] = samples.border[c]
+    if augment.centre.shape[0]:
+        top = augment.centre[step, slot, 0] - augment.side // 2
+        left = augment.centre[step, slot, 1] - augment.side // 2
+        for row in range(max(top, 0), min(top + augment.side, height)):
+            for column in range(max(left, 0), min(left + augment.side, width)):
+                for c in range(channels):
+                    place = frame.start + row * frame.row_stride + column * frame.pixel_stride
+                    target[at + place + c * frame.channel_stride] = zero
+    return poison
+
+
+class Batch(NamedTuple):
+    """The samples of one step; B is the longest batch, and only the first rows of a shorter one are used.
+
+    Attributes
+    ----------
+    chosen : (B,) int64
+        Which sample of the client each row is.
+    slots : (B,) int64
+        Which column of `order` it came from.
+    mates : (B,) int64
+        Row whose sample and label are mixed in.
+    poison : (B,) real
+        Zero, or NaN for a sample that is not finite.
+    rows : (B,) int64
+        Inverse of `slots`.
+    raw : (B stride,) real
+        Samples before mixup; of length 0 without mixup.
+    """
+
+    chosen: np.ndarray
+    slots: np.ndarray
+    mates: np.ndarray
+    poison: np.ndarray
+    rows: np.ndarray
+    raw: np.ndarray
+
+
+@strict
+def empty_batch(room, augment, frame, real):
+    """Scratch for `load_batch`."""
+    raw = room * frame.stride if augment.partner.shape[0] else 0
+    return Batch(
+        np.empty(room, np.int64),
+        np.empty(room, np.int64),
+        np.empty(room, np.int64),
+        np.empty(room, real),
+        np.empty(room, np.int64),
+        np.zeros(raw, real),
+    )
+
+
+@strict
+def choose(batch, order, step):
+    """Find the samples of a step; returns their number."""
+    count = 0
+    for slot in range(order.shape[1]):
+        if order[step, slot] >= 0:
+            batch.chosen[count], batch.slots[count], batch.mates[count] = order[step, slot], slot, count
+            batch.rows[slot] = count
+            count += 1
+    return count
+
+
+@strict
+def load_batch(batch, count, samples, augment, step, target, frame):
+    """Write the samples of a step, mixed where asked, to `target`; returns the weight of each row's own label."""
+    mixing = augment.partner.shape[0] > 0
+    for b in range(count):
+        into = batch.raw if mixing else target
+        at = b * frame.stride
+        batch.poison[b] = load_sample(samples, batch.chosen[b], augment, step, batch.slots[b], into, at, frame)
+    if not mixing:
+        return 1.0
+    share, rest = target.dtype.type(augment.share[step]), target.dtype.type(1.0 - augment.share[step])
+    for b in range(count):
+        batch.mates[b] = batch.rows[augment.partner[step, batch.slots[b]]]
+        mine = batch.raw[b * frame.stride : (b + 1) * frame.stride]
+        other = batch.raw[batch.mates[b] * frame.stride : (batch.mates[b] + 1) * frame.stride]
+        mixed = target[b * frame.stride : (b + 1) * frame.stride]
+        for i in range(frame.stride):
+            mixed[i] = share * mine[i] + rest * other[i]
+    for b in range(count):
+        batch.poison[b] += batch.poison[batch.mates[b]]
+    return augment.share[step]
+
+
+@strict
+def spoil(logits, at, classes, pitch, poison, count):
+    """Add each sample's 0 or NaN to its logits."""
+    for b in range(count):
+        for j in range(classes):
+            logits[at + b * pitch + j] += poison[b]

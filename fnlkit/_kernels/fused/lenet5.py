@@ -1,0 +1,487 @@
+"""LeNet-5 in one kernel: all local steps of a client without returning to Python.
+
+The network is conv 5x5 (6), ReLU, max pool 2, conv 5x5 (16), ReLU, max pool 2, then 400 - 120 - 84 - classes with ReLU,
+on 1 or 3 channels of 32x32; a smaller image, from 28x28 on, lies in the middle of zeros.  How the work is laid out:
+
+- Convolution 1 puts 14 pixels of a row into one vector.  Even and odd columns are kept apart ("planes"), so that the
+  four candidates of a pooling window are four accumulators and pooling needs no shuffle.
+- Convolution 2 puts its 16 output channels into one vector, and two rows of ten pixels into twenty accumulators.
+- Behind a max pool only one pixel in four has a gradient, and behind a ReLU often none: both convolutions go backward
+  over lists of (gradient, place of the patch) and skip the zeros, which is exact and a quarter of the work.
+- An image lies pixel by pixel with its channels side by side ("image"), so that five rows of one patch are five runs.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fnlkit._kernels.fused.dense import (
+    dense_backward_input,
+    dense_forward,
+    dense_step,
+    gate,
+    pitch_for,
+    rectify,
+    rows_for,
+    scratch_for,
+)
+from fnlkit._kernels.fused.head import follow_teacher, head_room
+from fnlkit._kernels.fused.input import Frame, choose, empty_batch, input_shape, load_batch, load_sample, spoil
+from fnlkit._kernels.fused.loss import EMBEDDING, loss_and_gradient, needs_server
+from fnlkit._kernels.fused.step import descend, pull_at
+from fnlkit._kernels.fused.tile import LANES, patch_sum, strict, tile_product
+
+_SIDE, _KERNEL = 32, 5
+_MAPS1, _POOLED1 = 6, 14
+_MAPS2, _CONV2, _POOLED2 = 16, 10, 5
+_FLAT, _HIDDEN1, _HIDDEN2 = 400, 120, 84
+_PIXELS1, _PIXELS2 = _POOLED1 * _POOLED1, _POOLED2 * _POOLED2
+_ROW1 = _POOLED1 * _MAPS1  # one row of the first pooled map, channels side by side
+_STRIDE1 = _PIXELS1 * _MAPS1 + 8  # a sample's first pooled map; patches read two numbers more than they need
+_PATCH1 = _KERNEL * LANES  # a patch of the image: five runs, of 5 or 15 numbers in 16
+_RUN2 = 2 * LANES  # a patch of the first pooled map: five runs of 30 numbers in 32
+_PATCH2 = _KERNEL * _RUN2
+_TAPS2 = _KERNEL * _MAPS1
+_WEIGHTS2 = _MAPS2 * _MAPS1 * _KERNEL * _KERNEL
+_TOGETHER = 10  # samples of one block when predicting
+
+
+def _first_convolution(channels):
+    """Block of two rows, even and odd columns, six maps; one term of the outer sum is a row of one channel."""
+    scalars = [[tap * _MAPS1 + m for m in range(_MAPS1)] for tap in range(_KERNEL)]
+    vectors = [
+        [row * channels * _SIDE + (phase + tap) % 2 * LANES + (phase + tap) // 2 for row in range(2) for phase in range(2)]
+        for tap in range(_KERNEL)
+    ]
+    return tile_product(scalars, vectors)
+
+
+_first_grey, _first_colour = _first_convolution(1), _first_convolution(3)
+_second = tile_product([[row * _ROW1 + column * _MAPS1 for row in range(2) for column in range(_CONV2)]], [[0]])
+_image_patches = patch_sum(_KERNEL, 1)
+_map_patches = patch_sum(_KERNEL, 2)
+
+
+@strict
+def layout(channels, classes):
+    """Where each layer's weights start in the flat vector: conv1, conv2, fc1, fc2, fc3, end."""
+    conv2 = _MAPS1 * channels * 25 + _MAPS1
+    fc1 = conv2 + _MAPS2 * _MAPS1 * 25 + _MAPS2
+    fc2 = fc1 + _HIDDEN1 * (_FLAT + 1)
+    fc3 = fc2 + _HIDDEN2 * (_HIDDEN1 + 1)
+    return 0, conv2, fc1, fc2, fc3, fc3 + classes * (_HIDDEN2 + 1)
+
+
+@strict
+def _pack(theta, channels, taps1, taps2, patches2):
+    """Lay out the weights of both convolutions as the blocks read them.
+
+    `taps1` (5, channels, 5, 6): row, channel, column, map.  `taps2` (5, 5, 6, 16): row, column, channel, map, the order
+    of the pooled map in memory.  `patches2` (16, 5, 32): per map the same patch as runs, the last two numbers of a run
+    zero.
+    """
+    for m in range(_MAPS1):
+        for c in range(channels):
+            for i in range(_KERNEL):
+                for j in range(_KERNEL):
+                    taps1[((i * channels + c) * _KERNEL + j) * _MAPS1 + m] = theta[((m * channels + c) * 5 + i) * 5 + j]
+    start = layout(channels, 1)[1]
+    for m in range(_MAPS2):
+        for c in range(_MAPS1):
+            for i in range(_KERNEL):
+                for j in range(_KERNEL):
+                    weight = theta[start + ((m * _MAPS1 + c) * _KERNEL + i) * _KERNEL + j]
+                    run = j * _MAPS1 + c
+                    taps2[(i * _TAPS2 + run) * _MAPS2 + m] = weight
+                    patches2[m * _PATCH2 + i * _RUN2 + run] = weight
+
+
+@strict
+def _split(images, image_at, channels, planes):
+    """Keep even and odd columns of an image apart: `planes` (32, channels, 2, 16)."""
+    image = images[image_at : image_at + _SIDE * _SIDE * channels]
+    for row in range(_SIDE):
+        for c in range(channels):
+            start = (row * channels + c) * _SIDE
+            for j in range(LANES):
+                pixel = (row * _SIDE + 2 * j) * channels + c
+                planes[start + j] = image[pixel]
+                planes[start + LANES + j] = image[pixel + channels]
+
+
+@strict
+def _first_layer(theta, taps1, planes, channels, image_at, sums, best, pooled, at, places):
+    """Convolution 1 with ReLU and pooling of one sample.
+
+    Writes `pooled` (14, 14, 6) from position `at` on, and `places` (6, 14, 16): where in the batch of images the patch
+    of each maximum starts.  The first of equal candidates wins, as in PyTorch.
+    """
+    zero = theta.dtype.type(0)
+    bias = _MAPS1 * channels * 25
+    for i in range(_POOLED1):
+        start = 2 * i * channels * _SIDE
+        if channels == 1:
+            _first_grey(sums, 0, 4 * LANES, taps1, 0, planes, start, 1, 5, 0, 30, 0, _SIDE)
+        else:
+            _first_colour(sums, 0, 4 * LANES, taps1, 0, planes, start, 1, 15, 0, 30, 0, _SIDE)
+        corner = image_at + start
+        for m in range(_MAPS1):
+            s0 = sums[4 * m * LANES : (4 * m + 1) * LANES]
+            s1 = sums[(4 * m + 1) * LANES : (4 * m + 2) * LANES]
+            s2 = sums[(4 * m + 2) * LANES : (4 * m + 3) * LANES]
+            s3 = sums[(4 * m + 3) * LANES : (4 * m + 4) * LANES]
+            row = best[m * LANES : (m + 1) * LANES]
+            place = places[(m * _POOLED1 + i) * LANES : (m * _POOLED1 + i + 1) * LANES]
+            add = theta[bias + m]
+            step_right, step_down = np.int32(channels), np.int32(channels * _SIDE)
+            here = np.int32(corner)
+            for j in range(LANES):
+                upper = s1[j] if s1[j] > s0[j] else s0[j]
+                upper_at = step_right if s1[j] > s0[j] else np.int32(0)
+                lower = s3[j] if s3[j] > s2[j] else s2[j]
+                lower_at = step_down + step_right if s3[j] > s2[j] else step_down
+                top = (lower if lower > upper else upper) + add
+                row[j] = zero if top < zero else top
+                place[j] = here + np.int32(2 * j) * step_right + (lower_at if lower > upper else upper_at)
+        target = pooled[at + i * _ROW1 : at + (i + 1) * _ROW1]
+        for j in range(_POOLED1):
+            for m in range(_MAPS1):
+                target[j * _MAPS1 + m] = best[m * LANES + j]
+
+
+@strict
+def _second_layer(theta, bias_at, taps2, pooled, at, sums, flat, flat_at, places, corners):
+    """Convolution 2 with ReLU and pooling of one sample.
+
+    Writes 400 numbers of `flat` in PyTorch's order (map, row, column); and, by pixel and map, `places` (25, 16), where
+    the patch of each maximum starts in `pooled`, and `corners` (25, 16), which of the four candidates it is.
+    """
+    zero = theta.dtype.type(0)
+    for i in range(_POOLED2):
+        corner = at + 2 * i * _ROW1
+        _second(sums, 0, LANES, pooled, corner, taps2, 0, _KERNEL, _TAPS2, _ROW1, 1, _TAPS2 * _MAPS2, _MAPS2)
+        for j in range(_POOLED2):
+            left = 2 * j * LANES
+            s0, s1 = sums[left : left + LANES], sums[left + LANES : left + 2 * LANES]
+            below = left + _CONV2 * LANES
+            s2, s3 = sums[below : below + LANES], sums[below + LANES : below + 2 * LANES]
+            pixel = i * _POOLED2 + j
+            place, which = places[pixel], corners[pixel]
+            here = np.int32(corner + 2 * j * _MAPS1)
+            for m in range(LANES):
+                upper = s1[m] if s1[m] > s0[m] else s0[m]
+                upper_at = np.int32(1) if s1[m] > s0[m] else np.int32(0)
+                lower = s3[m] if s3[m] > s2[m] else s2[m]
+                lower_at = np.int32(3) if s3[m] > s2[m] else np.int32(2)
+                top = (lower if lower > upper else upper) + theta[bias_at + m]
+                corner_of = lower_at if lower > upper else upper_at
+                which[m] = corner_of
+                place[m] = here + (corner_of >> 1) * np.int32(_ROW1) + (corner_of & 1) * np.int32(_MAPS1)
+                s0[m] = zero if top < zero else top
+            for m in range(LANES):
+                flat[flat_at + m * _PIXELS2 + pixel] = s0[m]
+
+
+@strict
+def _second_layer_back(
+    deltas, delta_at, places, corners, patches2, weights, sources, turned, pooled, pooled_delta, taps_delta, bias_delta
+):
+    """Gradients of convolution 2 from those of its pooled output.
+
+    The 400 gradients are in PyTorch's order.  Adds to `taps_delta` (16, 5, 32) and `bias_delta` (16,); writes
+    `pooled_delta` (14, 14, 6).  The other arrays are scratch.
+    """
+    for m in range(_MAPS2):
+        count, total = 0, deltas.dtype.type(0)
+        for pixel in range(_PIXELS2):
+            g = deltas[delta_at + m * _PIXELS2 + pixel]
+            turned[pixel, m] = g
+            weights[count] = g
+            sources[count] = places[pixel, m]
+            count += g != 0
+            total += g
+        bias_delta[m] += total
+        _map_patches(taps_delta, m * _PATCH2, _RUN2, weights, sources, 0, count, pooled, _ROW1)
+    pooled_delta[:] = 0
+    for pixel in range(_PIXELS2):
+        corner = pixel // _POOLED2 * 2 * _ROW1 + pixel % _POOLED2 * 2 * _MAPS1
+        c0 = c1 = c2 = c3 = 0
+        for m in range(_MAPS2):
+            g, which, patch = turned[pixel, m], corners[pixel, m], m * _PATCH2
+            taken = 1 if g != 0 else 0
+            count = c0 if which == 0 else c1 if which == 1 else c2 if which == 2 else c3
+            weights[which * _MAPS2 + count] = g
+            sources[which * _MAPS2 + count] = patch
+            c0 += taken if which == 0 else 0
+            c1 += taken if which == 1 else 0
+            c2 += taken if which == 2 else 0
+            c3 += taken if which == 3 else 0
+        if c0:
+            _map_patches(pooled_delta, corner, _ROW1, weights, sources, 0, c0, patches2, _RUN2)
+        if c1:
+            _map_patches(pooled_delta, corner + _MAPS1, _ROW1, weights, sources, 16, c1, patches2, _RUN2)
+        if c2:
+            _map_patches(pooled_delta, corner + _ROW1, _ROW1, weights, sources, 32, c2, patches2, _RUN2)
+        if c3:
+            _map_patches(pooled_delta, corner + _ROW1 + _MAPS1, _ROW1, weights, sources, 48, c3, patches2, _RUN2)
+
+
+@strict
+def _first_layer_back(pooled_delta, pooled, at, places, channels, weights, sources, images, taps_delta, bias_delta):
+    """Gradients of convolution 1: adds to `taps_delta` (6, 5, 16) and `bias_delta` (6,)."""
+    zero = pooled.dtype.type(0)
+    live = pooled[at : at + _PIXELS1 * _MAPS1]
+    for k in range(_PIXELS1 * _MAPS1):
+        pooled_delta[k] = zero if live[k] <= zero else pooled_delta[k]
+    for m in range(_MAPS1):
+        count, total = 0, zero
+        for i in range(_POOLED1):
+            place = places[(m * _POOLED1 + i) * LANES : (m * _POOLED1 + i + 1) * LANES]
+            row = pooled_delta[i * _ROW1 : (i + 1) * _ROW1]
+            for j in range(_POOLED1):
+                g = row[j * _MAPS1 + m]
+                weights[count] = g
+                sources[count] = place[j]
+                count += g != 0
+                total += g
+        bias_delta[m] += total
+        _image_patches(taps_delta, m * _PATCH1, LANES, weights, sources, 0, count, images, _SIDE * channels)
+
+
+class _Work(NamedTuple):
+    """Scratch of the forward pass that the backward pass reads, for a batch."""
+
+    images: np.ndarray  # (B stride,), see Frame
+    planes: np.ndarray
+    sums: np.ndarray
+    best: np.ndarray
+    pooled: np.ndarray
+    places1: np.ndarray
+    places2: np.ndarray
+    corners: np.ndarray
+    flat: np.ndarray
+    hidden1: np.ndarray
+    hidden2: np.ndarray
+    logits: np.ndarray
+
+
+@strict
+def _frame(samples):
+    """Pixel by pixel, channels side by side, in the middle of 32 x 32."""
+    _, height, width, channels = input_shape(samples)
+    border = ((_SIDE - height) // 2 * _SIDE + (_SIDE - width) // 2) * channels
+    return Frame(_SIDE * _SIDE * channels + LANES, border, _SIDE * channels, channels, 1)
+
+
+@strict
+def _work(batch, channels, classes, real):
+    rows = rows_for(batch)
+    return _Work(
+        np.zeros(batch * (_SIDE * _SIDE * channels + LANES), real),
+        np.zeros(_SIDE * _SIDE * channels + LANES, real),
+        np.empty(24 * LANES, real),
+        np.empty(_MAPS1 * LANES, real),
+        np.zeros(batch * _STRIDE1, real),
+        np.empty((batch, _MAPS1 * _POOLED1 * LANES), np.int32),
+        np.empty((batch, _PIXELS2, _MAPS2), np.int32),
+        np.empty((batch, _PIXELS2, _MAPS2), np.int32),
+        np.zeros(rows * pitch_for(_FLAT), real),
+        np.zeros(rows * pitch_for(_HIDDEN1), real),
+        np.zeros(rows * pitch_for(_HIDDEN2), real),
+        np.zeros(rows * pitch_for(classes), real),
+    )
+
+
+@strict
+def _forward(theta, channels, classes, taps1, taps2, samples, work):
+    """All layers for the images of a batch; ``work.logits`` is the result."""
+    _, conv2, fc1, fc2, fc3, _ = layout(channels, classes)
+    stride = _SIDE * _SIDE * channels + LANES
+    for b in range(samples):
+        _split(work.images, b * stride, channels, work.planes)
+        _first_layer(
+            theta,
+            taps1,
+            work.planes,
+            channels,
+            b * stride,
+            work.sums,
+            work.best,
+            work.pooled,
+            b * _STRIDE1,
+            work.places1[b],
+        )
+        _second_layer(
+            theta,
+            conv2 + _WEIGHTS2,
+            taps2,
+            work.pooled,
+            b * _STRIDE1,
+            work.sums,
+            work.flat,
+            b * pitch_for(_FLAT),
+            work.places2[b],
+            work.corners[b],
+        )
+    dense_forward(theta, fc1, work.flat, 0, _FLAT, work.hidden1, 0, _HIDDEN1, samples)
+    rectify(work.hidden1, 0, _HIDDEN1, samples)
+    dense_forward(theta, fc2, work.hidden1, 0, _HIDDEN1, work.hidden2, 0, _HIDDEN2, samples)
+    rectify(work.hidden2, 0, _HIDDEN2, samples)
+    dense_forward(theta, fc3, work.hidden2, 0, _HIDDEN2, work.logits, 0, classes, samples)
+
+
+@strict
+def _unpack(taps, maps, channels, patch, run, biases, gradient):
+    """Bring a convolution's gradient into PyTorch's order (map, channel, row, column), biases behind."""
+    for m in range(maps):
+        for c in range(channels):
+            for i in range(_KERNEL):
+                for j in range(_KERNEL):
+                    gradient[((m * channels + c) * _KERNEL + i) * _KERNEL + j] = taps[m * patch + i * run + j * channels + c]
+        gradient[maps * channels * _KERNEL * _KERNEL + m] = biases[m]
+
+
+@strict
+def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, augment, epoch_loss, epoch_correct):
+    """Train LeNet-5 on one client's samples, in place.
+
+    Parameters
+    ----------
+    theta, velocity : (P + SPARE,) real
+        Weights in state_dict order, a head's behind them, and the momentum buffer; the last SPARE are never used.
+    channels, classes : int
+        1 or 3; at least 1.
+    samples : Samples
+        Images of 28 to 32 rows and columns.
+    y : (n,) int64
+    order : (steps, B) int64
+        Positions of the samples of each step, -1 where a step has fewer; a step without any changes nothing.
+    descent : Descent
+    loss : Loss
+    augment : Augment
+    epoch_loss : (epochs,) float64
+        Sum of the losses of each epoch, added to.
+    epoch_correct : (epochs,) int64
+        Correct predictions made while training, added to.
+    """
+    real = theta.dtype
+    room = order.shape[1]
+    conv1, conv2, fc1, fc2, fc3, own = layout(channels, classes)
+    frame = _frame(samples)
+    batch = empty_batch(room, augment, frame, real)
+    work = _work(room, channels, classes, real)
+    flat_delta, hidden1_delta = np.zeros_like(work.flat), np.zeros_like(work.hidden1)
+    hidden2_delta, logits_delta = np.zeros_like(work.hidden2), np.zeros_like(work.logits)
+    taps1 = np.empty(_KERNEL * channels * _KERNEL * _MAPS1, real)
+    taps2 = np.empty(_KERNEL * _TAPS2 * _MAPS2, real)
+    patches2 = np.zeros(_MAPS2 * _PATCH2, real)
+    weights, sources = np.empty(_PIXELS1 + 1, real), np.empty(_PIXELS1 + 1, np.int32)
+    turned = np.empty((_PIXELS2, _MAPS2), real)
+    pooled_delta = np.empty(_STRIDE1, real)
+    taps1_delta, bias1_delta = np.empty(_MAPS1 * _PATCH1, real), np.empty(_MAPS1, real)
+    taps2_delta, bias2_delta = np.empty(_MAPS2 * _PATCH2, real), np.empty(_MAPS2, real)
+    gradient = np.empty(_WEIGHTS2 + _MAPS2, real)
+    scratch = np.empty(max(scratch_for(_FLAT, classes), scratch_for(_HIDDEN2, loss.teacher.shape[1])), real)
+    room_behind = head_room(loss, room, _HIDDEN2, real)
+
+    judged = needs_server(loss)
+    server_theta = np.zeros(theta.size if judged else 0, real)
+    server_taps1, server_taps2 = np.empty_like(taps1), np.empty_like(taps2)
+    server_logits = np.zeros_like(work.logits)
+    if judged:
+        for i in range(descent.anchor.size):
+            server_theta[i] = descent.anchor[i]
+        _pack(server_theta, channels, server_taps1, server_taps2, patches2)
+
+    for step in range(order.shape[0]):
+        count = choose(batch, order, step)
+        if count == 0:
+            continue
+        share = load_batch(batch, count, samples, augment, step, work.images, frame)
+        if judged:
+            _forward(server_theta, channels, classes, server_taps1, server_taps2, count, work)
+            for i in range(server_logits.size):
+                server_logits[i] = work.logits[i]
+        _pack(theta, channels, taps1, taps2, patches2)
+        _forward(theta, channels, classes, taps1, taps2, count, work)
+        spoil(work.logits, 0, classes, pitch_for(classes), batch.poison, count)
+        total, correct = loss_and_gradient(
+            loss, work.logits, 0, server_logits, classes, pitch_for(classes), y, batch, step, share, count, logits_delta
+        )
+        epoch_loss[step // descent.epoch_steps] += total
+        epoch_correct[step // descent.epoch_steps] += correct
+
+        pull = pull_at(descent, step, theta)
+        for layer in range(3):
+            if layer == 0:
+                at, x, width, x_delta = fc3, work.hidden2, _HIDDEN2, hidden2_delta
+                delta, units = logits_delta, classes
+            elif layer == 1:
+                at, x, width, x_delta = fc2, work.hidden1, _HIDDEN1, hidden1_delta
+                delta, units = hidden2_delta, _HIDDEN2
+            else:
+                at, x, width, x_delta = fc1, work.flat, _FLAT, flat_delta
+                delta, units = hidden1_delta, _HIDDEN1
+            dense_backward_input(theta, at, delta, 0, units, x_delta, 0, width, count, scratch)
+            if layer == 0 and loss.kind == EMBEDDING:
+                epoch_loss[step // descent.epoch_steps] += follow_teacher(
+                    theta, velocity, own, x, 0, width, loss, batch, count, room_behind, x_delta, 0, scratch, descent, step, pull
+                )  # fmt: skip
+            dense_step(theta, velocity, at, x, 0, width, delta, 0, units, count, scratch, descent, step, pull)
+            gate(x_delta, x, 0, width, count)
+        taps1_delta[:] = 0
+        taps2_delta[:] = 0
+        bias1_delta[:] = 0
+        bias2_delta[:] = 0
+        for b in range(count):
+            _second_layer_back(
+                flat_delta,
+                b * pitch_for(_FLAT),
+                work.places2[b],
+                work.corners[b],
+                patches2,
+                weights,
+                sources,
+                turned,
+                work.pooled,
+                pooled_delta,
+                taps2_delta,
+                bias2_delta,
+            )
+            _first_layer_back(
+                pooled_delta,
+                work.pooled,
+                b * _STRIDE1,
+                work.places1[b],
+                channels,
+                weights,
+                sources,
+                work.images,
+                taps1_delta,
+                bias1_delta,
+            )
+        _unpack(taps2_delta, _MAPS2, _MAPS1, _PATCH2, _RUN2, bias2_delta, gradient)
+        descend(theta, velocity, conv2, gradient, 0, fc1 - conv2, descent, step, pull)
+        _unpack(taps1_delta, _MAPS1, channels, _PATCH1, LANES, bias1_delta, gradient)
+        descend(theta, velocity, conv1, gradient, 0, conv2 - conv1, descent, step, pull)
+
+
+@strict
+def predict(theta, channels, classes, samples, augment, logits):
+    """Write the logits (n, classes) of all samples; `theta` has SPARE numbers behind the last weight."""
+    real = theta.dtype
+    frame = _frame(samples)
+    work = _work(_TOGETHER, channels, classes, real)
+    taps1 = np.empty(_KERNEL * channels * _KERNEL * _MAPS1, real)
+    taps2 = np.empty(_KERNEL * _TAPS2 * _MAPS2, real)
+    patches2 = np.zeros(_MAPS2 * _PATCH2, real)
+    _pack(theta, channels, taps1, taps2, patches2)
+    poison = np.empty(_TOGETHER, real)
+    for first in range(0, logits.shape[0], _TOGETHER):
+        count = min(_TOGETHER, logits.shape[0] - first)
+        for b in range(count):
+            poison[b] = load_sample(samples, first + b, augment, 0, 0, work.images, b * frame.stride, frame)
+        _forward(theta, channels, classes, taps1, taps2, count, work)
+        for b in range(count):
+            for j in range(classes):
+                logits[first + b, j] = work.logits[b * pitch_for(classes) + j] + poison[b]

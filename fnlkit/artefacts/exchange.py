@@ -1,0 +1,68 @@
+"""The exchange log: what was asked of clients, what they replied, what crossed the border; enough to replay a run."""
+
+import io
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+
+@dataclass
+class Traffic:
+    """What crossed the border, summed over rounds.
+
+    Attributes
+    ----------
+    bytes_down, bytes_up : int
+        Payload to and from all clients.
+    client_rounds : int
+        Clients that trained, counted once a round: FedCorr's "communication cost".
+    sent : dict of str to int
+        Bytes that left the clients, by the reply's name.
+    """
+
+    bytes_down: int = 0
+    bytes_up: int = 0
+    client_rounds: int = 0
+    sent: dict = field(default_factory=dict)
+
+
+class Exchange(NamedTuple):
+    """One entry of the log: clients asked (K,), clients whose reply counted, and their values {name: [array]}."""
+
+    asked: np.ndarray
+    kept: np.ndarray
+    values: dict
+
+
+def pack_log(log):
+    """Return (index, bytes): every array of the log in one buffer, with dtype, shape and place in the index."""
+    buffer, index = io.BytesIO(), []
+
+    def put(array):
+        array = np.asarray(array)  # not ascontiguousarray, which would make a number an array of one
+        start = buffer.tell()
+        buffer.write(array.tobytes())
+        return [array.dtype.str, list(array.shape), start]
+
+    for entry in log:
+        named = {name: [put(v) for v in values] for name, values in entry.values.items()}
+        index.append([put(entry.asked), put(entry.kept), named])
+    return index, torch.frombuffer(bytearray(buffer.getvalue() or b"\0"), dtype=torch.uint8)
+
+
+def unpack_log(index, data):
+    raw = data.numpy().tobytes()
+
+    def get(place):
+        dtype, shape, start = place
+        dtype = np.dtype(dtype)
+        if dtype.kind not in "biuf":
+            raise ValueError(f"log entry of type {dtype}")
+        return np.frombuffer(raw, dtype, int(np.prod(shape)), start).reshape(shape).copy()
+
+    return [
+        Exchange(get(asked), get(kept), {name: [get(v) for v in values] for name, values in named.items()})
+        for asked, kept, named in index
+    ]

@@ -1,0 +1,216 @@
+"""The federation: who holds which samples, which labels they see, and what is known of the noise.
+
+This is what flows through the pipe of commands.  It holds no sample, only positions in a data set's training set.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fnlkit.artefacts import files
+from fnlkit.errors import InputError
+
+KIND = "fnlkit.federation/1"
+_REQUIRED = ("client_offsets", "client_indices", "given")
+_OPTIONAL = ("true", "noise_client_level", "noise_client_noisy", "noise_transition")
+MAX_CLASSES = 100_000
+
+
+@dataclass
+class Federation:
+    """A federation of N clients over a training set of n samples and C classes.
+
+    Attributes
+    ----------
+    dataset : str
+        A data set's name, or the absolute path of a file or folder.
+    classes : int
+        C.
+    client_offsets : (N + 1,) int64
+        Client k holds ``client_indices[client_offsets[k]:client_offsets[k + 1]]``; ``[0]`` before `partition`.
+    client_indices : (m,) int64
+        Positions in the training set; each at most once.
+    given : (n,) int64
+        The label that clients see, for every position of the training set.
+    true : (n,) int64 or None
+        The label before any noise; None when nobody knows it.
+    noise_client_level : (N,) float64 or None
+        Share of a client's samples whose given label is not the true one: achieved, not requested.
+    noise_client_noisy : (N,) bool or None
+        Whether the noise model chose the client.
+    noise_transition : (C, C) or (N, C, C) float64 or None
+        The requested transition, T[true, given]; rows sum to 1.
+    extra : dict of str to array
+        Arrays that this version does not know; passed on unchanged.
+    meta : dict
+        Plain JSON values; ``provenance`` lists the commands that made the file.
+
+    Examples
+    --------
+    >>> from fnlkit.artefacts.federation import Federation
+    >>> import numpy as np
+    >>> f = Federation("digits", 2, np.array([0, 2, 3]), np.array([2, 0, 1]), np.array([0, 1, 1]))
+    >>> [part.tolist() for part in f.clients], f.given_of(0).tolist()
+    ([[2, 0], [1]], [1, 0])
+    """
+
+    dataset: str
+    classes: int
+    client_offsets: np.ndarray
+    client_indices: np.ndarray
+    given: np.ndarray
+    true: np.ndarray | None = None
+    noise_client_level: np.ndarray | None = None
+    noise_client_noisy: np.ndarray | None = None
+    noise_transition: np.ndarray | None = None
+    extra: dict = field(default_factory=dict)
+    meta: dict = field(default_factory=dict)
+
+    def __len__(self):
+        return len(self.client_offsets) - 1
+
+    def __bool__(self):
+        return True  # also before `partition`, when it has no client
+
+    @property
+    def clients(self):
+        """The positions of each client's samples, as a list of N index arrays."""
+        return np.split(self.client_indices, self.client_offsets[1:-1]) if len(self) else []
+
+    def given_of(self, client):
+        """Return the given labels (n_k,) of one client's samples."""
+        start, stop = self.client_offsets[client], self.client_offsets[client + 1]
+        return self.given[self.client_indices[start:stop]]
+
+    def wrong_share(self):
+        """Return the share of each client's samples whose given label is not the true one, (N,) float64.
+
+        None when nobody knows the true labels.
+        """
+        if self.true is None:
+            return None
+        wrong = (self.given != self.true)[self.client_indices]
+        return np.array([part.mean() for part in np.split(wrong, self.client_offsets[1:-1])]) if len(self) else np.zeros(0)
+
+    def check(self):
+        """Raise InputError unless every array has the shape, type and range that this class promises."""
+        if not isinstance(self.dataset, str) or not self.dataset:
+            raise InputError(f"`dataset` is {self.dataset!r}; expected a name or a path")
+        if type(self.classes) is not int or not 2 <= self.classes <= MAX_CLASSES:
+            raise InputError(f"`classes` is {self.classes!r}; expected 2 to {MAX_CLASSES:,}")
+        self.given = _labels(self.given, "given", self.classes)
+        size = len(self.given)
+        if self.true is not None:
+            self.true = _labels(self.true, "true", self.classes)
+            if len(self.true) != size:
+                raise InputError(f"`true` has {len(self.true):,} labels but `given` {size:,}")
+        self.client_offsets = _whole(self.client_offsets, "client_offsets")
+        self.client_indices = _whole(self.client_indices, "client_indices")
+        self._check_clients(size)
+        self._check_noise()
+
+    def _check_clients(self, size):
+        offsets, indices = self.client_offsets, self.client_indices
+        if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(indices):
+            raise InputError(f"`client_offsets` must run from 0 to the {len(indices):,} entries of `client_indices`")
+        short = np.flatnonzero(np.diff(offsets) < 1)
+        if len(short):
+            raise InputError(f"client {short[0]} holds no sample; partition with --min-samples 1 or more")
+        if len(indices):
+            if indices.min() < 0 or indices.max() >= size:
+                raise InputError(
+                    f"`client_indices` names position {indices[(indices < 0) | (indices >= size)][0]:,} of {size:,} "
+                    "labels; "
+                    "did `partition` read another data set?"
+                )
+            seen = np.zeros(size, bool)
+            seen[indices] = True
+            if seen.sum() != len(indices):
+                raise InputError(f"{len(indices) - seen.sum():,} samples belong to two clients; expected at most one")
+
+    def _check_noise(self):
+        shape = (len(self),)
+        if self.noise_client_level is not None:
+            level = self.noise_client_level = _real(self.noise_client_level, "noise_client_level")
+            if level.shape != shape or (level < 0).any() or (level > 1).any():
+                raise InputError(f"`noise_client_level` must hold {len(self)} shares in [0, 1], has shape {level.shape}")
+        if self.noise_client_noisy is not None:
+            noisy = np.asarray(self.noise_client_noisy)
+            if noisy.shape != shape or noisy.dtype != bool:
+                raise InputError(f"`noise_client_noisy` must hold {len(self)} truth values; found {noisy.dtype} {noisy.shape}")
+        if self.noise_transition is not None:
+            T = self.noise_transition = _real(self.noise_transition, "noise_transition")
+            square = (self.classes, self.classes)
+            if T.shape not in (square, (len(self), *square)):
+                raise InputError(f"`noise_transition` is {T.shape}; expected {square} or one such matrix per client")
+            if T.size and ((T < 0).any() or np.abs(T.sum(-1) - 1).max() > 1e-6):
+                raise InputError("`noise_transition` must have entries >= 0 and rows that sum to 1")
+
+    @classmethod
+    def from_artefact(cls, artefact):
+        """Return the federation that an artefact of kind fnlkit.federation holds; InputError for an invalid one."""
+        arrays = {name: value if isinstance(value, np.ndarray) else value.numpy() for name, value in artefact.arrays.items()}
+        meta = dict(artefact.meta)
+        missing = [f"array {name!r}" for name in _REQUIRED if name not in arrays]
+        missing += [f"{name!r}" for name in ("dataset", "classes") if name not in meta]
+        if missing:
+            raise InputError(f"a federation without {missing[0]}; make the file again with `fnlkit partition`")
+        known = {name: arrays.pop(name, None) for name in (*_REQUIRED, *_OPTIONAL)}
+        federation = cls(dataset=meta.pop("dataset"), classes=meta.pop("classes"), **known, extra=arrays, meta=meta)
+        if not isinstance(meta.get("provenance", []), list):
+            raise InputError("`provenance` must be a list")
+        federation.check()
+        return federation
+
+    def to_artefact(self):
+        """Return the federation as an artefact, checked."""
+        self.check()
+        arrays = {name: getattr(self, name) for name in (*_REQUIRED, *_OPTIONAL) if getattr(self, name) is not None}
+        return files.Artefact(KIND, arrays | self.extra, {"dataset": self.dataset, "classes": self.classes, **self.meta})
+
+    @classmethod
+    def read(cls, source):
+        """Return the federation in a file, in stdin (``-``) or in bytes.
+
+        Raises
+        ------
+        InputError
+            One line that names the file.
+        """
+        artefact = files.read(source, kinds=("fnlkit.federation",))
+        try:
+            return cls.from_artefact(artefact)
+        except InputError as error:
+            raise InputError(f"{files.shown(source)}: {error}") from error
+
+    def write(self, target):
+        """Write the federation to a path or to stdout (``-``)."""
+        files.write(self.to_artefact(), target)
+
+
+def _whole(values, name):
+    values = np.asarray(values)
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise InputError(f"`{name}` is {values.dtype} of shape {values.shape}; expected a list of whole numbers")
+    if values.dtype == np.uint64 and len(values) and values.max() > np.iinfo(np.int64).max:
+        raise InputError(f"`{name}` holds {values.max()}; expected numbers below 2^63")
+    return values.astype(np.int64, copy=False)
+
+
+def _labels(values, name, classes):
+    values = _whole(values, name)
+    if not len(values):
+        raise InputError(f"`{name}` is empty; expected a label for every training sample")
+    if values.min() < 0 or values.max() >= classes:
+        wrong = values[(values < 0) | (values >= classes)][0]
+        raise InputError(f"`{name}` holds label {wrong}; expected 0 to {classes - 1}")
+    return values
+
+
+def _real(values, name):
+    values = np.asarray(values)
+    if values.dtype.kind != "f":
+        raise InputError(f"`{name}` is {values.dtype}; expected floats")
+    if not np.isfinite(values).all():
+        raise InputError(f"`{name}` holds NaN or infinity")
+    return values.astype(np.float64, copy=False)

@@ -1,0 +1,419 @@
+"""A .pt file without unpickling: its instructions are read as symbols, and only those of plain tensors.
+
+torch.load with weights_only=True still accepts tensors expanded from one number, sparse tensors with indices out of
+range, compressed members and nests of any depth.  Here every tensor must own exactly the bytes it shows, before torch
+sees it.
+"""
+
+import io
+import math
+import pickletools
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fnlkit.artefacts import zip as files_zip
+from fnlkit.errors import InputError
+
+MAX_MEMBERS = 8_192
+MAX_PICKLE = 64 * 2**20
+MAX_INSTRUCTIONS = 250_000
+MAX_STACK = 20_000  # torch.save puts a thousand entries at a time
+MAX_NODES, MAX_DEPTH = 10_000, 4
+_RECORD = re.compile(
+    r"[A-Za-z0-9_.-]+/(data\.pkl|byteorder|version|\.format_version|\.storage_alignment|\.data/serialization_id|data/\d{1,6})"
+)
+# torch's storage class -> torch dtype, numpy dtype of the same bytes.
+_STORAGES = {
+    "DoubleStorage": ("float64", "<f8"),
+    "FloatStorage": ("float32", "<f4"),
+    "HalfStorage": ("float16", "<f2"),
+    "BFloat16Storage": ("bfloat16", "<u2"),
+    "LongStorage": ("int64", "<i8"),
+    "IntStorage": ("int32", "<i4"),
+    "ShortStorage": ("int16", "<i2"),
+    "CharStorage": ("int8", "|i1"),
+    "ByteStorage": ("uint8", "|u1"),
+    "BoolStorage": ("bool", "|b1"),
+}
+_WRITABLE = {what for what, _ in _STORAGES.values()}
+_NUMPY_TYPE = re.compile(r"b1|i[1248]|u[1248]|f[248]")
+
+
+@dataclass
+class _Global:
+    name: str
+
+
+@dataclass
+class _Storage:
+    what: str
+    numpy: str
+    data: memoryview
+
+
+@dataclass
+class _Tensor:
+    storage: _Storage
+    shape: tuple
+
+    def array(self):
+        """Return the numbers as numpy; bfloat16 as float32."""
+        flat = np.frombuffer(self.storage.data, self.storage.numpy)
+        if self.storage.what == "bool" and flat.size and flat.view(np.uint8).max() > 1:
+            raise InputError("a truth value is neither 0 nor 1")
+        if self.storage.what == "bfloat16":
+            flat = (flat.astype(np.uint32) << 16).view(np.float32)
+        return flat.reshape(self.shape).copy()
+
+
+@dataclass
+class _Type:
+    code: str
+    order: str = "<"
+
+
+@dataclass
+class _Array:
+    value: np.ndarray = None
+
+
+@dataclass
+class _Members:
+    root: str
+    records: dict
+    used: set = field(default_factory=set)
+
+
+def symbols(members):
+    """Return the tree of plain values, tensors and arrays that the instructions describe, and its leaves by path.
+
+    Parameters
+    ----------
+    members : list of fnlkit.artefacts.zip.Member
+
+    Returns
+    -------
+    tree : dict, list, ...
+    leaves : dict of str to object
+        Path, joined by ``/``, to tensor, array, number, text or None.
+
+    Raises
+    ------
+    InputError
+        For any instruction, class or shape that plain data does not need.
+    """
+    records = {}
+    for member in members:
+        match = _RECORD.fullmatch(member.name)
+        if not match:
+            raise InputError(f"member {member.name!r} does not belong into a .pt of plain tensors (TorchScript is refused)")
+        records[match.group(1)] = member
+    roots = {member.name.partition("/")[0] for member in members}
+    if len(roots) != 1 or "data.pkl" not in records or len(records) != len(members):
+        raise InputError("a zip that torch.save did not make")
+    if "byteorder" in records and bytes(records["byteorder"].data) != b"little":
+        raise InputError("stored on a big-endian machine; save it again on a little-endian one")
+    program = records["data.pkl"].data
+    if len(program) > MAX_PICKLE:
+        raise InputError(f"{len(program):,} bytes of structure; expected at most {MAX_PICKLE:,}")
+    tree = _run(bytes(program), _Members(roots.pop(), records))
+    return tree, _leaves(tree)
+
+
+def _leaves(tree):
+    out, todo, nodes = {}, [("", tree, 0)], 0
+    while todo:
+        path, node, depth = todo.pop()
+        nodes += 1
+        if nodes > MAX_NODES or depth > MAX_DEPTH:
+            raise InputError(f"more than {MAX_NODES:,} values or deeper than {MAX_DEPTH} levels; store arrays, not lists")
+        if isinstance(node, dict):
+            for key, value in node.items():
+                if not isinstance(key, (str, int)) or isinstance(key, bool):
+                    raise InputError("a dict with keys that are no texts")
+                todo.append((f"{path}/{key}" if path else str(key), value, depth + 1))
+        elif isinstance(node, (list, tuple)):
+            todo += [(f"{path}/{i}" if path else str(i), value, depth + 1) for i, value in enumerate(node)]
+        elif node is None or isinstance(node, (bool, int, float, str, bytes, _Tensor, _Array)):
+            out[path] = node
+        else:
+            raise InputError(f"{path or 'it'} is no plain value or tensor")
+    return out
+
+
+def _run(program, members):
+    """Interpret the instructions symbolically; every object made is one of ours or a plain value."""
+    stack, marks, memo = [], [], {}
+    count, length = 0, len(program)
+
+    def popped():
+        start = marks.pop()
+        values = stack[start:]
+        del stack[start:]
+        return values
+
+    for instruction, argument, position in pickletools.genops(program):
+        count += 1
+        if count > MAX_INSTRUCTIONS or len(stack) > MAX_STACK:
+            raise InputError(f"more than {MAX_INSTRUCTIONS:,} instructions of structure, or too deep; store arrays")
+        name = instruction.name
+        if name in ("PROTO", "FRAME"):
+            continue
+        if name == "STOP":
+            if position + 1 != length or len(stack) != 1 or marks:
+                raise InputError("damaged: its structure goes on after its end")
+            return stack[0]
+        if name in ("BINPUT", "LONG_BINPUT"):
+            memo[argument] = stack[-1]
+        elif name == "MEMOIZE":
+            memo[len(memo)] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(memo[argument])
+        elif name == "MARK":
+            marks.append(len(stack))
+        elif name in (
+            "BINUNICODE",
+            "SHORT_BINUNICODE",
+            "BINFLOAT",
+            "BININT",
+            "BININT1",
+            "BININT2",
+            "BINBYTES",
+            "SHORT_BINBYTES",
+        ):
+            stack.append(argument)
+        elif name == "LONG1":
+            if argument.bit_length() > 64:
+                raise InputError("an integer of more than 64 bits")
+            stack.append(argument)
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name]())
+        elif name == "TUPLE":
+            stack.append(tuple(popped()))
+        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            size = int(name[-1])
+            if len(stack) < size:
+                raise InputError("damaged: its structure is incomplete")
+            values = tuple(stack[-size:])
+            del stack[-size:]
+            stack.append(values)
+        elif name in ("SETITEMS", "SETITEM"):
+            if name == "SETITEM":
+                marks.append(len(stack) - 2)
+            values = popped()
+            if len(values) % 2 or not isinstance(stack[-1], dict):
+                raise InputError("damaged: its structure is incomplete")
+            for key, value in zip(values[::2], values[1::2], strict=True):
+                if not isinstance(key, (str, int)):
+                    raise InputError("a dict with keys that are no texts")
+                if key in stack[-1]:
+                    raise InputError(f"two entries are called {key!r}")
+                stack[-1][key] = value
+        elif name in ("APPENDS", "APPEND"):
+            if name == "APPEND":
+                marks.append(len(stack) - 1)
+            values = popped()
+            if not isinstance(stack[-1], list):
+                raise InputError("damaged: its structure is incomplete")
+            stack[-1] += values
+        elif name == "GLOBAL":
+            stack.append(_Global(argument))
+        elif name == "BINPERSID":
+            stack.append(_storage(stack.pop(), members))
+        elif name == "REDUCE":
+            arguments = stack.pop()
+            stack.append(_call(stack.pop(), arguments))
+        elif name == "BUILD":
+            state = stack.pop()
+            _build(stack[-1], state)
+        else:
+            raise InputError(f"its structure uses {name}, which plain tensors do not need")
+    raise InputError("damaged: its structure has no end")
+
+
+_CONSTANTS = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_DICT": dict,
+    "EMPTY_LIST": list,
+    "EMPTY_TUPLE": tuple,
+}
+
+
+def _storage(description, members):
+    mark, kind, key, _, count = description
+    what = kind.name.removeprefix("torch ") if isinstance(kind, _Global) else ""
+    if mark != "storage" or what not in _STORAGES:
+        raise InputError(f"a storage of kind {ascii(what[:60])}; expected numbers or booleans")
+    what, numpy = _STORAGES[what]
+    record = members.records.get(f"data/{key}")
+    if record is None:
+        raise InputError(f"storage {ascii(str(key)[:20])} is missing")
+    if not isinstance(count, int) or len(record.data) != count * np.dtype(numpy).itemsize:
+        raise InputError(f"storage {key} has {len(record.data):,} bytes, not the {count} numbers it declares")
+    if key in members.used:
+        raise InputError(f"two tensors share storage {key}; save clones")
+    members.used.add(key)
+    return _Storage(what, numpy, record.data)
+
+
+def _call(function, arguments):
+    name = function.name if isinstance(function, _Global) else ""
+    if name == "torch._utils _rebuild_tensor_v2":
+        if len(arguments) != 6 or type(arguments[4]) is not bool or arguments[5] != {}:
+            raise InputError("a tensor with hooks or notes; save plain clones")
+        storage, offset, shape, stride = arguments[:4]
+        return _tensor(storage, offset, shape, stride)
+    if name == "torch._utils _rebuild_parameter":
+        if not isinstance(arguments[0], _Tensor):
+            raise InputError("a parameter that is no tensor")
+        return arguments[0]
+    if name == "collections OrderedDict":
+        if arguments != ():
+            raise InputError("an OrderedDict with arguments")
+        return {}
+    if name == "_codecs encode":
+        data, coding = arguments
+        if coding != "latin1":
+            raise InputError("bytes in an unknown coding")
+        return data.encode("latin1")
+    if name in ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct"):
+        return _Array()
+    if name == "numpy dtype":
+        code = arguments[0]
+        if not isinstance(code, str) or not _NUMPY_TYPE.fullmatch(code):
+            raise InputError(f"an array of type {ascii(str(code)[:20])}; expected numbers or booleans")
+        return _Type(code)
+    raise InputError(f"its structure calls {ascii(name[:60])}, which is not a plain tensor's; nothing was executed")
+
+
+def _tensor(storage, offset, shape, stride):
+    if not isinstance(storage, _Storage) or not isinstance(shape, tuple) or not isinstance(stride, tuple):
+        raise InputError("a tensor that is not plain")
+    if not all(type(number) is int and number >= 0 for number in (*shape, *stride)) or len(shape) > 16:
+        raise InputError("a tensor whose shape is no shape")
+    expected = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    # The stride of a side of length 0 or 1 says nothing.
+    contiguous = len(stride) == len(shape) and all(
+        got == want or side < 2 for got, want, side in zip(stride, expected, shape, strict=True)
+    )
+    count = len(storage.data) // np.dtype(storage.numpy).itemsize
+    if offset != 0 or count != math.prod(shape) or not (contiguous or count == 0):
+        raise InputError(f"a tensor of shape {shape} over {count:,} numbers: a view; save contiguous clones")
+    return _Tensor(storage, shape)
+
+
+def _build(target, state):
+    if isinstance(target, _Array) and target.value is None:
+        _, shape, kind, fortran, data = state
+        if not isinstance(kind, _Type) or not isinstance(data, bytes) or not isinstance(shape, tuple):
+            raise InputError("an array that holds objects; save plain numbers")
+        if not all(type(side) is int and side >= 0 for side in shape) or len(shape) > 16:
+            raise InputError("an array whose shape is no shape")
+        dtype = np.dtype(kind.order + kind.code)
+        if math.prod(shape) * dtype.itemsize != len(data):
+            raise InputError(f"an array of shape {shape} with {len(data):,} bytes")
+        flat = np.frombuffer(data, dtype)
+        if dtype.kind == "b" and flat.size and flat.view(np.uint8).max() > 1:
+            raise InputError("a truth value is neither 0 nor 1")
+        value = flat.reshape(shape, order="F" if fortran is True else "C")
+        target.value = value.astype(dtype.newbyteorder("="))
+    elif isinstance(target, _Type):
+        if not isinstance(state, tuple) or len(state) < 2 or state[1] not in ("<", ">", "|", "="):
+            raise InputError("an array of unknown byte order")
+        target.order = state[1]
+    elif not isinstance(target, dict):  # a state_dict carries version notes as state: left out
+        raise InputError("its structure sets attributes")
+
+
+def header(tree):
+    """Return kind, meta text and SHA-256 of a tree in fnlkit's form; InputError when it has another one."""
+    if not isinstance(tree, dict) or set(tree) != {"kind", "meta", "sha256", "tensors"}:
+        raise InputError("a .pt that fnlkit did not make (expected kind, meta, sha256 and tensors)")
+    texts = [tree[key] for key in ("kind", "meta", "sha256")]
+    if not all(isinstance(text, str) for text in texts):
+        raise InputError("a .pt that fnlkit did not make (kind, meta and sha256 must be texts)")
+    tensors = tree["tensors"]
+    if not isinstance(tensors, dict) or not all(isinstance(value, _Tensor) for value in tensors.values()):
+        raise InputError("a .pt that fnlkit did not make (tensors must be a dict of tensors)")
+    return texts
+
+
+def load(raw, tree, _leaves):
+    """Return the tensors of a checked file, on the CPU, as torch itself reads them.
+
+    Parameters
+    ----------
+    raw : memoryview
+    tree : dict
+        What `symbols` returned; `header` has accepted it.
+    """
+    import torch
+
+    for value in tree["tensors"].values():
+        if value.storage.what == "bool":
+            value.array()
+    read = torch.load(io.BytesIO(raw), map_location="cpu", weights_only=True)["tensors"]
+    for name, value in tree["tensors"].items():
+        got = read[name]
+        if str(got.dtype) != f"torch.{value.storage.what}" or tuple(got.shape) != value.shape or not got.is_contiguous():
+            raise InputError(f"tensor {name!r} is not what its description says")
+    if len(read) != len(tree["tensors"]):
+        raise InputError("its tensors are not what its description says")
+    return dict(read)
+
+
+def foreign(_tree, leaves):
+    """Return the arrays among the leaves of a user's .pt by path, as numpy."""
+    out = {}
+    for path, value in leaves.items():
+        if isinstance(value, _Tensor):
+            out[path or "array"] = value.array()
+        elif isinstance(value, _Array) and value.value is not None:
+            out[path or "array"] = value.value
+    if not out:
+        raise InputError("holds no tensor and no array")
+    return out
+
+
+def tensors(arrays):
+    """Return fresh contiguous CPU tensors of arrays or tensors; ValueError for other types."""
+    import torch
+
+    out = {}
+    for name, value in arrays.items():
+        if not isinstance(value, torch.Tensor):
+            value = np.asarray(value)
+            if value.dtype.name not in _WRITABLE:
+                raise ValueError(f"array {name!r} is {value.dtype}; a .pt holds {', '.join(sorted(_WRITABLE))}")
+            value = torch.from_numpy(np.array(value, dtype=value.dtype.newbyteorder("="), order="C"))
+        if value.layout != torch.strided or str(value.dtype).removeprefix("torch.") not in _WRITABLE:
+            raise ValueError(
+                f"tensor {name!r} is {value.dtype}, {value.layout}; a .pt holds dense {', '.join(sorted(_WRITABLE))}"
+            )
+        # Equal bytes need equal object identities inside the pickle: a fresh name, and a storage of its own.
+        out[str(name.encode(), "ascii")] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+    return out
+
+
+def raw_bytes(tensor):
+    """Return a dense tensor's type name and its bytes in C order."""
+    import torch
+
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return str(tensor.dtype).removeprefix("torch."), (memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b"")
+
+
+def encode(kind, text, digest, tensors):
+    """Return the members of a .pt: what torch.save writes, without the records that depend on torch's version."""
+    import torch
+
+    fresh = [str(value.encode(), "utf-8") for value in (kind, text, digest)]
+    buffer = io.BytesIO()
+    torch.save(dict(zip(("kind", "meta", "sha256"), fresh, strict=True)) | {"tensors": tensors}, buffer)
+    members = files_zip.members(buffer.getbuffer(), max_members=MAX_MEMBERS, max_bytes=files_zip.LIMIT)
+    keep = re.compile(r"archive/(data\.pkl|byteorder|version|data/\d+)")
+    return [(member.name, [member.data]) for member in members if keep.fullmatch(member.name)]

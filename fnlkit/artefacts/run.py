@@ -1,0 +1,132 @@
+"""The run: what `train` writes, `evaluate` judges and `train --resume` continues."""
+
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from fnlkit.artefacts import files
+from fnlkit.artefacts.exchange import Traffic, pack_log, unpack_log
+from fnlkit.errors import InputError
+
+KIND = "fnlkit.run/1"
+
+
+@dataclass
+class Run:
+    """A trained or interrupted run.
+
+    Attributes
+    ----------
+    settings : dict
+        Every option of `train` that decides the result.
+    weights : Tensor (P + Q,)
+        The global model.
+    labels : dict of int64 (n,)
+        ``given``, ``corrected`` and, where known, ``true``, by position in the training set.
+    client_offsets (N + 1,), client_indices (m,) : int64
+    history : list of dict
+        The rows of metrics.jsonl.
+    records : dict of (rounds int64 (r,), values (r, ...))
+        Arrays that the method reported, by name.
+    truth : dict of arrays
+        What the federation file knows of its noise; for judging only.
+    memory : dict
+        Clients' rows and states and the server's, to continue from.
+    log : list of Exchange
+    traffic : Traffic
+    rejected : list of dict
+    finished : bool
+    meta : dict
+        dataset, classes, network spec, input shape, provenance, machine.
+    """
+
+    settings: dict
+    weights: torch.Tensor
+    labels: dict
+    client_offsets: np.ndarray
+    client_indices: np.ndarray
+    history: list
+    records: dict
+    truth: dict
+    memory: dict
+    log: list
+    traffic: Traffic
+    rejected: list
+    finished: bool
+    meta: dict = field(default_factory=dict)
+
+    def to_artefact(self):
+        """Return the Artefact that holds everything."""
+        tensors = {"weights": self.weights.detach().cpu().contiguous()}
+        for group in ("labels", "truth"):
+            for name, values in getattr(self, group).items():
+                tensors[f"{group}/{name}"] = _tensor(values)
+        tensors["client_offsets"], tensors["client_indices"] = (
+            _tensor(self.client_offsets),
+            _tensor(self.client_indices),
+        )
+        for name, (rounds, values) in self.records.items():
+            tensors[f"record/{name}/rounds"], tensors[f"record/{name}"] = _tensor(rounds), _tensor(values)
+        for name, value in self.memory.items():
+            tensors[f"memory/{name}"] = _tensor(value)
+        index, data = pack_log(self.log)
+        tensors["log"] = data
+        body = {
+            "settings": self.settings,
+            "history": self.history,
+            "log": index,
+            "traffic": vars(self.traffic),
+            "rejected": self.rejected,
+            "finished": self.finished,
+        }
+        # One text instead of thousands of nodes, which the safe reader would have to walk.
+        tensors["body"] = torch.frombuffer(bytearray(json.dumps(body).encode()), dtype=torch.uint8)
+        return files.Artefact(KIND, tensors, self.meta)
+
+    def write(self, target):
+        """Write the run as .pt, by rename; `-` is stdout."""
+        files.write(self.to_artefact(), target, format="pt")
+
+    @classmethod
+    def read(cls, source):
+        """Return the Run in a file, `-` or bytes.
+
+        Raises
+        ------
+        InputError
+            When it is no run, damaged, or made by a newer version.
+        """
+        found = files.read(source, kinds=[KIND])
+        tensors = found.arrays
+        try:
+            body = json.loads(bytes(tensors["body"].numpy()).decode())
+            groups = {"labels": {}, "truth": {}, "memory": {}}
+            records = {}
+            for name, value in tensors.items():
+                group, _, rest = name.partition("/")
+                if group in groups:
+                    groups[group][rest] = value if group == "memory" else value.numpy()
+                elif group == "record" and not rest.endswith("/rounds"):
+                    records[rest] = (tensors[f"{name}/rounds"].numpy(), value.numpy())
+            return cls(
+                settings=body["settings"],
+                weights=tensors["weights"],
+                client_offsets=tensors["client_offsets"].numpy(),
+                client_indices=tensors["client_indices"].numpy(),
+                history=body["history"],
+                records=records,
+                log=unpack_log(body["log"], tensors["log"]),
+                traffic=Traffic(**body["traffic"]),
+                rejected=body["rejected"],
+                finished=body["finished"],
+                meta=found.meta,
+                **groups,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise InputError(f"{source}: not a usable run ({type(error).__name__}: {error}); train it again") from error
+
+
+def _tensor(values):
+    return values.detach().cpu().contiguous() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))

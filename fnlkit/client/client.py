@@ -1,0 +1,99 @@
+"""What a client is: its samples, its labels, its memory.  The server never holds one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import Tensor
+
+from fnlkit.client.network import predict
+
+
+@dataclass
+class Client:
+    """One client's private side.
+
+    Attributes
+    ----------
+    id : int
+    x : Tensor (n, ...)
+        Raw samples.
+    y : Tensor (n,) int64
+        Working labels; corrections are written here and nowhere else.
+    given : Tensor (n,) int64
+        Labels as received; never changed.
+    classes : int
+    inputs : fnlkit.client.inputs.Inputs
+    rows : dict of Tensor (n, ...)
+        Memory of one entry a sample; those named ``input/...`` were given with the samples and are only read.
+    state : dict
+        Any other memory.
+    rng : numpy.random.Generator
+        The stream of this client in this round, set by the engine.
+    """
+
+    id: int
+    x: Tensor
+    y: Tensor
+    given: Tensor
+    classes: int
+    inputs: object
+    rows: dict = field(default_factory=dict)
+    state: dict = field(default_factory=dict)
+    rng: np.random.Generator = None
+
+    def __len__(self):
+        return len(self.y)
+
+
+@dataclass
+class LocalModel:
+    """The model as a step sees it: `weights` now, `start` as received; calling it scores a client's raw samples.
+
+    `score` is how: fnlkit.client.network.predict, or what an engine has in its place.
+    """
+
+    network: object
+    weights: Tensor
+    start: Tensor
+    inputs: object
+    score: Callable = predict
+
+    def __call__(self, x):
+        """Return logits (n, C) of raw samples (n, ...), in evaluation mode."""
+        return self.score(self.network, self.weights, x, self.inputs)
+
+    def features(self, x):
+        """Return the penultimate representation (n, width) of raw samples, in evaluation mode."""
+        return self.score(self.network, self.weights, x, self.inputs, features=True)
+
+
+@dataclass
+class Batch:
+    """What a loss or a correction sees of one step; a stacking engine puts a leading K on everything.
+
+    Attributes
+    ----------
+    y : Tensor (..., B) int64
+    rows : dict of Tensor (..., B, ...)
+        The samples' rows of the client's memory.
+    state, received : dict
+        The client's memory and what the server sent: what it scattered has a leading K too, what it broadcast has none.
+    teacher : Tensor (..., B, C) or None
+        Logits of the received model on the same input, when Fit.teacher asks for them.
+    features : Tensor (..., B, width) or None
+        The network's penultimate representation, when Fit.features asks for it.
+    uniform : Tensor (..., B) or None
+        A draw in [0, 1) for each sample and step, when Fit.uniform asks for it.
+    first : Tensor (...) bool
+        True in the first step of an epoch.
+    """
+
+    y: Tensor
+    rows: dict = field(default_factory=dict)
+    state: dict = field(default_factory=dict)
+    received: dict = field(default_factory=dict)
+    teacher: Tensor = None
+    features: Tensor = None
+    uniform: Tensor = None
+    first: Tensor = None

@@ -1,0 +1,134 @@
+"""From stored samples to what a network sees: scaling, normalisation and augmentation by given draws."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+# Type of weights and samples; tf32 and bf16 say how layers compute on float32 weights, see fnlkit.client.network.
+PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64, "tf32": torch.float32, "bf16": torch.float32}
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Random crop from a zero-padded image, horizontal flip, cutout; 0 or False switches one off.
+
+    Attributes
+    ----------
+    pad : int
+        Pixels of zero padding on each side before the crop (FedCorr, FLR, FedLN: 4).
+    flip : bool
+    cutout : int
+        Side in pixels of the square set to 0 after normalisation (DeVries 2017: 16 on CIFAR-10).
+    """
+
+    pad: int = 0
+    flip: bool = False
+    cutout: int = 0
+
+    def __bool__(self):
+        return bool(self.pad or self.flip or self.cutout)
+
+    def draw(self, rng, shape, image):
+        """Return the draws of `shape` samples: shift (..., 2), flip (...), centre (..., 2), each None when switched off.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        shape : tuple of int
+        image : (H, W)
+        """
+        shift = rng.integers(0, 2 * self.pad + 1, (*shape, 2), dtype=np.int32) if self.pad else None
+        flip = rng.integers(0, 2, shape, dtype=np.int8).astype(bool) if self.flip else None
+        centre = None
+        if self.cutout:
+            centre = np.stack([rng.integers(0, side, shape, dtype=np.int32) for side in image], -1)
+        return shift, flip, centre
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """How raw samples become network input.
+
+    Images (n, H, W, C) are turned to (n, C, H, W) and normalised by channel, uint8 ones scaled to [0, 1] before; anything
+    else passes through.
+
+    Attributes
+    ----------
+    image : bool
+        Whether samples are images.
+    mean, std : tuple of float
+        One per channel, of images scaled to [0, 1].
+    dtype : torch.dtype
+    device : str
+    """
+
+    image: bool
+    mean: tuple = ()
+    std: tuple = ()
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
+
+    def plain(self, x):
+        """Return network input (n, C, H, W) or (n, ...) of raw samples (n, H, W, C) or (n, ...)."""
+        scale = 255 if x.dtype == torch.uint8 else 1
+        x = x.to(self.device)
+        if not self.image:
+            return x.to(self.dtype) / scale
+        # Contiguous, because convolutions on a permuted view pick other, slower paths.
+        x = x.movedim(-1, -3).to(self.dtype).contiguous()
+        mean, std = (torch.tensor(v, dtype=self.dtype, device=x.device)[:, None, None] for v in (self.mean, self.std))
+        return x.div_(scale).sub_(mean).div_(std)
+
+    def augmented(self, x, augment, shift, flip, centre):
+        """Return network input of raw images (..., H, W, C), changed by draws of the same leading shape.
+
+        The crop takes zeros in pixel space where it leaves the image, as torchvision's RandomCrop with padding does;
+        cutout sets zeros after normalisation.
+
+        Parameters
+        ----------
+        x : Tensor (..., H, W, C)
+        augment : Augment
+        shift, flip, centre : Tensor (..., 2), (...), (..., 2), or None
+        """
+        lead, (height, width, channels) = x.shape[:-3], x.shape[-3:]
+        x = x.reshape(-1, height, width, channels)
+        rows = torch.arange(height, device=x.device).expand(len(x), -1)
+        columns = torch.arange(width, device=x.device).expand(len(x), -1)
+        if flip is not None:
+            columns = torch.where(flip.reshape(-1, 1), width - 1 - columns, columns)
+        if shift is not None:
+            p = augment.pad
+            x = torch.nn.functional.pad(x, (0, 0, p, p, p, p))
+            rows = rows + shift.reshape(-1, 2)[:, :1]
+            columns = columns + shift.reshape(-1, 2)[:, 1:]
+        if shift is not None or flip is not None:
+            x = x[torch.arange(len(x), device=x.device)[:, None, None], rows[:, :, None], columns[:, None, :]]
+        x = self.plain(x)
+        if centre is not None:
+            half = augment.cutout // 2
+            top, left = (centre.reshape(-1, 2) - half).unbind(-1)
+            r, c = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
+            hit_r = (r >= top[:, None]) & (r < top[:, None] + augment.cutout)
+            hit_c = (c >= left[:, None]) & (c < left[:, None] + augment.cutout)
+            x = x.masked_fill((hit_r[:, :, None] & hit_c[:, None, :])[:, None], 0)
+        return x.reshape(*lead, channels, height, width)
+
+
+def intake(dataset):
+    """Return (x_train, x_test, input_shape, image) as tensors that networks and engines take.
+
+    Images stay uint8 or float (n, H, W, C); waves become log-Mel spectrograms (n, 1, 64, T); vectors stay (n, d).
+    """
+    train, test = np.asarray(dataset.x_train), np.asarray(dataset.x_test)
+    if dataset.kind == "wave":
+        from fnlkit.audio import log_mel
+
+        train, test = (torch.as_tensor(log_mel(x, dataset.sample_rate)) for x in (train, test))
+        return train, test, tuple(train.shape[1:]), False
+    train, test = (torch.from_numpy(np.require(x, requirements=["C", "W"])) for x in (train, test))
+    if dataset.kind == "image":
+        height, width, channels = train.shape[1:]
+        return train, test, (channels, height, width), True
+    return train, test, tuple(train.shape[1:]), False

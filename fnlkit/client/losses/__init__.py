@@ -1,0 +1,35 @@
+"""Losses: (logits (..., B, C), batch) -> values (..., B), or (values, rows to write back).
+
+They act on the last axis and broadcast over the rest, so that one client and a stacked cohort share the code.
+Constants of a round are keywords, bound with functools.partial; what differs by client or class comes in
+``batch.received``, ``batch.state`` and ``batch.rows``.
+
+    ======================  ===========================================================  ===============================
+    loss                    value of one sample, p = softmax(logits)                     reads
+    ======================  ===========================================================  ===============================
+    cross_entropy           -log p_y                                                     y
+    kept_cross_entropy      w_i (-log p_y)                                               rows["keep"]
+    forward_corrected       -log sum_j p_j T[j, y]                                       state["transition"]
+    contrastive             -log p_y + b log p_y', y' ~ q                                received["prior"], uniform
+    label_mixture           -log p_y + a log(1 - <p, t>)                                 teacher, rows["mixture_*"]
+    embedding_distilled     -log p_y + b d mean_j |e_j - ê_j|                            rows, features, received, state
+    logit_distilled         -log p_y + b d F^2 KL(p^F, p_global^F)                       teacher, received
+    ======================  ===========================================================  ===============================
+"""
+
+from fnlkit.client.losses.contrastive import contrastive, draw_classes
+from fnlkit.client.losses.correction import forward_corrected
+from fnlkit.client.losses.cross_entropy import cross_entropy, kept_cross_entropy
+from fnlkit.client.losses.distillation import embedding_distilled, logit_distilled
+from fnlkit.client.losses.mixture import label_mixture
+
+__all__ = [
+    "contrastive",
+    "cross_entropy",
+    "draw_classes",
+    "embedding_distilled",
+    "forward_corrected",
+    "kept_cross_entropy",
+    "label_mixture",
+    "logit_distilled",
+]

@@ -1,0 +1,43 @@
+"""The cross entropy and a pull towards a teacher."""
+
+from fnlkit.client.losses.parts import at
+
+
+def embedding_distilled(logits, batch, *, strength=10.0):
+    """Return CE + strength d mean_j |a e_j - ê_j|, (..., B) (FedLN eq. 9, embeddings as teacher).
+
+    e is ``rows["input/embedding"]`` (..., B, D); ê the last D of the network's features, which are its head's output
+    (fnlkit.models.head) or, with equal widths, the features themselves; d is ``received["distil"]`` (...), 1 for clients
+    found noisy, else 0; a is ``state["embedding_scale"]`` (...).
+
+    Parameters
+    ----------
+    strength : float >= 0
+        beta; 10 in the paper.
+    """
+    teacher = batch.rows["input/embedding"].to(logits.dtype) * batch.state["embedding_scale"].to(logits)[..., None, None]
+    apart = (teacher - batch.features[..., -teacher.shape[-1] :]).abs().mean(-1)
+    return -at(logits.log_softmax(-1), batch.y) + strength * _switch(batch, logits) * apart
+
+
+def logit_distilled(logits, batch, *, strength=10.0, temperature=2.0, towards="teacher"):
+    """Return CE + strength d F^2 KL, (..., B) (FedLN eq. 9, the round's global model as teacher).
+
+    d is ``received["distil"]`` (...); F the temperature of both softmaxes.
+
+    Parameters
+    ----------
+    strength, temperature : float
+        beta and T; 10 and 2 in the paper.
+    towards : "teacher" or "student"
+        ``teacher``: KL(student || teacher), as eq. 9 is printed; ``student``: KL(teacher || student) (Hinton 2015).
+    """
+    student = (logits / temperature).log_softmax(-1)
+    teacher = (batch.teacher / temperature).log_softmax(-1)
+    of, other = (student, teacher) if towards == "teacher" else (teacher, student)
+    divergence = temperature**2 * (of.exp() * (of - other)).sum(-1)
+    return -at(logits.log_softmax(-1), batch.y) + strength * _switch(batch, logits) * divergence
+
+
+def _switch(batch, logits):
+    return batch.received["distil"].to(logits)[..., None]

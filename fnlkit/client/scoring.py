@@ -1,0 +1,18 @@
+"""What a client computes of its samples from a model's logits."""
+
+import torch
+
+
+def sample_losses(logits, labels):
+    """Return the cross entropy of each sample, (n,), for logits (n, C) and labels (n,)."""
+    return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+
+
+def energy(logits):
+    """Return the energy score logsumexp(logits), (...): high where the network is sure (FedLN, Section 4.2)."""
+    return logits.logsumexp(-1)
+
+
+def softmax_numpy(logits):
+    """Return softmax probabilities (n, C) of logits as a numpy array."""
+    return torch.softmax(logits, -1).cpu().numpy()

@@ -1,0 +1,128 @@
+"""A data set: training and test samples with their labels, read when they are first needed."""
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fnlkit.errors import InputError
+
+
+@dataclass
+class Dataset:
+    """Training and test samples with their labels.
+
+    Attributes
+    ----------
+    name : str
+        What `load` understands: a name, a spec, or an absolute path.
+    kind : {"image", "wave", "vector"}
+    y_train, y_test : (n,) int64
+    class_names : list of str
+        C names; labels are 0 to C - 1.
+    samples : callable
+        Returns (x_train, x_test): images (n, H, W, channels) uint8 or float32; waves (n, T) int16 or float32; vectors
+        (n, d) float32.  Called once, when x_train or x_test is first used.
+    statistics : (tuple, tuple) or None
+        Published mean and standard deviation per channel; None computes them.
+    sample_rate : int
+        Of waves, in Hz; 0 otherwise.
+    fields : dict of str to (n,) array
+        What else is known of each training sample, for example its speaker.
+    superclass : (C,) int64 or None
+    observed : bool
+        True when y_train holds real, noisy labels whose truth nobody knows.
+    content : callable or None
+        Returns what the checksum is taken over, where reading all samples would take too long.
+    """
+
+    name: str
+    kind: str
+    y_train: np.ndarray
+    y_test: np.ndarray
+    class_names: list
+    samples: Any
+    statistics: tuple = None
+    sample_rate: int = 0
+    fields: dict = field(default_factory=dict)
+    superclass: np.ndarray = None
+    observed: bool = False
+    content: Any = None
+
+    @property
+    def classes(self):
+        """C, the number of classes."""
+        return len(self.class_names)
+
+    @cached_property
+    def _x(self):
+        train, test = self.samples()
+        if len(train) != len(self.y_train) or len(test) != len(self.y_test):
+            raise InputError(
+                f"{self.name}: {len(train):,} and {len(test):,} samples but {len(self.y_train):,} and "
+                f"{len(self.y_test):,} labels"
+            )
+        return train, test
+
+    @property
+    def x_train(self):
+        """Training samples; see `samples`."""
+        return self._x[0]
+
+    @property
+    def x_test(self):
+        """Test samples; see `samples`."""
+        return self._x[1]
+
+    @cached_property
+    def _moments(self):
+        if self.statistics is not None:
+            return self.statistics
+        return moments(self.x_train) if self.kind == "image" else ((), ())
+
+    @property
+    def mean(self):
+        """Mean per channel of the training images, uint8 ones scaled to [0, 1]; () for other kinds."""
+        return self._moments[0]
+
+    @property
+    def std(self):
+        """Standard deviation per channel of the training images, uint8 ones scaled to [0, 1]; () for other kinds."""
+        return self._moments[1]
+
+    @cached_property
+    def checksum(self):
+        """SHA-256 over the content, as 64 hexadecimal digits."""
+        total = hashlib.sha256()
+        if self.content is not None:
+            for chunk in self.content():
+                total.update(chunk)
+        else:
+            for array in (self.x_train, self.y_train, self.x_test, self.y_test):
+                array = np.ascontiguousarray(array)
+                total.update(f"{array.dtype.str}{array.shape}".encode())
+                total.update(array.reshape(-1).view(np.uint8))
+        return total.hexdigest()
+
+
+def moments(x):
+    """Return (mean, std) per channel of images (n, H, W, channels), uint8 ones scaled to [0, 1].
+
+    Exact for uint8: computed from sums of whole numbers.  A constant channel gets std 1.
+    """
+    if x.dtype == np.uint8:
+        first = second = 0
+        for start in range(0, len(x), 1000):
+            part = x[start : start + 1000].astype(np.uint16)  # 255 squared still fits
+            first = first + part.sum(0, dtype=np.int64)
+            second = second + (part * part).sum(0, dtype=np.int64)
+        count = x.size // x.shape[-1]
+        mean = first.sum((0, 1)) / count / 255
+        variance = second.sum((0, 1)) / count / 255**2 - mean**2
+    else:
+        flat = x.reshape(-1, x.shape[-1])
+        mean, variance = flat.mean(0, dtype=np.float64), flat.var(0, dtype=np.float64)
+    std = np.sqrt(np.maximum(variance, 0))
+    return tuple(mean.tolist()), tuple(np.where(std > 1e-8, std, 1.0).tolist())

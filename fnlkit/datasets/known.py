@@ -1,0 +1,275 @@
+"""Readers of the known data sets: the files that their authors publish, where torchvision and its kin put them."""
+
+import contextlib
+import math
+import pathlib
+import sys
+import wave
+import zlib
+
+import numpy as np
+
+from fnlkit.artefacts import files
+from fnlkit.datasets.dataset import Dataset
+from fnlkit.datasets.local import folder, progress
+from fnlkit.errors import InputError
+
+_FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
+_CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+_PATH = [
+    "adipose",
+    "background",
+    "debris",
+    "lymphocytes",
+    "mucus",
+    "smooth muscle",
+    "normal colon mucosa",
+    "cancer-associated stroma",
+    "colorectal adenocarcinoma epithelium",
+]
+# Where Debian's package dataset-fashion-mnist puts it.
+_DEBIAN = pathlib.Path("/usr/share/datasets/fashion-mnist")
+_MAX_IDX = 64 * 2**20
+
+
+def digits(*, where, download=False):
+    """Return scikit-learn's 8x8 digits, which are part of this package."""
+    from importlib import resources
+
+    raw = resources.files("fnlkit.data").joinpath("digits.npz").read_bytes()
+    arrays = files.read_arrays(raw)
+    return Dataset(
+        name="digits",
+        kind="image",
+        y_train=arrays["y_train"],
+        y_test=arrays["y_test"],
+        class_names=[str(digit) for digit in range(10)],
+        samples=lambda: (arrays["x_train"], arrays["x_test"]),
+    )
+
+
+def mnist(*, where, download=False):
+    """Return MNIST from torchvision's files."""
+    names = [str(digit) for digit in range(10)]
+    return _idx("mnist", "MNIST", [where / "MNIST" / "raw"], names, ((0.1307,), (0.3081,)), where, download)
+
+
+def fashion_mnist(*, where, download=False):
+    """Return Fashion-MNIST from Debian's folder or torchvision's files."""
+    folders = [where / "FashionMNIST" / "raw", _DEBIAN]
+    return _idx("fashion-mnist", "FashionMNIST", folders, _FASHION, ((0.2860,), (0.3530,)), where, download)
+
+
+def cifar10(*, where, download=False):
+    """Return CIFAR-10 from torchvision's files."""
+    return _cifar("cifar10", "CIFAR10", ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)), where, download)
+
+
+def cifar100(*, where, download=False):
+    """Return CIFAR-100 with its 20 superclasses from torchvision's files."""
+    return _cifar("cifar100", "CIFAR100", ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)), where, download)
+
+
+def eurosat(*, where, download=False):
+    """Return EuroSAT (RGB); it has no published split, so every fifth image of a class is the test set's."""
+    place = where / "eurosat" / "2750"
+    if download and not place.is_dir():
+        with _fetching("eurosat", place):
+            _torchvision().datasets.EuroSAT(str(where), download=True)
+    if not place.is_dir():
+        raise _missing("eurosat", f"unpack EuroSAT.zip so that {place}/AnnualCrop holds images")
+    data = folder(path=str(place), where=where)
+    data.name = "eurosat"
+    return data
+
+
+def pathmnist(*, where, download=False):
+    """Return PathMNIST at 28 pixels from MedMNIST's file; its validation images are left out."""
+    places = [where / "pathmnist.npz"]
+    with contextlib.suppress(RuntimeError):
+        places.append(pathlib.Path.home() / ".medmnist" / "pathmnist.npz")
+    place = next((place for place in places if place.is_file()), None)
+    if place is None and download:
+        try:
+            import medmnist
+        except ImportError:
+            raise InputError("pathmnist: package medmnist is not installed; pip install 'fnlkit[medmnist]'") from None
+        place = places[0]
+        with _fetching("pathmnist", place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            medmnist.PathMNIST(split="train", root=str(place.parent), download=True)
+    if place is None:
+        raise _missing("pathmnist", f"put pathmnist.npz at {places[0]}")
+    arrays = files.read_arrays(place)
+    keys = ("train_images", "train_labels", "test_images", "test_labels")
+    if any(key not in arrays for key in keys) or arrays["train_images"].shape[1:] != (28, 28, 3):
+        raise InputError(f"{place}: expected MedMNIST's pathmnist.npz at 28 pixels; fetch it again")
+    return Dataset(
+        name="pathmnist",
+        kind="image",
+        y_train=arrays["train_labels"].reshape(-1).astype(np.int64),
+        y_test=arrays["test_labels"].reshape(-1).astype(np.int64),
+        class_names=_PATH,
+        samples=lambda: (arrays["train_images"], arrays["test_images"]),
+    )
+
+
+def speechcommands(*, where, download=False):
+    """Return Speech Commands v0.02: waves of one second, zero-padded, with each training clip's speaker as a field."""
+    place = where / "SpeechCommands" / "speech_commands_v0.02"
+    if download and not place.is_dir():
+        from fnlkit.vision import torchaudio
+
+        with _fetching("speechcommands", place):
+            where.mkdir(parents=True, exist_ok=True)
+            torchaudio().datasets.SPEECHCOMMANDS(str(where), download=True)
+    lists = {}
+    for split in ("testing", "validation"):
+        file = place / f"{split}_list.txt"
+        if not file.is_file():
+            raise _missing("speechcommands", f"unpack speech_commands_v0.02.tar.gz so that {file} exists")
+        lists[split] = set(file.read_text(encoding="utf-8").split())
+    words = sorted(child.name for child in place.iterdir() if child.is_dir() and not child.name.startswith("_"))
+    label = {word: i for i, word in enumerate(words)}
+    clips = sorted(f"{word}/{file.name}" for word in words for file in (place / word).glob("*.wav"))
+    test = [clip for clip in clips if clip in lists["testing"]]
+    train = [clip for clip in clips if clip not in lists["testing"] and clip not in lists["validation"]]
+    if not train or not test:
+        raise InputError(f"{place}: no training or no test clips; unpack the archive again")
+
+    def samples():
+        return tuple(np.stack([_clip(place / clip, 16_000) for clip in progress(part)]) for part in (train, test))
+
+    return Dataset(
+        name="speechcommands",
+        kind="wave",
+        y_train=np.array([label[clip.partition("/")[0]] for clip in train], np.int64),
+        y_test=np.array([label[clip.partition("/")[0]] for clip in test], np.int64),
+        class_names=words,
+        samples=samples,
+        sample_rate=16_000,
+        fields={"speaker": np.array([clip.partition("/")[2].partition("_nohash_")[0] for clip in train])},
+        content=lambda: (f"{clip}\n".encode() for clip in (*train, "", *test)),
+    )
+
+
+def _clip(path, length):
+    try:
+        with wave.open(str(path), "rb") as clip:
+            if (clip.getnchannels(), clip.getsampwidth(), clip.getframerate()) != (1, 2, 16_000):
+                raise InputError(f"{path}: expected 16-bit mono at 16 kHz")
+            found = np.frombuffer(clip.readframes(length), "<i2")
+    except (wave.Error, EOFError, OSError) as error:
+        raise InputError(f"{path}: cannot be read as wav: {error}") from error
+    out = np.zeros(length, np.int16)
+    out[: len(found)] = found
+    return out
+
+
+def _idx(name, torch_name, folders, class_names, statistics, where, download):
+    """Return a data set of four idx files, in the first of the folders that has them."""
+    needed = [f"{part}-{what}" for part in ("train", "t10k") for what in ("images-idx3-ubyte", "labels-idx1-ubyte")]
+
+    def find():
+        for place in folders:
+            found = [next((f for f in (place / n, place / f"{n}.gz") if f.is_file()), None) for n in needed]
+            if all(found):
+                return found
+        return None
+
+    found = find()
+    if found is None and download:
+        with _fetching(name, folders[0]):
+            getattr(_torchvision().datasets, torch_name)(str(where), download=True)
+        found = find()
+    if found is None:
+        raise _missing(name, f"put {', '.join(f'{n}.gz' for n in needed)} into {folders[0]}")
+    x_train, y_train, x_test, y_test = (_read_idx(file) for file in found)
+    return Dataset(
+        name=name,
+        kind="image",
+        y_train=y_train.astype(np.int64),
+        y_test=y_test.astype(np.int64),
+        class_names=class_names,
+        samples=lambda: (x_train[..., None], x_test[..., None]),
+        statistics=statistics,
+    )
+
+
+def _read_idx(path):
+    """Return the uint8 array of an idx file, plain or gzipped, never unpacking more than 64 MiB."""
+    try:
+        raw = path.read_bytes()
+        if raw[:2] == b"\x1f\x8b":
+            unpack = zlib.decompressobj(31)
+            raw = unpack.decompress(raw, _MAX_IDX)
+            if not unpack.eof:
+                raise InputError(f"{path}: cut off, or larger than {_MAX_IDX:,} bytes; fetch it again")
+    except (OSError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read: {error}; fetch it again") from error
+    dimensions = raw[3] if len(raw) >= 16 and raw[:3] == b"\0\0\x08" else 0
+    shape = tuple(int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(dimensions))
+    if dimensions not in (1, 3) or math.prod(shape) != len(raw) - 4 - 4 * dimensions:
+        raise InputError(f"{path}: no idx file of bytes; fetch it again")
+    return np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(shape).copy()
+
+
+def _cifar(name, torch_name, statistics, where, download):
+    inside = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}[name]
+    archive = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}[name]
+    missing = _missing(name, f"unpack {archive} in {where} so that {where / inside} holds the published files")
+    if not download and not (where / inside).is_dir():
+        raise missing
+
+    def part(train, fetch=False):
+        # torchvision compares the MD5 of every file with the published one before it reads it.
+        return getattr(_torchvision().datasets, torch_name)(str(where), train=train, download=fetch)
+
+    if download:
+        with _fetching(name, where / inside):
+            part(True, fetch=True)
+    try:
+        train, test = part(True), part(False)
+    except RuntimeError as error:
+        raise missing from error
+    names = list(train.classes)
+    superclass = None
+    if name == "cifar100":
+        from fnlkit.noise.matrices import CIFAR100_SUPERCLASS
+
+        superclass = np.array(CIFAR100_SUPERCLASS)
+    return Dataset(
+        name=name,
+        kind="image",
+        y_train=np.array(train.targets, np.int64),
+        y_test=np.array(test.targets, np.int64),
+        class_names=names if name == "cifar100" else _CIFAR10,
+        samples=lambda: (train.data, test.data),
+        statistics=statistics,
+        superclass=superclass,
+    )
+
+
+def _torchvision():
+    from fnlkit.vision import torchvision
+
+    return torchvision()
+
+
+def _missing(name, what):
+    return InputError(f"{name} is not on this machine: run `fnlkit data get {name}`, or {what}")
+
+
+@contextlib.contextmanager
+def _fetching(name, place):
+    """Keep a download's talk off stdout, and turn its failure into one line that says what to do instead."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except InputError:
+        raise
+    except Exception as error:
+        detail = " ".join(str(error).split())[:160]
+        raise InputError(
+            f"{name}: the download failed ({type(error).__name__}: {detail}); try again, or put the files into {place} yourself"
+        ) from error

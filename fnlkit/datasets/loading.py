@@ -1,0 +1,135 @@
+"""Data sets behind one function: a name, a file or a folder in; training and test samples with labels out.
+
+Nothing is downloaded unless asked for.  Samples are read when they are first needed, labels at once.
+"""
+
+import os
+import pathlib
+
+from fnlkit.errors import InputError
+from fnlkit.spec import bind, nearest, parse
+
+# Name -> (module:function, one line).  The function takes where=<cache folder> and its own keyword parameters.
+_KNOWN = {
+    "digits": ("fnlkit.datasets.known:digits", "1,797 handwritten digits, 8x8, part of this package"),
+    "mnist": ("fnlkit.datasets.known:mnist", "70,000 handwritten digits, 28x28"),
+    "fashion-mnist": ("fnlkit.datasets.known:fashion_mnist", "70,000 articles of clothing, 28x28"),
+    "cifar10": ("fnlkit.datasets.known:cifar10", "60,000 photographs of 10 classes, 32x32"),
+    "cifar100": ("fnlkit.datasets.known:cifar100", "60,000 photographs of 100 classes in 20 superclasses, 32x32"),
+    "eurosat": ("fnlkit.datasets.known:eurosat", "27,000 satellite images of 10 land uses, 64x64"),
+    "pathmnist": ("fnlkit.datasets.known:pathmnist", "97,176 colon tissue images of 9 classes, 28x28"),
+    "speechcommands": (
+        "fnlkit.datasets.known:speechcommands",
+        "one-second words of 35 classes by 2,618 speakers, 16 kHz",
+    ),
+    "clothing1m": (
+        "fnlkit.datasets.local:clothing1m",
+        "1,000,000 shop photographs of 14 classes with real label noise",
+    ),
+    "folder": ("fnlkit.datasets.local:folder", "any image folder with a sub-folder per class"),
+}
+# A file or folder that says that a data set is there, in the cache folder or absolute.
+_MARKERS = {
+    "mnist": ("MNIST/raw",),
+    "fashion-mnist": ("FashionMNIST/raw", "/usr/share/datasets/fashion-mnist"),
+    "cifar10": ("cifar-10-batches-py",),
+    "cifar100": ("cifar-100-python",),
+    "eurosat": ("eurosat/2750",),
+    "pathmnist": ("pathmnist.npz",),
+    "speechcommands": ("SpeechCommands/speech_commands_v0.02",),
+    "clothing1m": ("clothing1m",),
+}
+
+
+def catalogue():
+    """Return the known data sets as a dict of name to one line of description."""
+    return {name: line for name, (_, line) in _KNOWN.items()}
+
+
+def cache_folder():
+    """Return the one folder that downloads go to: FNLKIT_CACHE, else XDG_CACHE_HOME/fnlkit, else ~/.cache/fnlkit."""
+    if os.environ.get("FNLKIT_CACHE"):
+        return pathlib.Path(os.environ["FNLKIT_CACHE"])
+    if os.environ.get("XDG_CACHE_HOME"):
+        return pathlib.Path(os.environ["XDG_CACHE_HOME"]) / "fnlkit"
+    try:
+        return pathlib.Path.home() / ".cache" / "fnlkit"
+    except RuntimeError:  # no HOME and no entry in the user table
+        import tempfile
+
+        return pathlib.Path(tempfile.gettempdir()) / "fnlkit-cache"
+
+
+def load(name, *, cache=None, download=False):
+    """Return a data set by name, spec or path.
+
+    Parameters
+    ----------
+    name : str or os.PathLike
+        A name of `catalogue()`; a spec such as ``folder(path="photos", size=64)``; the path of an npz with x_train,
+        y_train, x_test and y_test; or the path of an image folder.
+    cache : str or os.PathLike, optional
+        Where files of known data sets lie; `cache_folder()` without it.
+    download : bool
+        Fetch what is missing; nothing is ever fetched without it.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    InputError
+        When there is no such data set, when a file is missing (says which, and where to put it) or not usable.
+
+    Examples
+    --------
+    >>> from fnlkit.datasets import load
+    >>> digits = load("digits")
+    >>> digits.x_train.shape, digits.x_test.shape, digits.classes
+    ((1438, 8, 8, 1), (359, 8, 8, 1), 10)
+    """
+    import importlib
+
+    text = os.fspath(name)
+    where = pathlib.Path(cache) if cache is not None else cache_folder()
+    path = pathlib.Path(text).expanduser()
+    if text not in _KNOWN and path.exists():
+        from fnlkit.datasets import local
+
+        if path.is_dir():
+            return local.at(path.resolve(), where=where)
+        return local.npz(path.resolve())
+    if text.endswith((".npz", "/")) or "/" in text.partition("(")[0]:
+        raise InputError(f"data set {text}: no such file or folder")
+    spec = parse(text, "--dataset")
+    if spec.name not in _KNOWN:
+        raise InputError(
+            f"no data set {spec.name!r}{nearest(spec.name, _KNOWN)}; known: {', '.join(_KNOWN)}, "
+            "or the path of an .npz or an image folder"
+        )
+    module, _, function = _KNOWN[spec.name][0].partition(":")
+    reader = getattr(importlib.import_module(module), function)
+    return bind(spec, reader, "data set", given=("where", "download"))(where=where, download=download)
+
+
+def present(name, *, cache=None):
+    """Return whether a known data set's files seem to be on this machine; they are read only by `load`.
+
+    Parameters
+    ----------
+    name : str
+        A name of `catalogue()`; ``folder`` is always there.
+    cache : str or os.PathLike, optional
+    """
+    where = pathlib.Path(cache) if cache is not None else cache_folder()
+    return name not in _MARKERS or any((where / marker).exists() for marker in _MARKERS[name])
+
+
+def card(name):
+    """Return the card (Markdown) of a known data set."""
+    from importlib import resources
+
+    if name not in _KNOWN:
+        raise InputError(f"no card for {name!r}{nearest(name, _KNOWN)}; known: {', '.join(_KNOWN)}")
+    return resources.files("fnlkit.data").joinpath(f"{name}.md").read_text(encoding="utf-8")

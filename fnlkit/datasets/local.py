@@ -1,0 +1,345 @@
+"""Data of the user's: an npz, an image folder, Clothing1M's folder with its published lists."""
+
+import hashlib
+import os
+import pathlib
+import sys
+
+import numpy as np
+
+from fnlkit.artefacts import files
+from fnlkit.datasets.dataset import Dataset
+from fnlkit.errors import InputError
+from fnlkit.spec import Spec
+from fnlkit.streams import stream
+
+_IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp")
+_FORMATS = ("PNG", "JPEG", "BMP", "PPM", "WEBP")
+_IN_MEMORY = 4 * 2**30
+_CLOTHING = [
+    "T-Shirt",
+    "Shirt",
+    "Knitwear",
+    "Chiffon",
+    "Sweater",
+    "Hoodie",
+    "Windbreaker",
+    "Jacket",
+    "Down Coat",
+    "Suit",
+    "Shawl",
+    "Dress",
+    "Vest",
+    "Underwear",
+]
+
+
+def at(path, *, where):
+    """Return the data set in a folder: Clothing1M's when its lists are there, else an image folder."""
+    if _clothing_lists(path):
+        return clothing1m(path=str(path), where=where)
+    return folder(path=str(path), where=where)
+
+
+def npz(path):
+    """Return the data set of an npz with x_train, y_train, x_test and y_test.
+
+    Optional: ``class_names`` (C,) texts, ``sample_rate`` (makes it waves), and any ``NAME_train`` (n,) as field NAME.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    """
+    arrays = files.read_arrays(path)
+    try:
+        return _from_arrays(str(path), arrays)
+    except InputError as error:
+        raise InputError(f"{files.shown(path)}: {error}") from error
+
+
+def _from_arrays(name, arrays):
+    missing = [key for key in ("x_train", "y_train", "x_test", "y_test") if key not in arrays]
+    if missing:
+        raise InputError(f"has no {', '.join(missing)}; a data set's npz holds x_train, y_train, x_test and y_test")
+    labels = [_labels(arrays[key], key) for key in ("y_train", "y_test")]
+    classes = 1 + max(int(part.max()) for part in labels)
+    if classes > 100_000:
+        raise InputError(f"labels go up to {classes - 1:,}; expected at most 100,000 classes, counted from 0")
+    names = [str(text) for text in arrays["class_names"]] if "class_names" in arrays else list(map(str, range(classes)))
+    if len(names) < classes:
+        raise InputError(f"`class_names` has {len(names)} names but labels go up to {classes - 1}")
+    if len(names) < 2 or len(names) > 100_000:
+        raise InputError(f"{len(names)} classes; expected 2 to 100,000, labels counted from 0")
+    rate = int(arrays["sample_rate"].reshape(-1)[0]) if "sample_rate" in arrays and arrays["sample_rate"].size else 0
+    train, kind = _samples(arrays["x_train"], "x_train", rate)
+    test, _ = _samples(arrays["x_test"], "x_test", rate)
+    if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
+        raise InputError(f"`x_train` is {train.dtype} {train.shape[1:]} a sample but `x_test` {test.dtype} {test.shape[1:]}")
+    for x, y, part in ((train, labels[0], "train"), (test, labels[1], "test")):
+        if len(x) != len(y):
+            raise InputError(f"`x_{part}` has {len(x):,} samples but `y_{part}` {len(y):,} labels")
+    fields = {
+        key.removesuffix("_train"): value
+        for key, value in arrays.items()
+        if key.endswith("_train") and key not in ("x_train", "y_train") and value.shape == labels[0].shape
+    }
+    return Dataset(
+        name=name,
+        kind=kind,
+        y_train=labels[0],
+        y_test=labels[1],
+        class_names=names,
+        samples=lambda: (train, test),
+        sample_rate=rate,
+        fields=fields,
+    )
+
+
+def _labels(values, name):
+    values = values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values
+    if values.ndim != 1 or values.dtype.kind not in "iu" or not len(values):
+        raise InputError(f"`{name}` is {values.dtype} of shape {values.shape}; expected whole numbers (n,) from 0 on")
+    if values.min() < 0:
+        raise InputError(f"`{name}` holds {values.min()}; labels start at 0")
+    return values.astype(np.int64)
+
+
+def _samples(x, name, rate):
+    """Return samples in the one layout that Dataset promises, and their kind."""
+    if x.dtype.kind == "f":
+        if not np.isfinite(x).all():
+            raise InputError(f"`{name}` holds NaN or infinity; replace them before")
+        x = x.astype(np.float32, copy=False)
+    elif x.dtype.kind not in "iu":
+        raise InputError(f"`{name}` is {x.dtype}; expected uint8, int16 or floats")
+    if not len(x):
+        raise InputError(f"`{name}` is empty")
+    if rate:
+        if x.ndim != 2 or (x.dtype.kind != "f" and x.dtype != np.int16):
+            raise InputError(f"`{name}` is {x.dtype} {x.shape}; with sample_rate expected int16 or float waves (n, T)")
+        return x, "wave"
+    if x.ndim == 2:
+        return x.astype(np.float32, copy=False), "vector"
+    if x.ndim == 3:
+        x = x[..., None]
+    if x.ndim != 4 or (x.dtype.kind != "f" and x.dtype != np.uint8):
+        raise InputError(
+            f"`{name}` is {x.dtype} {x.shape}; expected vectors (n, d), images (n, H, W, channels) of uint8 or floats, "
+            "or waves (n, T) with sample_rate"
+        )
+    if x.shape[3] not in (1, 3) and x.shape[1] in (1, 3):
+        x = np.ascontiguousarray(np.moveaxis(x, 1, -1))
+    return x, "image"
+
+
+def split(labels, share=0.2):
+    """Return (train, test) positions: a fixed stratified split, the same on every machine.
+
+    Parameters
+    ----------
+    labels : (n,) int
+    share : float
+        Of each class, rounded, for the test set; at least one sample stays for training.
+    """
+    test = []
+    for label in np.unique(labels):
+        here = np.flatnonzero(labels == label)
+        size = min(round(share * len(here)), len(here) - 1)
+        test.append(stream(0, "split", client=int(label)).permutation(here)[:size])
+    test = np.sort(np.concatenate(test))
+    return np.setdiff1d(np.arange(len(labels)), test), test
+
+
+def folder(*, path, size=0, where, download=False):
+    """Return an image folder: PATH/train/CLASS/* with PATH/test/CLASS/*, or PATH/CLASS/*, split 80 to 20 for good.
+
+    Parameters
+    ----------
+    path : str
+    size : int
+        Side in pixels that every image is resized and centre-cropped to; 0 when all have one size already.
+    """
+    path = _as_path(path)
+    parts = [path / "train", path / "test"]
+    if not all(part.is_dir() for part in parts):
+        parts = [path]
+    names = sorted({child.name for part in parts for child in part.iterdir() if child.is_dir() and child.name[0] != "."})
+    if len(names) < 2:
+        raise InputError(f"{files.shown(path)}: {len(names)} sub-folders; an image folder has one per class, at least 2")
+    found = []
+    for part in parts:
+        for label, name in enumerate(names):
+            inside = sorted(f for f in (part / name).rglob("*") if f.suffix.lower() in _IMAGES)
+            found.append([(f, label) for f in inside])
+    if len(parts) == 2:
+        train, test = sum(found[: len(names)], []), sum(found[len(names) :], [])
+    else:
+        everything = sum(found, [])
+        if everything:
+            chosen = split(np.array([label for _, label in everything]))
+            train, test = ([everything[i] for i in half] for half in chosen)
+        else:
+            train = test = []
+    if not train or not test:
+        raise InputError(f"{files.shown(path)}: {len(train)} training and {len(test)} test images ({', '.join(_IMAGES)})")
+
+    def content():
+        for file, label in (*train, *test):
+            yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode()
+            yield hashlib.sha256(file.read_bytes()).digest()
+
+    return _of_images(path, {"size": size} if size else {}, train, test, names, size, where, content)
+
+
+def clothing1m(*, path="", size=224, where, download=False):
+    """Return Clothing1M from a folder with images/ and the published lists (in it or in annotations/).
+
+    The million noisy labels are the training set and nobody knows their truth; the 10,526 clean test images are the
+    test set.  Above 4 GiB the decoded images become a file in the cache folder.
+
+    Parameters
+    ----------
+    path : str
+        The cache folder's clothing1m without it.
+    size : int
+        Side in pixels; images are resized to 8/7 of it and centre-cropped, as usual for 256 and 224.
+    """
+    path = _as_path(path or where / "clothing1m", must_exist=False)
+    lists = _clothing_lists(path)
+    if not lists:
+        raise InputError(
+            f"clothing1m: no noisy_train_key_list.txt in {files.shown(path)}; its authors send it on request: "
+            "unpack it there, or write --dataset PATH"
+        )
+    noisy, clean = (_key_values(lists / f"{kind}_label_kv.txt") for kind in ("noisy", "clean"))
+    parts = []
+    for keys, labels in (("noisy_train", noisy), ("clean_test", clean)):
+        chosen = (lists / f"{keys}_key_list.txt").read_text(encoding="utf-8").split()
+        unknown = [key for key in chosen if key not in labels or labels[key] >= len(_CLOTHING)]
+        if unknown:
+            raise InputError(f"clothing1m: {len(unknown):,} keys of {keys}_key_list.txt have no label, first {unknown[0]!r}")
+        if any(key.startswith("/") or ".." in key for key in chosen):
+            raise InputError(f"clothing1m: {keys}_key_list.txt names files outside its folder")
+        parts.append([(path / key, labels[key]) for key in chosen])
+
+    def content():
+        for file, label in (*parts[0], *parts[1]):
+            yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode()
+
+    data = _of_images(path, {"size": size} if size != 224 else {}, *parts, _CLOTHING, size, where, content)
+    data.observed = True
+    return data
+
+
+def _clothing_lists(path):
+    places = (path, path / "annotations")
+    return next((place for place in places if (place / "noisy_train_key_list.txt").is_file()), None)
+
+
+def _key_values(path):
+    out = {}
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.strip():
+                key, label = line.rsplit(maxsplit=1)
+                out[key] = int(label)
+    except FileNotFoundError:
+        raise InputError(f"{files.shown(path)}: no such file; Clothing1M's lists belong together") from None
+    except ValueError as error:
+        raise InputError(f"{files.shown(path)}: expected lines of a key and a label: {error}") from error
+    return out
+
+
+def _as_path(path, must_exist=True):
+    path = path.name if isinstance(path, Spec) else path
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(f'`path` is {path}; write path="FOLDER"')
+    path = pathlib.Path(path).expanduser().resolve()
+    if must_exist and not path.is_dir():
+        raise InputError(f"{files.shown(path)}: no such folder")
+    return path
+
+
+def _of_images(path, parameters, train, test, names, size, where, content):
+    what = "clothing1m" if names is _CLOTHING else "folder"
+    return Dataset(
+        name=str(Spec(what, {"path": str(path), **parameters})) if parameters else str(path),
+        kind="image",
+        y_train=np.array([label for _, label in train], np.int64),
+        y_test=np.array([label for _, label in test], np.int64),
+        class_names=list(names),
+        samples=lambda: tuple(_decoded([file for file, _ in part], size, where) for part in (train, test)),
+        content=content,
+    )
+
+
+def _decoded(paths, size, where):
+    """Return images (n, H, W, 3 or 1) uint8, in memory or, above 4 GiB, in the cache folder."""
+    first = _image(paths[0], size, None)
+    shape = (len(paths), *first.shape)
+    total = int(np.prod(shape, dtype=np.int64))
+    if total <= _IN_MEMORY:
+        out = np.empty(shape, np.uint8)
+        for i, path in enumerate(progress(paths)):
+            out[i] = _image(path, size, first.shape)
+        return out
+    key = hashlib.sha256("\n".join([str(size), *map(str, paths)]).encode()).hexdigest()[:16]
+    place = where / "decoded" / f"{key}.npy"
+    if not place.is_file():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        import shutil
+
+        free = shutil.disk_usage(place.parent).free
+        if free < total:
+            raise InputError(
+                f"{len(paths):,} decoded images take {total:,} bytes, {place.parent} has {free:,}; choose a smaller size"
+            )
+        temporary = place.with_suffix(".tmp")
+        out = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
+        for i, path in enumerate(progress(paths)):
+            out[i] = _image(path, size, first.shape)
+        out.flush()
+        os.replace(temporary, place)
+    return np.load(place, mmap_mode="r", allow_pickle=False)
+
+
+def _image(path, size, shape):
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=_FORMATS) as image:
+            if image.width * image.height > Image.MAX_IMAGE_PIXELS:
+                raise InputError(f"{files.shown(path)}: {image.width} x {image.height} pixels; expected a photograph")
+            plain = image.mode in ("1", "L")
+            grey = plain if shape is None else shape[2] == 1
+            if grey and not plain:
+                raise InputError(f"{files.shown(path)}: is in colour, the first image is grey; convert all to one")
+            image = image.convert("L" if grey else "RGB")
+            if size:
+                scale = size * 8 / 7 / min(image.size) if size >= 64 else size / min(image.size)
+                wide = [max(size, round(side * scale)) for side in image.size]
+                image = image.resize(wide, Image.Resampling.BILINEAR)
+                left, top = (wide[0] - size) // 2, (wide[1] - size) // 2
+                image = image.crop((left, top, left + size, top + size))
+            out = np.asarray(image, np.uint8)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{files.shown(path)}: cannot be read as an image: {' '.join(str(error).split())[:100]}") from error
+    out = out[..., None] if out.ndim == 2 else out
+    if shape is not None and out.shape != shape:
+        raise InputError(
+            f"{files.shown(path)}: {out.shape[1]} x {out.shape[0]} pixels, the first image {shape[1]} x {shape[0]}; "
+            "write --dataset 'folder(path=\"...\", size=64)' to resize all"
+        )
+    return out
+
+
+def progress(items):
+    """Yield the items, with a bar on stderr when that is a terminal."""
+    if not sys.stderr.isatty() or len(items) < 1000:
+        return iter(items)
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(items, "reading", console=Console(stderr=True), transient=True)

@@ -1,0 +1,17 @@
+"""A run in the making: settings, clients, memory, resume."""
+
+import importlib
+
+_HOME = {
+    "Experiment": "fnlkit.experiment.experiment",
+    "machine": "fnlkit.experiment.experiment",
+    "Settings": "fnlkit.experiment.settings",
+    "augmentation": "fnlkit.experiment.settings",
+}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name):
+    if name not in _HOME:
+        raise AttributeError(f"module 'fnlkit.experiment' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)

@@ -1,0 +1,357 @@
+"""One experiment: a federation, a data set and settings in; a run out; interrupted and resumed at will."""
+
+import hashlib
+import platform
+import resource
+import time
+from dataclasses import asdict, fields, replace
+
+import numpy as np
+import torch
+
+from fnlkit import catalogue, engines
+from fnlkit.artefacts.run import Run
+from fnlkit.client.client import Client
+from fnlkit.client.inputs import PRECISIONS, Inputs, intake
+from fnlkit.client.network import Model, Network
+from fnlkit.client.scoring import sample_losses
+from fnlkit.client.training import Fit
+from fnlkit.errors import InputError
+from fnlkit.experiment import memory
+from fnlkit.experiment.memorization import global_memorization, local_memorization
+from fnlkit.experiment.settings import Settings, augmentation
+from fnlkit.scores import confusion
+
+
+class Experiment:
+    """A run in the making.
+
+    Parameters
+    ----------
+    federation : fnlkit.artefacts.federation.Federation
+    dataset : fnlkit.datasets.Dataset
+    settings : Settings
+    engine, device : str
+        ``auto`` or a name; the result does not depend on the engine beyond rounding.
+    resume : Run or None
+        Continue this run; its settings must be these, but for `rounds`.
+    embeddings : float (n, D) or None
+        One vector a training sample, for methods that ask for one (`catalogue.needs`); None takes principal components
+        of the samples, and says so.
+    **engine_options
+        Passed to the engine (workers, at_once, ...).
+    """
+
+    def __init__(self, federation, dataset, settings, *, engine="auto", device="auto", resume=None, embeddings=None,
+                 **engine_options):  # fmt: skip
+        if len(federation.client_offsets) < 2:
+            raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
+        if len(federation.given) != len(dataset.x_train):
+            raise InputError(
+                f"the federation labels {len(federation.given)} samples but {dataset.name} has {len(dataset.x_train)}; "
+                "name the data set that it was made from with --dataset"
+            )
+        self.federation, self.dataset, self.settings = federation, dataset, settings
+        self.device = _device(device)
+        dtype = PRECISIONS[settings.precision]
+        train, test, shape, image = intake(dataset)
+        from fnlkit.models import build
+
+        self.input_shape = shape
+        module = build(settings.model, input_shape=shape, classes=federation.classes, seed=settings.seed)
+        wanted = catalogue.needs(settings.method)
+        vectors, note = _embeddings(embeddings, federation, dataset, settings.method) if wanted else (None, None)
+        self.head = 0
+        if "head" in wanted:
+            module, self.head = _with_head(module, vectors.shape[1], settings)
+        if settings.precision == "tf32" and self.device == "cpu":
+            raise InputError("--precision tf32 is a GPU's; write fp32, fp64 or bf16")
+        self.network = Network(module, dtype=dtype, device=self.device, precision=settings.precision)
+        inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype, self.device)
+        self.x_test, self.y_test = test, torch.from_numpy(np.asarray(dataset.y_test, np.int64))
+        members = _members(federation, train, inputs)
+        self.embedding = None
+        if vectors is not None:
+            self.embedding = hashlib.sha256(vectors.tobytes()).hexdigest()
+            for client, indices in zip(members, federation.clients, strict=True):
+                client.rows["input/embedding"] = torch.from_numpy(vectors[np.asarray(indices)])
+        self.clients = engines.make(
+            engine, members, self.network, inputs, seed=settings.seed, keep=settings.keep, **engine_options
+        )
+        if note:
+            self.clients.note(note)
+        fit = Fit(
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            lr=settings.lr,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            optimizer=settings.local,
+            clip=settings.clip,
+            augment=augmentation(settings.augment, dataset),
+        )
+        self.opt = catalogue.optimizer(
+            settings.optimizer, fit, aggregate=catalogue.aggregator(settings.aggregator), decay=settings.decay
+        )
+        select = catalogue.selector(settings.selector, settings.fraction)
+        self.model = Model(self.network, self.network.flat.clone())
+        self.program = catalogue.method(settings.method)(self.clients, self.model, self.opt, select, rounds=settings.rounds)
+        self.history, self.records, self.finished = [], {}, False
+        self._opt_memory, self._evaluated_at = {}, 0
+        self._seconds, self._began = 0.0, None
+        self.provenance = list(federation.meta.get("provenance", []))
+        if resume is not None:
+            self._continue(resume)
+
+    @property
+    def client_rounds_total(self):
+        """Client-rounds that the budget allows; for the progress bar."""
+        return self.settings.rounds * max(1, round(self.settings.fraction * len(self.clients)))
+
+    def run(self, *, on_round=None, checkpoint=None, checkpoint_every=10):
+        """Train to the end and return the Run.
+
+        Parameters
+        ----------
+        on_round : callable(row dict) or None
+            Called after each round with the row that metrics.jsonl gets.
+        checkpoint : callable(Run) or None
+            Called every `checkpoint_every` rounds, at the end, and before an interruption or failure is passed on.
+        checkpoint_every : int
+        """
+        since, self._began = 0, time.monotonic()
+        try:
+            with torch.inference_mode(False):
+                for step in self.program:
+                    row = self._record(step)
+                    self._commit(step.model)
+                    if on_round:
+                        on_round(row)
+                    since += 1
+                    if checkpoint and since >= checkpoint_every:
+                        checkpoint(self.snapshot())
+                        since = 0
+            if self.history and "accuracy" not in self.history[-1] and len(self.y_test):
+                row = {"round": len(self.history), "stage": "final", **self._score(self.model)}
+                self.history.append(row)
+                if on_round:
+                    on_round(row)
+            self.finished = True
+        except BaseException:
+            self.clients.rollback()
+            if checkpoint and self.history:
+                checkpoint(self.snapshot())
+            raise
+        finally:
+            self.clients.close()
+        run = self.snapshot()
+        if checkpoint:
+            checkpoint(run)
+        return run
+
+    def _record(self, step):
+        clients, row = self.clients, {"round": len(self.history), "stage": step.stage, "clients": step.replies.ids.tolist()}
+        row["client_rounds"] = clients.traffic.client_rounds
+        row["bytes_up"], row["bytes_down"] = clients.traffic.bytes_up, clients.traffic.bytes_down
+        for name, value in step.report.items():
+            value = np.asarray(value)
+            if value.ndim == 0:
+                row[name] = value.item()
+            else:
+                self.records.setdefault(name, []).append((row["round"], value))
+        cohort = max(1, round(self.settings.fraction * len(clients)))
+        if clients.traffic.client_rounds - self._evaluated_at >= self.settings.eval_every * cohort and len(self.y_test):
+            self._evaluated_at = clients.traffic.client_rounds
+            row.update(self._score(step.model))
+            if self.settings.memorization and self.federation.true is not None:
+                row.update(self._memorized(step))
+        new_stage = not self.history or self.history[-1]["stage"] != step.stage
+        if new_stage and self.federation.true is not None:
+            counts = confusion(self._true_of_held(), self._labels()[self.federation.client_indices], self.federation.classes)
+            self.records.setdefault("label_confusion", []).append((row["round"], counts))
+        refused = [r for r in clients.rejected if r["round"] >= self._committed_rounds]
+        if refused:
+            row["rejected"] = refused
+        self.history.append(row)
+        return row
+
+    def _score(self, model):
+        """Return test accuracy and loss and, where the truth is known, the share of right working labels."""
+        logits = self.clients.predict(model.weights, self.x_test).cpu()
+        out = {
+            "accuracy": (logits.argmax(-1) == self.y_test).double().mean().item(),
+            "loss": sample_losses(logits, self.y_test).double().mean().item(),
+        }
+        if self.federation.true is not None:
+            held = self.federation.client_indices
+            out["label_accuracy"] = float(np.mean(self._labels()[held] == self.federation.true[held]))
+        return out
+
+    def _true_of_held(self):
+        return np.asarray(self.federation.true)[self.federation.client_indices]
+
+    def _memorized(self, step):
+        bounds = np.asarray(self.federation.client_offsets)[1:-1]
+        truth = np.split(self._true_of_held(), bounds)
+        shares = global_memorization(self.clients, step.model.weights, truth)
+        out = {f"global_{name}": value for name, value in shares.items()}
+        if "weights" in step.replies:
+            shares = local_memorization(self.clients, step.replies.ids, step.replies["weights"], truth)
+            out |= {f"local_{name}": value for name, value in shares.items()}
+        return out
+
+    def _labels(self):
+        """Return the working labels of all clients by position in the training set (n,)."""
+        labels = np.array(self.federation.given, np.int64)
+        labels[self.federation.client_indices] = torch.cat([c.y for c in self.clients.members]).numpy()
+        return labels
+
+    def _commit(self, model):
+        self.model = model
+        self._opt_memory = dict(self.opt.memory)
+        self.clients.commit()
+        self._committed_rounds = self.clients.rounds
+
+    _committed_rounds = 0
+
+    def snapshot(self):
+        """Return the Run as of the last finished round."""
+        f = self.federation
+        labels = {"given": np.asarray(f.given), "corrected": self._labels()}
+        if f.true is not None:
+            labels["true"] = np.asarray(f.true)
+        truth = {name: getattr(f, name) for name in ("noise_client_level", "noise_client_noisy", "noise_transition")}
+        truth |= {name: value for name, value in f.extra.items() if name.startswith("estimate_")}
+        truth = {name: np.asarray(value) for name, value in truth.items() if value is not None}
+        return Run(
+            settings=asdict(self.settings),
+            weights=self.model.weights,
+            labels=labels,
+            client_offsets=np.asarray(f.client_offsets),
+            client_indices=np.asarray(f.client_indices),
+            history=list(self.history),
+            records={
+                name: (np.array([r for r, _ in pairs]), np.stack([v for _, v in pairs])) for name, pairs in self.records.items()
+            },
+            truth=truth,
+            memory=memory.pack(self.clients.members, self._opt_memory),
+            log=list(self.clients.log),
+            traffic=self.clients.traffic,
+            rejected=list(self.clients.rejected),
+            finished=self.finished,
+            meta={
+                "dataset": f.dataset,
+                "dataset_checksum": self.dataset.checksum,
+                "classes": int(f.classes),
+                "input_shape": list(self.input_shape),
+                "embedding": self.embedding,
+                "head": self.head,
+                "provenance": self.provenance,
+                "machine": machine(self.clients, self.device) | self._cost(),
+            },
+        )
+
+    def _cost(self):
+        """Return seconds spent in `run` over all resumed parts, and this process's peak memory so far."""
+        now = 0.0 if self._began is None else time.monotonic() - self._began
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return {"seconds": round(self._seconds + now, 3), "peak_bytes": peak}
+
+    def _continue(self, run):
+        """Replay the server's program on the logged replies, then put the run's model and memories in place."""
+        for field in fields(Settings):
+            name, before, now = field.name, run.settings.get(field.name), getattr(self.settings, field.name)
+            if name != "rounds" and before != now:
+                raise InputError(f"--resume: the run was made with --{name.replace('_', '-')} {before}, not {now}")
+        same = np.array_equal(run.labels["given"], self.federation.given) and np.array_equal(
+            run.client_indices, self.federation.client_indices
+        )
+        if not same or run.meta.get("dataset_checksum") != self.dataset.checksum:
+            raise InputError("--resume: the run was made from another federation or data set; give the one it was made from")
+        if run.meta.get("embedding") != self.embedding:
+            raise InputError("--resume: the run was made with other embeddings; give the ones it was made with")
+        self.history = [row for row in run.history if row["stage"] != "final"]
+        self._seconds = float(run.meta.get("machine", {}).get("seconds", 0.0))
+        self.clients.replay(run.log)
+        for _ in self.history:
+            if next(self.program, None) is None:
+                raise InputError(f"--resume: the run has {len(self.history)} rounds, more than --rounds now allows")
+        if self.clients.replaying:
+            raise InputError("--resume: the run's log does not fit its history; the file cannot be continued")
+        # Replayed rounds hand the first Model object through, so that this reaches the method's own variable.
+        self.model.weights = run.weights.to(device=self.device, dtype=self.network.dtype)
+        self.clients.log, self.clients.rejected = list(run.log), list(run.rejected)
+        self.clients.traffic = replace(run.traffic, sent=dict(run.traffic.sent))  # the run may be continued once more
+        memory.unpack(run.memory, self.clients.members, self.opt, self.device)
+        corrected = torch.from_numpy(run.labels["corrected"].astype(np.int64))
+        for client, indices in zip(self.clients.members, self.federation.clients, strict=True):
+            client.y.copy_(corrected[torch.from_numpy(np.asarray(indices))])
+        for name, (rounds, values) in run.records.items():
+            self.records[name] = list(zip(rounds.tolist(), values, strict=True))
+        scored = [row["client_rounds"] for row in self.history if "accuracy" in row]
+        self._evaluated_at = scored[-1] if scored else 0
+        self._commit(self.model)
+
+
+def machine(clients, device):
+    """Return what equal results depend on beside the settings: engine, threads, CPU capability, versions."""
+    import sklearn
+
+    return {
+        "engine": getattr(clients, "name", type(clients).__name__.lower()),
+        "device": str(device) if str(device) == "cpu" else torch.cuda.get_device_name(),
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "sklearn": sklearn.__version__,
+    }
+
+
+def _device(name):
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device {name}: {str(error).splitlines()[0]}; write cpu, cuda or auto") from error
+    return name
+
+
+def _members(federation, train, inputs):
+    """Return Clients whose samples are slices of one reordered copy of the training set."""
+    order = torch.from_numpy(np.asarray(federation.client_indices, np.int64))
+    x, given = train[order], torch.from_numpy(np.asarray(federation.given, np.int64))[order]
+    bounds = np.asarray(federation.client_offsets).tolist()
+    return [
+        Client(id=k, x=x[a:b], y=given[a:b].clone(), given=given[a:b], classes=int(federation.classes), inputs=inputs)
+        for k, (a, b) in enumerate(zip(bounds[:-1], bounds[1:], strict=True))
+    ]
+
+
+def _embeddings(embeddings, federation, dataset, method):
+    """Return (float32 (n, D), note): the embeddings given or, said in the note, principal components of the samples."""
+    note = None
+    if embeddings is None:
+        from fnlkit.embed import embed
+
+        dim = min(64, len(dataset.x_train), int(np.prod(np.shape(dataset.x_train)[1:])))
+        embeddings = embed(dataset, f"pca(dim={dim})" if dataset.kind != "wave" else "pca")
+        note = (
+            f"{method} compares samples by an embedding; without one it takes {embeddings.shape[1]} principal "
+            "components of the samples, far from a pretrained network"
+        )
+    embeddings = np.ascontiguousarray(embeddings, np.float32)
+    if embeddings.ndim != 2 or len(embeddings) != len(federation.given):
+        raise InputError(f"the embeddings are {embeddings.shape}; expected one vector for {len(federation.given):,} samples")
+    return embeddings, note
+
+
+def _with_head(module, size, settings):
+    """Return (network, D): with a head of the embedding's width where its own is another, else as it is and 0."""
+    from fnlkit.models.head import WithHead
+
+    if not hasattr(module, "width"):
+        raise InputError(f"{settings.method} needs a network with features, classify and width; {settings.model} has none")
+    return (module, 0) if module.width == size else (WithHead(module, size, settings.seed), size)

@@ -1,0 +1,60 @@
+"""Noise by client: some clients are noisy, each at its own level."""
+
+from typing import Literal
+
+import numpy as np
+
+from fnlkit.noise import matrices
+from fnlkit.noise.by_class import target_of
+from fnlkit.noise.ground import Corruption, need_clients
+from fnlkit.parameters import Share, checked
+
+
+@checked
+def clients(
+    ground,
+    *,
+    rho: Share = 0.6,
+    tau: Share = 0.5,
+    exact=False,
+    kind: Literal["symmetric", "asymmetric", "pairflip"] = "symmetric",
+    map="",
+):
+    """FedCorr's noise (Xu 2022, Sec. 4.1): some clients are noisy, each at its own level.
+
+    Client k is noisy with probability rho; its level mu_k ~ U(tau, 1).  Each of its samples is picked with probability
+    mu_k and gets a label drawn from ALL classes, so that the share of wrong labels is mu_k (C - 1) / C.  The authors'
+    code draws from the first 10 classes whatever C is; here from all.
+
+    Parameters
+    ----------
+    rho : float in [0, 1]
+    tau : float in [0, 1]
+    exact : bool
+        rho N clients and mu_k n_k samples, rounded, instead of independent draws (FLR, Kim 2024).
+    kind : {"symmetric", "asymmetric", "pairflip"}
+        Where picked labels go: any class; the published map (only its classes change); the next class.
+    map : str
+        The published map, when the data set's name does not say it.
+    """
+    need_clients(ground, "clients")
+    count, rng = len(ground.clients), ground.rng()
+    if exact:
+        noisy = np.zeros(count, bool)
+        noisy[rng.permutation(count)[: round(rho * count)]] = True
+    else:
+        noisy = rng.random(count) < rho
+    level = np.where(noisy, tau + (1 - tau) * rng.random(count), 0.0)
+    target = target_of(ground, kind, map)
+    labels = ground.labels.copy()
+    # The whole training set has stream 0, client k stream k + 1.
+    for k in np.flatnonzero(noisy):
+        own, here = ground.rng(k + 1), ground.clients[k]
+        if exact:
+            picked = here[own.permutation(len(here))[: round(level[k] * len(here))]]
+        else:
+            picked = here[own.random(len(here)) < level[k]]
+        labels[picked] = own.integers(0, ground.classes, len(picked)) if target is None else target[labels[picked]]
+    base = np.full((ground.classes,) * 2, 1 / ground.classes) if target is None else matrices.mapped(target, 1.0)
+    T = (1 - level)[:, None, None] * np.eye(ground.classes) + level[:, None, None] * base
+    return Corruption(labels, T, noisy)

@@ -1,0 +1,156 @@
+"""Corrupt the given labels of a federation by a noise model; say what was asked for and what was achieved."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fnlkit.artefacts.federation import Federation
+from fnlkit.errors import InputError
+from fnlkit.noise import matrices
+from fnlkit.noise.ground import Corruption, Ground
+from fnlkit.spec import bind, find, parse
+from fnlkit.streams import stream
+
+MODELS = {
+    "clients": "fnlkit.noise.by_client:clients",
+    "symmetric": "fnlkit.noise.by_class:symmetric",
+    "pairflip": "fnlkit.noise.by_class:pairflip",
+    "asymmetric": "fnlkit.noise.by_class:asymmetric",
+    "random": "fnlkit.noise.by_class:random",
+    "sparse": "fnlkit.noise.sparse:sparse",
+    "instance": "fnlkit.noise.instance:instance",
+    "matrix": "fnlkit.noise.own:matrix",
+    "labels": "fnlkit.noise.own:labels",
+    "none": "fnlkit.noise.own:none",
+}
+
+
+def inject(federation, noise, *, seed, x=None):
+    """Return a federation whose given labels went through a noise model; true labels and clients stay as they are.
+
+    Noise may come before or after `partition`, and more than once: the second corrupts what the first left.
+
+    Parameters
+    ----------
+    federation : Federation
+    noise : str or Spec
+        A name of `MODELS` with its parameters, or ``module:function`` of your own, called as
+        ``function(ground, **parameters)`` with a `Ground`, returning a `Corruption`.
+    seed : int
+    x : (n, ...) array or callable returning it, optional
+        Training samples, for instance-dependent noise.
+
+    Returns
+    -------
+    Federation
+        With ``noise_client_level`` and ``noise_achieved_transition`` (an extra array) measured, ``noise_transition``
+        and ``noise_client_noisy`` as asked for.
+
+    Raises
+    ------
+    InputError
+
+    Examples
+    --------
+    >>> from fnlkit import datasets, noise, partition
+    >>> clean = partition.federation(datasets.load("digits"))
+    >>> noisy = noise.inject(clean, "symmetric(eta=0.4)", seed=0)
+    >>> float(round((noisy.given != noisy.true).mean(), 1))
+    0.4
+    """
+    spec = parse(noise, "--noise")
+    model = bind(spec, find(spec.name, MODELS, "noise"), "noise")
+    before = federation.meta.get("noise", [])
+    # Equal seeds must not make a second noise hit the samples of the first.
+    ground = Ground(
+        labels=federation.given,
+        classes=federation.classes,
+        clients=federation.clients,
+        rng=lambda client=0: stream(seed, "noise", len(before), client),
+        x=x if callable(x) else lambda: x,
+        dataset=federation.dataset,
+    )
+    done = model(ground)
+    if not isinstance(done, Corruption):
+        raise InputError(f"noise {spec.name!r} returned {type(done).__name__}; expected fnlkit.noise.Corruption")
+    out = replace(
+        federation,
+        given=np.asarray(done.labels),
+        noise_transition=_composed(federation, done.transition, bool(before)),
+        extra=dict(federation.extra),
+        meta={**federation.meta, "noise": [*before, {"model": str(spec), "seed": seed}]},
+    )
+    out.noise_client_level = out.wrong_share()
+    noisy = done.noisy
+    if noisy is None and out.noise_client_level is not None:
+        noisy = out.noise_client_level > 0
+    if federation.noise_client_noisy is not None and noisy is not None:
+        noisy = noisy | federation.noise_client_noisy
+    out.noise_client_noisy = noisy
+    if out.true is not None:
+        seen = out.client_indices if len(out) else slice(None)
+        out.extra["noise_achieved_transition"] = matrices.achieved(out.true[seen], out.given[seen], out.classes)
+    # Judgements of the labels before this noise are judgements no more.
+    out.extra = {name: value for name, value in out.extra.items() if not name.startswith("estimate_")}
+    out.check()
+    return out
+
+
+def _composed(federation, transition, again):
+    """Return old T @ new T; None when either is unknown."""
+    if not again:
+        return transition
+    if transition is None or federation.noise_transition is None:
+        return None
+    return federation.noise_transition @ transition
+
+
+def requested(federation):
+    """Return the transition that was asked for, over all clients by their samples of each class; (C, C) or None.
+
+    None when a noise model did not say, or nobody knows the true labels.
+    """
+    T = federation.noise_transition
+    if T is None or T.ndim == 2 or federation.true is None:
+        return T if T is None or T.ndim == 2 else None
+    counts = np.stack([np.bincount(federation.true[here], minlength=federation.classes) for here in federation.clients])
+    total = counts.sum(0)
+    mean = np.einsum("kc,kcd->cd", counts / np.maximum(total, 1), T)
+    return np.where(total[:, None] > 0, mean, np.eye(federation.classes))
+
+
+def summary(federation):
+    """Return what is known of a federation's noise, as plain values for a table or JSON.
+
+    Parameters
+    ----------
+    federation : Federation
+
+    Returns
+    -------
+    dict
+        samples, wrong_share, requested_share (None when unknown), client_level (list), client_requested (list or None),
+        transition_error (mean over classes of the total variation between requested and achieved rows, or None).
+    """
+    fed: Federation = federation
+    seen = fed.client_indices if len(fed) else np.arange(len(fed.given))
+    out = {"samples": len(seen), "wrong_share": None, "requested_share": None, "client_level": None}
+    out |= {"client_requested": None, "transition_error": None}
+    if fed.true is None:
+        return out
+    true, given = fed.true[seen], fed.given[seen]
+    out["wrong_share"] = float((true != given).mean())
+    if len(fed):
+        out["client_level"] = fed.wrong_share().tolist()
+    if fed.noise_transition is None:
+        return out
+    T = fed.noise_transition
+    stay = np.diagonal(T, axis1=-2, axis2=-1)  # (C,) or (N, C)
+    parts = fed.clients if len(fed) else [seen]
+    asked = [float((1 - (stay if T.ndim == 2 else stay[k])[fed.true[here]]).mean()) for k, here in enumerate(parts)]
+    out["requested_share"] = float(np.average(asked, weights=[len(here) for here in parts]))
+    out["client_requested"] = asked if len(fed) else None
+    present = np.bincount(true, minlength=fed.classes) > 0
+    got = matrices.achieved(true, given, fed.classes)
+    out["transition_error"] = float((np.abs(requested(fed) - got).sum(1) / 2)[present].mean())
+    return out

@@ -1,0 +1,61 @@
+"""Noise of your own: a transition matrix or labels in a file; and none."""
+
+import numpy as np
+
+from fnlkit.artefacts import files
+from fnlkit.errors import InputError
+from fnlkit.noise.ground import Corruption, drawn
+from fnlkit.parameters import Text
+
+
+def none(ground):
+    """No noise: the labels as they are."""
+    return Corruption(ground.labels, np.eye(ground.classes))
+
+
+def matrix(ground, *, path: Text, key="", transpose=False):
+    """A transition matrix of your own, T[true, given], from npy, npz, csv or .pt.
+
+    Parameters
+    ----------
+    path : str
+    key : str
+        The array's name, when the file has several.
+    transpose : bool
+        For files with rows given and columns true.
+    """
+    T = files.pick(files.read_arrays(path), key, path).astype(np.float64)
+    if T.shape != (ground.classes,) * 2:
+        raise InputError(f"{files.shown(path)}: a matrix of {T.shape}; expected {ground.classes} x {ground.classes}")
+    T = T.T if transpose else T
+    if not np.isfinite(T).all() or (T < 0).any() or (np.abs(T.sum(1) - 1) > 1e-3).any():
+        hint = "; its columns do: add transpose=true" if np.isfinite(T).all() and np.allclose(T.sum(0), 1, atol=1e-3) else ""
+        raise InputError(f"{files.shown(path)}: rows must be probabilities that sum to 1{hint}")
+    return drawn(ground, T / T.sum(1, keepdims=True))
+
+
+def labels(ground, *, path: Text, key=""):
+    """Labels of your own for the whole training set, from npy, npz, csv or .pt (CIFAR-N's among them).
+
+    Parameters
+    ----------
+    path : str
+    key : str
+        The array's name, when the file has several; for CIFAR-N for example ``worse_label``.
+    """
+    arrays = files.read_arrays(path)
+    given = files.pick(arrays, key, path)
+    if given.ndim != 1 or given.dtype.kind not in "iu" or len(given) != len(ground.labels):
+        raise InputError(
+            f"{files.shown(path)}: found {given.dtype} of shape {given.shape}; expected a whole number for each of "
+            f"{len(ground.labels):,} training samples"
+        )
+    if given.min() < 0 or given.max() >= ground.classes:
+        raise InputError(f"{files.shown(path)}: labels run from {given.min()} to {given.max()}, not 0 to {ground.classes - 1}")
+    clean = arrays.get("clean_label")
+    if clean is not None and clean.shape == given.shape and (same := (clean == ground.labels).mean()) < 1:
+        raise InputError(
+            f"{files.shown(path)}: its clean_label equals only {same:.1%} of this data set's labels; "
+            "its samples are in another order, or of another data set"
+        )
+    return Corruption(given.astype(np.int64))

@@ -1,0 +1,1 @@
+"""Results: what a run is worth, plots, published tables."""

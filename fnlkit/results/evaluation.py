@@ -1,0 +1,179 @@
+"""What a run is worth: accuracy, corrected labels, estimated noise, traffic.  Only judgements and noise.py see the truth."""
+
+import numpy as np
+
+from fnlkit.client.inputs import PRECISIONS, Inputs, intake
+from fnlkit.client.network import Network, predict
+from fnlkit.errors import InputError
+from fnlkit.models import build
+from fnlkit.models.head import WithHead
+from fnlkit.scores import achieved_transition, auc, client_levels, confusion, transition_errors
+
+
+def summary(run, *, target=None):
+    """Return what a run's own records say, as a flat dict of numbers and texts (no model is run).
+
+    Parameters
+    ----------
+    run : fnlkit.artefacts.run.Run
+    target : float or None
+        Also give the client-rounds and bytes at the first evaluation that reached this accuracy (None: never).
+    """
+    scored = [row for row in run.history if "accuracy" in row]
+    trained = [row for row in run.history if row["stage"] != "final"]
+    out = {
+        "method": run.settings["method"],
+        "dataset": run.meta.get("dataset"),
+        "seed": run.settings["seed"],
+        "finished": run.finished,
+        "accuracy_best": max((row["accuracy"] for row in scored), default=None),
+        "accuracy_last": scored[-1]["accuracy"] if scored else None,
+        "accuracy_late": late_accuracy(scored),
+        "rounds": len(trained),
+        "client_rounds": run.traffic.client_rounds,
+        "bytes_up": run.traffic.bytes_up,
+        "bytes_down": run.traffic.bytes_down,
+        "rejected": len(run.rejected),
+        "engine": run.meta["machine"]["engine"],
+        "seconds": run.meta["machine"]["seconds"],
+        "peak_bytes": run.meta["machine"]["peak_bytes"],
+    }
+    if target is not None:
+        hit = next((row for row in scored if row["accuracy"] >= target), None)
+        out["target"] = target
+        for name in ("client_rounds", "bytes_up", "bytes_down"):
+            # The closing row has no traffic of its own: it stands after the last round.
+            out[f"target_{name}"] = hit and hit.get(name, out[name])
+    if "true" in run.labels:
+        out |= _against_truth(run)
+    return out
+
+
+def late_accuracy(scored):
+    """Return the mean accuracy of the evaluations in the last fifth of the rounds, or None without any.
+
+    Where a round's accuracy hangs on who took part in it, the best of many is luck, and so is the last.
+
+    Parameters
+    ----------
+    scored : list of dict
+        Rows of the history with ``round`` and ``accuracy``.
+    """
+    if not scored:
+        return None
+    since = 0.8 * (scored[-1]["round"] + 1)
+    return float(np.mean([row["accuracy"] for row in scored if row["round"] + 1 > since]))
+
+
+def _against_truth(run):
+    held = run.client_indices
+    given, true, corrected = (run.labels[name][held] for name in ("given", "true", "corrected"))
+    wrong, changed, right = given != true, corrected != given, corrected == true
+    out = {
+        "label_accuracy_given": float(np.mean(~wrong)),
+        "label_accuracy_corrected": float(np.mean(right)),
+        "labels_changed": int(changed.sum()),
+        "labels_repaired": int((wrong & right).sum()),
+        "labels_broken": int((~wrong & ~right).sum()),
+    }
+    levels = client_levels(run.labels["given"], run.labels["true"], run.client_offsets, held)
+    if "noise_level" in run.records:
+        estimated = run.records["noise_level"][1][0]  # the first: later ones judge labels that were corrected since
+        out["noise_level_error"] = float(np.mean(np.abs(estimated - levels)))
+    if "cumulative_lid" in run.records:
+        out["client_auc"] = auc(run.records["cumulative_lid"][1][-1], levels > 0)
+    found = transition_similarity(run)
+    if found is not None:
+        out["transition_cosine_first"], out["transition_cosine_last"] = found[0], found[-1]
+    return out
+
+
+def transition_similarity(run):
+    """Return the cosine (R,) of each recorded estimate of T and the T that the run's given labels show, or None.
+
+    FedEFC, its baselines and whatever else records ``transition`` report the mean of the cohort's estimates; the truth
+    here is that of all clients' samples together.
+
+    Parameters
+    ----------
+    run : fnlkit.artefacts.run.Run
+    """
+    if "transition" not in run.records or "true" not in run.labels:
+        return None
+    held = run.client_indices
+    truth = achieved_transition(run.labels["true"][held], run.labels["given"][held], run.meta["classes"])
+    return np.array([transition_errors(T, truth)["transition_cosine"] for T in run.records["transition"][1]])
+
+
+def test_predictions(run, dataset):
+    """Return the run's predictions (n_test,) on a data set's test samples.
+
+    Raises
+    ------
+    InputError
+        When the data set is not the one that the run was trained on.
+    """
+    _, x_test, shape, image = intake(dataset)
+    if list(shape) != list(run.meta["input_shape"]):
+        raise InputError(f"{dataset.name} has samples of shape {shape}, the run was trained on {run.meta['input_shape']}")
+    dtype = PRECISIONS[run.settings["precision"]]
+    module = build(run.settings["model"], input_shape=shape, classes=run.meta["classes"], seed=run.settings["seed"])
+    if run.meta.get("head"):
+        module = WithHead(module, run.meta["head"])
+    network = Network(module, dtype=dtype)
+    if network.size != len(run.weights):
+        raise InputError(
+            f"the run holds {len(run.weights)} weights, its network {network.size}; is the module another one now?"
+        )
+    inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype)
+    return predict(network, run.weights.to(dtype), x_test, inputs).argmax(-1).numpy()
+
+
+test_predictions.__test__ = False  # a function of ours, not a test of pytest's
+
+
+def arrays(run, dataset=None):
+    """Return every array worth keeping, by name: confusion matrices, per-class accuracy, noise levels, records.
+
+    Parameters
+    ----------
+    run : fnlkit.artefacts.run.Run
+    dataset : fnlkit.datasets.Dataset or None
+        Without it nothing that needs the test set.
+    """
+    classes, out = run.meta["classes"], {}
+    if dataset is not None:
+        predicted = test_predictions(run, dataset)
+        counts = confusion(dataset.y_test, predicted, classes)
+        out["test_confusion"] = counts
+        out["class_accuracy"] = np.diag(counts) / np.maximum(1, counts.sum(1))
+    if "true" in run.labels:
+        held, true = run.client_indices, run.labels["true"]
+        out["label_confusion_given"] = confusion(true[held], run.labels["given"][held], classes)
+        out["label_confusion_corrected"] = confusion(true[held], run.labels["corrected"][held], classes)
+        for name in ("given", "corrected"):
+            out[f"client_level_{name}"] = client_levels(run.labels[name], true, run.client_offsets, held)
+    for name, (rounds, values) in run.records.items():
+        out[f"record_{name}"], out[f"record_{name}_rounds"] = values, rounds
+    found = transition_similarity(run)
+    if found is not None:
+        out["record_transition_cosine"] = found
+        out["record_transition_cosine_rounds"] = run.records["transition"][0]
+    for name, values in run.truth.items():
+        out[name] = values
+    return out
+
+
+def stage_confusions(run):
+    """Return [(stage that begins, counts (C, C))] of true against working labels, one at the start of each stage."""
+    if "label_confusion" not in run.records:
+        return []
+    rounds, values = run.records["label_confusion"]
+    return [(run.history[r]["stage"], v) for r, v in zip(rounds.tolist(), values, strict=True)]
+
+
+def weights_digest(run):
+    """Return the SHA-256 of the model's bytes, to compare runs."""
+    import hashlib
+
+    return hashlib.sha256(run.weights.detach().cpu().contiguous().numpy().tobytes()).hexdigest()

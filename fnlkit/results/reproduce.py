@@ -1,0 +1,277 @@
+"""Recipes: published experiments as files, run as the commands a user would type, printed beside the published numbers."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from statistics import mean, stdev
+
+from fnlkit import catalogue
+from fnlkit.artefacts.run import Run
+from fnlkit.errors import InputError, WorkStopped
+from fnlkit.results import evaluation
+from fnlkit.spec import nearest
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a recipe.
+
+    Attributes
+    ----------
+    regime, method : str
+    seed : int
+    prepare : tuple of (arguments of fnlkit, output name)
+        Commands that make the federation; jobs of one regime and seed share them.
+    train : tuple of str
+        Arguments of `fnlkit train` without input and output.
+    name : str
+        Of the run's file, without suffix.
+    published : (mean, standard deviation) or None
+        In percent.
+    """
+
+    regime: str
+    method: str
+    seed: int
+    prepare: tuple
+    train: tuple
+    name: str
+    published: tuple | None
+
+
+def recipes():
+    """Return the names of the recipes that come with fnlkit."""
+    folder = resources.files("fnlkit.data") / "recipes"
+    return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
+
+
+def load(name):
+    """Return a recipe as a dict: a name of `recipes()` or the path of a .toml file.
+
+    Raises
+    ------
+    InputError
+        When there is none, or it is not TOML with [[regime]] tables.
+    """
+    if name.endswith(".toml"):
+        path = Path(name)
+    elif name in recipes():
+        path = resources.files("fnlkit.data") / "recipes" / f"{name}.toml"
+    else:
+        raise InputError(f"no recipe {name!r}{nearest(name, recipes())}; known: {', '.join(recipes())}, or a .toml file")
+    try:
+        recipe = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{name}: not a recipe: {error}") from error
+    for key, kind in (("dataset", str), ("seeds", list), ("train", dict), ("regime", list)):
+        if not isinstance(recipe.get(key), kind):
+            raise InputError(f"{name}: a recipe needs {key!r} ({kind.__name__})")
+    for regime in recipe["regime"]:
+        for key in ("name", "steps", "methods"):
+            if key not in regime:
+                raise InputError(f"{name}: regime {regime.get('name', '?')!r} needs {key!r}")
+    return recipe
+
+
+def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, **train):
+    """Return the Jobs of a recipe.
+
+    Parameters
+    ----------
+    recipe : dict
+    dataset : str or None
+        Instead of the recipe's, for example an .npz file of the same data.
+    seeds : int or None
+        Use the first so many seeds, or 0..seeds-1 when there are more than the recipe lists.
+    only : str or None
+        Keep the regime of this name, or those whose name contains this text.
+    embeddings : str or None
+        A file from `fnlkit embed`, instead of computing the ones that a regime names by its backbone.
+    **train
+        Options of `train` that replace the recipe's, where not None.
+    """
+    listed = recipe["seeds"]
+    used = listed if seeds is None else (listed[:seeds] if seeds <= len(listed) else list(range(seeds)))
+    names, out = [regime["name"].lower() for regime in recipe["regime"]], []
+    # A name can be the beginning of another: said in full, it means itself.
+    wanted = [only.lower()] if only and only.lower() in names else [name for name in names if (only or "").lower() in name]
+    for number, regime in enumerate(recipe["regime"]):
+        if names[number] not in wanted:
+            continue
+        options = recipe["train"] | regime.get("train", {}) | {k: v for k, v in train.items() if v is not None}
+        for seed in used:
+            prepare, source = [], f"--dataset={dataset or recipe['dataset']}"
+            for i, step in enumerate(regime["steps"]):
+                target = f"{number}-{seed}-{i}.npz"
+                prepare.append(((*shlex.split(step), source, f"--seed={seed}"), target))
+                source = target
+            vectors, embed = embeddings, None
+            if embeddings is None and "backbone" in regime:
+                vectors = f"embeddings-{re.sub('[^A-Za-z0-9]+', '-', regime['backbone'])}.npz"
+                embed = (
+                    ("embed", f"--dataset={dataset or recipe['dataset']}", f"--backbone={regime['backbone']}"),
+                    vectors,
+                )
+            for place, method in enumerate(regime["methods"]):
+                short = method.partition("(")[0]
+                arguments = (f"--method={method}", f"--seed={seed}", *_options(options))
+                steps = prepare
+                if vectors and "embedding" in catalogue.needs(method):
+                    arguments += (f"--embeddings={vectors}",)
+                    steps = [*([embed] if embed else []), *prepare]
+                name = f"{number}-{place}-{short}-{seed}"
+                out.append(
+                    Job(
+                        regime["name"],
+                        method,
+                        seed,
+                        tuple(steps),
+                        arguments,
+                        name,
+                        regime.get("published", {}).get(short),
+                    )
+                )
+    if not out:
+        raise InputError(f"no regime has {only!r} in its name; they are: {', '.join(r['name'] for r in recipe['regime'])}")
+    return out
+
+
+def _options(values):
+    return tuple(f"--{key.replace('_', '-')}={value}" for key, value in values.items())
+
+
+def commands(job):
+    """Return the shell lines of a job, as a user would type them."""
+    lines = [_line(("fnlkit", *arguments, "-o", target)) for arguments, target in job.prepare]
+    return [*lines, _line(("fnlkit", "train", job.prepare[-1][1], *job.train, "-o", f"{job.name}.pt"))]
+
+
+def _line(words):
+    return " ".join(shlex.quote(w) for w in words)
+
+
+def run(all_jobs, folder, *, at_once, on_done=None):
+    """Run jobs in a folder, several at once, each in its own single-threaded process; finished runs are kept.
+
+    Parameters
+    ----------
+    all_jobs : list of Job
+    folder : str or Path
+        Holds federations and runs; a second call continues where the first stopped.
+    at_once : int
+    on_done : callable(Job, error text or None) or None
+
+    Returns
+    -------
+    dict of str to str
+        What a failed job said, by its name.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        "FNLKIT_THREADS": "1",
+        "NUMBA_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    failed = {}
+    # Runs beside each other share the cores.
+    cores = max(1, len(os.sched_getaffinity(0)) // at_once)
+
+    def call(arguments):
+        command = [sys.executable, "-c", "from fnlkit.cli import main; main()", *arguments]
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+            raise (InputError if done.returncode == 2 else WorkStopped)(lines[-1].removeprefix("fnlkit: error: "))
+
+    def federation(step):
+        arguments, target = step
+        if not (folder / target).exists():
+            call([*arguments, "-o", target])
+
+    def train(job):
+        error = None
+        try:
+            where = ["--resume", f"{job.name}.pt", "-o", f"{job.name}.pt"]
+            chosen = any(option.startswith(("--engine=", "--workers=")) for option in job.train)
+            share = [] if chosen else [f"--workers={cores}"]
+            call(["train", job.prepare[-1][1], *job.train, *share, *where])
+        except (InputError, WorkStopped) as failure:
+            error = failed[job.name] = str(failure)
+        if on_done:
+            on_done(job, error)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        # One level of the chains after the other: what two jobs share is made once.
+        levels = max(len(job.prepare) for job in all_jobs)
+        for i in range(levels):
+            list(pool.map(federation, dict.fromkeys(job.prepare[i] for job in all_jobs if i < len(job.prepare))))
+        list(pool.map(train, all_jobs))
+    return failed
+
+
+def _spread(values):
+    return stdev(values) if len(values) > 1 else None
+
+
+def rows(all_jobs, folder):
+    """Return one dict a regime and method: accuracy in percent, what it is over the regime's first method, published, cost.
+
+    ``best`` is the best evaluation of each seed's run, ``late`` the mean of those in the last fifth of its rounds;
+    ``over_first`` the mean, over seeds that both have, of what the method is ahead of the regime's first one, with its
+    spread; ``clear`` says that this is more than the spread (standard deviation over seeds) of either method.  Runs that
+    were not finished are left out.
+
+    Parameters
+    ----------
+    all_jobs : list of Job
+    folder : str or Path
+    """
+    groups = {}
+    for job in all_jobs:
+        path = Path(folder) / f"{job.name}.pt"
+        found = evaluation.summary(Run.read(str(path))) if path.exists() else {"finished": False}
+        if found["finished"]:  # half a run would look like a bad method
+            groups.setdefault((job.regime, job.method), []).append((job, found))
+    out, baseline = [], {}
+    for (regime, method), found in groups.items():
+        row = {
+            "regime": regime,
+            "method": method,
+            "runs": len(found),
+            "last_mean": 100 * mean(s["accuracy_last"] for _, s in found),
+            "published": found[0][0].published,
+            "client_rounds": round(mean(s["client_rounds"] for _, s in found)),
+            "seconds": mean(s["seconds"] for _, s in found),
+        }
+        first = baseline.setdefault(regime, row)
+        for name in ("best", "late"):
+            values = {job.seed: 100 * s[f"accuracy_{name}"] for job, s in found}
+            row[name], row[f"{name}_mean"] = values, mean(values.values())
+            row[f"{name}_spread"] = spread = _spread(values.values())
+            # A seed draws noise and partition too: what is left between runs of one seed is the method.
+            gains = [value - first[name][seed] for seed, value in values.items() if seed in first[name]]
+            row[f"{name}_over_first"] = mean(gains) if gains else None
+            row[f"{name}_over_first_spread"] = _spread(gains)
+            # "By more than the spread": of both sides, since either can be lucky.
+            least = None if spread is None else max(spread, first[f"{name}_spread"] or 0)
+            row[f"{name}_clear"] = bool(gains) and least is not None and row[f"{name}_over_first"] > least
+        out.append(row)
+    return out

@@ -1,0 +1,73 @@
+"""Selectors: (clients, model, among) -> ids of the cohort, ascending."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fnlkit.client.scoring import sample_losses
+from fnlkit.errors import InputError
+from fnlkit.parameters import Count
+from fnlkit.streams import stream
+
+
+def cohort_size(clients, fraction):
+    """Return how many clients a round takes: round(fraction N), at least one."""
+    return max(1, round(fraction * len(clients)))
+
+
+def _pool(clients, among):
+    pool = np.arange(len(clients)) if among is None else np.flatnonzero(among)
+    if not len(pool):
+        raise InputError("no client is left to choose from; loosen the method's threshold")
+    return pool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniform:
+    """Each round a uniform draw without replacement.
+
+    Attributes
+    ----------
+    fraction : float in (0, 1]
+    """
+
+    fraction: float = 0.1
+
+    def __call__(self, clients, model, among=None):
+        """Return ids (K,) out of the boolean mask `among` (N,), or out of all."""
+        pool = _pool(clients, among)
+        rng = stream(clients.seed, "selection", clients.rounds)
+        return np.sort(rng.choice(pool, min(cohort_size(clients, self.fraction), len(pool)), replace=False))
+
+
+def local_loss(client, model, received):
+    """Client step: the mean loss of the received model on the client's samples."""
+    return {"local_loss": sample_losses(model(client.x), client.y.to(model.weights.device)).double().mean().cpu()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerOfChoice:
+    """Power-of-Choice (Cho 2020): d candidates drawn by size, the m with the largest local loss train.
+
+    Attributes
+    ----------
+    fraction : float in (0, 1]
+        Gives m.
+    d : int
+        Number of candidates (30 in FedCorr's comparison).
+    """
+
+    fraction: float = 0.1
+    d: Count = 30
+
+    def __call__(self, clients, model, among=None):
+        """Return ids (m,) out of the boolean mask `among` (N,), or out of all; asks the candidates for their loss."""
+        pool = _pool(clients, among)
+        m = min(cohort_size(clients, self.fraction), len(pool))
+        sizes = clients.sizes.numpy()[pool]
+        rng = stream(clients.seed, "selection", clients.rounds)
+        d = min(max(self.d, m), len(pool))
+        candidates = np.sort(rng.choice(pool, d, replace=False, p=sizes / sizes.sum()))
+        said = clients.round(candidates, model, local_loss)
+        worst = np.argsort(-said["local_loss"].numpy(), kind="stable")[:m]
+        return np.sort(said.ids[worst])

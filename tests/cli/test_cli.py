@@ -1,0 +1,314 @@
+"""The command line as a shell sees it: pipes, typos, closed pipes, full disks, signals, two runs on one file."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fnlkit.artefacts.run import Run
+from fnlkit.cli import COMMANDS
+
+BIN = Path(sys.executable).parent
+ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1", "COLUMNS": "200"}
+QUICK = "--rounds 30 --fraction 0.2 --epochs 1"
+
+
+def shell(command, folder, **options):
+    """Run a command line through bash with pipefail; return the finished process."""
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory):
+    """A noisy federation of the embedded digits."""
+    folder = tmp_path_factory.mktemp("federation")
+    done = shell("fnlkit partition | fnlkit inject-noise --noise 'clients(rho=0.6, tau=0.5)' -o noisy.npz", folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "noisy.npz"
+
+
+def test_the_bare_pipe_runs(tmp_path):
+    pipe = "fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise | fnlkit train -o run.pt"
+    done = shell(f"{pipe} && fnlkit evaluate run.pt", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "accuracy best" in done.stdout and "Traceback" not in done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "run.metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 50 and rows[-1]["accuracy"] > 0.5
+    assert {p.name for p in tmp_path.iterdir()} == {"run.pt", "run.metrics.jsonl"}
+
+
+def test_evaluate_prints_one_object_a_line(noisy, tmp_path):
+    done = shell(f"fnlkit train {noisy} {QUICK} | fnlkit evaluate --json", tmp_path)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    found = json.loads(line)
+    for key in (
+        "accuracy_best",
+        "accuracy_last",
+        "rounds",
+        "client_rounds",
+        "bytes_up",
+        "bytes_down",
+        "class_accuracy",
+    ):
+        assert found[key] is not None
+    assert found["client_rounds"] == 30 * 4 and not list(tmp_path.iterdir())
+
+
+def test_evaluate_tells_how_near_the_estimated_transition_comes(noisy, tmp_path):
+    method = "'fedefc(latest=9, report_transition=true)'"
+    done = shell(f"fnlkit train {noisy} {QUICK} --method {method} -o run.pt && fnlkit evaluate run.pt", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "estimated against true transition matrix" in done.stdout
+    run = Run.read(str(tmp_path / "run.pt"))
+    rounds, estimates = run.records["transition"]
+    truth = np.zeros((10, 10))
+    np.add.at(truth, (run.labels["true"][run.client_indices], run.labels["given"][run.client_indices]), 1)
+    truth /= truth.sum(1, keepdims=True)
+    expected = [np.sum(T * truth) / np.linalg.norm(T) / np.linalg.norm(truth) for T in estimates]
+    done = shell("fnlkit evaluate run.pt --json -o found.npz", tmp_path)
+    found = json.loads(done.stdout)
+    assert len(rounds) == 20 and found["transition_cosine_first"] == pytest.approx(expected[0])
+    assert found["transition_cosine_last"] == pytest.approx(expected[-1])
+    with np.load(tmp_path / "found.npz") as arrays:
+        names = [n for n in arrays.files if n.endswith("record_transition_cosine")]
+        np.testing.assert_allclose(arrays[names[0]], expected, rtol=1e-12)
+
+
+def test_evaluate_adds_up_what_runs_on_the_same_labels_spent(noisy, tmp_path):
+    train = f"fnlkit train {noisy} --rounds 5 --fraction 0.2 --epochs 1 --method feddpcont"
+    done = shell(f"for s in 0 1 2; do {train} --seed $s -o $s.pt || exit; done; cp 1.pt again.pt", tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = shell("fnlkit evaluate 0.pt 1.pt 2.pt again.pt --json", tmp_path)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["label_epsilon"] for row in rows] == [0.81] * 4
+    assert [row["label_together_releases"] for row in rows] == [3] * 4  # a copy tells nothing new
+    assert rows[0]["label_together_epsilon"] == pytest.approx(3 * 0.81)
+    assert "released 3 times" in shell("fnlkit evaluate 0.pt 1.pt 2.pt", tmp_path).stdout.replace("\n", " ")
+    assert "label_together_releases" not in shell("fnlkit evaluate 0.pt --json", tmp_path).stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_with_an_example(name, tmp_path):
+    done = shell(f"fnlkit {name} --help", tmp_path)
+    assert done.returncode == 0 and not done.stderr
+    assert re.search(r"^\s+Example:\n\s+fnlkit ", done.stdout, re.MULTILINE), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("fnlkit trian", "did you mean 'train'?"),
+        ("fnlkit train --method fedcor {noisy}", "did you mean 'fedcorr'?"),
+        ("fnlkit train --method 'fedcorr(beat=5)' {noisy}", "did you mean 'beta'?"),
+        ("fnlkit train --method 'fedcorr(beta=' {noisy}", "write name(key=value, ...)"),
+        ("fnlkit train --rounds 0 {noisy}", "--rounds is 0"),
+        ("fnlkit train --method 'fedcorr(confidence=2)' {noisy}", "'confidence' is 2.0; write a number from 0 to 1"),
+        ("fnlkit train --method 'feddpcont(epsilon=0)' {noisy}", "'epsilon' is 0.0; write a number above 0, or -1"),
+        ("fnlkit train --model 'resnet20(base=-1)' {noisy}", "'base' is -1; write a whole number at least 1"),
+        ("fnlkit train --rounds many {noisy}", "'many' is not a valid integer"),
+        ("fnlkit train --device tpu9 {noisy}", "--device tpu9"),
+        ("fnlkit train --engine warp {noisy}", "unknown engine 'warp'"),
+        ("fnlkit train --model lenet {noisy}", "did you mean 'lenet5'?"),
+        ("fnlkit train nowhere.npz", "nowhere.npz"),
+        ("fnlkit train {noisy} -o no/such/folder/run.pt", "no/such/folder/run.pt"),
+        ("fnlkit train {noisy} --resume {noisy}", "noisy.npz"),
+        ("fnlkit partition --scheme 'dirichlet(alpha=-1)'", "alpha"),
+        ("fnlkit partition --dataset digitz", "digitz"),
+        ("fnlkit inject-noise {noisy} --noise 'symmetric(eta=2)'", "eta"),
+        ("head -c 100 {noisy} | fnlkit train", "stdin"),
+        ("fnlkit evaluate {noisy}", "noisy.npz"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(command, says, noisy, tmp_path):
+    done = shell(command.format(noisy=noisy), tmp_path)
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    assert says in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert not done.stdout and not list(tmp_path.iterdir())
+
+
+def test_training_that_diverges_is_no_failure_of_ours(noisy, tmp_path):
+    done = shell(f"fnlkit train {noisy} --lr 1e9 --rounds 3 -o run.pt", tmp_path)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and "did training diverge? lower the learning rate" in last and "internal" not in last
+
+
+def test_a_closed_pipe_is_quiet(tmp_path):
+    done = shell("fnlkit partition | head -c 10 >/dev/null; exit ${PIPESTATUS[0]}", tmp_path)
+    assert not done.stderr.replace("\n", "") or "Traceback" not in done.stderr
+    assert done.returncode in (0, 141)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_one_line_and_exit_1(noisy, tmp_path):
+    for command in ("fnlkit partition", f"fnlkit info {noisy}", "fnlkit methods"):
+        done = shell(f"{command} > /dev/full", tmp_path)
+        assert done.returncode == 1 and "No space left" in done.stderr, (command, done.stderr)
+        assert "Traceback" not in done.stderr
+
+
+def test_a_traceback_comes_with_vv_only(tmp_path):
+    assert "Traceback" not in shell("fnlkit train nowhere.npz", tmp_path).stderr
+    assert "Traceback" in shell("fnlkit -vv train nowhere.npz", tmp_path).stderr
+
+
+def talk(folder):
+    """Return the file beside a folder that holds what its last process said."""
+    return folder.parent / f"{folder.name}.stderr"
+
+
+def start(arguments, folder):
+    command = [str(BIN / "fnlkit"), "train", *arguments]
+    with open(talk(folder), "wb") as said:
+        return subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stderr=said, stdin=subprocess.DEVNULL)
+
+
+def wait_for_rows(folder, count):
+    path, limit = folder / "run.metrics.jsonl", time.monotonic() + 60
+    while time.monotonic() < limit:
+        if path.exists() and path.read_bytes().count(b"\n") >= count:
+            return
+        time.sleep(0.01)
+    raise AssertionError("no rounds within a minute")
+
+
+LONG = [
+    "--method",
+    "fedcorr",
+    "--rounds",
+    "150",
+    "--fraction",
+    "0.2",
+    "--epochs",
+    "2",
+    "--checkpoint-every",
+    "1",
+    "-o",
+    "run.pt",
+]
+
+
+@pytest.fixture(scope="module")
+def whole(noisy, tmp_path_factory):
+    """The run that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    process = start([str(noisy), *LONG], folder)
+    assert process.wait(240) == 0, talk(folder).read_text()
+    return folder
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_stopped_run_resumes_bit_for_bit(sent, code, noisy, whole, tmp_path):
+    for rows in (2, 60):
+        process = start([str(noisy), *LONG, "--resume", "run.pt"], tmp_path)
+        wait_for_rows(tmp_path, rows)
+        process.send_signal(sent)
+        began = time.monotonic()
+        assert process.wait(30) == code
+        assert time.monotonic() - began < 10
+        assert "Traceback" not in talk(tmp_path).read_text()
+        assert not [p for p in tmp_path.iterdir() if p.name not in ("run.pt", "run.metrics.jsonl", "run.pt.lock")] or sent == 9
+        assert not Run.read(str(tmp_path / "run.pt")).finished
+    assert start([str(noisy), *LONG, "--resume", "run.pt"], tmp_path).wait(240) == 0
+    same_run(tmp_path, whole)
+
+
+def test_the_second_run_on_one_file_says_who_holds_it(noisy, tmp_path):
+    first = start([str(noisy), *LONG, "--rounds", "3000"], tmp_path)
+    wait_for_rows(tmp_path, 2)
+    second = start([str(noisy), *LONG], tmp_path)
+    assert second.wait(60) == 2
+    assert f"process {first.pid} is training into this file" in talk(tmp_path).read_text()
+    first.send_signal(signal.SIGINT)
+    assert first.wait(30) == 130 and not Run.read(str(tmp_path / "run.pt")).finished
+
+
+def test_names_with_spaces_and_newlines(noisy, tmp_path):
+    done = shell(
+        f"fnlkit train {noisy} {QUICK} -o $'a run\\nof mine.pt' && fnlkit evaluate $'a run\\nof mine.pt' --json",
+        tmp_path,
+    )
+    assert done.returncode == 0 and json.loads(done.stdout)["run"] == "a run\nof mine.pt"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_names_that_look_like_markup(terminal, tmp_path):
+    if terminal and not Path("/usr/bin/script").exists():
+        pytest.skip("needs script(1)")
+    folder = tmp_path / "of [bold]mine[" / "b]"
+    folder.mkdir(parents=True)
+    arrays = {f"x_{part}": np.random.default_rng(0).normal(size=(40, 3)) for part in ("train", "test")}
+    np.savez(folder / "d.npz", **arrays, y_train=np.arange(40) % 4, y_test=np.arange(40) % 4)
+    for command in (
+        f"partition --dataset '{folder}/d.npz' --clients 2 -o 'f[red].npz'",
+        "embed 'f[red].npz' --backbone pixels -o 'e[i].npz'",
+        "train 'f[red].npz' --rounds 1 --fraction 1 -o 'r[dim].pt'",
+        "evaluate 'r[dim].pt'",
+        "evaluate 'r[dim].pt' 'r[dim].pt'",
+        "info 'f[red].npz'",
+    ):
+        done = shell(f"script -qec {shlex.quote(f'fnlkit {command}')} /dev/null" if terminal else f"fnlkit {command}", folder)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        if command.startswith("evaluate"):
+            assert "r[dim].pt" in done.stdout and f"{folder}/d.npz" in done.stdout
+
+
+def test_a_listener_that_leaves_stderr_stops_nothing(noisy, tmp_path):
+    leaves = "2> >(head -c 1 >/dev/null)"
+    done = shell(f"fnlkit inject-noise {noisy} -o out.npz {leaves}; code=$?; sleep 0.5; exit $code", tmp_path)
+    assert done.returncode == 0 and (tmp_path / "out.npz").exists(), done.stderr
+
+
+def test_a_preset_sets_options_and_the_command_line_wins(noisy, tmp_path):
+    chosen = "--preset fedcorr/cifar10 --method fedavg --model mlp --rounds 3 --fraction 0.2 --epochs 1"
+    done = shell(f"fnlkit train {noisy} {chosen} -o run.pt", tmp_path)
+    assert done.returncode == 0, done.stderr
+    settings = Run.read(str(tmp_path / "run.pt")).settings
+    assert (settings["lr"], settings["rounds"], settings["method"]) == (0.03, 3, "fedavg")
+    assert "did you mean 'fedcorr/cifar10'" in shell(f"fnlkit train {noisy} --preset fedcor/cifar10", tmp_path).stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fedcorr", "flr"])
+def test_thirty_kills_leave_no_trace(method, noisy, tmp_path):
+    """SIGKILL at random instants, from the start of the program on; every time the run goes on, and ends the same."""
+    arguments = [str(noisy), *LONG, "--method", method, "--rounds", "150"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir(), broken.mkdir()
+    began = time.monotonic()
+    assert start(arguments, whole).wait(600) == 0, talk(whole).read_text()
+    took = time.monotonic() - began
+    rng = np.random.default_rng(0)
+    kills = 0
+    while kills < 30:
+        process = start([*arguments, "--resume", "run.pt"], broken)
+        try:
+            assert process.wait(rng.uniform(0.3, 0.5 * took)) == 0
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills += 1
+            continue
+        # It finished before the kill: throw the result away and go through the whole again.
+        same_run(broken, whole)
+        (broken / "run.pt").unlink()
+    assert start([*arguments, "--resume", "run.pt"], broken).wait(600) == 0, talk(broken).read_text()
+    same_run(broken, whole)
+
+
+def same_run(folder, other):
+    ours, theirs = (Run.read(str(place / "run.pt")) for place in (folder, other))
+    assert ours.weights.equal(theirs.weights) and (ours.labels["corrected"] == theirs.labels["corrected"]).all()
+    name = "run.metrics.jsonl"
+    assert (folder / name).read_bytes() == (other / name).read_bytes()

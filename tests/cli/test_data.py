@@ -1,0 +1,175 @@
+"""partition, inject-noise, info and data as a shell sees them."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fnlkit.artefacts.federation import Federation
+from fnlkit.cli import data, info, inject_noise, partition
+
+BIN = Path(sys.executable).parent
+COMMANDS = [partition.command, inject_noise.command, info.command, data.command, *data.command.commands.values()]
+
+
+def shell(command, folder, **environment):
+    """Run a command line through bash with pipefail; return the finished process."""
+    known = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1", "COLUMNS": "120"}
+    known |= {"FNLKIT_CACHE": str(folder / "cache"), **environment}
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=folder,
+        env={key: value for key, value in known.items() if value is not None},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+    )
+
+
+def good(command, folder, **environment):
+    done = shell(command, folder, **environment)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def test_the_pipe_of_partition_and_noise(tmp_path):
+    done = good("fnlkit partition | fnlkit inject-noise -o noisy.npz && fnlkit info noisy.npz --json", tmp_path)
+    facts = json.loads(done.stdout)
+    assert facts["kind"] == "fnlkit.federation/1" and facts["clients"] == 20 and facts["dataset"] == "digits"
+    assert sum(facts["client_sizes"]) == 1438 and abs(facts["noise"]["wrong_share"] - facts["noise"]["requested_share"]) < 0.05
+    assert [step["command"] for step in facts["meta"]["provenance"]] == ["partition", "inject-noise"]
+    assert {"seed", "versions", "parameters"} <= set(facts["meta"]["provenance"][0])
+    assert "wrong labels" in done.stderr and "of 20 clients noisy" in done.stderr
+    assert "transition asked for" in done.stderr and "transition achieved" in done.stderr
+
+
+def test_equal_seeds_give_equal_bytes(tmp_path):
+    command = "fnlkit partition --seed {0} | fnlkit inject-noise --seed {0} -o {1}"
+    for seed, name in ((1, "a.npz"), (1, "b.npz"), (2, "c.npz")):
+        good(command.format(seed, name), tmp_path)
+    a, b, c = ((tmp_path / name).read_bytes() for name in ("a.npz", "b.npz", "c.npz"))
+    assert a == b != c
+
+
+def test_noise_before_partition(tmp_path):
+    done = good(
+        "fnlkit inject-noise --dataset digits --noise 'symmetric(eta=0.4)' -o all.npz"
+        " && fnlkit partition all.npz --scheme 'openset(q=0.4)' --clients 8 -o fed.npz"
+        " && cat all.npz | fnlkit partition - --scheme 'openset(q=0.4)' --clients 8 | cmp - fed.npz"
+        " && fnlkit info fed.npz",
+        tmp_path,
+    )
+    fed = Federation.read(tmp_path / "fed.npz")
+    assert len(fed) == 8 and fed.noise_transition.shape == (10, 10) and 0.3 < (fed.given != fed.true).mean() < 0.5
+    assert "8 clients" in done.stdout and "symmetric(eta=0.4)" in done.stdout
+
+
+def test_data_of_the_user(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {f"x_{part}": rng.normal(size=(40, 3)) for part in ("train", "test")}
+    arrays |= {f"y_{part}": np.arange(40) % 4 for part in ("train", "test")}
+    folder = tmp_path / "with space"
+    folder.mkdir()
+    np.savez(folder / "my data.npz", **arrays, speaker_train=np.array(["ann", "bob"] * 20))
+    command = "fnlkit partition --dataset 'my data.npz' --scheme 'field(name=speaker)'"
+    command += " | fnlkit inject-noise --noise instance -o 'a b.npz'"
+    good(command, folder)
+    fed = Federation.read(folder / "a b.npz")
+    assert fed.dataset == str(folder / "my data.npz") and len(fed) == 2 and (fed.given != fed.true).any()
+    good(command.replace("'my data.npz'", f"'{folder}/my data.npz'").replace("a b", "c"), tmp_path)
+    assert (tmp_path / "c.npz").read_bytes()[-200:] == (folder / "a b.npz").read_bytes()[-200:]
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("fnlkit partition --scheme idd", "unknown scheme 'idd'; did you mean 'iid'"),
+        ("fnlkit partition --scheme 'dirichlet(alpha=0)'", "alpha is 0.0; expected a positive number"),
+        ("fnlkit partition --clients 0", "0 is not in the range x>=1"),
+        ("fnlkit partition --clients 5000", "lower --clients"),
+        ("fnlkit partition --dataset cifar10", "run `fnlkit data get cifar10`"),
+        ("fnlkit partition --dataset nowhere.npz", "nowhere.npz: no such file"),
+        ("fnlkit partition nowhere.npz", "nowhere.npz: no such file"),
+        ("fnlkit partition -o no/such/x.npz", "does not exist; make it first"),
+        ("fnlkit partition | fnlkit partition -", "partitioned already"),
+        ("fnlkit partition | fnlkit inject-noise --noise 'symetric'", "did you mean 'symmetric'"),
+        ("fnlkit inject-noise", "the pipe is empty; did the command before this one fail?"),
+        ("fnlkit inject-noise --dataset digits", "run `fnlkit partition` first"),
+        ("echo hello > x; fnlkit info x", "x: not a file of fnlkit"),
+        ("fnlkit info .", "is a folder"),
+        ("fnlkit data info digit", "did you mean 'digits'"),
+        ("fnlkit data get clothing1m", "on request"),
+    ],
+)
+def test_mistakes_are_one_line(command, says, tmp_path):
+    done = shell(command, tmp_path)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("fnlkit: error: ")]
+    assert done.returncode == 2 and len(errors) == 1 and says in errors[0], done.stderr
+    assert "Traceback" not in done.stderr and not list(tmp_path.glob(".fnlkit*"))
+
+
+@pytest.mark.parametrize("command", ["fnlkit partition -o /dev/full", "fnlkit partition > /dev/full"])
+def test_a_full_disk(command, tmp_path):
+    done = shell(command, tmp_path)
+    assert done.returncode == 1 and "No space left on device" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_closed_pipe_is_quiet(tmp_path):
+    done = shell("fnlkit partition | head -c 10 > /dev/null", tmp_path)
+    assert "rror" not in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder(tmp_path):
+    (tmp_path / "ro").mkdir(mode=0o555)
+    done = shell("fnlkit partition -o ro/x.npz", tmp_path)
+    assert done.returncode == 1 and "ro/x.npz: Permission denied" in done.stderr
+
+
+def test_without_home_and_with_an_odd_locale(tmp_path):
+    done = good("fnlkit partition | fnlkit info", tmp_path, HOME=None, FNLKIT_CACHE=None, LC_ALL="POSIX", PYTHONUTF8="0")
+    assert "fnlkit.federation/1" in done.stdout
+
+
+def test_a_terminal_gets_a_table_and_no_bytes(tmp_path):
+    if not Path("/usr/bin/script").exists():
+        pytest.skip("needs script(1)")
+    done = good("script -qec 'fnlkit partition' /dev/null", tmp_path)
+    assert "client_offsets" in done.stdout and "not written: stdout is a terminal" in done.stdout and "PK" not in done.stdout
+
+
+def test_hostile_text_in_a_file_does_not_reach_the_terminal(tmp_path):
+    from fnlkit.artefacts import files
+
+    fed = Federation("digits", 10, np.array([0, 2]), np.arange(2), np.arange(10), np.arange(10))
+    fed.meta = {
+        "provenance": [{"command": "\x1b[2J[red]x", "parameters": {"a": "\x07"}}, 5],
+        "note": "\x1b]0;x\x07",
+        "noise": [7, "x"],
+    }
+    files.write(fed.to_artefact(), tmp_path / "x.npz")
+    done = good("fnlkit info x.npz && fnlkit info x.npz --json", tmp_path)
+    assert "\x1b" not in done.stdout and "\x07" not in done.stdout and "[red]x" in done.stdout
+
+
+def test_data_list_get_and_info(tmp_path):
+    rows = [json.loads(line) for line in good("fnlkit data list --json", tmp_path).stdout.splitlines()]
+    assert {"name", "description", "here"} == set(rows[0]) and rows[0]["name"] == "digits" and rows[0]["here"]
+    assert "cifar10" in good("fnlkit data list", tmp_path).stdout
+    assert "1,438" in good("fnlkit data get digits", tmp_path).stdout
+    facts = json.loads(good("fnlkit data info digits --json", tmp_path).stdout)
+    assert (facts["train"], facts["test"], facts["shape"], facts["classes"]) == (1438, 359, [8, 8, 1], 10)
+    assert "**Source.**" in good("fnlkit data info eurosat", tmp_path).stdout
+    assert json.loads(good("fnlkit data info eurosat --json", tmp_path).stdout) == {"name": "eurosat", "here": False}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_example_of_every_help_runs(command, tmp_path):
+    (example,) = re.findall(r"Example:\n\s+(fnlkit .*)", command.help)
+    good(example, tmp_path)

@@ -1,0 +1,151 @@
+"""`fnlkit estimate-noise` in a real shell."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fnlkit import datasets
+from fnlkit.artefacts import files
+from fnlkit.artefacts.federation import Federation
+from fnlkit.artefacts.run import Run
+from fnlkit.estimators import estimate
+from fnlkit.estimators.apply import judged
+from fnlkit.estimators.compare import compare
+
+BIN = Path(sys.executable).parent
+ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1", "COLUMNS": "200"}
+
+
+def shell(command, folder):
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("federation")
+    done = shell("fnlkit partition --clients 8 | fnlkit inject-noise -o noisy.npz", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_a_filter_passes_on_what_it_does_not_know(folder):
+    before = Federation.read(str(folder / "noisy.npz"))
+    before.extra["colour_of_the_sky"] = np.arange(3)
+    before.write(folder / "more.npz")
+    done = shell("fnlkit estimate-noise more.npz | fnlkit estimate-noise --estimator 'knn(k=3)' -o judged.npz", folder)
+    assert done.returncode == 0 and "against the truth" in done.stderr, done.stderr
+    after = Federation.read(str(folder / "judged.npz"))
+    assert (after.given == before.given).all() and (after.extra["colour_of_the_sky"] == np.arange(3)).all()
+    assert after.extra["estimate_client_transition"].shape == (8, 10, 10)
+    commands = [step["command"] for step in after.meta["provenance"]]
+    assert commands == ["partition", "inject-noise", "estimate-noise", "estimate-noise"]
+    assert after.meta["provenance"][-1]["parameters"]["estimator"] == "knn(k=3)"
+
+
+def test_it_says_which_embedding_it_took(folder):
+    done = shell("fnlkit estimate-noise noisy.npz -o out.npz", folder)
+    assert done.returncode == 0 and not done.stdout
+    (line,) = [line for line in done.stderr.splitlines() if "no --embeddings" in line]
+    assert "pixels of digits" in line
+
+
+def test_json_is_one_line_on_stderr(folder):
+    done = shell("fnlkit estimate-noise noisy.npz --json -o out.npz", folder)
+    assert done.returncode == 0 and not done.stdout
+    facts = json.loads(done.stderr)
+    assert facts["clients"] == 8 and facts["sample_auc"] > 0.8 and facts["notes"]
+
+
+def test_the_same_command_gives_the_same_bytes(folder):
+    command = "fnlkit estimate-noise noisy.npz --seed 3 -o"
+    done = shell(f"{command} a.npz && {command} b.npz", folder)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "a.npz").read_bytes() == (folder / "b.npz").read_bytes()
+
+
+def test_evidence_from_files(folder):
+    given = Federation.read(str(folder / "noisy.npz")).given
+    rng = np.random.default_rng(0)
+    probs = rng.dirichlet(np.ones(10), len(given))
+    np.save(folder / "p.npy", probs)
+    np.savez(folder / "p.npz", probs=probs, index=np.arange(len(given)))
+    done = shell(
+        "fnlkit embed noisy.npz --backbone 'pca(dim=8)' -o emb.npz && "
+        "fnlkit estimate-noise noisy.npz --embeddings emb.npz -o knn.npz && "
+        "fnlkit estimate-noise noisy.npz --estimator confident --probs p.npy --json -o a.npz && "
+        "fnlkit estimate-noise noisy.npz --estimator confident --probs p.npz --json -o b.npz",
+        folder,
+    )
+    assert done.returncode == 0 and "no --embeddings" not in done.stderr, done.stderr
+    a, b = (Federation.read(str(folder / name)).extra for name in ("a.npz", "b.npz"))
+    assert (a["estimate_issue_score"] == b["estimate_issue_score"]).all()
+
+
+def test_a_run_takes_the_place_of_a_warm_up(folder):
+    done = shell("fnlkit train noisy.npz --rounds 10 --fraction 0.5 --epochs 2 --engine sequential -o run.pt", folder)
+    assert done.returncode == 0, done.stderr
+    done = shell("fnlkit estimate-noise noisy.npz --estimator anchor --run run.pt --json -o out.npz", folder)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stderr)["sample_auc"] > 0.9
+    federation, run = Federation.read(str(folder / "noisy.npz")), Run.read(str(folder / "run.pt"))
+    for name in ("confident", "loss", "energy", "lid(iterations=1)"):
+        found = estimate(federation, datasets.load("digits"), name, run=run, engine="sequential")
+        assert compare(judged(federation, found))["sample_auc"] > 0.6, name
+
+
+def test_relabel_writes_labels_and_keeps_the_old_ones(folder):
+    command = "fnlkit estimate-noise noisy.npz --estimator 'knn(across=true)' --apply relabel"
+    done = shell(f"{command} -o clean.npz && fnlkit info clean.npz", folder)
+    assert done.returncode == 0, done.stderr
+    before, after = (Federation.read(str(folder / name)) for name in ("noisy.npz", "clean.npz"))
+    assert (after.extra["received"] == before.given).all()
+    assert (after.given == after.true).mean() > (before.given == before.true).mean()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("--estimator knm", "did you mean 'knn'?"),
+        ("--estimator 'knn(k=many)'", "write a number"),
+        ("--estimator confident --probs short.npy", "short.npy: `array` has shape (5, 10); expected 1,438 rows"),
+        ("--estimator confident --probs narrow.npy", "`probabilities` has 3 columns; expected 10"),
+        ("--estimator confident --probs flat.npy", "no array `probabilities` (n, d)"),
+        ("--estimator confident --probs other.npz", "`index` is int64 (5,) for `probs`"),
+        ("--estimator confident --probs nowhere.npy", "nowhere.npy: no such file"),
+        ("--embeddings noisy.npz", "noisy.npz"),
+        ("--embeddings -", "cannot come from the pipe"),
+        ("--embeddings foreign.npz", "their checksums differ"),
+        ("--estimator loss --run noisy.npz", "noisy.npz"),
+        ("--estimator loss --rounds 0", "--rounds is 0"),
+        ("--estimator loss --model lenet", "did you mean 'lenet5'?"),
+        ("--dataset digitz", "digitz"),
+        ("--apply drop", "--apply"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(options, says, folder):
+    np.save(folder / "short.npy", np.full((5, 10), 0.1))
+    np.save(folder / "narrow.npy", np.full((1438, 3), 1 / 3))
+    np.save(folder / "flat.npy", np.zeros(1438))
+    np.savez(folder / "other.npz", probs=np.full((5, 10), 0.1), index=np.array([0, 1, 2, 3, 5000]))
+    meta = {"dataset": "mnist", "checksum": "0" * 64}
+    foreign = files.Artefact("fnlkit.embeddings/1", {"embeddings": np.zeros((1438, 2))}, meta)
+    files.write(foreign, folder / "foreign.npz")
+    done = shell(f"fnlkit estimate-noise noisy.npz {options} -o never.npz", folder)
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    assert says in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert not (folder / "never.npz").exists()
+
+
+def test_a_federation_without_clients_is_said(folder):
+    done = shell(
+        "fnlkit inject-noise --dataset digits --noise 'symmetric(eta=0.2)' | fnlkit estimate-noise -o never.npz", folder
+    )
+    assert done.returncode == 2 and "the federation has no clients yet" in done.stderr

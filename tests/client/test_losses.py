@@ -1,0 +1,259 @@
+"""Every loss equals its formula, written out sample by sample; its gradient equals finite differences; K stacks."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit.client import losses, scoring
+from fnlkit.client.client import Batch
+
+K, B, C, WIDTH, D = 3, 5, 4, 6, 2
+
+
+def batches(seed=0):
+    """Return logits (K, B, C) and a Batch of K clients with everything that some loss reads."""
+    rng = np.random.default_rng(seed)
+
+    def real(*shape):
+        return torch.from_numpy(rng.normal(size=shape))
+
+    def distribution(*shape):
+        return torch.from_numpy(rng.dirichlet(np.ones(C), shape))
+
+    batch = Batch(
+        y=torch.from_numpy(rng.integers(0, C, (K, B))),
+        rows={
+            "keep": torch.from_numpy(rng.random((K, B)).round()) * 1.5,
+            "mixture_seen": torch.from_numpy(rng.random((K, B)) < 0.5),
+            "mixture_local": distribution(K, B),
+            "mixture_server": distribution(K, B),
+            "input/embedding": real(K, B, D),
+        },
+        state={"transition": distribution(K, C), "embedding_scale": torch.from_numpy(rng.random(K)) + 0.5},
+        received={"prior": torch.from_numpy(rng.dirichlet(np.ones(C))), "distil": torch.tensor([1.0, 0.0, 1.0])},
+        teacher=real(K, B, C),
+        features=real(K, B, WIDTH + D),
+        uniform=torch.from_numpy(rng.random((K, B))),
+    )
+    return 2 * real(K, B, C), batch
+
+
+def one(batch, k):
+    """Return client k's own Batch, as the sequential engine builds it."""
+    return Batch(
+        y=batch.y[k],
+        rows={name: v[k] for name, v in batch.rows.items()},
+        state={name: v[k] for name, v in batch.state.items()},
+        received={"prior": batch.received["prior"], "distil": batch.received["distil"][k]},
+        teacher=batch.teacher[k],
+        features=batch.features[k],
+        uniform=batch.uniform[k],
+    )
+
+
+def softmax(z):
+    e = [math.exp(v - max(z)) for v in z]
+    return [v / sum(e) for v in e]
+
+
+def drawn(prior, u):
+    total = 0.0
+    for j, q in enumerate(prior):
+        total += q
+        if u < total or j == len(prior) - 1:
+            return j
+
+
+# ---- one sample, in plain Python: (logits (C,), that sample's Batch entries) -> value
+def plain(z, s):
+    return -math.log(softmax(z)[s["y"]])
+
+
+def smooth(z, s, a=0.2):
+    p = softmax(z)
+    target = [(1 - a) * (j == s["y"]) + a / C for j in range(C)]
+    return -sum(t * math.log(q) for t, q in zip(target, p, strict=True))
+
+
+def forward(z, s):
+    p, matrix = softmax(z), s["transition"]
+    return -math.log(sum(p[j] * matrix[j][s["y"]] for j in range(C)))
+
+
+def peer(z, s, b=0.7):
+    return plain(z, s) + b * math.log(softmax(z)[drawn(s["prior"], s["uniform"])])
+
+
+def peer_expected(z, s, b=0.7):
+    return plain(z, s) + b * sum(q * math.log(p) for q, p in zip(s["prior"], softmax(z), strict=True))
+
+
+def peer_bounded(z, s, b=0.7, floor=1e-2):
+    return plain(z, s) + b * math.log(softmax(z)[drawn(s["prior"], s["uniform"])] + floor)
+
+
+def averages(z, s, beta, gamma):
+    p, server = softmax(z), softmax(s["teacher"])
+    if not s["mixture_seen"]:
+        return server, p
+    mix = [beta * a + (1 - beta) * b for a, b in zip(s["mixture_server"], server, strict=True)]
+    return mix, [gamma * a + (1 - gamma) * b for a, b in zip(s["mixture_local"], p, strict=True)]
+
+
+def mixture(z, s, a=2.0, alpha=0.6, beta=0.7, gamma=0.5):
+    server, local = averages(z, s, beta, gamma)
+    t = [alpha * x + (1 - alpha) * y for x, y in zip(server, local, strict=True)]
+    return plain(z, s) + a * math.log(1 - sum(p * q for p, q in zip(softmax(z), t, strict=True)))
+
+
+def embedded(z, s, b=10.0):
+    guess = s["features"][WIDTH:]
+    apart = sum(abs(s["scale"] * e - g) for e, g in zip(s["embedding"], guess, strict=True)) / D
+    return plain(z, s) + b * s["distil"] * apart
+
+
+def distilled(z, s, b=10.0, temperature=2.0, student_first=True):
+    p, q = softmax([v / temperature for v in z]), softmax([v / temperature for v in s["teacher"]])
+    if not student_first:
+        p, q = q, p
+    kl = sum(x * math.log(x / y) for x, y in zip(p, q, strict=True))
+    return plain(z, s) + b * s["distil"] * temperature**2 * kl
+
+
+CASES = {
+    "cross_entropy": (losses.cross_entropy, plain),
+    "smoothed": (partial(losses.cross_entropy, smoothing=0.2), smooth),
+    "kept": (losses.kept_cross_entropy, lambda z, s: s["keep"] * plain(z, s)),
+    "forward": (partial(losses.forward_corrected, floor=0.0), forward),
+    "contrastive": (partial(losses.contrastive, strength=0.7), peer),
+    "expected": (partial(losses.contrastive, strength=0.7, expected=True), peer_expected),
+    "bounded": (partial(losses.contrastive, strength=0.7, floor=1e-2), peer_bounded),
+    "mixture": (partial(losses.label_mixture, strength=2.0, alpha=0.6, beta=0.7, gamma=0.5), mixture),
+    "embedding": (losses.embedding_distilled, embedded),
+    "logits": (losses.logit_distilled, distilled),
+    "hinton": (partial(losses.logit_distilled, towards="student"), partial(distilled, student_first=False)),
+}
+
+
+def values_of(loss, logits, batch):
+    out = loss(logits, batch)
+    return out if isinstance(out, tuple) else (out, {})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_loss_equals_its_formula(name):
+    loss, formula = CASES[name]
+    logits, batch = batches()
+    values, _ = values_of(loss, logits, batch)
+    for k in range(K):
+        for b in range(B):
+            sample = {
+                "y": int(batch.y[k, b]),
+                "keep": batch.rows["keep"][k, b].item(),
+                "transition": batch.state["transition"][k].tolist(),
+                "scale": batch.state["embedding_scale"][k].item(),
+                "prior": batch.received["prior"].tolist(),
+                "distil": batch.received["distil"][k].item(),
+                "uniform": batch.uniform[k, b].item(),
+                "teacher": batch.teacher[k, b].tolist(),
+                "features": batch.features[k, b].tolist(),
+                "embedding": batch.rows["input/embedding"][k, b].tolist(),
+                **{key: batch.rows[key][k, b].tolist() for key in ("mixture_seen", "mixture_local", "mixture_server")},
+            }
+            assert values[k, b].item() == pytest.approx(formula(logits[k, b].tolist(), sample), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_stacked_cohort_gives_what_each_client_gives(name):
+    logits, batch = batches(1)
+    values, rows = values_of(CASES[name][0], logits, batch)
+    for k in range(K):
+        own, own_rows = values_of(CASES[name][0], logits[k], one(batch, k))
+        assert torch.allclose(values[k], own, rtol=1e-12, atol=0)
+        assert rows.keys() == own_rows.keys()
+        assert all(torch.equal(rows[key][k], own_rows[key]) for key in rows)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_equal_finite_differences(name):
+    loss = CASES[name][0]
+    logits, batch = batches(2)
+    if name == "mixture":  # its target carries no gradient: it is held at what these logits give
+        server, m = batch.teacher.softmax(-1), batch.rows["mixture_local"]
+        seen = batch.rows["mixture_seen"][..., None]
+        s = torch.where(seen, 0.7 * batch.rows["mixture_server"] + 0.3 * server, server)
+        target = 0.6 * s + 0.4 * torch.where(seen, 0.5 * m + 0.5 * logits.softmax(-1), logits.softmax(-1))
+        x = logits.clone().requires_grad_()
+        loss(x, batch)[0].sum().backward()
+
+        def held(z):
+            p = z.softmax(-1)
+            return losses.cross_entropy(z, batch) + 2.0 * (1 - (p * target).sum(-1)).log()
+
+        y = logits.clone().requires_grad_()
+        held(y).sum().backward()
+        assert torch.allclose(x.grad, y.grad, rtol=1e-10, atol=1e-12)
+        assert torch.autograd.gradcheck(held, (y,))
+        return
+    assert torch.autograd.gradcheck(lambda z: loss(z, batch), (logits.requires_grad_(),))
+    if name == "embedding":
+
+        def by_features(f):
+            return loss(logits.detach(), Batch(**{**vars(batch), "features": f}))
+
+        assert torch.autograd.gradcheck(by_features, (batch.features.clone().requires_grad_(),))
+
+
+def test_the_mixture_writes_back_both_averages_and_keeps_none_it_was_not_given():
+    logits, batch = batches(3)
+    rates = {"strength": 1.0, "alpha": 0.5, "beta": 0.25, "gamma": 0.75}
+    _, rows = losses.label_mixture(logits, batch, **rates)
+    seen = batch.rows["mixture_seen"][..., None]
+    p, q = logits.softmax(-1), batch.teacher.softmax(-1)
+    expected = torch.where(seen, 0.75 * batch.rows["mixture_local"] + 0.25 * p, p)
+    assert torch.allclose(rows["mixture_local"], expected)
+    assert torch.allclose(rows["mixture_server"], torch.where(seen, 0.25 * batch.rows["mixture_server"] + 0.75 * q, q))
+    assert rows["mixture_seen"].all() and not any(v.requires_grad for v in rows.values())
+    batch.teacher = None
+    _, rows = losses.label_mixture(logits, batch, **{**rates, "alpha": 0.0})
+    assert set(rows) == {"mixture_local", "mixture_seen"}
+
+
+def test_a_sure_prediction_gives_finite_losses_and_gradients():
+    logits = torch.tensor([[80.0, 0, 0, -80.0]], dtype=torch.float64, requires_grad=True)
+    sure = torch.tensor([[1.0, 0, 0, 0]], dtype=torch.float64)
+    batch = Batch(
+        y=torch.tensor([3]),
+        rows={"mixture_seen": torch.tensor([True]), "mixture_local": sure, "mixture_server": sure},
+        state={"transition": torch.eye(4, dtype=torch.float64)},
+        received={"prior": torch.tensor([0.0, 0, 0, 1.0], dtype=torch.float64)},
+        teacher=logits.detach(),
+        uniform=torch.tensor([0.999999]),
+    )
+    for loss in (
+        partial(losses.label_mixture, strength=2.0, alpha=0.9, beta=0.7, gamma=0.5),
+        losses.forward_corrected,
+        partial(losses.contrastive, floor=1e-5),
+        losses.contrastive,
+    ):
+        values, _ = values_of(loss, logits, batch)
+        (gradient,) = torch.autograd.grad(values.sum(), logits)
+        assert torch.isfinite(values).all() and torch.isfinite(gradient).all()
+
+
+def test_classes_are_drawn_by_inversion():
+    prior = torch.tensor([0.25, 0.0, 0.5, 0.25])
+    draws = torch.tensor([0.0, 0.2499, 0.25, 0.7499, 0.75, 0.99999])
+    assert losses.draw_classes(draws, prior).tolist() == [0, 0, 2, 2, 3, 3]
+    # A prior in float32 may sum to less than 1; the largest draw must still give a class.
+    assert losses.draw_classes(torch.tensor([1 - 2**-53]).double(), torch.tensor([0.3, 0.3, 0.39999]))[0] == 2
+    u = torch.from_numpy(np.random.default_rng(0).random(200_000))
+    shares = torch.bincount(losses.draw_classes(u, prior), minlength=4) / 200_000
+    assert torch.allclose(shares, prior, atol=4e-3)
+
+
+def test_energy_is_the_logarithm_of_the_sum_of_exponentials():
+    assert scoring.energy(torch.tensor([[0.0, 0.0]])).item() == pytest.approx(math.log(2))

@@ -1,0 +1,375 @@
+"""Data sets: one layout whatever the source, errors that say which file to put where, and no connection unasked."""
+
+import doctest
+import gzip
+import importlib
+import os
+import socket
+import subprocess
+import sys
+import wave
+import zlib
+
+import numpy as np
+import pytest
+
+from fnlkit import datasets
+from fnlkit.datasets import load
+from fnlkit.errors import InputError
+
+Image = pytest.importorskip("PIL.Image")
+
+
+@pytest.fixture(autouse=True)
+def no_connection(monkeypatch, tmp_path):
+    """Any attempt to connect fails the test; the cache folder is an empty one."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path / "cache"))
+
+
+def npz(path, **changes):
+    rng = np.random.default_rng(0)
+    good = dict(
+        x_train=rng.integers(0, 256, (6, 4, 5, 3), np.uint8),
+        y_train=np.array([0, 1, 2, 0, 1, 2]),
+        x_test=rng.integers(0, 256, (3, 4, 5, 3), np.uint8),
+        y_test=np.array([0, 1, 2]),
+    )
+    np.savez(path, **{key: value for key, value in (good | changes).items() if value is not None})
+    return path
+
+
+def test_digits_are_real_and_fixed():
+    data = load("digits")
+    assert (data.kind, data.classes, data.x_train.shape, data.x_test.shape) == (
+        "image",
+        10,
+        (1438, 8, 8, 1),
+        (359, 8, 8, 1),
+    )
+    assert data.x_train.dtype == np.uint8 and data.x_train.max() == 255
+    assert data.checksum == "b299f7ab717af07d548fa525cf7712c82064fd064238e9487715cf05136292d0"
+    assert np.bincount(data.y_test).min() >= 35 and not data.observed
+    scaled = data.x_train / 255
+    np.testing.assert_allclose(data.mean, scaled.mean((0, 1, 2)))
+    np.testing.assert_allclose(data.std, scaled.std((0, 1, 2)))
+
+
+def test_digits_are_scikit_learns():
+    original = pytest.importorskip("sklearn.datasets").load_digits()
+    data = load("digits")
+    images = np.concatenate([data.x_train, data.x_test])[..., 0]
+    labels = np.concatenate([data.y_train, data.y_test])
+    ours = sorted((y, x.tobytes()) for x, y in zip(images, labels, strict=True))
+    theirs = np.rint(original.images * (255 / 16)).astype(np.uint8)
+    assert ours == sorted((y, x.tobytes()) for x, y in zip(theirs, original.target, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "shape", "dtype"),
+    [
+        ({}, "image", (4, 5, 3), np.uint8),
+        (
+            dict(x_train=np.zeros((6, 3, 4, 5), np.uint8), x_test=np.zeros((3, 3, 4, 5), np.uint8)),
+            "image",
+            (4, 5, 3),
+            np.uint8,
+        ),
+        (
+            dict(x_train=np.zeros((6, 4, 5), np.uint8), x_test=np.zeros((3, 4, 5), np.uint8)),
+            "image",
+            (4, 5, 1),
+            np.uint8,
+        ),
+        (dict(x_train=np.zeros((6, 4, 5, 3)), x_test=np.zeros((3, 4, 5, 3))), "image", (4, 5, 3), np.float32),
+        (dict(x_train=np.zeros((6, 7)), x_test=np.zeros((3, 7))), "vector", (7,), np.float32),
+        (dict(x_train=np.zeros((6, 7), np.uint8), x_test=np.zeros((3, 7), np.uint8)), "vector", (7,), np.float32),
+        (
+            dict(x_train=np.zeros((6, 99), np.int16), x_test=np.zeros((3, 99), np.int16), sample_rate=np.int64(8000)),
+            "wave",
+            (99,),
+            np.int16,
+        ),
+    ],
+)
+def test_any_npz(tmp_path, changes, kind, shape, dtype):
+    data = load(npz(tmp_path / "my data.npz", **changes))
+    assert (data.kind, data.x_train.shape[1:], data.x_train.dtype, data.classes) == (kind, shape, dtype, 3)
+    assert data.name == str(tmp_path / "my data.npz") and len(data.mean) == len(data.std) == (
+        shape[-1] if kind == "image" else 0
+    )
+    assert len(data.checksum) == 64 and data.checksum == load(data.name).checksum
+
+
+def test_fields_and_names_of_an_npz(tmp_path):
+    who = np.array(["ann", "bob"] * 3)
+    names = np.array(["cat", "dog", "owl", "yak"])
+    data = load(npz(tmp_path / "d.npz", speaker_train=who, other_train=np.zeros(2), class_names=names))
+    assert list(data.fields) == ["speaker"] and data.fields["speaker"].tolist() == who.tolist()
+    assert data.class_names == names.tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(y_test=None), "has no y_test"),
+        (dict(y_train=np.zeros(5, int)), "`x_train` has 6 samples but `y_train` 5 labels"),
+        (dict(y_train=np.zeros(6)), "`y_train` is float64"),
+        (dict(y_train=np.array([0, 1, 2, 0, 1, -1])), "`y_train` holds -1"),
+        (dict(y_train=np.array([0, 1, 2, 0, 1, 10**9])), "expected at most 100,000 classes"),
+        (
+            dict(x_test=np.zeros((3, 4, 6, 3), np.uint8)),
+            "`x_train` is uint8 (4, 5, 3) a sample but `x_test` uint8 (4, 6, 3)",
+        ),
+        (dict(x_train=np.full((6, 4, 5, 3), np.nan), x_test=np.zeros((3, 4, 5, 3))), "`x_train` holds NaN"),
+        (dict(x_train=np.zeros((6, 4, 5, 3), np.int32)), "`x_train` is int32"),
+        (dict(x_train=np.zeros((0, 4, 5, 3), np.uint8)), "`x_train` is empty"),
+        (dict(class_names=np.array(["a", "b"])), "`class_names` has 2 names but labels go up to 2"),
+        (dict(sample_rate=np.int64(8000)), "with sample_rate expected int16 or float waves"),
+    ],
+)
+def test_an_npz_that_is_no_data_set(tmp_path, changes, message):
+    with pytest.raises(InputError) as error:
+        load(npz(tmp_path / "d.npz", **changes))
+    assert message in str(error.value) and "d.npz" in str(error.value)
+
+
+@pytest.mark.parametrize("name", [name for name in datasets.catalogue() if name not in ("digits", "fashion-mnist", "folder")])
+def test_what_is_missing_says_what_to_do(name, tmp_path):
+    assert not datasets.present(name)
+    with pytest.raises(InputError) as error:
+        load(name)
+    assert str(tmp_path / "cache") in str(error.value)
+    assert f"fnlkit data get {name}" in str(error.value) or "on request" in str(error.value)
+
+
+def test_every_set_has_a_card():
+    for name in datasets.catalogue():
+        text = datasets.card(name)
+        assert text.startswith("# ") and "**Source.**" in text and "**Where it comes from here.**" in text
+    with pytest.raises(InputError, match="did you mean 'digits'"):
+        datasets.card("digit")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cifar1", "did you mean 'cifar10'"),
+        ("digits(x=1)", "has no parameter 'x'"),
+        ("folder", "write folder(path=...)"),
+        ("folder(path=3)", '`path` is 3; write path="FOLDER"'),
+        ("nowhere/at.npz", "no such file or folder"),
+        ("at all.npz", "no such file or folder"),
+    ],
+)
+def test_no_such_data_set(name, message):
+    with pytest.raises(InputError) as error:
+        load(name)
+    assert message in str(error.value)
+
+
+def test_the_cache_folder(monkeypatch, tmp_path):
+    assert datasets.cache_folder() == tmp_path / "cache"
+    monkeypatch.delenv("FNLKIT_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert datasets.cache_folder() == tmp_path / "xdg" / "fnlkit"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert datasets.cache_folder() == tmp_path / ".cache" / "fnlkit"
+    monkeypatch.setattr("pathlib.Path.home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    assert datasets.cache_folder().name == "fnlkit-cache"
+
+
+def test_without_a_home(tmp_path):
+    environment = {key: value for key, value in os.environ.items() if key not in ("HOME", "FNLKIT_CACHE", "XDG_CACHE_HOME")}
+    program = "from fnlkit import datasets; print(len(datasets.load('digits').x_train))"
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "1438\n", done.stderr
+
+
+def idx(array):
+    header = bytes([0, 0, 8, array.ndim]) + b"".join(side.to_bytes(4, "big") for side in array.shape)
+    return header + array.tobytes()
+
+
+def mnist_files(folder, pack=gzip.compress, suffix=".gz"):
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for part, size in (("train", 30), ("t10k", 10)):
+        (folder / f"{part}-images-idx3-ubyte{suffix}").write_bytes(pack(idx(rng.integers(0, 255, (size, 28, 28), np.uint8))))
+        (folder / f"{part}-labels-idx1-ubyte{suffix}").write_bytes(pack(idx((np.arange(size) % 10).astype(np.uint8))))
+
+
+@pytest.mark.parametrize(("pack", "suffix"), [(gzip.compress, ".gz"), (bytes, "")])
+def test_mnist_from_its_idx_files(tmp_path, pack, suffix):
+    mnist_files(tmp_path / "cache/MNIST/raw", pack, suffix)
+    data = load("mnist")
+    assert data.x_train.shape == (30, 28, 28, 1) and data.mean == (0.1307,) and data.y_train[:3].tolist() == [0, 1, 2]
+    assert load("mnist", cache=tmp_path / "cache").checksum == data.checksum
+
+
+@pytest.mark.parametrize("bad", [b"", b"\x1f\x8b broken", gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12), b"\0\0\x08\x01" * 9])
+def test_broken_idx_files(tmp_path, bad):
+    mnist_files(tmp_path / "cache/MNIST/raw")
+    (tmp_path / "cache/MNIST/raw/train-images-idx3-ubyte.gz").write_bytes(bad)
+    with pytest.raises(InputError, match="train-images-idx3-ubyte.gz.*fetch it again"):
+        load("mnist")
+
+
+def test_an_idx_bomb_is_not_unpacked(tmp_path):
+    mnist_files(tmp_path / "cache/MNIST/raw")
+    squeeze = zlib.compressobj(9, wbits=31)
+    bomb = b"".join(squeeze.compress(bytes(2**20)) for _ in range(80)) + squeeze.flush()
+    (tmp_path / "cache/MNIST/raw/train-images-idx3-ubyte.gz").write_bytes(bomb)
+    with pytest.raises(InputError, match="cut off, or larger than"):
+        load("mnist")
+
+
+@pytest.mark.skipif(not datasets.present("fashion-mnist"), reason="package dataset-fashion-mnist is not installed")
+def test_fashion_mnist_of_debian():
+    data = load("fashion-mnist")
+    assert data.x_train.shape == (60000, 28, 28, 1) and data.x_test.shape == (10000, 28, 28, 1)
+    np.testing.assert_allclose(datasets.moments(data.x_train), [data.mean, data.std], atol=1e-4)
+    assert data.class_names[9] == "Ankle boot" and np.bincount(data.y_train).tolist() == [6000] * 10
+
+
+def image_folder(folder, sizes=((20, 30),), parts=("",)):
+    rng = np.random.default_rng(0)
+    for part in parts:
+        for name in ("apple", "pear"):
+            (folder / part / name).mkdir(parents=True)
+            for i in range(10):
+                shape = (*sizes[i % len(sizes)], 3)
+                Image.fromarray(rng.integers(0, 255, shape, np.uint8)).save(folder / part / name / f"{i}.png")
+    return folder
+
+
+def test_image_folders(tmp_path):
+    data = load(image_folder(tmp_path / "one"))
+    assert (
+        data.x_train.shape == (16, 20, 30, 3) and data.x_test.shape == (4, 20, 30, 3) and data.class_names == ["apple", "pear"]
+    )
+    assert data.y_test.tolist() == [0, 0, 1, 1]
+    again = load(data.name)
+    assert (again.x_test == data.x_test).all() and again.checksum == data.checksum
+    data = load(image_folder(tmp_path / "two", parts=("train", "test")))
+    assert len(data.x_train) == len(data.x_test) == 20
+    mixed = image_folder(tmp_path / "mixed", sizes=((20, 30), (40, 25)))
+    with pytest.raises(InputError, match="the first image .* to resize all"):
+        _ = load(mixed).x_train
+    data = load(f'folder(path="{mixed}", size=16)')
+    assert data.x_train.shape == (16, 16, 16, 3) and load(data.name).checksum == data.checksum
+    (mixed / "apple" / "0.png").write_bytes(b"no image")
+    with pytest.raises(InputError, match="0.png: cannot be read as an image"):
+        _ = load(data.name).x_train
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="at least 2"):
+        load(tmp_path / "empty")
+
+
+def test_clothing1m_by_its_published_lists(tmp_path):
+    folder = tmp_path / "cache" / "clothing1m"
+    (folder / "images/0").mkdir(parents=True)
+    keys = [f"images/0/{i}.jpg" for i in range(12)]
+    for key in keys:
+        Image.fromarray(np.full((40, 30, 3), 99, np.uint8)).save(folder / key)
+    (folder / "noisy_train_key_list.txt").write_text("\n".join(keys[:8]))
+    (folder / "clean_test_key_list.txt").write_text("\n".join(keys[8:]))
+    for kind in ("noisy", "clean"):
+        (folder / f"{kind}_label_kv.txt").write_text("".join(f"{key} {i}\n" for i, key in enumerate(keys)))
+    data = load("clothing1m(size=64)")
+    assert (
+        data.observed and data.classes == 14 and data.x_train.shape == (8, 64, 64, 3) and data.y_test.tolist() == [8, 9, 10, 11]
+    )
+    assert load(folder).x_train.shape == (8, 224, 224, 3)
+    (folder / "noisy_label_kv.txt").write_text(f"{keys[0]} 1\n")
+    with pytest.raises(InputError, match="7 keys of noisy_train_key_list.txt have no label"):
+        load("clothing1m")
+    (folder / "noisy_label_kv.txt").write_text(f"{keys[0]} one\n")
+    with pytest.raises(InputError, match="noisy_label_kv.txt: expected lines of a key and a label"):
+        load("clothing1m")
+
+
+def test_speech_commands_by_speaker(tmp_path):
+    folder = tmp_path / "cache/SpeechCommands/speech_commands_v0.02"
+    for word in ("yes", "no", "_background_noise_"):
+        (folder / word).mkdir(parents=True)
+        for i in range(4):
+            with wave.open(str(folder / word / f"s{i}_nohash_0.wav"), "wb") as clip:
+                clip.setnchannels(1)
+                clip.setsampwidth(2)
+                clip.setframerate(16000)
+                clip.writeframes(b"\1\0" * (9000 + 5000 * i))
+    (folder / "testing_list.txt").write_text("yes/s0_nohash_0.wav\nno/s0_nohash_0.wav\n")
+    (folder / "validation_list.txt").write_text("yes/s1_nohash_0.wav\n")
+    data = load("speechcommands")
+    assert (data.kind, data.sample_rate, data.x_train.shape, data.class_names) == (
+        "wave",
+        16000,
+        (5, 16000),
+        ["no", "yes"],
+    )
+    assert data.fields["speaker"].tolist() == ["s1", "s2", "s3", "s2", "s3"] and data.y_train.tolist() == [
+        0,
+        0,
+        0,
+        1,
+        1,
+    ]
+    assert data.x_test[0].sum() == 9000 and data.x_test.dtype == np.int16
+
+
+def test_pathmnist_and_eurosat(tmp_path):
+    (tmp_path / "cache").mkdir()
+    images = np.zeros((5, 28, 28, 3), np.uint8)
+    arrays = {f"{part}_images": images for part in ("train", "test")} | {
+        f"{part}_labels": np.ones((5, 1), np.uint8) for part in ("train", "test")
+    }
+    np.savez(tmp_path / "cache/pathmnist.npz", **arrays)
+    data = load("pathmnist")
+    assert data.classes == 9 and data.y_train.tolist() == [1] * 5 and data.std == (1.0, 1.0, 1.0)
+    image_folder(tmp_path / "cache/eurosat/2750")
+    data = load("eurosat")
+    assert data.name == "eurosat" and len(data.y_train) == 16
+
+
+def test_cifar_by_torchvisions_files(tmp_path):
+    (tmp_path / "cache/cifar-10-batches-py").mkdir(parents=True)
+    (tmp_path / "cache/cifar-10-batches-py/data_batch_1").write_bytes(b"not the published one")
+    with pytest.raises(InputError, match="unpack cifar-10-python.tar.gz"):
+        load("cifar10")
+
+
+def test_a_failed_download_says_what_to_do_instead(monkeypatch, capfd):
+    class Offline:
+        class datasets:  # noqa: N801 - stands in for a module
+            @staticmethod
+            def MNIST(root, download):
+                print("trying ...")
+                raise OSError("no\nnetwork")
+
+    monkeypatch.setattr("fnlkit.datasets.known._torchvision", lambda: Offline)
+    with pytest.raises(InputError) as error:
+        load("mnist", download=True)
+    assert "the download failed (OSError: no network)" in str(error.value) and "MNIST/raw yourself" in str(error.value)
+    assert capfd.readouterr().out == ""  # talk goes to stderr: stdout is data
+
+
+def test_moments_are_exact():
+    x = np.random.default_rng(0).integers(0, 256, (2500, 3, 4, 2), np.uint8)
+    mean, std = datasets.moments(x)
+    np.testing.assert_allclose(mean, (x / 255).mean((0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(std, (x / 255).std((0, 1, 2)), rtol=1e-9)
+    floats = x / 255
+    np.testing.assert_allclose(datasets.moments(floats), (mean, std), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["datasets", "federation_file", "partition", "noise"])
+def test_docstrings(name):
+    found = doctest.testmod(importlib.import_module(f"fnlkit.{name}"))
+    assert found.attempted and not found.failed

@@ -1,0 +1,371 @@
+"""Every engine gives what sequential gives: methods x optimisers x selectors, in float64 to 1e-9, labels exactly."""
+
+import os
+from dataclasses import replace
+from functools import lru_cache, partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fnlkit import catalogue, engines
+from fnlkit.client.client import Client
+from fnlkit.client.inputs import Augment, Inputs
+from fnlkit.client.network import Model, Network
+from fnlkit.client.training import Fit, plan
+from fnlkit.engines.cohort import timetable
+from fnlkit.errors import InputError
+from fnlkit.models import build
+from fnlkit.models.dropout import Dropout2d
+from fnlkit.models.head import WithHead
+from tests import toy
+
+ENGINES = ("stacked", "fused")  # workers run sequential's own code: test_engines_workers.py
+SELECTORS = ("uniform", "power-of-choice(d=4)")
+FIT = Fit(epochs=2, lr=0.1, batch_size=8)
+mlp = partial(build, "mlp(hidden=[12])", input_shape=(toy.FEATURES,), classes=toy.CLASSES)
+
+
+def run(engine, method, optimizer, selector, rounds=6, fit=FIT, network=mlp, embedding=12):
+    """Run a method on six clients who hold an embedding too; return (federation, last model)."""
+    fed, model = toy.toy(engine, network=network, count=6)
+    for client in fed.members:
+        client.rows["input/embedding"] = client.x[:, :5].repeat(1, 14)[:, :embedding].clone()
+    fed.commit()
+    opt, select = catalogue.optimizer(optimizer, fit), catalogue.selector(selector, 0.5)
+    program = catalogue.method(method)(fed, model, opt, select, rounds=rounds)
+    while True:
+        try:
+            next(program)
+        except StopIteration as done:
+            fed.close()
+            return fed, done.value
+
+
+specification = lru_cache(maxsize=1)(partial(run, "sequential"))
+
+
+def agree(found, expected, tolerance=1e-9):
+    """Same weights, labels, memories and refusals."""
+    (fed, model), (other, right), close = found, expected, {"rtol": tolerance, "atol": tolerance}
+    torch.testing.assert_close(model.weights, right.weights, rtol=0, atol=tolerance)
+    assert fed.rejected == other.rejected and fed.traffic == other.traffic
+    for client, same in zip(fed.members, other.members, strict=True):
+        assert torch.equal(client.y, same.y)
+        for memory, twin in ((client.rows, same.rows), (client.state, same.state)):
+            assert memory.keys() == twin.keys()
+            for name, value in memory.items():
+                torch.testing.assert_close(torch.as_tensor(value), torch.as_tensor(twin[name]), **close)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("selector", SELECTORS)
+@pytest.mark.parametrize("optimizer", catalogue.OPTIMIZERS)
+@pytest.mark.parametrize("method", catalogue.METHODS)
+def test_product(method, optimizer, selector, engine):
+    found = run(engine, method, optimizer, selector)
+    agree(found, specification(method, optimizer, selector))
+    assert not [note for note in found[0].notes if engine in note]  # that it fell back
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("optimizer", ["fedavg", "fedprox(mu=0.1)", "feddyn(alpha=0.1)"])
+@pytest.mark.parametrize("width", [12, 70])
+def test_a_head_is_trained_alike(engine, optimizer, width):
+    settings = {"network": lambda: WithHead(mlp(), width), "embedding": width}
+    fit = Fit(epochs=2, lr=0.1, batch_size=8, momentum=0.5, weight_decay=0.01)
+    pair = [run(e, "akd(above=0.2)", optimizer, "uniform", fit=fit, **settings) for e in (engine, "sequential")]
+    agree(*pair)
+    assert not [note for note in pair[0][0].notes if engine in note]
+    start = WithHead(mlp(), width)
+    head = torch.cat([p.detach().flatten() for p in start.head.parameters()]).double()
+    assert (pair[0][1].weights[-len(head) :] - head).abs().max() > 1e-3  # it did learn
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "method",
+    [
+        "feddpcont(epsilon=2, delay=0, length=0)",
+        "feddpcont(epsilon=2, delay=0, length=0, expected=true)",
+        "flr(warmup=1)",
+        "fedefc(latest=2)",
+        "akd",
+        "akd(source=logits, level=all)",
+    ],
+)
+def test_every_loss_mixes_alike(method, engine):
+    fit = replace(FIT, mixup=1.0)
+    agree(*[run(e, method, "fedavg", "uniform", fit=fit) for e in (engine, "sequential")])
+
+
+def test_features_of_another_width_without_a_head_train_in_the_plain_loop():
+    found = run("fused", "akd", "fedavg", "uniform", embedding=5)
+    agree(found, run("sequential", "akd", "fedavg", "uniform", embedding=5))
+    assert "need a head between them" in found[0].notes[-1]
+
+
+# ---- one local training, with everything that Fit can say
+class Normed(nn.Module):
+    """Batch norm, which looks across a batch, dropout, and the two halves that losses on features ask for."""
+
+    width = 8
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+        self.dropout, self.output = Dropout2d(0.3, 1), nn.Linear(8, 4)
+
+    def features(self, x):
+        return self.dropout(self.norm(self.conv(x)).relu()).mean((-2, -1))
+
+    def classify(self, features):
+        return self.output(features)
+
+    def forward(self, x):
+        return self.classify(self.features(x))
+
+
+def federation(engine, sizes, network=Normed, dtype=torch.float64, side=6, classes=4, device="cpu", **options):
+    """Return (federation, model) of image clients of given sizes; client 1 has no sample of class 0."""
+    rng, inputs = np.random.default_rng(1), Inputs(True, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25), dtype, device)
+    clients = []
+    for i, n in enumerate(sizes):
+        x = torch.from_numpy(rng.integers(0, 256, (n, side, side, 3), dtype=np.uint8))
+        y = torch.from_numpy(rng.integers(i == 1, classes, n))
+        clients.append(Client(i, x, y.clone(), y, classes, inputs, rows={"marks": torch.zeros(n, 2, dtype=dtype)}))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net = Network(network(), dtype=dtype, device=device)
+    return engines.make(engine, clients, net, inputs, keep=0.01, **options), Model(net, net.flat.clone())
+
+
+def everything(logits, batch, *, weight):
+    """A loss that reads all that a Batch has and writes a row."""
+    away = (logits.softmax(-1) - batch.teacher.softmax(-1)).square().sum(-1) + batch.features.square().mean(-1)
+    value = -logits.log_softmax(-1).gather(-1, batch.y[..., None])[..., 0] * (1 + batch.uniform.to(logits.dtype))
+    marks = batch.rows["marks"] + torch.stack([batch.uniform.to(logits.dtype), away.detach()], -1)
+    return value + weight * batch.received["level"][..., None] * away + 0.1 * marks[..., 1], {"marks": marks}
+
+
+def pull(w, w_start, batch):
+    return batch.received["level"][..., None] * (w - w_start) * ~batch.first[..., None] + batch.received["drift"]
+
+
+FITS = {
+    "plain": Fit(epochs=2, batch_size=4, lr=0.1),
+    "no momentum": Fit(epochs=2, batch_size=4, lr=0.1, momentum=0.0, weight_decay=0.01, clip=0.3),
+    "adam": Fit(epochs=2, batch_size=4, lr=0.01, optimizer="adam", weight_decay=0.01),
+    "augmented": Fit(epochs=2, batch_size=4, lr=0.1, augment=Augment(2, True, 3), mixup=1.0),
+    "everything": Fit(
+        partial(everything, weight=0.5), (pull,), 3, 4, 0.05, 0.9, 0.01, clip=5.0, augment=Augment(1, True), mixup=0.5,
+        teacher=True, features=True, uniform=True,
+    ),
+}  # fmt: skip
+
+
+EXTRA = {"broadcast": {"drift": torch.tensor(1e-3)}, "scatter": {"level": torch.linspace(0.1, 1, 3)}}
+
+
+def one_round(fed, model, fit, ids):
+    level = torch.linspace(0.1, 1, len(ids)).double()
+    said = fed.round(ids, model, fit, broadcast={"drift": torch.full((), 1e-3)}, scatter={"level": level})
+    return said, [c.rows["marks"] for c in fed.members], [c.rng.random() for c in fed.members if c.rng]
+
+
+def same_round(engine, fit, sizes, **options):
+    """Assert that an engine's round is sequential's; return the federation."""
+    expected = one_round(*federation("sequential", sizes), fit, range(len(sizes)))
+    fed, model = federation(engine, sizes, **options)
+    said, marks, draws = one_round(fed, model, fit, range(len(sizes)))
+    assert said.ids.tolist() == expected[0].ids.tolist() and draws == expected[2]
+    torch.testing.assert_close(said["weights"], expected[0]["weights"], rtol=0, atol=1e-9)
+    for found, wanted in zip(marks, expected[1], strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+    return fed
+
+
+@pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
+def test_a_cohort_of_odd_sizes_equals_its_clients_one_by_one(fit):
+    """One sample, fewer than a batch, whole batches only, one over, none at all."""
+    fed = same_round("stacked", fit, [9, 1, 4, 3, 13, 8, 0])
+    assert not fed.notes
+
+
+sizes = st.lists(st.integers(0, 11), min_size=1, max_size=5).filter(any)
+
+
+@settings(max_examples=12, deadline=None)
+@given(sizes, st.integers(1, 5), st.sampled_from(list(FITS.values())))
+def test_any_sizes(sizes, batch, fit):
+    same_round("stacked", fit.changed(batch_size=batch, epochs=1), sizes)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=8), st.integers(1, 9), st.integers(1, 3))
+@settings(deadline=None)
+def test_the_timetable_takes_every_step_of_every_client_once_and_in_order(sizes, batch, epochs):
+    sizes = sorted(sizes, reverse=True)
+    plans = [plan(n, Fit(epochs=epochs, batch_size=batch), seed=0, round=0, client=i) for i, n in enumerate(sizes)]
+    taken = [[] for _ in sizes]
+    for group in timetable(sizes, batch, epochs):
+        for who, step in zip(group.who.tolist(), group.step.tolist(), strict=True):
+            assert (plans[who].order[step] >= 0).sum() == group.size and plans[who].first[step] == group.first
+            taken[who].append(step)
+    assert taken == [list(range(len(p))) for p in plans]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+def test_chunks_change_nothing(at_once):
+    same_round("stacked", FITS["everything"], [9, 2, 4, 3, 13], at_once=at_once)
+
+
+def moody(logits, batch):
+    """A loss that takes for granted to see one client."""
+    samples, _ = logits.shape
+    return (1 + samples) * -logits.log_softmax(-1)[torch.arange(samples), batch.y]
+
+
+def test_what_cannot_be_stacked_is_trained_one_by_one_and_said():
+    fed = same_round("stacked", FITS["plain"].changed(loss=moody), [9, 2, 4])
+    assert len(fed.notes) == 1 and "moody cannot be stacked" in fed.notes[0]
+
+
+def test_memory_is_told_before_it_is_short(monkeypatch):
+    from fnlkit.engines import stacked
+
+    monkeypatch.setattr(stacked, "free_memory", lambda device: 2**15)
+    fed = same_round("stacked", FITS["plain"], [9, 2, 4, 6])
+    assert "at once instead of 4" in fed.notes[0]
+    fed = same_round("stacked", FITS["plain"], [9, 2, 4, 6], at_once=4)
+    assert "write --at-once" in fed.notes[0]
+
+
+# ---- a GPU's recordings, played by the CPU
+class Tape:
+    """What stands for a CUDA graph: the step itself."""
+
+    def __init__(self, step):
+        self.replay = step
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Let the CPU record and replay, so that all but the capture itself runs; return what was recorded."""
+    from fnlkit.engines.graphs import Graphs
+
+    taken = []
+
+    def record(self, cohort, plain, before):
+        taken.append((cohort, cohort.branched))
+        return Tape(plain), 1.0 + (cohort.branched is not len(taken) % 4 < 2)  # now one way is faster, now the other
+
+    monkeypatch.setattr(Graphs, "usable", lambda self, device: True)
+    monkeypatch.setattr(Graphs, "_record", record)
+    return taken
+
+
+@pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
+def test_recordings_stay_right_when_other_clients_move_in(recorded, fit):
+    sizes = [9, 1, 4, 3, 13, 8, 6, 6]
+    slow, fast = (federation(engine, sizes) for engine in ("sequential", "stacked"))
+    for ids, rate in (([0, 1, 4], 0.1), ([2, 5, 3], 0.05), ([4, 6, 7], 0.02)):
+        step = fit.changed(lr=rate)
+        (said, marks, draws), wanted = (one_round(*each, step, ids) for each in (fast, slow))
+        torch.testing.assert_close(said["weights"], wanted[0]["weights"], rtol=0, atol=1e-9)
+        for found, right in zip(marks, wanted[1], strict=True):
+            torch.testing.assert_close(found, right, rtol=0, atol=1e-9)
+        assert draws == wanted[2]
+    assert len({id(cohort) for cohort, _ in recorded}) == 1 and {way for _, way in recorded} == {False, True}
+    assert all("as branches of one graph" in note for note in fast[0].notes)
+
+
+def test_a_recording_that_differs_is_not_trusted(recorded, monkeypatch):
+    from fnlkit.engines.graphs import Graphs
+
+    monkeypatch.setattr(Graphs, "_record", lambda self, cohort, plain, before: (Tape(lambda: None), 1.0))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    fed = same_round("stacked", FITS["everything"], [9, 2, 4])
+    assert "away from the plain one" in fed.notes[-1] and "launched one by one" in fed.notes[-1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
+def test_a_gpu_equals_sequential(fit):
+    sizes = [9, 1, 4, 3, 13, 8]
+    slow, fast = federation("sequential", sizes), federation("stacked", sizes, device="cuda")
+    for ids in ([0, 1, 4], [2, 5, 3]):
+        found, wanted = (one_round(*each, fit, ids) for each in (fast, slow))
+        torch.testing.assert_close(found[0]["weights"].cpu(), wanted[0]["weights"], rtol=0, atol=1e-9)
+    assert not any("no CUDA graph" in note for note in fast[0].notes)
+
+
+# ---- the compiled engine
+@pytest.mark.parametrize("fit", [FITS["plain"], FITS["augmented"], FITS["adam"]], ids=["plain", "augmented", "adam"])
+@pytest.mark.parametrize("name", ["lenet5", "mlp"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_fused_images(name, fit, dtype):
+    network = partial(build, name, input_shape=(3, 32, 32), classes=10)
+    both = [federation(e, [9, 1, 13], network, dtype, side=32, classes=10) for e in ("sequential", "fused")]
+    fit = fit.changed(batch_size=5)
+    expected, found = (fed.round(range(3), model, fit)["weights"] for fed, model in both)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 if dtype == torch.float32 else 1e-9)
+    (slow, model), (fast, _) = both
+    x = torch.cat([c.x for c in slow.members])
+    torch.testing.assert_close(fast.predict(found[0], x), slow.predict(found[0], x), rtol=1e-5, atol=1e-5)
+    assert [("adam" in note) for note in fast.notes] == [True] * (fit.optimizer == "adam")
+    fast.close()
+
+
+def test_fused_says_what_it_cannot_do():
+    with pytest.raises(InputError, match="fused knows lenet5 and mlp"):
+        federation("fused", [3])
+    fed, model = toy.toy("fused", network=mlp, count=3)
+    fed.round([0, 1], model, FIT.changed(clip=1.0))
+    fed.round([0, 1], model, FIT.changed(clip=1.0))
+    fed.round([0, 1], model, FIT.changed(loss=moody))
+    assert len(fed.notes) == 2 and "clipping" in fed.notes[0] and "'moody'" in fed.notes[1]
+    fed.close()
+
+
+# ---- the choice
+def test_auto_says_what_it_chose():
+    fed, _ = toy.toy("auto", network=mlp)
+    assert fed.name == "fused" and fed.notes == ["engine fused: MLP on the CPU has compiled training"]
+    fed, _ = toy.toy("auto")
+    assert fed.name == "sequential" and "212 weights" in fed.notes[0]
+    with pytest.raises(InputError, match="did you mean 'stacked'"):
+        toy.toy("staked")
+
+
+def test_auto_starts_processes_where_they_pay(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2})
+    network = SimpleNamespace(device=torch.device("cpu"), module=torch.nn.Identity(), parameters_count=200_000)
+    assert engines.choose(network, []) == ("workers", "one process on each of 3 cores")
+    assert engines.choose(network, [], workers=2) == ("workers", "2 processes")
+    assert engines.choose(network, [], workers=1) == ("sequential", "one worker is this process")
+    network.parameters_count -= 1
+    assert engines.choose(network, []) == ("sequential", "199,999 weights on 3 cores")
+
+
+def test_options_of_another_engine_are_refused():
+    with pytest.raises(InputError, match="--at-once is for the engine stacked, not sequential"):
+        toy.toy("sequential", at_once=3)
+    assert toy.toy("auto", at_once=3)[0].name == "sequential"
+
+
+# ---- precision
+@pytest.mark.parametrize("engine", ["sequential", "stacked", "workers"])
+def test_bf16_computes_coarsely_on_float32_weights(engine):
+    """Masters stay float32, and what is lost is the third digit; layouts and processes change nothing more."""
+    exact, model = federation("sequential", [9, 4, 6], dtype=torch.float32)
+    right = exact.round(range(3), model, FITS["everything"], **EXTRA)["weights"]
+    fed, model = federation(engine, [9, 4, 6], dtype=torch.float32, **({"workers": 1} if engine == "workers" else {}))
+    fed.network.precision = "bf16"
+    found = fed.round(range(3), model, FITS["everything"], **EXTRA)["weights"]
+    fed.close()
+    away = (found - right).norm() / (right - model.weights).norm()
+    assert found.dtype == torch.float32 and 1e-5 < away < 0.1

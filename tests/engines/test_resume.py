@@ -1,0 +1,69 @@
+"""On every engine a run that was stopped ends bit for bit like one that never was."""
+
+import time
+
+import pytest
+import torch
+
+from fnlkit.engines import ENGINES
+from fnlkit.experiment import Experiment
+from tests.experiment.test_experiment import problem, reread, same, settings
+from tests.toy import toy
+
+CASES = [
+    ("stacked", "fedcorr", "feddyn(alpha=0.1)", {}),
+    ("stacked", "flr", "fedprox(mu=0.1)", {}),
+    ("fused", "fedcorr", "feddyn(alpha=0.1)", {}),
+    ("fused", "flr", "fedprox(mu=0.1)", {}),
+    ("workers", "fedcorr", "feddyn(alpha=0.1)", {"workers": 1}),
+]
+
+
+def finish(problem, chosen, engine, stop_after=None, resume=None, **options):
+    """Run to the end, or press Ctrl-C after a round and return what the checkpoint left."""
+    left = []
+
+    def on_round(row):
+        if stop_after is not None and row["round"] == stop_after:
+            raise KeyboardInterrupt
+
+    experiment = Experiment(*problem, chosen, engine=engine, resume=resume, **options)
+    try:
+        return experiment.run(on_round=on_round, checkpoint=left.append, checkpoint_every=1000)
+    except KeyboardInterrupt:
+        return left[-1]
+
+
+@pytest.mark.parametrize(("engine", "method", "optimizer", "options"), CASES)
+def test_a_resumed_run_ends_like_one_never_stopped(engine, method, optimizer, options, tmp_path):
+    given, chosen = problem(), settings(method, optimizer=optimizer)
+    whole = finish(given, chosen, engine, **options)
+    run = None
+    for stop in (9,) if engine == "workers" else (3, 9):  # starting workers takes seconds
+        run = reread(finish(given, chosen, engine, stop_after=stop, resume=run, **options), tmp_path)
+        assert len(run.history) == stop + 1
+    same(finish(given, chosen, engine, resume=run, **options), whole)
+    if engine == "workers":  # and may have begun on another engine of the same digest
+        same(finish(given, chosen, "sequential", resume=run), whole)
+
+
+def _interrupted(client, model, received):
+    if client.id == 0:
+        raise KeyboardInterrupt
+    time.sleep(0.2)
+    client.y += 1
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "workers"])
+def test_nothing_touches_a_client_after_ctrl_c(engine):
+    """Also when other clients were at work in threads."""
+    from tests.engines.test_engines import mlp
+
+    fed, model = toy(engine, network=mlp, count=3)
+    before = [c.y.clone() for c in fed.members]
+    with pytest.raises(KeyboardInterrupt):
+        fed.round([0, 1, 2], model, _interrupted)
+    fed.rollback()
+    time.sleep(0.3)
+    assert all(torch.equal(c.y, y) for c, y in zip(fed.members, before, strict=True)) and fed.rounds == 0
+    fed.close()

@@ -1,0 +1,188 @@
+"""Workers: the bytes of sequential, whatever their number and whatever happens to them."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from fnlkit import catalogue
+from fnlkit.client.training import Fit
+from fnlkit.errors import InputError
+from fnlkit.kernels import get_threads
+from tests.engines.test_engines import mlp
+from tests.toy import Net, toy, train
+
+FIT = Fit(epochs=1, lr=0.1, batch_size=8)
+
+
+def digest(fed, model):
+    """SHA-256 over the model and all that clients remember."""
+    out = hashlib.sha256(model.weights.numpy().tobytes())
+    for client in fed.members:
+        out.update(client.y.numpy().tobytes())
+        for memory in (client.rows, client.state):
+            for name in sorted(memory):
+                out.update(name.encode() + torch.as_tensor(memory[name]).numpy().tobytes())
+    return out.hexdigest()
+
+
+@pytest.fixture(scope="module")
+def staffed():
+    """A federation with two workers that stay hired for this module's tests."""
+    fed, model = toy("workers", workers=2)
+    fed.round([0, 1], model, FIT)
+    yield fed, model
+    fed.close()
+
+
+@pytest.mark.parametrize("method, counts", [("fedavg", (1, 3)), ("fedcorr", (2,)), ("flr", (2,))])
+def test_one_digest(method, counts):
+    """FedDyn keeps a state on clients, Power-of-Choice asks twice a round; mixup, proximal terms, rows come along."""
+    if method not in catalogue.METHODS:
+        pytest.skip(f"{method} is not there")
+    run = partial(train, method=method, optimizer="feddyn(alpha=0.1)", selector="power-of-choice(d=6)")
+    run = partial(run, rounds=12 if method == "fedcorr" else 4, fit=FIT, dtype=torch.float32)
+    expected = digest(*run("sequential")[:2])
+    for count in counts:
+        assert digest(*run("workers", workers=count)[:2]) == expected
+
+
+def _dies(client, model, received, *, flag):
+    """Kill the own process, once."""
+    client.state["visits"] = client.state.get("visits", torch.tensor(0)) + 1
+    if client.id == 3 and not os.path.exists(flag):
+        Path(flag).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"drawn": torch.tensor(client.rng.random())}
+
+
+def _always_dies(client, model, received):
+    if client.id == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"ok": torch.tensor(1.0)}
+
+
+def test_a_killed_worker_is_replaced_and_its_task_repeated(staffed, tmp_path):
+    fed, model = staffed
+    before = fed.rounds
+    said = fed.round(range(6), model, FIT, partial(_dies, flag=str(tmp_path / "died")))
+    other, same = toy()
+    other.rounds = before
+    expected = other.round(range(6), same, FIT, partial(_dies, flag=str(tmp_path / "died")))
+    assert (tmp_path / "died").exists() and said.ids.tolist() == list(range(6))
+    for name in ("weights", "drawn"):
+        assert torch.equal(said[name], expected[name])
+    assert [c.state["visits"].item() for c in fed.members[:6]] == [1] * 6
+    assert any("was replaced" in note for note in fed.notes)
+
+
+def test_a_task_that_kills_every_worker_is_lost_with_its_client_named(staffed):
+    fed, model = staffed
+    fed.rejected.clear()
+    said = fed.round(range(4), model, _always_dies)
+    assert said.ids.tolist() == [0, 1, 2]
+    assert [r["client"] for r in fed.rejected] == [3] and "died 3 times" in fed.rejected[0]["reason"]
+
+
+def _counts_threads(client, model, received):
+    return {"threads": torch.tensor(get_threads())}
+
+
+@pytest.mark.parametrize("engine", ["sequential", "workers", "fused"])
+def test_kernels_compute_with_one_thread_while_clients_run(engine, monkeypatch):
+    monkeypatch.setenv("FNLKIT_THREADS", "3")
+    fed, model = toy(engine, **{"workers": {"workers": 2}, "fused": {"workers": 2, "network": mlp}}.get(engine, {}))
+    assert fed.round(range(4), model, FIT, _counts_threads)["threads"].tolist() == [1, 1, 1, 1]
+    assert get_threads() == 3
+    fed.close()
+
+
+def _wrong(client, model, received):
+    raise InputError("`k` is 0; write at least 1")
+
+
+def _fails(client, model, received):
+    if client.id == 1:
+        raise FloatingPointError("overflow")
+    client.rows["seen"] = torch.ones(len(client))
+    return {"ok": torch.tensor(1.0)}
+
+
+def test_errors_come_home_by_their_names(staffed):
+    fed, model = staffed
+    fed.rejected.clear()
+    fed.round([0, 1, 2], model, _fails)
+    assert fed.rejected[0]["reason"] == "failed: FloatingPointError: overflow"
+    assert "seen" in fed.members[2].rows and "seen" not in fed.members[1].rows
+    with pytest.raises(InputError, match="`k` is 0"):
+        fed.round([0, 1], model, _wrong)
+
+
+def test_what_has_no_name_cannot_travel(staffed):
+    fed, model = staffed
+    for step in (lambda client, model, received: None, partial(_fails.__call__), Fit(loss=lambda z, batch: z)):
+        with pytest.raises(InputError, match="cannot travel"):
+            fed.round([0], model, step)
+
+    class Inner(Net):
+        pass
+
+    fed, model = toy("workers", network=Inner)
+    with pytest.raises(InputError, match="network cannot travel"):
+        fed.round([0], model, FIT)
+
+
+def test_no_process_and_no_descriptor_is_left():
+    opened = len(os.listdir("/proc/self/fd"))
+    fed, model = toy("workers", workers=1)
+    fed.round([0, 1], model, FIT)
+    process = fed.staff[0].process
+    fed.close()
+    assert process.poll() is not None and len(os.listdir("/proc/self/fd")) == opened
+
+
+PARENT = """
+import sys, time
+from functools import partial
+from tests.toy import toy
+from tests.engines.test_workers import _sleeps
+fed, model = toy("workers", workers=2)
+fed.round([0, 1], model, partial(_sleeps, folder=sys.argv[1]))
+"""
+
+
+def _sleeps(client, model, received, *, folder):
+    Path(folder, str(os.getpid())).touch()
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_their_parent(tmp_path, sign):
+    """Also in the middle of a task, also when the parent has no chance to tell them."""
+    root = Path(__file__).parents[2]
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], cwd=root, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    pids = [int(p.name) for p in tmp_path.iterdir()]
+    assert len(pids) == 2
+    parent.send_signal(sign)
+    parent.wait(20)
+    deadline = time.monotonic() + 10
+    while any(map(_runs, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(_runs, pids))
+
+
+def _runs(pid):
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False

@@ -1,0 +1,182 @@
+"""Runs: written, read, interrupted at any round, resumed, extended, refused when they do not fit."""
+
+import types
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import catalogue
+from fnlkit.artefacts.federation import Federation
+from fnlkit.artefacts.run import Run
+from fnlkit.errors import InputError
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.results import evaluation
+
+
+def problem(seed=0, count=8, size=24, classes=4):
+    """Return (federation, data set) of Gaussian blobs, half of the clients noisy."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(classes, 6)) * 2
+    n = count * size
+    y, y_test = rng.integers(0, classes, n), rng.integers(0, classes, 60)
+    x, x_test = (centres[labels] + rng.normal(size=(len(labels), 6)) for labels in (y, y_test))
+    dataset = types.SimpleNamespace(
+        name="blobs", kind="vector", x_train=x.astype(np.float32), y_train=y, x_test=x_test.astype(np.float32),
+        y_test=y_test, mean=(), std=(), checksum="0" * 64,
+    )  # fmt: skip
+    given = y.copy()
+    noisy = np.flatnonzero((np.arange(n) // size) % 2 == 0)
+    noisy = noisy[rng.random(len(noisy)) < 0.6]
+    given[noisy] = rng.integers(0, classes, len(noisy))
+    offsets = np.arange(0, n + 1, size)
+    return Federation("blobs", classes, offsets, rng.permutation(n), given, true=y), dataset
+
+
+def settings(method="fedavg", **values):
+    defaults = {"model": "mlp(hidden=[8])", "rounds": 12, "fraction": 0.25, "epochs": 2, "batch_size": 8, "lr": 0.05}
+    return Settings(method=method, **(defaults | values))
+
+
+def finish(federation, dataset, chosen, stop_after=None, resume=None, **options):
+    """Run an experiment; with `stop_after` press Ctrl-C in that round and return what the checkpoint left."""
+    left = []
+
+    def on_round(row):
+        if stop_after is not None and row["round"] == stop_after:
+            raise KeyboardInterrupt
+
+    experiment = Experiment(federation, dataset, chosen, engine="sequential", resume=resume, **options)
+    try:
+        return experiment.run(on_round=on_round, checkpoint=left.append, checkpoint_every=1000)
+    except KeyboardInterrupt:
+        return left[-1]
+
+
+def same(a, b):
+    assert torch.equal(a.weights, b.weights)
+    assert a.history == b.history
+    for name in a.labels:
+        assert np.array_equal(a.labels[name], b.labels[name])
+    assert a.memory.keys() == b.memory.keys()
+    assert all(torch.equal(a.memory[name], b.memory[name]) for name in a.memory)
+    assert a.records.keys() == b.records.keys()
+    assert vars(a.traffic) == vars(b.traffic)
+
+
+def reread(run, folder):
+    path = str(folder / "a run.pt")
+    run.write(path)
+    return Run.read(path)
+
+
+CASES = [(method, "fedavg", "uniform") for method in catalogue.METHODS] + [
+    ("fedavg", "feddyn(alpha=0.1)", "uniform"),
+    ("fedavg", "fedprox", "power-of-choice(d=4)"),
+]
+
+
+@pytest.mark.parametrize(("method", "optimizer", "selector"), CASES)
+def test_a_resumed_run_ends_bit_for_bit_like_one_never_stopped(method, optimizer, selector, tmp_path):
+    federation, dataset = problem()
+    chosen = settings(method, optimizer=optimizer, selector=selector)
+    whole = finish(federation, dataset, chosen)
+    assert whole.finished and "accuracy" in whole.history[-1]
+    run = None
+    for stop in (0, 3, 5, 8):
+        run = finish(federation, dataset, chosen, stop_after=stop, resume=run)
+        assert not run.finished and len(run.history) == stop + 1
+        run = reread(run, tmp_path)
+    same(reread(finish(federation, dataset, chosen, resume=run), tmp_path), reread(whole, tmp_path))
+
+
+def test_an_interruption_inside_a_round_loses_only_that_round(tmp_path, monkeypatch):
+    federation, dataset = problem()
+    chosen = settings("fedcorr")
+    whole = finish(federation, dataset, chosen)
+    experiment = Experiment(federation, dataset, chosen, engine="sequential")
+    inner, calls = experiment.clients._run, []
+
+    def interrupted(*arguments):
+        replies = inner(*arguments)
+        calls.append(1)
+        if len(calls) == 9:  # after the clients changed their memory, before the server heard of it
+            raise KeyboardInterrupt
+        return replies
+
+    monkeypatch.setattr(experiment.clients, "_run", interrupted)
+    left = []
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(checkpoint=left.append, checkpoint_every=1000)
+    same(finish(federation, dataset, chosen, resume=reread(left[-1], tmp_path)), whole)
+
+
+def test_more_rounds_continue_a_finished_run(tmp_path):
+    federation, dataset = problem()
+    short = finish(federation, dataset, settings(rounds=5, eval_every=3))
+    assert short.history[-1]["stage"] == "final"
+    longer = finish(federation, dataset, settings(rounds=12, eval_every=3), resume=reread(short, tmp_path))
+    same(longer, finish(federation, dataset, settings(rounds=12, eval_every=3)))
+
+
+def test_a_run_is_refused_with_other_settings_or_data():
+    federation, dataset = problem()
+    run = finish(federation, dataset, settings(rounds=3))
+    with pytest.raises(InputError, match="--lr 0.05, not 0.1"):
+        Experiment(federation, dataset, settings(rounds=3, lr=0.1), resume=run)
+    other, _ = problem(seed=1)
+    with pytest.raises(InputError, match="another federation"):
+        Experiment(other, dataset, settings(rounds=3), resume=run)
+    with pytest.raises(InputError, match="more than --rounds"):
+        Experiment(federation, dataset, settings(rounds=2), resume=run)
+
+
+def test_seeds_decide_everything():
+    federation, dataset = problem()
+    runs = [finish(federation, dataset, settings("fedcorr", seed=seed)) for seed in (0, 0, 1)]
+    same(runs[0], runs[1])
+    assert not torch.equal(runs[0].weights, runs[2].weights)
+
+
+def test_memorization_is_recorded_and_changes_nothing():
+    federation, dataset = problem()
+    plain, watched = (finish(federation, dataset, settings(memorization=m)) for m in (False, True))
+    assert torch.equal(plain.weights, watched.weights)
+    row = watched.history[-1]
+    for where in ("global", "local"):
+        parts = [row[f"{where}_noisy_{what}"] for what in ("correct", "memorized", "wrong")]
+        assert sum(parts) == pytest.approx(1) and row[f"{where}_clean_correct"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rounds", 0),
+        ("fraction", 0),
+        ("fraction", 1.5),
+        ("lr", -1),
+        ("lr", float("nan")),
+        ("local", "lion"),
+        ("seed", -1),
+    ],
+)
+def test_settings_out_of_range_are_named(name, value):
+    with pytest.raises(InputError, match=f"--{name}"):
+        Settings(**{name: value})
+
+
+def test_a_student_of_another_width_gets_a_head_and_learns(tmp_path):
+    federation, dataset = problem()
+    vectors = dataset.x_train @ np.random.default_rng(0).normal(size=(6, 20))
+    run = finish(federation, dataset, settings("akd(k=10)", rounds=20), embeddings=vectors)
+    assert run.meta["head"] == 20 and run.history[-1]["accuracy"] > 0.6
+    plain = finish(federation, dataset, settings(rounds=1))
+    assert len(run.weights) == len(plain.weights) + (8 + 1) * 20
+    assert len(evaluation.test_predictions(reread(run, tmp_path), dataset)) == len(dataset.y_test)
+    same(finish(federation, dataset, settings("akd(k=10)", rounds=20), embeddings=vectors, resume=run), run)
+
+
+def test_late_accuracy_is_of_the_last_fifth_of_the_rounds():
+    rows = [{"round": r, "accuracy": float(r)} for r in range(4, 100, 5)]
+    assert evaluation.late_accuracy(rows) == np.mean([84, 89, 94, 99])
+    assert evaluation.late_accuracy(rows[:1]) == 4 and evaluation.late_accuracy([]) is None

@@ -1,0 +1,405 @@
+"""Every kernel equals its naive twin, on ugly input too, and says clearly what it cannot use."""
+
+import doctest
+import importlib
+import pkgutil
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fnlkit import kernels
+from fnlkit.errors import InputError
+from tests import naive
+
+few = settings(max_examples=40, deadline=None)
+seeds = st.integers(0, 2**32 - 1)
+kinds = st.sampled_from([np.float32, np.float64])
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    kernels.set_threads(1)
+    yield
+    kernels.set_threads(None)
+
+
+def clients(rng, n):
+    """Offsets of up to four clients, some of them empty."""
+    return np.concatenate([[0], np.sort(rng.integers(0, n + 1, rng.integers(0, 4))), [n]])
+
+
+def probabilities(rng, n, classes, kind):
+    """Rows that sum to 1, half of the time on a coarse grid, so that ties and exact thresholds occur."""
+    raw = rng.integers(0, 4, (n, classes)) + 0.25 if rng.random() < 0.5 else rng.random((n, classes)) ** 3
+    return (raw / raw.sum(1, keepdims=True)).astype(kind)
+
+
+@few
+@given(seeds, kinds, st.integers(1, 40), st.integers(0, 30))
+def test_counts_equal_naive(seed, kind, classes, n):
+    rng = np.random.default_rng(seed)
+    probs, labels = probabilities(rng, n, classes, kind), rng.integers(0, rng.integers(1, classes + 1), n)
+    offsets = clients(rng, n)
+    got, limits = (f(probs, labels, client_offsets=offsets) for f in (kernels.count_matrix, kernels.class_thresholds))
+    for k, (a, b) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+        expected = naive.class_thresholds(probs[a:b], labels[a:b])
+        np.testing.assert_allclose(limits[k], expected, rtol=1e-12)
+        np.testing.assert_array_equal(got[k], naive.count_matrix(probs[a:b], labels[a:b], limits[k]))
+        alone = kernels.count_matrix(probs[a:b], labels[a:b], thresholds=limits[k], least_diagonal=0)
+        np.testing.assert_array_equal(alone, naive.count_matrix(probs[a:b], labels[a:b], limits[k], 0))
+
+
+def test_calibrated_counts_sum_to_the_labels():
+    rng = np.random.default_rng(1)
+    probs, labels = probabilities(rng, 300, 6, np.float64), rng.integers(0, 5, 300)
+    counts = kernels.count_matrix(probs, labels, calibrate=True)
+    assert counts.dtype == np.int64
+    np.testing.assert_array_equal(counts.sum(0), np.bincount(labels, minlength=6))
+
+
+def test_weighting_counts_is_weighting_the_normalised_matrix():
+    # FedEFC's code weights the columns-normalised matrix (true classes sum to 1); the paper weights the counts.
+    rng = np.random.default_rng(2)
+    probs, labels = probabilities(rng, 300, 4, np.float64), rng.choice(4, 300, p=[0.6, 0.2, 0.15, 0.05])
+    plain, weighted = (kernels.count_matrix(probs, labels, class_weights=w) for w in (None, "labels"))
+    share = np.bincount(labels) / 300
+    code = plain / plain.sum(1, keepdims=True) * share
+    np.testing.assert_allclose(weighted / weighted.sum(1, keepdims=True), code / code.sum(1, keepdims=True), rtol=1e-12)
+    np.testing.assert_allclose(kernels.count_matrix(probs, labels, class_weights=share), weighted)
+
+
+@few
+@given(seeds, kinds, st.integers(1, 60), st.integers(1, 5), st.integers(1, 70), st.booleans())
+def test_lid_equals_naive(seed, kind, n, d, k, grid):
+    rng = np.random.default_rng(seed)
+    points = (rng.integers(0, 4, (n, d)) if grid else rng.standard_normal((n, d))).astype(kind)
+    offsets = clients(rng, n)
+    got = {v: kernels.lid(points, k=k, client_offsets=offsets, variant=v) for v in ("paper", "fedcorr")}
+    score = kernels.lid_score(points, k=k, client_offsets=offsets)
+    for i, (a, b) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+        own = points[a:b].astype(np.float64)
+        expected = naive.lid(own, k)
+        # An estimate far above the number of dimensions hangs on the last digits of nearly equal distances.
+        calm = expected < 100 if kind == np.float32 else np.full(b - a, True)
+        rtol = 1e-4 if kind == np.float32 else 1e-9
+        np.testing.assert_allclose(got["paper"][a:b][calm], expected[calm], rtol=rtol)
+        expected = naive.lid_fedcorr(own, k)
+        # Where the public formula's sum cancels, only its size means something.
+        calm = np.abs(expected) < 1e4
+        np.testing.assert_allclose(got["fedcorr"][a:b][calm], expected[calm], rtol=1e-7)
+        assert (np.abs(got["fedcorr"][a:b][~calm]) > 1e3).all()
+        np.testing.assert_allclose(score[i], got["paper"][a:b].mean() if b > a else 0, rtol=1e-12)
+    assert np.isfinite(got["paper"]).all() and np.isfinite(got["fedcorr"]).all()
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e12])
+def test_lid_is_finite_and_right_at_any_scale(scale):
+    points = np.random.default_rng(0).standard_normal((100, 3)) * scale
+    np.testing.assert_allclose(kernels.lid(points), naive.lid(points, 20), rtol=1e-9)
+    assert np.isfinite(kernels.lid(points.astype(np.float32))).all()
+
+
+def test_lid_does_not_depend_on_threads_or_batching():
+    points = np.random.default_rng(0).standard_normal((900, 4)).astype(np.float32)
+    offsets = np.array([0, 1, 300, 300, 900])
+    one, three = (kernels.lid(points, client_offsets=offsets, threads=t) for t in (1, 3))
+    np.testing.assert_array_equal(one, three)
+    np.testing.assert_allclose(one[1:300], kernels.lid(points[1:300]), rtol=1e-6)
+
+
+def test_lid_of_many_neighbours_and_many_ties():
+    rng = np.random.default_rng(3)
+    for points in (rng.standard_normal((700, 3)), np.repeat(np.arange(350.0), 2)[:, None], np.eye(300)):
+        np.testing.assert_allclose(kernels.lid(points, k=290), naive.lid(points, 290), rtol=1e-9)
+
+
+def transitions(rng, n, size):
+    return 0.6 * np.eye(size) + 0.4 * rng.dirichlet(np.ones(size), (n, size))
+
+
+@few
+@given(seeds, kinds, st.integers(1, 12), st.integers(0, 11), st.sampled_from("symmetric uneven general rolled".split()))
+def test_inverse_equals_numpy(seed, kind, size, n, shape):
+    rng = np.random.default_rng(seed)
+    stack = transitions(rng, n, size)
+    if shape == "symmetric" and size > 1:
+        noise = rng.uniform(0, 0.5, (n, 1, 1))
+        stack = (1 - noise) * np.eye(size) + noise / (size - 1) * (1 - np.eye(size))
+    elif shape == "uneven":
+        stack = rng.uniform(0.5, 2, (n, 1, size)) * np.eye(size) + 0.3
+    elif shape == "rolled":
+        # Little on the diagonal: elimination without exchanges has to give up.
+        stack = np.roll(np.eye(size), 1, 0) + 1e-9 * stack
+    stack = stack.astype(kind)
+    inverse, condition = kernels.invert_transition(stack)
+    loose = 1e-3 if kind == np.float32 else 1e-9
+    assert inverse.dtype == kind and condition.shape == (n,)
+    np.testing.assert_allclose(inverse, np.linalg.inv(stack), rtol=loose, atol=loose)
+    if n:
+        np.testing.assert_allclose(condition, np.linalg.cond(stack, np.inf), rtol=loose)
+    vectors = rng.random((n, size))
+    np.testing.assert_allclose(
+        kernels.apply_inverse(stack, np.einsum("nt,ntg->ng", vectors, stack)), vectors, rtol=20 * loose, atol=20 * loose
+    )
+
+
+def test_inverse_of_large_and_of_odd_shapes():
+    rng = np.random.default_rng(0)
+    for shape in ((40, 40), (2, 3, 5, 5), (1, 1)):
+        T = transitions(rng, int(np.prod(shape[:-2])), shape[-1]).reshape(shape)
+        inverse, condition = kernels.invert_transition(T)
+        np.testing.assert_allclose(inverse @ T, np.broadcast_to(np.eye(shape[-1]), shape), atol=1e-12)
+        assert np.shape(condition) == shape[:-2]
+
+
+@pytest.mark.parametrize("size", [2, 3, 10, 40])
+def test_singular_matrices_are_named_or_regularised(size):
+    T = np.stack([np.eye(size), np.eye(size), np.full((size, size), 1 / size)])
+    with pytest.raises(InputError, match=r"matrix 2 of `T` is singular .*1 of 3.*ridge"):
+        kernels.invert_transition(T)
+    general = transitions(np.random.default_rng(0), 1, size)[0]
+    general[1] = general[0]
+    with pytest.raises(InputError, match="`T` is singular"):
+        kernels.invert_transition(general)
+    inverse, condition = kernels.invert_transition(T, ridge=1e-9)
+    np.testing.assert_allclose(inverse[0], np.eye(size), atol=1e-8)
+    np.testing.assert_allclose(inverse[2], T[2], atol=1e-8)
+    assert np.isfinite(condition).all()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [2, 3, 4, 10])
+def test_inverse_where_the_formula_or_elimination_fails(size, kind):
+    # A diagonal entry like those off it; a permutation, whose pivots are 0; a pivot so small that growth eats all digits.
+    hollow = np.full((size, size), 0.25) + np.diag(np.r_[0.0, np.full(size - 1, 0.5)])
+    turned = np.roll(np.eye(size), 1, 0)
+    steep = 0.5 * np.eye(size) + 0.1 * turned
+    steep[:2, :2] = [[1e-9, 0.5], [0.5, 0.25]]
+    stack = np.stack([hollow, turned, steep] * 7).astype(kind)
+    inverse, condition = kernels.invert_transition(stack)
+    loose = 1e-4 if kind == np.float32 else 1e-11
+    np.testing.assert_allclose(inverse, np.linalg.inv(stack), rtol=loose, atol=loose)
+    np.testing.assert_allclose(condition, np.linalg.cond(stack, np.inf), rtol=loose)
+
+
+@few
+@example(17, np.float32, 17, 1.0)  # a class on the threshold, which rounding moved in and out for ever
+@example(17, np.float64, 17, 1.0)
+@given(seeds, kinds, st.integers(1, 20), st.sampled_from([1e-3, 1.0, 1e3]))
+def test_projection_equals_naive(seed, kind, classes, scale):
+    rng = np.random.default_rng(seed)
+    v = (np.round(rng.standard_normal((5, classes)), 1) * scale).astype(kind)
+    got = kernels.project_to_simplex(v)
+    for i in range(5):
+        expected = naive.project(v[i].astype(np.float64))
+        np.testing.assert_allclose(got[i], expected, atol=1e-3 if kind == np.float32 else 1e-12)
+    assert (got >= 0).all()
+    np.testing.assert_allclose(got.sum(1), 1, rtol=1e-3 if kind == np.float32 else 1e-12)
+
+
+@few
+@given(seeds, kinds, st.integers(1, 40), st.integers(1, 4), st.integers(1, 50), st.booleans(), st.booleans())
+def test_votes_equal_naive(seed, kind, n, d, k, include_self, random_ties):
+    # Whole numbers: inner products are exact, so distances tie exactly and both ways see the same ties.
+    rng = np.random.default_rng(seed)
+    points, labels = rng.integers(-3, 4, (n, d)).astype(kind), rng.integers(0, 3, n)
+    offsets = clients(rng, n)
+    ties = "random" if random_ties else "lowest"
+    votes, share = kernels.knn_vote(
+        points, labels, k=k, client_offsets=offsets, classes=4, seed=seed, include_self=include_self, ties=ties
+    )
+    draws = np.random.default_rng(seed).random(n) if random_ties else np.full(n, -1.0)
+    for a, b in zip(offsets[:-1], offsets[1:], strict=True):
+        expected = naive.knn(points[a:b].astype(float), labels[a:b], 4, k, include_self, draws[a:b])
+        np.testing.assert_array_equal(votes[a:b], expected[0])
+        np.testing.assert_allclose(share[a:b], expected[1], atol=1e-12)
+
+
+def test_votes_of_a_large_set_equal_those_of_products(monkeypatch):
+    from fnlkit.kernels import neighbours
+
+    rng = np.random.default_rng(0)
+    points, labels = rng.standard_normal((400, 8)).astype(np.float32), rng.integers(0, 3, 400)
+    offsets = np.array([0, 30, 400])
+    expected = kernels.knn_vote(points, labels, k=7, client_offsets=offsets)
+    monkeypatch.setattr(neighbours, "LARGEST_PRODUCT", 100)
+    for found, correct in zip(kernels.knn_vote(points, labels, k=7, client_offsets=offsets), expected, strict=True):
+        np.testing.assert_array_equal(found, correct)
+
+
+def test_votes_do_not_depend_on_threads():
+    rng = np.random.default_rng(0)
+    points, labels = rng.standard_normal((600, 6)).astype(np.float32), rng.integers(0, 3, 600)
+    offsets = np.arange(0, 601, 100)
+    one, three = (kernels.knn_vote(points, labels, k=4, client_offsets=offsets, threads=t) for t in (1, 3))
+    np.testing.assert_array_equal(one, three)
+
+
+def test_votes_far_from_the_origin_keep_their_digits():
+    rng = np.random.default_rng(0)
+    points, labels = rng.integers(-9, 9, (80, 5)).astype(np.float32), rng.integers(0, 3, 80)
+    near, far = (kernels.knn_vote(points + shift, labels, k=9, ties="lowest") for shift in (0, 1e5))
+    np.testing.assert_array_equal(near, far)
+
+
+@few
+@given(seeds, st.integers(1, 12), st.integers(1, 4), st.integers(0, 30))
+def test_flipping_equals_naive(seed, classes, matrices, n):
+    rng = np.random.default_rng(seed)
+    T = rng.dirichlet(np.full(classes, 0.3), (matrices, classes))
+    T[rng.random(T.shape) < 0.3] = 0
+    T += np.where(T.sum(-1, keepdims=True) == 0, np.eye(classes), 0)
+    T /= T.sum(-1, keepdims=True)
+    labels, uniforms, client = rng.integers(0, classes, n), rng.random(n), np.sort(rng.integers(0, matrices, n))
+    expected = naive.flip(labels, T, uniforms, client)
+    offsets = np.searchsorted(client, np.arange(matrices + 1))
+    np.testing.assert_array_equal(kernels.flip_labels(labels, T, uniforms, client_of=client), expected)
+    np.testing.assert_array_equal(kernels.flip_labels(labels, T, uniforms, client_offsets=offsets), expected)
+    np.testing.assert_array_equal(
+        kernels.flip_labels(labels, T[0], uniforms), naive.flip(labels, T, uniforms, np.zeros(n, int))
+    )
+
+
+def test_flipping_by_the_identity_changes_nothing_and_never_draws_the_impossible():
+    labels = np.arange(5, dtype=np.uint8)
+    for u in (0.0, 0.5, np.nextafter(1, 0)):
+        flipped = kernels.flip_labels(labels, np.eye(5), np.full(5, u))
+        np.testing.assert_array_equal(flipped, labels)
+        assert flipped.dtype == np.uint8
+    # A row that sums to a little less than 1.
+    T = np.array([[0.3, 0.7 - 1e-9, 0.0]] * 3)
+    assert kernels.flip_labels([0], T, [1 - 1e-12])[0] == 1
+
+
+@few
+@given(seeds, st.integers(2, 9), st.floats(0, 1))
+def test_randomised_response_equals_naive(seed, classes, keep):
+    rng = np.random.default_rng(seed)
+    labels, uniforms = rng.integers(0, classes, 20), rng.random((20, 2))
+    expected = naive.respond(labels, keep, uniforms, classes)
+    np.testing.assert_array_equal(kernels.randomised_response(labels, keep, uniforms, classes), expected)
+    np.testing.assert_array_equal(kernels.randomised_response(labels, np.full(20, keep), uniforms, classes), expected)
+
+
+@few
+@given(seeds, st.integers(1, 7), st.integers(1, 7), st.integers(1, 3), st.integers(0, 9), st.integers(0, 9))
+def test_augmentation_equals_naive(seed, height, width, channels, pad, size):
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 256, (3, height, width, channels), dtype=np.uint8)
+    index, flip = rng.integers(0, 3, 4), rng.integers(0, 2, 4).astype(bool)
+    shift = rng.integers(0, 2 * pad + 1, (4, 2))
+    centre = np.stack([rng.integers(0, height, 4), rng.integers(0, width, 4)], 1)
+    mean, std = rng.random(channels), rng.random(channels) + 0.1
+    got = kernels.augment_batch(
+        images, index, shift=shift, flip=flip, centre=centre if size else None, size=size, pad=pad, mean=mean, std=std
+    )
+    np.testing.assert_array_equal(got, naive.augment(images, index, shift, flip, centre, pad, size, mean, std))
+
+
+def test_plain_batches_and_given_memory():
+    images = np.random.default_rng(0).integers(0, 256, (3, 4, 4, 2), dtype=np.uint8)
+    out = np.empty((2, 2, 4, 4), np.float32)
+    assert kernels.augment_batch(images, [2, 0], out=out, pad=3) is out
+    np.testing.assert_array_equal(out, images[[2, 0]].transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255))
+
+
+@pytest.mark.parametrize("form", [np.asfortranarray, lambda a: np.repeat(a, 2, 0)[::2], lambda a: a.astype(">f8")])
+def test_any_memory_layout(form):
+    rng = np.random.default_rng(0)
+    probs, labels = probabilities(rng, 50, 4, np.float64), rng.integers(0, 4, 50)
+    odd = form(probs)
+    odd.flags.writeable = False
+    for kind in (np.uint8, np.int8, np.int32, np.uint64):
+        y = labels.astype(kind)
+        y.flags.writeable = False
+        np.testing.assert_array_equal(kernels.count_matrix(odd, y), kernels.count_matrix(probs, labels))
+        np.testing.assert_array_equal(kernels.knn_vote(odd, y, k=3), kernels.knn_vote(probs, labels, k=3))
+    np.testing.assert_array_equal(kernels.lid(odd, k=3), kernels.lid(probs, k=3))
+    np.testing.assert_array_equal(kernels.project_to_simplex(odd), kernels.project_to_simplex(probs))
+
+
+P, Y, Q = np.full((3, 2), 0.5), [0, 1, 1], np.array([[0.5, 0.5], [0.5, np.nan], [0.5, 0.5]])
+E, U = np.eye(2), np.full(3, 0.5)
+IMAGES = np.zeros((2, 4, 4, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: kernels.count_matrix(P[0], Y), r"`probs` must have shape \(n, C\), found \(2,\)"),
+        (lambda: kernels.count_matrix(P, Y[:2]), r"`labels` must have shape \(3,\), one a row of `probs`"),
+        (lambda: kernels.count_matrix(P, [0.0, 1, 1]), "`labels` must hold integers, found float64"),
+        (lambda: kernels.count_matrix(P, [0, 1, 2]), r"`labels` must lie in 0..1, found 2 at position 2"),
+        (lambda: kernels.count_matrix(P, [0, -1, 1]), r"`labels` must lie in 0..1, found -1 at position 1"),
+        (lambda: kernels.count_matrix(Q, Y), "`probs` must not hold NaN, found one at row 1, class 1"),
+        (lambda: kernels.class_thresholds(Q, Y), "`probs` must not hold NaN"),
+        (lambda: kernels.count_matrix(P > 0, Y), "`probs` must hold real numbers, found bool"),
+        (lambda: kernels.count_matrix(P, Y, thresholds=[1]), r"`thresholds` must have shape \(2,\), found \(1,\)"),
+        (lambda: kernels.count_matrix(P, Y, class_weights="label"), "`class_weights` must be"),
+        (lambda: kernels.count_matrix(P, Y, client_offsets=[0, 2]), "`client_offsets` must rise from 0 to 3"),
+        (lambda: kernels.count_matrix(P, Y, client_offsets=[0, 2, 1, 3]), "with a step down"),
+        (lambda: kernels.count_matrix(P, Y, client_offsets=[0.0, 3]), "`client_offsets` must be integers"),
+        (lambda: kernels.lid(Q), r"`points` must be finite, found nan at \(1, 1\)"),
+        (lambda: kernels.lid(P / 0.0), r"`points` must be finite, found inf"),
+        (lambda: kernels.lid(P, k=0), "`k` must be an integer of at least 1, found 0"),
+        (lambda: kernels.lid(P, variant="code"), "`variant` must be"),
+        (lambda: kernels.invert_transition(P), r"`T` must have shape \(..., C, C\), found \(3, 2\)"),
+        (lambda: kernels.invert_transition(E * np.nan), "`T` must be finite"),
+        (lambda: kernels.invert_transition(E, ridge=0), "`ridge` must be a positive number"),
+        (lambda: kernels.apply_inverse(E, [1.0, 0, 0]), "`vectors` must have 2 entries on its last axis"),
+        (lambda: kernels.apply_inverse(E[None], P), r"`vectors` must have shape \(1, C\) or \(1, m, C\)"),
+        (lambda: kernels.project_to_simplex(Q), "`v` must be finite"),
+        (lambda: kernels.knn_vote(P, [0, 1, 7], classes=2), "`labels` must lie in 0..1, found 7"),
+        (lambda: kernels.knn_vote(Q, Y), "`embeddings` must be finite"),
+        (lambda: kernels.knn_vote(P, Y, ties="first"), "`ties` must be"),
+        (lambda: kernels.knn_vote(P, Y, threads=0), "`threads` must be an integer of at least 1"),
+        (lambda: kernels.flip_labels(Y, [[0.5, 0.4], [0, 1]], U), "`T` must have rows .* that sum to 1"),
+        (lambda: kernels.flip_labels(Y, np.stack([E, -E]), U, client_of=Y), "matrix 1 of `T`"),
+        (lambda: kernels.flip_labels(Y, np.stack([E, E]), U), "`T` holds 2 matrices for 1 clients"),
+        (lambda: kernels.flip_labels(Y, E, U * 2), r"`uniforms` must lie in \[0, 1\)"),
+        (lambda: kernels.flip_labels(Y, E, U[:2]), r"`uniforms` must be floats of shape \(3,\)"),
+        (lambda: kernels.flip_labels(Y, E[None], U, client_of=Y, client_offsets=[0, 3]), "not both"),
+        (lambda: kernels.randomised_response(Y, 1.5, P, 2), r"`keep` must be probabilities in \[0, 1\]"),
+        (lambda: kernels.randomised_response([0, 0, 0], 0.5, P, 1), "`classes` must be at least 2"),
+        (lambda: kernels.augment_batch(IMAGES / 2, [0]), "`images` must be uint8"),
+        (lambda: kernels.augment_batch(IMAGES, [2]), "`index` must lie in 0..1, found 2"),
+        (lambda: kernels.augment_batch(IMAGES, [0], shift=[[0, 3]], pad=1), "`shift` must lie in 0..2"),
+        (lambda: kernels.augment_batch(IMAGES, [0], centre=[[0, 0]]), "`centre` is given but `size` is 0"),
+        (lambda: kernels.augment_batch(IMAGES, [0], mean=[0.5]), "`mean` must be 3 finite numbers"),
+        (lambda: kernels.augment_batch(IMAGES, [0], std=[0, 1, 1]), "`std` must be positive"),
+        (lambda: kernels.augment_batch(IMAGES, [0], out=np.empty(3)), "`out` must be a writeable contiguous float32"),
+        (lambda: kernels.augment_batch(IMAGES, [0], flip=[0.5]), "`flip` must be booleans"),
+        (lambda: kernels.set_threads(0), "`threads` must be an integer of at least 1"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_mistakes_are_named(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_threads_come_from_the_call_then_the_process_then_the_environment(monkeypatch):
+    monkeypatch.setenv("FNLKIT_THREADS", "3")
+    assert kernels.get_threads() == 1
+    kernels.set_threads(None)
+    assert kernels.get_threads() == 3
+    monkeypatch.setenv("FNLKIT_THREADS", "many")
+    with pytest.raises(InputError, match="FNLKIT_THREADS"):
+        kernels.get_threads()
+
+
+@pytest.mark.parametrize("name", sorted(m.name for m in pkgutil.iter_modules(kernels.__path__)))
+def test_examples_of_the_docstrings(name):
+    found = doctest.testmod(importlib.import_module(f"fnlkit.kernels.{name}"))
+    assert found.failed == 0 and (found.attempted or name == "checks")
+
+
+@pytest.mark.parametrize("offsets", [None, [0, 40, 41, 900, 2000]])
+def test_counts_are_the_same_however_many_threads_share_them(offsets, monkeypatch):
+    monkeypatch.setattr("fnlkit.kernels.counting._ENTRIES", 500)  # else only millions of probabilities are shared
+    rng = np.random.default_rng(0)
+    probs, labels = rng.dirichlet(np.ones(4), 2000), rng.integers(0, 4, 2000)
+    one, many = (kernels.count_matrix(probs, labels, client_offsets=offsets, threads=t) for t in (1, 5))
+    np.testing.assert_array_equal(one, many)

@@ -1,0 +1,207 @@
+"""Methods against inputs and outputs of the authors' own functions, kept beside the repository.
+
+The folder is ../shared/golden or what FNLKIT_GOLDEN names; without it these tests are skipped.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit.client.client import Batch, Client
+from fnlkit.client.inputs import Inputs
+from fnlkit.client.losses import cross_entropy, forward_corrected
+from fnlkit.client.network import Network
+from fnlkit.client.training import Fit, plan, train_client
+from fnlkit.kernels import count_matrix, knn_vote
+from fnlkit.methods import fedcorr, na_fedavg, nnc
+from fnlkit.methods.fedefc import transition_of
+from fnlkit.methods.forward import anchor_transition, anchors, confident_issues
+from fnlkit.mixture import upper_component
+from fnlkit.server.aggregation import mean
+
+GOLDEN = Path(os.environ.get("FNLKIT_GOLDEN", Path(__file__).parents[3] / "shared" / "golden"))
+pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="no golden files; FNLKIT_GOLDEN can name their folder")
+
+
+def golden(name):
+    with np.load(GOLDEN / f"{name}.npz", allow_pickle=False) as file:
+        return {key: file[key] for key in file.files}
+
+
+class Scored:
+    """A model whose logits are given."""
+
+    def __init__(self, logits):
+        self.logits = self.weights = logits
+
+    def __call__(self, x):
+        return self.logits
+
+
+# ---- FedEFC and its baselines
+CASES = ["A", "B", "C", "F"]
+
+
+def shares_of(labels, classes):
+    return np.bincount(labels, minlength=classes) / len(labels)
+
+
+def corrected_loss(probabilities, labels, transition):
+    """Return the mean loss; the authors' inputs are probabilities, so that logits are their logarithms."""
+    logits = torch.from_numpy(np.log(probabilities + 1e-12))
+    batch = Batch(y=torch.from_numpy(labels), state={"transition": torch.from_numpy(transition)})
+    return forward_corrected(logits, batch).mean().item()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fedefc_transition_and_loss(case):
+    g = golden("fedefc_transition_and_loss")
+    p, y = g[f"{case}_pred_probs"], g[f"{case}_labels"]
+    counts = count_matrix(p, y, least_diagonal=1)
+    t, identity = transition_of(counts, shares_of(y, p.shape[1]), limit=np.inf)
+    assert identity == 0
+    # Theirs has the true class in columns.
+    assert t.T == pytest.approx(g[f"{case}_T_compensate0"], rel=1e-9)
+    assert corrected_loss(p, y, t) == pytest.approx(g[f"{case}_loss_T_compensate0"].item(), rel=1e-9)
+    # Weighted, theirs is transposed but used as before, which `public` repeats.
+    t, _ = transition_of(counts, shares_of(y, p.shape[1]), weighting="public")
+    assert t.T == pytest.approx(g[f"{case}_T_compensate1"], rel=1e-9, abs=1e-15)
+    assert corrected_loss(p, y, t) == pytest.approx(g[f"{case}_loss_T_compensate1"].item(), rel=1e-9)
+    plain = cross_entropy(torch.from_numpy(np.log(p + 1e-12)), Batch(y=torch.from_numpy(y))).mean().item()
+    assert plain == pytest.approx(g[f"{case}_loss_identity"].item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fedefc_anchor_points_are_means_in_the_public_code(case):
+    g = golden("fedefc_transition_and_loss")
+    p, y = g[f"{case}_pred_probs"], g[f"{case}_labels"]
+    assert anchors(p, anchor="mean") == pytest.approx(g[f"{case}_T_fwd_raw"], rel=1e-9)
+    classes = p.shape[1]
+    client = Client(0, torch.zeros(len(y), 1), torch.from_numpy(y), torch.from_numpy(y), classes, Inputs(False))
+    scored = Scored(torch.from_numpy(np.log(p.astype(np.float64))))
+    options = {"percentile": 97.0, "anchor": "mean", "weighting": "public", "limit": 1e3, "report": False}
+    assert anchor_transition(client, scored, {}, **options) is None
+    t = client.state["transition"].numpy()
+    assert t.T == pytest.approx(g[f"{case}_T_fwd_final"], rel=1e-6)
+    assert corrected_loss(p, y, t) == pytest.approx(g[f"{case}_loss_T_fwd_final"].item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("case", ["A", "B", "C", "D", "E", "F"])
+def test_confident_learning_flags_the_off_diagonal(case):
+    g = golden("count_matrix_cleanlab_fedefc")
+    flagged = confident_issues(g[f"{case}_pred_probs"], g[f"{case}_labels"])
+    assert np.array_equal(np.flatnonzero(flagged), g[f"{case}_offdiag_idx"])
+
+
+# ---- FedCorr
+def test_fedcorr_stage_one():
+    """The block that follows an iteration, as the authors run it: noisy clients, their levels, the new labels."""
+    g = golden("fedcorr")
+    n, clients = int(g["s1_n_per_client"]), int(g["s1_n_clients"])
+    noisy, means, variances, shares = upper_component(g["s1_lid"], seed=1, full=True)
+    assert np.flatnonzero(noisy).tolist() == g["s1_noisy_set"].tolist()
+    assert np.sort(means) == pytest.approx(np.sort(g["s1_gmm_means"]), rel=1e-4)
+    assert np.sort(variances) == pytest.approx(np.sort(g["s1_gmm_vars"]), rel=1e-4)
+    assert np.sort(shares) == pytest.approx(np.sort(g["s1_gmm_weights"]), rel=1e-4)
+    levels, after = np.zeros(clients), g["s1_targets_before"].copy()
+    for k in np.flatnonzero(noisy):
+        mine = slice(k * n, (k + 1) * n)
+        logits = torch.from_numpy(np.log(g["s1_probs_global"][mine].astype(np.float64)))
+        labels = torch.from_numpy(g["s1_targets_before"][mine])
+        client = Client(k, torch.zeros(n, 1), labels.clone(), labels, 5, Inputs(False))
+        client.rows["loss"] = torch.from_numpy(g["s1_loss"][mine])
+        said = fedcorr.find_and_relabel(
+            client, Scored(logits), {}, ratio=0.5, confidence=0.5, ranking="local", strict=True, seed=1
+        )
+        levels[k] = said["noise_level"].item()
+        after[mine] = client.y.numpy()
+    assert levels == pytest.approx(g["s1_est_level"], abs=1e-12)
+    assert np.array_equal(after, g["s1_targets_after"])
+    assert (after != g["s1_targets_before"]).sum() == 20
+
+
+def test_fedcorr_a_mixture_splits_clean_clients_too():
+    g = golden("fedcorr")
+    noisy = upper_component(g["s1_allclean_lid"], seed=1)
+    assert np.flatnonzero(noisy).tolist() == g["s1_allclean_noisy_set"].tolist()
+
+
+@pytest.mark.parametrize(("case", "batch", "beta"), [
+    ("prox", 2, 5.0), ("noprox", 2, 0.0), ("prox_onebatch", 8, 5.0), ("noprox_onebatch", 8, 0.0)
+])  # fmt: skip
+def test_fedcorr_proximal_term_of_the_public_code(case, batch, beta):
+    module = torch.nn.Linear(2, 2)
+    with torch.no_grad():
+        module.weight.copy_(torch.tensor([[0.1, 0.2], [-0.3, 0.4]]))
+        module.bias.zero_()
+    network = Network(module)
+    x, y = torch.tensor([[1.0, -2.0]]).repeat(8, 1), torch.zeros(8, dtype=torch.int64)
+    client = Client(0, x, y.clone(), y, 2, Inputs(False), rng=np.random.default_rng(0))
+    corrections = (fedcorr.adaptive_proximal_norm,) if beta else ()
+    fit = Fit(corrections=corrections, epochs=2, batch_size=batch, lr=0.1, momentum=0.5)
+    draws = plan(8, fit, seed=0, round=0, client=0)
+    received = {"proximal": torch.tensor(beta * 0.5)}
+    weights = train_client(network, client, network.flat.clone(), fit, draws, received)
+    assert weights.numpy() == pytest.approx(golden("fedcorr")[f"prox_{case}"], rel=1e-5)
+
+
+def test_fedcorr_mean():
+    stacked = torch.tensor([[1.0, 2.0], [3.0, 6.0], [-1.0, 0.0]])
+    assert mean(stacked, torch.tensor([10.0, 30.0, 60.0])).numpy() == pytest.approx(golden("fedcorr")["fedavg_a"])
+
+
+# ---- FedLN
+@pytest.mark.parametrize("k", [1, 5, 10, 100])
+def test_nnc_votes(k):
+    g = golden("fedln")
+    votes, _ = knn_vote(g["knn_features"], g["knn_labels"], k=k, include_self=True, ties="lowest")
+    assert np.array_equal(votes, g[f"knn_k{k}_pred"])
+    assert np.mean(votes != g["knn_labels"]) == pytest.approx(g[f"knn_k{k}_est"].item())
+
+
+def voter(features, labels, classes):
+    y = torch.from_numpy(labels)
+    client = Client(0, torch.zeros(len(y), 1), y.clone(), y, classes, Inputs(False), rng=np.random.default_rng(0))
+    client.rows["input/embedding"] = torch.from_numpy(features)
+    return client
+
+
+def test_nnc_leaves_clients_below_the_public_least_level_alone():
+    g = golden("fedln")
+    public = {"k": 10, "include_self": True, "ties": "lowest", "correct": True, "least": 0.15}
+    low = voter(g["knn_features"], g["knn_low_labels"], int(g["knn_low_labels"].max()) + 1)
+    assert nnc.vote(low, None, {}, **public)["noise_level"].item() == pytest.approx(g["knn_low_est_raw"].item())
+    assert torch.equal(low.y, low.given)
+    high = voter(g["knn_features"], g["knn_labels"], int(g["knn_labels"].max()) + 1)
+    nnc.vote(high, None, {}, **public)
+    assert np.array_equal(high.y.numpy(), g["knn_k10_pred"])
+
+
+def test_nnc_keeps_the_names_of_classes_that_a_client_lacks():
+    """The authors' code renumbers {0, 2, 4} as {0, 1, 2}; here a vote is always one of the client's labels."""
+    g = golden("fedln")
+    votes, _ = knn_vote(g["missing_features"], g["missing_labels"], k=10, include_self=True, ties="lowest")
+    present = np.unique(g["missing_labels"])
+    assert set(votes) <= set(present)
+    assert np.array_equal(np.searchsorted(present, votes), g["missing_k10_pred_official"])
+
+
+def test_na_fedavg_threshold_and_weights():
+    g = golden("fedln")
+    who, before, after = g["na_scores"].T
+    said = {"scores_global": [], "scores_local": []}
+    for k in np.unique(who):
+        said["scores_global"].append(before[who == k])
+        said["scores_local"].append(after[who == k])
+
+    class Replies(dict):
+        ids = np.arange(len(np.unique(who)))
+
+    levels, threshold = na_fedavg.estimate_levels(Replies(said), len(Replies.ids), side="above")
+    assert threshold == pytest.approx(g["na_tau75"].item(), rel=1e-9)
+    sizes = [len(s) for s in said["scores_global"]]
+    weights = na_fedavg.noise_aware_weights(sizes, levels, weighting="public")
+    assert weights == pytest.approx(g["na_weights"])

@@ -1,0 +1,406 @@
+"""What every method must hold to: what leaves a client, equal results twice, ugly clients, special cases, options."""
+
+import inspect
+from functools import cache, partial
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import catalogue
+from fnlkit.client.client import Client
+from fnlkit.client.inputs import Inputs
+from fnlkit.client.network import Model, Network
+from fnlkit.client.training import Fit
+from fnlkit.engines import make
+from fnlkit.errors import InputError
+from fnlkit.methods import feddpcont, fedefc, flr, na_fedavg
+from fnlkit.methods.fedavg import Round, fedavg
+from tests.toy import CLASSES, FEATURES, Net, clients
+
+# Spec, and the replies beside `weights` that it must send.
+RUNS = {
+    "fedavg": set(),
+    "fedcorr": {"lid", "noise_level"},
+    "fedcorr(group=4, proximal=norm, ranking=local, strict=true, lid_variant=fedcorr, mixup_in=all)": {
+        "lid", "noise_level"
+    },
+    "fedcorr(usual=flr(strength=3))": {"lid", "noise_level"},
+    "flr-plus": {"lid", "noise_level"},
+    "flr": set(),
+    "flr(warm=server, warmup=3)": set(),
+    "flr(warm=schedule, start=zero)": set(),
+    "elr": set(),
+    "elr(start=zero)": set(),
+    "slr": set(),
+    "er": set(),
+    "fedefc(latest=2)": {"accuracy"},
+    "fedefc(latest=2, weighting=paper, accuracy=local, compare=best, ties=reset)": {"accuracy"},
+    "fedefc(latest=2, weighting=public, clip=true, report_transition=true)": {"accuracy", "transition"},
+    "forward(latest=2, report_transition=true)": {"accuracy", "transition"},
+    "forward(latest=2, anchor=mean, weighting=public)": {"accuracy"},
+    "confident-learning(latest=2)": {"accuracy"},
+    "feddpcont": {"private_counts", "epsilon"},
+    "feddpcont(expected=true, delay=0, length=0, simplex=clip)": {"private_counts", "epsilon"},
+    "na-fedavg": {"scores_global", "scores_local"},
+    "na-fedavg(threshold=own, weighting=public, side=above)": {"noise_level"},
+    "nnc(k=5)": {"noise_level"},
+    "nnc(k=5, include_self=true, ties=lowest, least=0.15, usual=flr())": {"noise_level"},
+    "akd(k=5)": {"noise_level"},
+    "akd(source=logits)": {"scores_global", "scores_local"},
+    "akd(source=logits, level=neighbours, k=5, towards=student)": {"noise_level"},
+    "akd(source=logits, level=all)": set(),
+}  # fmt: skip
+
+
+def with_embeddings(people):
+    for client in people:
+        client.rows["input/embedding"] = client.x.float()
+    return people
+
+
+def run(method, *, people=None, rounds=8, optimizer="fedavg", engine="sequential", seed=0):
+    """Return (federation, last model, rounds yielded) on the toy clients, all of whom hold embeddings."""
+    people = with_embeddings(people or clients())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = Network(Net(), dtype=torch.float64)
+    fed = make(engine, people, network, people[0].inputs, seed=seed)
+    opt = catalogue.optimizer(optimizer, Fit(epochs=2, lr=0.1, batch_size=8))
+    model = Model(network, network.flat.clone())
+    program = (catalogue.method(method) if isinstance(method, str) else method)(
+        fed, model, opt, catalogue.selector("uniform", 0.5), rounds=rounds
+    )
+    steps = list(program)
+    fed.close()
+    return fed, steps[-1].model, steps
+
+
+@cache
+def once(method):
+    """Return `run(method)`, for tests that only look at it."""
+    return run(method)
+
+
+def undeclared(fed, sends):
+    """Return what left clients but is not in `sends` with its shape and type, as texts."""
+    found = []
+    for entry in fed.log:
+        for name, values in entry.values.items():
+            for client, value in zip(entry.kept, values, strict=True):
+                if name not in sends:
+                    found.append(f"{name} of {client} is not declared")
+                    continue
+                said = sends[name]
+                shape = said.sides(classes=CLASSES, samples=len(fed.members[client]))
+                if value.shape != shape or value.dtype != said.dtype:
+                    found.append(f"{name} of {client} is {value.dtype} {value.shape}, declared {said.dtype} {shape}")
+    return found
+
+
+def sends_of(method):
+    return inspect.getmodule(catalogue.method(method).func).SENDS
+
+
+@pytest.mark.parametrize("method", RUNS)
+def test_nothing_leaves_a_client_but_what_is_declared(method):
+    fed, model, steps = once(method)
+    assert undeclared(fed, sends_of(method)) == []
+    assert set(fed.traffic.sent) == RUNS[method] | {"weights"}
+    assert torch.isfinite(model.weights).all() and not fed.rejected
+    assert all(isinstance(step, Round) for step in steps)
+    for client in fed.members:
+        assert torch.equal(client.given, clients()[client.id].given)
+        assert client.y.min() >= 0 and client.y.max() < CLASSES
+
+
+def leak_labels(client, model, received):
+    return {"lid": torch.tensor(0.0, dtype=torch.float64), "labels": client.y}
+
+
+def leak_in_a_declared_name(client, model, received):
+    return {"lid": client.y.double()}
+
+
+@pytest.mark.parametrize("leak", [leak_labels, leak_in_a_declared_name])
+def test_a_leak_is_seen(leak):
+    def leaking(fed, model, opt, select, *, rounds):
+        return (yield from fedavg(fed, model, opt, select, rounds=rounds, after=(leak,)))
+
+    fed, _, _ = run(leaking, rounds=1)
+    assert undeclared(fed, sends_of("fedcorr"))
+
+
+def test_every_method_of_the_catalogue_is_run_here_and_says_what_it_sends():
+    assert {name.partition("(")[0] for name in RUNS} == set(catalogue.METHODS)
+    for name in catalogue.METHODS:
+        for said in sends_of(name).values():
+            assert str(said).endswith("bytes") and said.what and said.when
+
+
+@pytest.mark.parametrize("method", RUNS)
+def test_two_runs_are_equal_bit_for_bit(method):
+    (a, first, steps), (b, second, again) = once(method), run(method)
+    assert torch.equal(first.weights, second.weights) and len(steps) == len(again)
+    assert all(torch.equal(x.y, y.y) for x, y in zip(a.members, b.members, strict=True))
+
+
+@pytest.mark.parametrize("method", RUNS)
+def test_the_budget_is_kept(method):
+    fed, _, _ = once(method)
+    assert fed.traffic.client_rounds == 8 * 6
+
+
+@pytest.mark.parametrize("method", RUNS)
+def test_a_stacked_cohort_ends_where_single_clients_do(method):
+    fed, single, _ = once(method)
+    stacked_fed, stacked, _ = run(method, engine="stacked")
+    assert torch.allclose(single.weights, stacked.weights, rtol=1e-9, atol=1e-11)
+    assert all(torch.equal(x.y, y.y) for x, y in zip(fed.members, stacked_fed.members, strict=True))
+    assert not stacked_fed.notes
+
+
+@pytest.mark.parametrize("method", RUNS)
+def test_a_program_replays_on_its_log_without_any_client(method):
+    """What a resumed run does first: the same questions in the same order, the same reports, no weights at hand."""
+    fed, _, steps = once(method)
+    again = make("sequential", with_embeddings(clients()), fed.network, fed.inputs)
+    again.replay(fed.log)
+    again._run = None
+    model = Model(fed.network, fed.network.flat.clone())
+    opt = catalogue.optimizer("fedavg", Fit(epochs=2, lr=0.1, batch_size=8))
+    program = catalogue.method(method)(again, model, opt, catalogue.selector("uniform", 0.5), rounds=8)
+    replayed = list(program)
+    assert len(replayed) == len(steps) and not again.replaying
+    for old, new in zip(steps, replayed, strict=True):
+        assert new.model is model and new.stage == old.stage
+        assert np.array_equal(new.replies.ids, old.replies.ids) and new.report.keys() == old.report.keys()
+        for key in old.report:
+            assert np.array_equal(old.report[key], new.report[key], equal_nan=True)
+
+
+def ugly():
+    """One sample; two equal samples; one class; a class nobody else has; all labels right."""
+    rng = np.random.default_rng(3)
+    inputs, out = Inputs(False, dtype=torch.float64), []
+    for i, labels in enumerate(([2], [0, 1], [1] * 9, [3, 3, 0, 0, 1, 2], list(rng.integers(0, 3, 12)), [0] * 3)):
+        y = torch.tensor(labels)
+        x = torch.from_numpy(rng.normal(size=(len(y), FEATURES)))
+        if i == 1:
+            x[1] = x[0]
+        out.append(Client(i, x, y.clone(), y, CLASSES, inputs))
+    return out
+
+
+@pytest.mark.parametrize("method", RUNS)
+def test_ugly_clients_give_finite_results(method):
+    fed, model, steps = run(method, people=ugly())
+    assert torch.isfinite(model.weights).all() and not fed.rejected, fed.rejected
+    for step in steps:
+        for name, value in step.report.items():
+            assert np.isfinite(np.asarray(value, np.float64)).all(), (step.stage, name)
+
+
+@pytest.mark.parametrize("optimizer", ["fedprox(mu=0.1)", "feddyn(alpha=0.1)"])
+@pytest.mark.parametrize("method", ["fedcorr", "fedefc(latest=2)", "feddpcont", "flr", "na-fedavg", "nnc(k=5)", "akd(k=5)"])
+def test_methods_combine_with_optimisers(method, optimizer):
+    _, with_it, _ = run(method, optimizer=optimizer)
+    assert torch.isfinite(with_it.weights).all()
+    assert not torch.equal(with_it.weights, once(method)[1].weights)
+
+
+# ---- FLR's special cases
+def end(method, **settings):
+    return run(method, **settings)[1].weights
+
+
+def test_flr_without_strength_is_fedavg():
+    assert torch.equal(end("flr(strength=0)"), end("fedavg"))
+    assert torch.equal(end("flr(warmup=8)"), end("fedavg"))
+
+
+def elr_by_hand(logits, batch, *, strength, momentum, start):
+    """Liu 2020, eq. 6: t <- b t + (1 - b) p; CE + lambda log(1 - <p, t>)."""
+    p = logits.softmax(-1)
+    t = momentum * batch.rows["t"] + (1 - momentum) * p.detach()
+    if start == "prediction":
+        t = torch.where(batch.rows["t"].sum(-1, keepdim=True) == 0, p.detach(), t)
+    value = -logits.log_softmax(-1).gather(-1, batch.y[..., None])[..., 0]
+    return value + strength * (1 - (p * t).sum(-1)).clamp_min(1e-4).log(), {"t": t}
+
+
+def make_t(client, model, received):
+    client.rows.setdefault("t", torch.zeros(len(client), CLASSES, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("start", ["prediction", "zero"])
+def test_flr_with_alpha_0_is_elr(start):
+    def liu(fed, model, opt, select, *, rounds):
+        loss = partial(elr_by_hand, strength=4.0, momentum=0.5, start=start)
+        return (yield from fedavg(fed, model, opt, select, rounds=rounds, before=(make_t,), loss=loss))
+
+    expected = end(liu)
+    assert torch.allclose(end(f"elr(start={start})"), expected, rtol=1e-9, atol=1e-10)
+    spelt = f"flr(strength=4, alpha=0, gamma=0.5, warmup=0, rates=constant, start={start})"
+    assert torch.allclose(end(spelt), expected, rtol=1e-9, atol=1e-10)
+    fed, _, _ = run("elr")
+    assert not any("mixture_server" in c.rows for c in fed.members)  # ELR keeps no global average
+
+
+def slr_by_hand(logits, batch):
+    p, server = logits.softmax(-1), batch.teacher.softmax(-1)
+    value = -logits.log_softmax(-1).gather(-1, batch.y[..., None])[..., 0]
+    return value + 2.0 * (1 - (p * server).sum(-1)).clamp_min(1e-4).log()
+
+
+def er_by_hand(logits, batch):
+    p = logits.softmax(-1)
+    value = -logits.log_softmax(-1).gather(-1, batch.y[..., None])[..., 0]
+    return value + 2.0 * (1 - (p * p.detach()).sum(-1)).clamp_min(1e-4).log()
+
+
+@pytest.mark.parametrize(("name", "spelt", "by_hand", "teacher"), [
+    ("slr(warmup=0)", "flr(alpha=1, beta=0, warmup=0, rates=constant)", slr_by_hand, True),
+    ("er(warmup=0)", "flr(alpha=0, beta=0, gamma=0, warmup=0, rates=constant)", er_by_hand, False),
+])  # fmt: skip
+def test_flr_with_one_part_alone(name, spelt, by_hand, teacher):
+    def alone(fed, model, opt, select, *, rounds):
+        return (yield from fedavg(fed, model, opt, select, rounds=rounds, loss=by_hand, teacher=teacher))
+
+    expected = end(alone)
+    assert torch.allclose(end(name), expected, rtol=1e-9, atol=1e-10)
+    assert torch.allclose(end(spelt), expected, rtol=1e-9, atol=1e-10)
+
+
+def test_flr_rates_follow_appendix_e5():
+    rates = {"alpha": 0.9, "beta": 0.7, "gamma": 0.5, "warmup": 50, "rates": "published"}
+    assert flr.rates_at(0, 1000, **rates) == (0, 0, 0)
+    assert flr.rates_at(49, 1000, **rates) == (pytest.approx(0.0441), 0, 0)
+    assert flr.rates_at(50, 1000, **rates) == (pytest.approx(0.045), 0, 0.5)
+    assert flr.rates_at(499, 1000, **rates)[1] == 0 and flr.rates_at(500, 1000, **rates)[1] == 0.7
+    assert flr.rates_at(999, 1000, **rates)[0] == pytest.approx(0.8991)
+    assert (flr.warmup_rounds(-1, 1000), flr.warmup_rounds(-1, 100), flr.warmup_rounds(0, 1000)) == (50, 5, 0)
+
+
+def test_flr_plus_is_fedcorr_with_the_regulariser():
+    assert torch.equal(end("flr-plus"), end("fedcorr(regulariser=flr(strength=3))"))
+    assert not torch.equal(end("flr-plus"), end("fedcorr"))
+    assert not torch.equal(end("fedcorr(usual=flr(strength=3))"), end("fedcorr"))
+
+
+# ---- FedEFC
+def prestops(accuracies, **watch):
+    """Return the round at which a made-up course of A(t) stops phase 1."""
+
+    class Said(dict):
+        ids = np.arange(1)
+
+    class Opt:
+        course = iter(accuracies)
+
+        def round(self, fed, ids, model, **step):
+            return model, Said(accuracy=torch.tensor([next(self.course)], dtype=torch.float64))
+
+    steps = fedefc.prestop(None, None, Opt(), lambda fed, model: [0], rounds=len(accuracies), **watch)
+    found = [step.report.get("prestopping_round") for step in steps]
+    return next((t for t in found if t is not None), None)
+
+
+def test_the_prestopping_round():
+    course = [0.1, 0.2, 0.3, 0.25, 0.24, 0.26, 0.25, 0.24, 0.23, 0.22]
+    assert prestops(course, start=0, patience=3) == 8  # falls at 3, 4; a rise at 5; falls at 6, 7, 8
+    assert prestops(course, start=0, patience=2) == 4
+    assert prestops(course, start=0, patience=3, compare="best") == 5  # never above 0.3 again
+    assert prestops(course, start=4, patience=2, compare="best") == 5
+    assert prestops(course, start=0, patience=9) is None
+    assert prestops(course, start=0, patience=9, latest=6) == 6
+    flat = [0.1, 0.2, 0.2, 0.2, 0.2]
+    assert prestops(flat, start=0, patience=3) == 4  # Algorithm 1: an equal accuracy counts
+    assert prestops(flat, start=0, patience=3, ties="reset") is None  # the prose: it does not
+    assert prestops(flat, start=3, patience=2) == 4
+
+
+def test_transitions_are_always_valid_and_invertible():
+    rng = np.random.default_rng(0)
+    swapped, one = np.eye(3)[[1, 0, 2]], np.eye(3)[[0, 0, 0]]
+    for counts in (np.zeros((3, 3)), np.ones((3, 3)), swapped, one, rng.integers(0, 9, (3, 3))):
+        for weighting in ("off", "paper"):
+            t, identity = fedefc.transition_of(counts, np.array([0.5, 0.5, 0.0]), weighting=weighting, limit=100)
+            assert (t >= 0).all() and t.sum(1) == pytest.approx(np.ones(3)) and np.linalg.cond(t) <= 100
+            assert 0 <= identity <= 1
+    assert fedefc.transition_of(np.zeros((3, 3)), np.ones(3) / 3)[0] == pytest.approx(np.eye(3))
+    assert fedefc.transition_of(np.eye(3)[[1, 0, 2]], np.ones(3) / 3) == (pytest.approx(np.eye(3)[[1, 0, 2]]), 0)
+    assert fedefc.transition_of(np.ones((3, 3)), np.ones(3) / 3, limit=100)[1] == 0.1
+
+
+# ---- FedDPCont
+def test_labels_are_released_once_however_often_they_are_asked_for():
+    fed, _, _ = run("feddpcont", rounds=2)
+    client = fed.members[0]
+    first = client.state["released_counts"].clone()
+    client.rng = np.random.default_rng(99)
+    said = feddpcont.release_labels(client, None, {}, epsilon=8.0)
+    assert torch.equal(said["private_counts"], first) and said["epsilon"].item() == pytest.approx(0.81)
+    assert first.sum() == len(client)
+
+
+def test_the_ramp():
+    published = [feddpcont.ramp(r, 300, strength=1.0, delay=-1, length=-1) for r in range(300)]
+    assert published[29] == 0 and 0 < published[30] < published[60] < 1 and published[120:] == [1.0] * 180
+    assert all(feddpcont.ramp(r, 10, strength=0.5, delay=0, length=0) == 0.5 for r in range(10))
+    assert feddpcont.published_epsilon(10) == 0.81 and feddpcont.published_epsilon(100) == 3.21
+    assert feddpcont.published_epsilon(14) == 1.17 and feddpcont.published_epsilon(2) > 0
+    from fnlkit.privacy import keep_probability
+
+    assert keep_probability(feddpcont.published_epsilon(47), 47) == pytest.approx(0.2)
+
+
+# ---- NA-FedAvg
+def test_noise_aware_weights_are_positive():
+    sizes, levels = [40, 60, 50, 30], [0.5, 0.0, 1.0, 0.1]
+    assert na_fedavg.noise_aware_weights(sizes, levels) == pytest.approx([20, 60, 0.5, 27])
+    public = na_fedavg.noise_aware_weights(sizes, levels, weighting="public")
+    assert public == pytest.approx([4, 60, 0.5, 30])
+
+
+def test_the_estimation_round_weighs_itself():
+    fed, _, steps = run("na-fedavg(at=2)")
+    estimation = steps[2]
+    assert estimation.stage == "estimation" and len(estimation.replies.ids) == len(fed)
+    weights = torch.as_tensor(estimation.report["aggregation_weights"])
+    merged = (weights[:, None] * estimation.replies["weights"]).sum(0) / weights.sum()
+    assert torch.allclose(estimation.model.weights, merged, rtol=1e-12)
+
+
+# ---- mistakes
+@pytest.mark.parametrize(("method", "says"), [
+    ("flr(warm=cold)", "plain, server or schedule"),
+    ("flr(rates=any)", "published or constant"),
+    ("fedefc(weighting=some)", "off, paper or public"),
+    ("fedefc(compare=next)", "previous or best"),
+    ("forward(anchor=line)", "point or mean"),
+    ("feddpcont(simplex=any)", "project or clip"),
+    ("na-fedavg(at=7)", "raise --rounds"),
+    ("na-fedavg(side=left)", "below or above"),
+    ("akd(source=labels)", "embeddings or logits"),
+    ("fedcorr(mixup_in=last)", "first or all"),
+])  # fmt: skip
+def test_mistakes_are_named(method, says):
+    with pytest.raises(InputError, match=says.replace("(", r"\(")):
+        run(method)
+
+
+def test_a_missing_embedding_is_named():
+    people = clients()
+    fed = make("sequential", people, Network(Net(), dtype=torch.float64), people[0].inputs)
+    opt = catalogue.optimizer("fedavg", Fit())
+    model = Model(fed.network, fed.network.flat.clone())
+    with pytest.raises(InputError, match="embedding"):
+        next(catalogue.method("nnc")(fed, model, opt, catalogue.selector("uniform", 0.5), rounds=2))
+
+
+def test_what_a_method_needs():
+    assert catalogue.needs("nnc") == catalogue.needs("fedcorr(usual=nnc())") == {"embedding"}
+    assert catalogue.needs("akd") == {"embedding", "head"}
+    assert catalogue.needs("akd(source=logits)") == catalogue.needs("flr") == set()
+    assert catalogue.needs("akd(source=logits, level=neighbours)") == {"embedding"}

@@ -1,0 +1,221 @@
+"""One tiny round of each method, worked by hand beside the test.
+
+Two clients, two classes, one feature x, logits z = W x with W = (w0, w1) and no bias, so that a gradient is the loss's
+gradient with respect to z times x.  Client A has one sample, client B three.  With W = 0 every p is (1/2, 1/2) and
+the cross entropy's gradient p - onehot(y) is (-1/2, 1/2) for y = 0 and (1/2, -1/2) for y = 1.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fnlkit import catalogue
+from fnlkit.client.client import Client
+from fnlkit.client.inputs import Inputs
+from fnlkit.client.network import Model, Network
+from fnlkit.client.training import Fit
+from fnlkit.engines import make
+
+A, B = 0, 1
+
+
+class Line(nn.Module):
+    """logits = features = W x."""
+
+    width = 2
+
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(1, 2, bias=False)
+
+    def features(self, x):
+        return self.line(x)
+
+    def classify(self, features):
+        return features
+
+    def forward(self, x):
+        return self.line(x)
+
+
+def client(i, x, y, embedding=None):
+    y = torch.tensor(y)
+    made = Client(i, torch.tensor(x, dtype=torch.float64)[:, None], y.clone(), y, 2, Inputs(False, dtype=torch.float64))
+    if embedding is not None:
+        made.rows["input/embedding"] = torch.tensor(embedding, dtype=torch.float32)
+    return made
+
+
+def worked(method, clients, *, w=(0.0, 0.0), rounds=1, **fit):
+    """Return (W after the rounds, federation, rounds yielded) with full batches, everybody in every round."""
+    network = Network(Line(), dtype=torch.float64)
+    fed = make("sequential", clients, network, clients[0].inputs)
+    opt = catalogue.optimizer("fedavg", Fit(**({"epochs": 1, "batch_size": 10, "lr": 1.0, "momentum": 0.0} | fit)))
+    program = catalogue.method(method)
+    model = Model(network, torch.tensor(w, dtype=torch.float64))
+    steps = []
+    for step in program(fed, model, opt, catalogue.selector("uniform", 1.0), rounds=rounds):
+        steps.append(step)
+    return steps[-1].model.weights.numpy(), fed, steps
+
+
+def plain_clients(**embeddings):
+    return [client(A, [1.0], [0]), client(B, [1.0] * 3, [1] * 3)]
+
+
+def antisymmetric(w0):
+    return pytest.approx([w0, -w0], rel=1e-9)
+
+
+def sigma(v):
+    return 1 / (1 + math.exp(-v))
+
+
+def test_fedavg():
+    # A: 0 - (-1/2) = 1/2.  B: -1/2.  Weighted 1 : 3: (1/2 - 3/2) / 4 = -1/4.
+    assert worked("fedavg", plain_clients())[0] == antisymmetric(-0.25)
+
+
+def test_flr():
+    # alpha = gamma = 1/2, beta = 0, lambda = 1, two epochs of one step.
+    # First step: p = p_srv = (1/2, 1/2) = t, the regulariser's gradient -p_j (t_j - <p,t>) / (1 - <p,t>) is 0:
+    # FedAvg's step. Second step, client A at W = (1/2, -1/2): p0 = sigma(1); m = (1/2 + p) / 2; s = 1/2; t = (s + m)
+    # / 2.
+    p0 = sigma(1.0)
+    t0 = (0.5 + (0.5 + p0) / 2) / 2
+    along = p0 * t0 + (1 - p0) * (1 - t0)
+    regulariser = -p0 * (t0 - along) / (1 - along)
+    assert regulariser == pytest.approx(-0.0479910, abs=1e-7)
+    a = 0.5 - (p0 - 1 + regulariser)
+    # B is A with the classes exchanged: -a.  Mean: (a - 3 a) / 4.
+    weights, fed, _ = worked(
+        "flr(strength=1, alpha=0.5, beta=0, gamma=0.5, warmup=0, rates=constant)", plain_clients(), epochs=2
+    )
+    assert weights == antisymmetric(-a / 2)
+    assert fed.members[A].rows["mixture_local"][0, 0].item() == pytest.approx((0.5 + p0) / 2)
+    assert fed.members[A].rows["mixture_server"][0, 0].item() == pytest.approx(0.5)
+
+
+def fedefc_client():
+    """W = (ln 3 / 2, -ln 3 / 2): p = (3/4, 1/4) at x = 1 and (1/4, 3/4) at x = -1; the last label is wrong."""
+    return client(0, [1.0, 1.0, -1.0, -1.0], [0, 0, 1, 0])
+
+
+def test_fedefc():
+    # Thresholds: tau_0 = (3/4 + 3/4 + 1/4) / 3 = 7/12, tau_1 = 3/4.  x = 1 is confidently 0, x = -1 confidently 1.
+    # counts[true, given] = [[2, 0], [1, 1]], T = [[1, 0], [1/2, 1/2]]; the paper's Q is its transpose.
+    # Gradient p_j - p_j T[j, y] / (pT)_y, first entry: samples 1, 2: 3/4 - (3/4)/(7/8) = -3/28; sample 3: (1/4 - 0)
+    # times x = -1: -1/4; sample 4: (1/4 - (1/4)/(5/8)) times -1: 3/20.  Mean: (-6/28 - 1/4 + 3/20) / 4 = -11/140.
+    # The cohort first trains one plain round, at which T_e is set (latest=0): p - onehot(y), first entry: samples 1,
+    # 2: -1/4; 3: -1/4; 4: (1/4 - 1) times -1 = 3/4.  Mean 0: W is the same when phase 2 begins.
+    w = math.log(3) / 2
+    weights, fed, steps = worked("fedefc(latest=0, report_transition=true)", [fedefc_client()], w=(w, -w), rounds=2)
+    assert steps[0].model.weights.numpy() == antisymmetric(w)
+    assert steps[0].report == {"estimated_accuracy": 0.75, "prestopping_round": 0}
+    assert fed.members[0].state["transition"].tolist() == [[1, 0], [0.5, 0.5]]
+    assert steps[1].report["transition"].tolist() == [[1, 0], [0.5, 0.5]]
+    assert weights == antisymmetric(w + 11 / 140)
+
+
+def test_forward_correction():
+    # Anchors at the 100th percentile: the rows of T are (3/4, 1/4) and (1/4, 3/4).  pT = (5/8, 3/8) at x = 1.
+    # Samples 1, 2: 3/4 - (9/16)/(5/8) = -3/20; 3: (1/4 - (1/16)/(5/8)) x -1 = -3/20; 4: (1/4 - (3/16)/(3/8)) x -1 =
+    # 1/4. Mean: (-9/20 + 1/4) / 4 = -1/20.
+    w = math.log(3) / 2
+    weights, _, _ = worked("forward(latest=0, percentile=100)", [fedefc_client()], w=(w, -w), rounds=2)
+    assert weights == antisymmetric(w + 1 / 20)
+
+
+def test_confident_learning():
+    # Sample 4 is confidently 1 but labelled 0: it is left out.  The others: -1/4 each, mean over the three: -1/4.
+    w = math.log(3) / 2
+    weights, fed, _ = worked("confident-learning(latest=0)", [fedefc_client()], w=(w, -w), rounds=2)
+    assert fed.members[0].rows["keep"].tolist() == pytest.approx([4 / 3, 4 / 3, 4 / 3, 0])
+    assert weights == antisymmetric(w + 1 / 4)
+
+
+def test_feddpcont():
+    # At epsilon = 40 every label is kept: the prior is (1/4, 3/4).  Gradient (p - onehot(y)) - b (p - prior), b = 1/2,
+    # p - prior = (1/4, -1/4).  A: -1/2 - 1/8 = -5/8; B: 1/2 - 1/8 = 3/8.  W: (5/8 - 9/8) / 4 = -1/8.
+    weights, _, steps = worked(
+        "feddpcont(epsilon=40, strength=0.5, expected=true, delay=0, length=0, floor=0)", plain_clients()
+    )
+    assert steps[0].report["prior"] == pytest.approx([0.25, 0.75])
+    assert weights == antisymmetric(-1 / 8)
+
+
+def test_na_fedavg():
+    # W = (1, -1): every energy of the received model is ln(2 cosh 1), and so is the threshold.  A (y = 0) gets surer,
+    # to 1 + (1 - p0): its energy rises, level 0.  B (y = 1) falls to 1 - p0: energy below, level 1, weight 0.01 x 3.
+    p0 = sigma(2.0)
+    weights, _, steps = worked("na-fedavg(at=0)", plain_clients(), w=(1.0, -1.0))
+    assert steps[0].report["noise_level"].tolist() == [0, 1]
+    assert steps[0].report["energy_threshold"] == pytest.approx(math.log(2 * math.cosh(1)))
+    assert weights == antisymmetric((1 * (2 - p0) + 0.03 * (1 - p0)) / 1.03)
+
+
+def test_nnc():
+    # Two groups of four, one label wrong in each: the other three outvote it.  Level 2/8; labels become 0 0 0 0 1 1 1
+    # 1. x = 1 throughout: gradients cancel, W stays 0; with the given labels they would too, so x tells the groups
+    # apart: first entry of p - onehot(y) times x: -1/2 each for y = 0 at x = 1 and for y = 1 at x = -1: W = 1/2.
+    x, points = [1.0] * 4 + [-1.0] * 4, [[float(v)] for v in (0, 1, 2, 3, 10, 11, 12, 13)]
+    weights, fed, steps = worked("nnc(k=3)", [client(0, x, [0, 0, 0, 1, 1, 1, 1, 0], points)])
+    assert steps[0].report["noise_level"].tolist() == [0.25]
+    assert fed.members[0].y.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert fed.members[0].given.tolist() == [0, 0, 0, 1, 1, 1, 1, 0]
+    third = 1 / 3
+    apart = [third, third, third, 1, third, third, third, 1]
+    assert fed.members[0].rows["neighbour_disagreement"].tolist() == pytest.approx(apart)
+    assert weights == antisymmetric(0.5)
+
+
+def test_akd_embeddings():
+    # Widths are equal, so there is no head.  A has one sample, no neighbour, level 0: cross entropy alone, 0.1 x 1/2
+    # = 0.05. B has labels 0 0 1: the third is outvoted, level >= 1/3.  Cross entropy: mean of -1/2 -1/2 +1/2 is -1/6;
+    # distillation: 10 x sign(0 - 1) / 2 = -5.  W_B = 0.1 x 31/6.  Mean: (0.05 + 3 x 31/60) / 4 = 0.4.
+    teacher = [1.0, -1.0]
+    clients = [client(A, [1.0], [0], [teacher]), client(B, [1.0] * 3, [0, 0, 1], [teacher] * 3)]
+    weights, _, steps = worked("akd(k=2)", clients, lr=0.1)
+    assert steps[0].report["noise_level"][A] == 0 and steps[0].report["noise_level"][B] >= 1 / 3
+    assert steps[0].report["distilled_clients"] == 1
+    assert weights == antisymmetric(0.4)
+
+
+def test_akd_logits():
+    # First step: student = teacher, KL has no gradient.  Second, client A at (1/2, -1/2), T = 2, beta = 1: q =
+    # sigma(1/2), teacher 1/2; KL = sum q ln(2 q); its gradient is T^2 (1/T) q_j (ln(2 q_j) - KL).
+    p0, q = sigma(1.0), sigma(0.5)
+    kl = q * math.log(2 * q) + (1 - q) * math.log(2 * (1 - q))
+    a = 0.5 - (p0 - 1 + 2 * q * (math.log(2 * q) - kl))
+    weights, _, _ = worked("akd(source=logits, level=all, strength=1)", plain_clients(), epochs=2)
+    assert weights == antisymmetric(-a / 2)
+
+
+def test_fedcorr():
+    # Two iterations, mixup off; in each A then B or B then A alone, the model handed on.  With k = 20 neighbours but
+    # at most three samples, all predictions equal, every LID is 0: no client is found noisy, mu = 0, labels stay.
+    # One visit of A at w: w + 1 - sigma(2 w); of B: w - sigma(2 w) (classes exchanged).
+    weights, fed, steps = worked("fedcorr(iterations=1, finetune_rounds=0, mixup=0)", plain_clients(), rounds=1)
+    first, second = steps[0].replies.ids[0], steps[1].replies.ids[0]
+    w = 0.0
+    for visited in (first, second):
+        w += (1 if visited == A else 0) - sigma(2 * w)
+    assert sorted([first, second]) == [A, B]
+    assert weights == antisymmetric(w)
+    assert steps[-1].report["cumulative_lid"].tolist() == [0, 0] and not steps[-1].report["noisy_clients"].any()
+
+
+def test_fedcorr_proximal_term():
+    # beta mu = 0.1, two steps of A: first 1/2; then 1/2 - (p0 - 1) - 2 x 0.1 x (1/2 - 0), p0 = sigma(1): 0.6689414.
+    from fnlkit.methods.fedcorr import adaptive_proximal
+
+    network = Network(Line(), dtype=torch.float64)
+    fed = make("sequential", plain_clients(), network, plain_clients()[0].inputs)
+    opt = catalogue.optimizer("fedavg", Fit(epochs=2, lr=1.0, momentum=0.0))
+    start = Model(network, torch.zeros(2, dtype=torch.float64))
+    after, _ = opt.round(fed, [A], start, corrections=(adaptive_proximal,), scatter={"proximal": np.array([0.1])})
+    assert after.weights.numpy() == antisymmetric(0.5 + 1 - sigma(1.0) - 0.1)
+    assert 0.5 + 1 - sigma(1.0) - 0.1 == pytest.approx(0.6689414, abs=1e-7)

@@ -1,0 +1,308 @@
+"""Networks: published sizes, one seed one start, and a stacked cohort equal to its clients one by one."""
+
+import copy
+import math
+import pickle
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.func import functional_call, grad, stack_module_state, vmap
+
+from fnlkit import models
+from fnlkit.errors import InputError
+from fnlkit.models.dropout import Dropout2d
+from fnlkit.streams import stream
+
+# Small variants: the structure is under test, not the width.
+SMALL = {
+    "mlp": ("mlp(hidden=[7, 5])", (3, 6, 6)),
+    "lenet5": ("lenet5", (1, 28, 28)),
+    "resnet18": ("resnet18(base=4)", (3, 9, 9)),
+    "resnet34": ("resnet34(base=2)", (1, 8, 8)),
+    "resnet20": ("resnet20(base=4)", (3, 10, 10)),
+    "cnn9": ("cnn9(base=8)", (1, 28, 28)),
+    "vgg11": ("vgg11(base=2)", (3, 28, 28)),
+    "convmixer": ("convmixer(dim=6, depth=2)", (3, 8, 8)),
+    "audio": ("audio(widths=[4, 8])", (1, 16, 20)),
+}
+PUBLISHED = {
+    "lenet5": 62_006,
+    "resnet18": 11_173_962,
+    "resnet34": 21_282_122,
+    "resnet20": 269_722,
+    "vgg11": 9_231_114,
+}
+
+
+def cohort(spec, shape, size=3, rows=4):
+    clients = [models.build(spec, input_shape=shape, classes=5, seed=seed).double() for seed in range(size)]
+    for i, network in enumerate(clients):
+        models.reseed(network, 1000 + i)
+    draws = torch.Generator().manual_seed(0)
+    x = torch.randn(size, rows, *shape, generator=draws, dtype=torch.float64)
+    y = torch.randint(5, (size, rows), generator=draws)
+    return clients, x, y
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tensors this small only get slower on more threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_stacked_cohort_equals_a_loop(name):
+    """Two training steps: losses, gradients, batch norm's buffers and dropout's masks, in float64."""
+    clients, x, y = cohort(*SMALL[name])
+    skeleton = clients[0]
+    parameters, buffers = stack_module_state(clients)
+    parameters = {key: value.detach().clone() for key, value in parameters.items()}
+    buffers = {key: value.clone() for key, value in buffers.items()}
+
+    def loss(p, b, x, y):
+        b = {key: value.clone() for key, value in b.items()}
+        logits = functional_call(skeleton, (p, b), (x,))
+        return torch.nn.functional.cross_entropy(logits, y), b
+
+    for _ in range(2):
+        gradients, buffers = vmap(grad(loss, has_aux=True))(parameters, buffers, x, y)
+        parameters = {key: value - 0.1 * gradients[key] for key, value in parameters.items()}
+
+    for i in range(len(clients)):
+        network = models.build(SMALL[name][0], input_shape=SMALL[name][1], classes=5, seed=i).double()
+        models.reseed(network, 1000 + i)
+        for _ in range(2):
+            network.zero_grad()
+            torch.nn.functional.cross_entropy(network(x[i]), y[i]).backward()
+            with torch.no_grad():
+                for p in network.parameters():
+                    p -= 0.1 * p.grad
+        for key, value in network.named_parameters():
+            assert torch.allclose(parameters[key][i], value, rtol=0, atol=1e-12), key
+        for key, value in network.named_buffers():
+            assert torch.allclose(buffers[key][i], value, rtol=0, atol=1e-12), key
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_features_then_classify_is_forward(name):
+    spec, shape = SMALL[name]
+    network = models.build(spec, input_shape=shape, classes=5).eval()
+    x = torch.randn(2, *shape, generator=torch.Generator().manual_seed(1))
+    features = network.features(x)
+    assert features.shape == (2, network.width)
+    assert network(x).shape == (2, 5)
+    assert torch.equal(network.classify(features), network(x))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_seed_alone_decides_the_start(name):
+    spec, shape = SMALL[name]
+
+    def start(seed):
+        network = models.build(spec, input_shape=shape, classes=5, seed=seed)
+        return torch.cat([p.flatten() for p in network.parameters()])
+
+    torch.manual_seed(1)
+    before, first = torch.get_rng_state(), start(3)
+    assert torch.equal(before, torch.get_rng_state())
+    torch.manual_seed(2)
+    assert torch.equal(first, start(3))
+    assert not torch.equal(first, start(4))
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_as_published(name):
+    assert models.table()[name][2] == PUBLISHED[name]
+
+
+def test_the_docstring_states_the_counts():
+    rows = re.findall(r"^    (\w+) +([\d,]+)  ", models.__doc__, re.M)
+    stated = {name: int(count.replace(",", "")) for name, count in rows}
+    assert stated == {name: row[2] for name, row in models.table().items()}
+
+
+def test_lenet_has_fedcorrs_parameters_in_order():
+    network = models.build("lenet5", input_shape=(1, 28, 28), classes=10)
+    layers = ["conv1", "conv2", "fc1", "fc2", "fc3"]
+    names = [f"{layer}.{part}" for layer in layers for part in ("weight", "bias")]
+    assert [name for name, _ in network.named_parameters()] == names
+    assert network.fc1.weight.shape == (120, 400)
+
+
+def test_lenet_pads_28_pixels_as_a_padded_convolution_does():
+    network = models.build("lenet5", input_shape=(1, 28, 28), classes=10)
+    x = torch.randn(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    padded = torch.nn.functional.conv2d(x, network.conv1.weight, network.conv1.bias, padding=2)
+    assert torch.allclose(network.conv1(torch.nn.functional.pad(x, network.padding)), padded, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (1, 40, 36)])
+def test_lenet_takes_images_from_28_pixels_on(shape):
+    assert models.build("lenet5", input_shape=shape, classes=4)(torch.zeros(2, *shape)).shape == (2, 4)
+
+
+def test_lenet_says_what_to_do_with_small_images():
+    with pytest.raises(InputError, match=r"at least 28x28.*mlp.*upsample"):
+        models.build("lenet5", input_shape=(1, 8, 8), classes=10)
+    small = models.build("lenet5(upsample=true)", input_shape=(1, 8, 8), classes=10)
+    assert small(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("shape", "name"),
+    [
+        ((64,), "mlp"),
+        ((1, 8, 8), "mlp"),
+        ((1, 28, 28), "lenet5"),
+        ((3, 32, 32), "lenet5"),
+        ((3, 64, 64), "resnet18"),
+        ((1, 64, 64), "resnet18"),
+        ((8000,), "audio"),
+        ((1, 64, 98), "audio"),
+    ],
+)
+def test_auto_chooses_by_input(shape, name):
+    assert models.auto(shape) == name
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape", "message"),
+    [
+        ("lenet", (3, 32, 32), "did you mean 'lenet5'"),
+        ("mlp(width=3)", (8,), "no parameter 'width'"),
+        ("mlp(hidden=[0])", (8,), "positive whole numbers"),
+        ("lenet5", (64,), "needs images"),
+        ("resnet20(init=zero)", (3, 8, 8), "torch, he or xavier"),
+        ("tests.models.test_models:wrong", (8,), r"expected logits of shape \(2, 5\)"),
+        ("tests.models.test_models:nothing", (8,), "must return a torch.nn.Module"),
+    ],
+)
+def test_mistakes_are_named(spec, shape, message):
+    spec = spec.replace("tests.models.test_models", __name__)
+    with pytest.raises(InputError, match=message):
+        models.build(spec, input_shape=shape, classes=5)
+
+
+def own(*, input_shape, classes, size=4):
+    return torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(math.prod(input_shape), size), torch.nn.Linear(size, classes)
+    )
+
+
+def wrong(*, input_shape, classes):
+    return torch.nn.Linear(*input_shape, classes + 1)
+
+
+def nothing(*, input_shape, classes):
+    return None
+
+
+def test_a_network_of_the_users_is_built_by_name():
+    network = models.build(f"{__name__}:own(size=6)", input_shape=(2, 3), classes=4)
+    assert network[1].out_features == 6
+    assert network(torch.zeros(2, 2, 3)).shape == (2, 4)
+
+
+def test_xavier_is_fedefcs_start():
+    network = models.build("lenet5(init=xavier)", input_shape=(3, 32, 32), classes=10)
+    assert not network.fc1.bias.any()
+    assert network.fc1.weight.abs().max() <= math.sqrt(6 / (400 + 120))
+
+
+def test_no_batch_norm_counts_its_batches():
+    network = models.build("resnet20(base=4)", input_shape=(3, 8, 8), classes=10)
+    assert all(buffer.is_floating_point() for buffer in network.buffers())
+
+
+def test_names_are_read_without_torch():
+    code = "import sys, fnlkit.models; fnlkit.models.auto((64,)); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_resnet50_stacks_and_keeps_to_the_contract():
+    """One forward in training mode: so deep a network on so few pixels doubles its rounding with every step."""
+    shape = (3, 64, 64)
+    clients, x, _ = cohort("resnet50", shape, size=2, rows=2)
+    parameters, buffers = stack_module_state(clients)
+    with torch.no_grad():
+        stacked = vmap(lambda p, b, x: functional_call(clients[0], (p, b), (x,)))(
+            parameters, {key: value.clone() for key, value in buffers.items()}, x
+        )
+        for i, network in enumerate(clients):
+            assert torch.allclose(stacked[i], network(x[i]), rtol=0, atol=1e-11)
+        features = clients[0].eval().features(x[0])
+        assert features.shape == (2, clients[0].width)
+        assert torch.equal(clients[0].classify(features), clients[0](x[0]))
+
+
+def test_dropout_drops_whole_channels_at_its_rate_and_by_key():
+    layer = Dropout2d(0.3, 1)
+    x = torch.ones(400, 50, 2, 2)
+    layer.key.fill_(7)
+    first, second = layer(x), layer(x)
+    assert ((first == first[:, :, :1, :1]).all()) and set(first.unique().tolist()) <= {0.0, float(first.max())}
+    assert math.isclose(first.max(), 1 / 0.7, rel_tol=1e-6)
+    assert abs((first[:, :, 0, 0] == 0).double().mean() - 0.3) < 0.01  # 20,000 draws: three deviations are 0.0097
+    assert abs((first * second == 0).double().mean() - (1 - 0.7**2)) < 0.015
+    layer.key.fill_(7)
+    assert torch.equal(layer(x[:3]), first[:3])  # a short batch sees the masks of a full one's first rows
+    layer.eval()
+    assert torch.equal(layer(x), x) and layer.key == 8
+
+
+def test_reseeding_repeats_the_masks():
+    network = models.build("cnn9(base=8)", input_shape=(1, 28, 28), classes=4)
+    x = torch.randn(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    out = []
+    for client in (5, 5, 6):
+        models.reseed(network, stream(0, "dropout", client=client))
+        out.append(network(x))
+    assert torch.equal(out[0], out[1]) and not torch.equal(out[0], out[2])
+
+
+def test_audio_takes_waves_of_any_rate():
+    shape = (4000,)
+    network = models.build("audio(sample_rate=8000)", input_shape=shape, classes=10)
+    assert network(torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)) * 1000).shape == (2, 10)
+    twin = pickle.loads(pickle.dumps(copy.deepcopy(network)))  # as workers and teachers get it
+    assert twin.eval()(torch.zeros(1, *shape)).shape == (1, 10)
+    assert not list(network.buffers())[4:]  # four dropout keys; the filters of the front end do not travel
+    with pytest.raises(InputError, match="need at least 16"):
+        models.build("audio", input_shape=(1000,), classes=10)
+
+
+def test_imagenet_weights_are_never_downloaded(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    with pytest.raises(InputError, match=r"no weights at .*resnet50-0676ba61.pth"):
+        models.build("resnet50(weights=imagenet)", input_shape=(3, 64, 64), classes=10)
+
+
+def test_resnet50_starts_from_a_file(tmp_path):
+    from fnlkit.vision import torchvision
+
+    net = torchvision().models.resnet50(weights=None)
+    torch.save(net.state_dict(), tmp_path / "net.pth")
+    network = models.build(f"resnet50(weights='{tmp_path / 'net.pth'}')", input_shape=(3, 64, 64), classes=7).eval()
+    x = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    net.fc = torch.nn.Identity()
+    with torch.no_grad():
+        assert torch.equal(network.features(x), net.eval()(x))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_stacked_cohort_runs_on_buffers_of_its_own(name):
+    """Evaluation, too: running statistics of each client, no state changed."""
+    clients, x, _ = cohort(*SMALL[name])
+    parameters, buffers = stack_module_state([client.eval() for client in clients])
+    before = {key: value.clone() for key, value in buffers.items()}
+    with torch.no_grad():
+        stacked = vmap(lambda p, b, x: functional_call(clients[0], (p, b), (x,)))(parameters, buffers, x)
+        for i, client in enumerate(clients):
+            assert torch.allclose(stacked[i], client(x[i]), rtol=0, atol=1e-12)
+    assert all(torch.equal(before[key], buffers[key]) for key in buffers)

@@ -1,0 +1,88 @@
+"""Recipes are commands: they parse, name what exists, run, continue, and compare."""
+
+import shlex
+
+import pytest
+
+from fnlkit import catalogue
+from fnlkit.cli import group
+from fnlkit.errors import InputError
+from fnlkit.results import reproduce
+
+TINY = """
+title = "tiny"
+dataset = "digits"
+seeds = [0, 1]
+[train]
+rounds = 6
+fraction = 0.2
+epochs = 1
+[[regime]]
+name = "heavy"
+steps = ["partition --clients 10", "inject-noise --noise 'clients(rho=0.6, tau=0.5)'"]
+methods = ["fedavg", "fedcorr(iterations=1)"]
+published = { fedcorr = [90.0, 1.0] }
+"""
+
+
+@pytest.mark.parametrize("name", reproduce.recipes())
+def test_recipes_that_come_with_fnlkit_name_what_exists(name):
+    for job in reproduce.jobs(reproduce.load(name)):
+        catalogue.method(job.method)
+        for line in reproduce.commands(job):
+            program, verb, *arguments = shlex.split(line)
+            assert program == "fnlkit"
+            # Parsing finds unknown options and values of a wrong type without running anything.
+            command = group.get_command(None, verb)
+            command.make_context(verb, arguments)
+
+
+def test_a_recipe_runs_continues_and_compares(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    jobs = reproduce.jobs(reproduce.load(str(path)))
+    said = []
+    assert reproduce.run(jobs[:1], tmp_path / "runs", at_once=1, on_done=lambda job, error: said.append(error)) == {}
+    stamp = (tmp_path / "runs" / "0-0-1.npz").stat().st_mtime_ns
+    assert reproduce.run(jobs, tmp_path / "runs", at_once=1) == {}
+    assert (tmp_path / "runs" / "0-0-1.npz").stat().st_mtime_ns == stamp and said == [None]
+    first, second = reproduce.rows(jobs, tmp_path / "runs")
+    assert first["method"] == "fedavg" and first["best_over_first"] == 0 and not first["best_clear"] and first["runs"] == 2
+    assert second["published"] == [90.0, 1.0] and second["best_spread"] >= 0
+    assert second["late_over_first"] == pytest.approx(second["late_mean"] - first["late_mean"])
+    assert first["client_rounds"] == second["client_rounds"] == 12
+
+
+def test_what_a_failed_job_said_is_kept(tmp_path):
+    path = tmp_path / "bad.toml"
+    path.write_text(TINY.replace("fedcorr(iterations=1)", "fedcorr(iterations=900)"))
+    jobs = [j for j in reproduce.jobs(reproduce.load(str(path)), seeds=1) if "900" in j.method]
+    (said,) = reproduce.run(jobs, tmp_path, at_once=1).values()
+    assert "leave too few" in said and "Traceback" not in said
+
+
+def test_a_data_set_that_is_not_there_is_the_callers_mistake(tmp_path, monkeypatch):
+    monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(InputError, match="^cifar10 is not on this machine: run `fnlkit data get cifar10`"):
+        reproduce.run(reproduce.jobs(reproduce.load("regimes"), seeds=1)[:1], tmp_path, at_once=1)
+
+
+def test_mistakes_are_named(tmp_path):
+    with pytest.raises(InputError, match="did you mean 'regimes'"):
+        reproduce.load("regime")
+    path = tmp_path / "x.toml"
+    path.write_text("title = ")
+    with pytest.raises(InputError, match="not a recipe"):
+        reproduce.load(str(path))
+    path.write_text("title = 'a'")
+    with pytest.raises(InputError, match="needs 'dataset'"):
+        reproduce.load(str(path))
+    with pytest.raises(InputError, match="no regime has 'zzz'"):
+        reproduce.jobs(reproduce.load("regimes"), only="zzz")
+
+
+def test_a_name_in_full_means_itself():
+    recipe = reproduce.load("fedln-table3-fashion-mnist")
+    assert {job.regime for job in reproduce.jobs(recipe, only="N_L 0.4, n_s 0")} == {"n_l 0.4, n_s 0"}
+    assert len({job.regime for job in reproduce.jobs(recipe, only="n_l 0.4")}) > 1
+    assert len({job.regime for job in reproduce.jobs(recipe)}) == len(recipe["regime"])

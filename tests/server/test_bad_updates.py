@@ -1,0 +1,129 @@
+"""Twelve kinds of bad update on every engine: refused, named, and the mean of the others exact."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from fnlkit import catalogue, engines
+from fnlkit.client.training import Fit
+from fnlkit.models import build
+from fnlkit.server.aggregation import mean
+from fnlkit.server.clients import TooManyLost
+from tests import toy
+
+FIT = Fit(epochs=1, lr=0.1, batch_size=8)
+mlp = partial(build, "mlp(hidden=[12])", input_shape=(toy.FEATURES,), classes=toy.CLASSES)
+BAD, COHORT = 2, [0, 1, 2, 4]
+
+
+def spoiled(weights, kind):
+    """Return what a broken or hostile client would reply after local training."""
+    first = torch.zeros(len(weights), dtype=torch.bool)
+    first[0] = True
+    return {
+        "nan": {"weights": torch.where(first, torch.nan, weights)},
+        "infinite": {"weights": torch.where(first, torch.inf, weights)},
+        "minus infinite": {"weights": torch.where(first, -torch.inf, weights)},
+        "shorter": {"weights": weights[:-1]},
+        "one for all": {"weights": weights[:1]},
+        "a row": {"weights": weights[None]},
+        "half precision": {"weights": weights.float()},
+        "integers": {"weights": weights.long()},
+        "text": {"weights": "0.1 0.2"},
+        "nothing": {"weights": None},
+        "extra": {"weights": weights, "labels": torch.arange(3)},
+        "raises": 1 / 0 if kind == "raises" else None,
+    }[kind]
+
+
+REASONS = {
+    "nan": "'weights' has NaN entries",
+    "infinite": "'weights' has infinite entries",
+    "minus infinite": "'weights' has infinite entries",
+    "shorter": "'weights' is (159,) torch.float64, expected (160,) torch.float64",
+    "one for all": "'weights' is (1,) torch.float64, expected (160,)",
+    "a row": "'weights' is (1, 160) torch.float64, expected (160,)",
+    "half precision": "'weights' is (160,) torch.float32, expected (160,) torch.float64",
+    "integers": "'weights' is (160,) torch.int64, expected",
+    "text": "'weights' is str, expected an array",
+    "nothing": "'weights' is NoneType, expected an array",
+    "extra": "sent 'labels' unasked",
+    "raises": "failed: ZeroDivisionError: division by zero",
+}
+
+
+def spoil(client, model, received, *, kind, bad=(BAD,)):
+    return spoiled(model.weights, kind) if client.id in bad else None
+
+
+def misses(client, model, received):
+    return {"score": torch.tensor(1.0)} if client.id != BAD else None
+
+
+@pytest.fixture(scope="module", params=engines.ENGINES)
+def federation(request):
+    options = {"workers": 1} if request.param == "workers" else {}
+    fed, model = toy.toy(request.param, network=mlp, count=6, **options)
+    yield fed, model
+    fed.close()
+
+
+@pytest.mark.parametrize("kind", REASONS)
+def test_a_bad_update_is_refused_and_named(federation, kind):
+    fed, model = federation
+    fed.rejected.clear()
+    fed.rounds = 7
+    said = fed.round(COHORT, model, FIT, partial(spoil, kind=kind))
+    (refusal,) = fed.rejected
+    assert (refusal["client"], refusal["round"]) == (BAD, 7) and refusal["reason"].startswith(REASONS[kind])
+    assert said.ids.tolist() == [0, 1, 4] and set(said) == {"weights"}
+    fed.rounds = 7
+    good = fed.round([0, 1, 4], model, FIT)
+    assert torch.equal(said["weights"], good["weights"])
+    assert torch.equal(mean(said["weights"], fed.sizes[said.ids]), mean(good["weights"], fed.sizes[good.ids]))
+
+
+def test_a_missing_name_is_refused(federation):
+    fed, model = federation
+    fed.rejected.clear()
+    said = fed.round(COHORT, model, FIT, misses)
+    assert said.ids.tolist() == [0, 1, 4] and fed.rejected[0]["reason"] == "misses 'score'"
+
+
+def test_training_that_runs_off_is_refused(federation):
+    """No planted fault: a learning rate at which float64 overflows."""
+    fed, model = federation
+    with pytest.raises(TooManyLost, match="4 of 4 replies refused .client 0: 'weights' has NaN entries"):
+        fed.round(COHORT, model, FIT.changed(lr=1e200, epochs=2))
+    fed.rollback()
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), -1.0, 0.0])
+def test_a_weight_that_is_no_positive_number_is_refused(federation, weight):
+    fed, model = federation
+    opt, weights = catalogue.optimizer("fedavg", FIT), torch.ones(6, dtype=torch.float64)
+    weights[BAD] = weight
+    fed.rejected.clear()
+    fed.rounds = 7
+    found, _ = opt.round(fed, COHORT, model, weights=weights)
+    assert fed.rejected == [{"round": 7, "client": BAD, "reason": f"its aggregation weight is {weight:g}"}]
+    fed.rounds = 7
+    assert torch.equal(found.weights, opt.round(fed, [0, 1, 4], model, weights=torch.ones(6))[0].weights)
+    weights[:] = weight
+    with pytest.raises(TooManyLost, match="4 of 4 replies refused"):
+        opt.round(fed, COHORT, model, weights=weights)
+    fed.rollback()
+
+
+def test_a_round_that_lost_too_many_is_as_if_never_asked(federation):
+    fed, model = federation
+    fed.commit()
+    before, rounds, refused = [c.y.clone() for c in fed.members], fed.rounds, len(fed.rejected)
+    with pytest.raises(TooManyLost, match="3 of 4 replies refused"):
+        fed.round(COHORT, model, FIT, partial(spoil, kind="nan", bad=(0, 1, 4)))
+    fed.rollback()
+    assert fed.rounds == rounds and len(fed.rejected) == refused
+    assert all(torch.equal(c.y, y) for c, y in zip(fed.members, before, strict=True))
+    said = fed.round(COHORT, model, FIT)
+    assert said.ids.tolist() == COHORT
