@@ -87,7 +87,7 @@ def check(function, values, where):
 
 def kinds(function):
     """Return the annotations, by parameter, that say what it may be: words, or numbers in a range."""
-    found = inspect.get_annotations(inspect.unwrap(function))
+    found = {p.name: p.annotation for p in inspect.signature(function).parameters.values()}
     return {name: kind for name, kind in found.items() if get_origin(kind) in (Literal, Annotated)}
 
 
@@ -121,3 +121,45 @@ def checked(function):
         return function(*arguments, **keywords)
 
     return call
+
+
+def passes_on(inner, *names):
+    """Return a decorator for a function whose ``**keywords`` go to `inner`: it then shows `inner`'s parameters as its own.
+
+    A parameter is declared once, with its range, default and meaning, where it acts; specs, `fnlkit methods` and
+    `checked` find it in every function that passes it on. What the function itself declares stays as it is there.
+
+    Parameters
+    ----------
+    inner : callable
+    *names : str
+        Which of the keyword-only parameters of `inner` are passed on; all, if none is named.
+
+    Examples
+    --------
+    >>> def watch(*, patience: Patience = -1): return patience
+    >>> @checked
+    ... @passes_on(watch)
+    ... def method(clients, *, strength: Share = 0.5, **watching): return watch(**watching)
+    >>> list(inspect.signature(method).parameters)
+    ['clients', 'strength', 'patience']
+    >>> method(None, patience=3)
+    3
+    """
+
+    def decorate(function):
+        own = inspect.signature(function)
+        mine = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        theirs = {p.name: p for p in inspect.signature(inner).parameters.values() if p.kind is p.KEYWORD_ONLY}
+        passed = [theirs[name] for name in names or theirs if name not in own.parameters]
+        shown = own.replace(parameters=mine + passed)
+
+        @wraps(function)
+        def call(*arguments, **keywords):
+            shown.bind(*arguments, **keywords)  # a generator too complains of an unknown keyword as it is called
+            return function(*arguments, **keywords)
+
+        call.__signature__ = shown
+        return call
+
+    return decorate

@@ -11,7 +11,8 @@ from fnlkit import catalogue, embed, models, parameters
 from fnlkit.cli import group
 from fnlkit.errors import InputError
 from fnlkit.estimators import ESTIMATORS
-from fnlkit.parameters import Automatic, Range, check, checked
+from fnlkit.methods import fedcorr, fedefc, flr, flr_plus, forward
+from fnlkit.parameters import Automatic, Range, check, checked, passes_on
 from fnlkit.spec import Spec, bind, find
 
 TABLES = {
@@ -32,10 +33,9 @@ BY_THE_RUN = {*catalogue._BY_THE_RUN, "fraction", "input_shape", "classes"}
 def declared():
     """Yield (what, name of the part, part, parameter, annotation) of all parameters with a number or a word as default."""
     for what, name, part in PARTS:
-        kinds = inspect.get_annotations(inspect.unwrap(part))
         for parameter in inspect.signature(part).parameters.values():
             free = parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in BY_THE_RUN
-            kind = kinds.get(parameter.name)
+            kind = None if parameter.annotation is parameter.empty else parameter.annotation
             if free and isinstance(parameter.default, (int, float, str)) and not isinstance(parameter.default, bool):
                 if kind is not str:  # any text will do: a name, a path
                     yield what, name, part, parameter, kind
@@ -131,6 +131,45 @@ def test_a_range_says_what_it_holds(limits, says, inside, outside):
 def test_methods_shows_what_parameters_may_be():
     shown = CliRunner().invoke(group, ["methods", "fedcorr"]).output
     assert "\n  confidence: a number from 0 to 1\n" in shown and "\n  ranking: global or local\n" in shown
+
+
+def test_a_parameter_that_is_passed_on_is_declared_once():
+    @checked
+    @passes_on(inner_part, "share")
+    def outer_part(clients, *, count: parameters.Count = 3, **passed):
+        return clients, count, inner_part(**passed)
+
+    assert str(inspect.signature(outer_part)) == f"(clients, *, count: {parameters.Count} = 3, share: {parameters.Share} = 0.5)"
+    assert outer_part("them") == ("them", 3, (0.5, "paper"))
+    assert bind(Spec("outer", {"share": 1}), outer_part, "part")("them") == ("them", 3, (1.0, "paper"))
+    with pytest.raises(InputError, match="outer-part: parameter 'share' is 2; write a number from 0 to 1"):
+        outer_part("them", share=2)
+    with pytest.raises(InputError, match="part 'outer' has no parameter 'rule'; it takes: count, share"):
+        bind(Spec("outer", {"rule": "paper"}), outer_part, "part")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'rule'"):
+        outer_part("them", rule="paper")
+
+
+def test_what_passes_a_parameter_on_may_declare_it_anew():
+    @passes_on(inner_part)
+    def outer_part(*, share: parameters.Percentile = 97.0, **passed):
+        return inner_part(share=share / 100, **passed)
+
+    assert inspect.signature(outer_part).parameters["share"].default == 97.0
+    assert outer_part(rule="public") == (0.97, "public")
+
+
+def inner_part(*, share: parameters.Share = 0.5, rule: Literal["paper", "public"] = "paper"):
+    return share, rule
+
+
+def test_methods_declare_no_parameter_twice():
+    """What a method passes on it does not repeat: the same name, range and default in two signatures of one family."""
+    for inner, outer in ((flr.local_training, flr.flr), (flr.flr, flr.slr), (fedefc.prestop, fedefc.fedefc),
+                         (fedefc.prestop, forward.forward), (fedcorr.fedcorr, flr_plus.flr_plus)):  # fmt: skip
+        own = inspect.signature(inspect.unwrap(outer)).parameters
+        taken = {name for name, p in inspect.signature(inner).parameters.items() if own.get(name) == p}
+        assert taken <= {"clients", "model", "opt", "select", "rounds"}, f"{outer.__name__} repeats {taken}"
 
 
 def test_examples_of_the_docstrings():

@@ -14,7 +14,7 @@ from fnlkit.client.scoring import softmax_numpy
 from fnlkit.kernels import count_matrix
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import AboveOne, Patience, Rounds, checked
+from fnlkit.parameters import AboveOne, Patience, Rounds, checked, passes_on
 
 SENDS = {
     "accuracy": Sent("share of its own labels that the model predicts", "each round until the prestopping round"),
@@ -83,8 +83,20 @@ def conditioned(transition, limit):
 
 
 # ---- the server
-def prestop(clients, model, opt, select, *, rounds, start=-1, patience=-1, compare="previous", ties="count",
-            accuracy="global", latest=-1):  # fmt: skip
+def prestop(
+    clients,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    start: Rounds = -1,
+    patience: Patience = -1,
+    compare: Literal["previous", "best"] = "previous",
+    ties: Literal["count", "reset"] = "count",
+    accuracy: Literal["global", "local"] = "global",
+    latest: Rounds = -1,
+):
     """Yield plain rounds until the estimated accuracy stops rising (Algorithm 1, phase 1); return (model, rounds used).
 
     Parameters are those of `fedefc`.
@@ -124,6 +136,7 @@ def corrected(clients, model, opt, select, *, rounds, estimate, **step):
 
 
 @checked
+@passes_on(prestop)
 def fedefc(
     clients,
     model,
@@ -131,16 +144,11 @@ def fedefc(
     select,
     *,
     rounds,
-    start: Rounds = -1,
-    patience: Patience = -1,
-    compare: Literal["previous", "best"] = "previous",
-    ties: Literal["count", "reset"] = "count",
-    accuracy: Literal["global", "local"] = "global",
-    latest: Rounds = -1,
     weighting: Literal["off", "paper", "public"] = "off",
     clip=False,
     limit: AboveOne = 1e3,
     report_transition=False,
+    **watch,
 ):
     """Train plainly up to the prestopping round T_e, then with forward correction by each client's own matrix.
 
@@ -173,7 +181,6 @@ def fedefc(
     -------
     estimated_accuracy each round until T_e, prestopping_round, and the cohort's mean transition (C, C) on request.
     """
-    watch = {"start": start, "patience": patience, "compare": compare, "ties": ties, "accuracy": accuracy}
-    model, used = yield from prestop(clients, model, opt, select, rounds=rounds, latest=latest, **watch)
+    model, used = yield from prestop(clients, model, opt, select, rounds=rounds, **watch)
     estimate = partial(estimate_transition, weighting=weighting, clip=clip, limit=limit, report=report_transition)
     return (yield from corrected(clients, model, opt, select, rounds=rounds - used, estimate=estimate, loss=forward_corrected))

@@ -11,7 +11,7 @@ import torch
 
 from fnlkit.client.losses import label_mixture
 from fnlkit.methods.fedavg import Round
-from fnlkit.parameters import NotNegative, Range, Rounds, Share, checked
+from fnlkit.parameters import NotNegative, Range, Rounds, Share, checked, passes_on
 
 SENDS = {}  # nothing but weights: both averages stay on the client
 
@@ -79,23 +79,8 @@ def local_training(
 
 
 @checked
-def flr(
-    clients,
-    model,
-    opt,
-    select,
-    *,
-    rounds,
-    strength: NotNegative = 2.0,
-    alpha: Share = 0.9,
-    beta: Share = 0.7,
-    gamma: Share = 0.5,
-    warmup: Rounds = -1,
-    warm: Literal["plain", "server", "schedule"] = "plain",
-    rates: Literal["published", "constant"] = "published",
-    start: Literal["prediction", "zero"] = "prediction",
-    floor: Annotated[float, Range(0, 1, open_low=True)] = 1e-4,
-):
+@passes_on(local_training)
+def flr(clients, model, opt, select, *, rounds, **regulariser):
     """Regularise with log(1 - <p, t>), t a mixture of each sample's global and local average prediction (eq. 1).
 
     The regulariser is at most 0, so that the training loss may become negative.
@@ -126,36 +111,16 @@ def flr(
     alpha, beta, gamma of each round with the regulariser.
     """
     for r in range(rounds):
-        step, report = local_training(
-            r,
-            rounds,
-            strength=strength,
-            alpha=alpha,
-            beta=beta,
-            gamma=gamma,
-            warmup=warmup,
-            warm=warm,
-            rates=rates,
-            start=start,
-            floor=floor,
-        )
+        step, report = local_training(r, rounds, **regulariser)
         model, said = opt.round(clients, select(clients, model), model, **step)
         yield Round(model, "training" if step else "warm-up", said, report)
     return model
 
 
 @checked
+@passes_on(flr, "start")
 def elr(
-    clients,
-    model,
-    opt,
-    select,
-    *,
-    rounds,
-    strength: NotNegative = 4.0,
-    momentum: Share = 0.5,
-    warmup: Rounds = 0,
-    start: Literal["prediction", "zero"] = "prediction",
+    clients, model, opt, select, *, rounds, strength: NotNegative = 4.0, momentum: Share = 0.5, warmup: Rounds = 0, **averages
 ):
     """Early-learning regularisation (Liu 2020): FLR with the local average alone, alpha = 0.
 
@@ -170,33 +135,22 @@ def elr(
     start : "prediction" or "zero"
         ``zero`` as in ELR's public code.
     """
-    return (
-        yield from flr(
-            clients,
-            model,
-            opt,
-            select,
-            rounds=rounds,
-            strength=strength,
-            alpha=0.0,
-            beta=0.0,
-            gamma=momentum,
-            warmup=warmup,
-            rates="constant",
-            start=start,
-        )
-    )
+    fixed = {"alpha": 0.0, "beta": 0.0, "gamma": momentum, "rates": "constant"}
+    local_average = {"strength": strength, "warmup": warmup, **fixed, **averages}
+    return (yield from flr(clients, model, opt, select, rounds=rounds, **local_average))
 
 
 @checked
-def slr(clients, model, opt, select, *, rounds, strength: NotNegative = 2.0, warmup: Rounds = -1):
+@passes_on(flr, "strength", "warmup")
+def slr(clients, model, opt, select, *, rounds, **regulariser):
     """Server-label regularisation: FLR with this round's global prediction alone, alpha = 1 and beta = 0."""
-    settings = {"alpha": 1.0, "beta": 0.0, "gamma": 0.0, "warmup": warmup, "rates": "constant"}
-    return (yield from flr(clients, model, opt, select, rounds=rounds, strength=strength, **settings))
+    fixed = {"alpha": 1.0, "beta": 0.0, "gamma": 0.0, "rates": "constant"}
+    return (yield from flr(clients, model, opt, select, rounds=rounds, **fixed, **regulariser))
 
 
 @checked
-def er(clients, model, opt, select, *, rounds, strength: NotNegative = 2.0, warmup: Rounds = -1):
+@passes_on(flr, "strength", "warmup")
+def er(clients, model, opt, select, *, rounds, **regulariser):
     """Entropy regularisation (FLR, appendix E.6): the current prediction is its own target, all rates 0."""
-    settings = {"alpha": 0.0, "beta": 0.0, "gamma": 0.0, "warmup": warmup, "rates": "constant"}
-    return (yield from flr(clients, model, opt, select, rounds=rounds, strength=strength, **settings))
+    fixed = {"alpha": 0.0, "beta": 0.0, "gamma": 0.0, "rates": "constant"}
+    return (yield from flr(clients, model, opt, select, rounds=rounds, **fixed, **regulariser))

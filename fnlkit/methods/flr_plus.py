@@ -8,33 +8,18 @@ from functools import partial
 
 from fnlkit.methods.fedcorr import SENDS, fedcorr
 from fnlkit.methods.flr import local_training
-from fnlkit.parameters import NotNegative, Rounds, Share, checked
+from fnlkit.parameters import NotNegative, checked, passes_on
 
 __all__ = ["SENDS", "flr_plus"]
 
+RATES = ("alpha", "beta", "gamma", "warmup")
+STAGES = ("iterations", "finetune_rounds", "usual_rounds", "ratio", "confidence", "clean_level", "mixup")
+
 
 @checked
-def flr_plus(
-    clients,
-    model,
-    opt,
-    select,
-    *,
-    rounds,
-    strength: NotNegative = 3.0,
-    alpha: Share = 0.9,
-    beta: Share = 0.7,
-    gamma: Share = 0.5,
-    warmup: Rounds = -1,
-    iterations: Rounds = -1,
-    finetune_rounds: Rounds = -1,
-    usual_rounds: Rounds = -1,
-    proximal: NotNegative = 5.0,
-    ratio: Share = 0.5,
-    confidence: Share = 0.5,
-    clean_level: Share = 0.1,
-    mixup: NotNegative = 1.0,
-):
+@passes_on(local_training, *RATES)
+@passes_on(fedcorr, *STAGES)
+def flr_plus(clients, model, opt, select, *, rounds, strength: NotNegative = 3.0, proximal: NotNegative = 5.0, **passed_on):
     """Run FedCorr with FLR's loss in every round; the clock of FLR's rates runs over the whole budget.
 
     With FLR in the last stage alone write fedcorr(usual=flr(strength=3)).
@@ -57,22 +42,7 @@ def flr_plus(
     -------
     What FedCorr reports, and alpha, beta, gamma of FLR each round.
     """
-    loss = partial(local_training, strength=strength, alpha=alpha, beta=beta, gamma=gamma, warmup=warmup)
-    return (
-        yield from fedcorr(
-            clients,
-            model,
-            opt,
-            select,
-            rounds=rounds,
-            iterations=iterations,
-            finetune_rounds=finetune_rounds,
-            usual_rounds=usual_rounds,
-            beta=proximal,
-            ratio=ratio,
-            confidence=confidence,
-            clean_level=clean_level,
-            mixup=mixup,
-            regulariser=loss,
-        )
-    )
+    rates = {name: passed_on[name] for name in RATES if name in passed_on}
+    stages = {name: passed_on[name] for name in STAGES if name in passed_on}
+    loss = partial(local_training, strength=strength, **rates)
+    return (yield from fedcorr(clients, model, opt, select, rounds=rounds, beta=proximal, regulariser=loss, **stages))

@@ -14,7 +14,7 @@ from fnlkit.client.losses import forward_corrected, kept_cross_entropy
 from fnlkit.client.scoring import softmax_numpy
 from fnlkit.kernels import class_thresholds
 from fnlkit.methods.fedefc import SENDS, conditioned, corrected, keep_transition, prestop
-from fnlkit.parameters import AboveOne, Patience, Percentile, Rounds, checked
+from fnlkit.parameters import AboveOne, Percentile, checked, passes_on
 
 __all__ = ["SENDS", "confident_learning", "forward"]
 
@@ -73,6 +73,7 @@ def confident_issues(probabilities, labels):
 
 # ---- the server
 @checked
+@passes_on(prestop)
 def forward(
     clients,
     model,
@@ -80,22 +81,19 @@ def forward(
     select,
     *,
     rounds,
-    start: Rounds = -1,
-    patience: Patience = -1,
-    compare: Literal["previous", "best"] = "previous",
-    latest: Rounds = -1,
     percentile: Percentile = 97.0,
     anchor: Literal["point", "mean"] = "point",
     weighting: Literal["off", "public"] = "off",
     limit: AboveOne = 1e3,
     report_transition=False,
+    **watch,
 ):
     """Train plainly up to the prestopping round, then with forward correction by T from anchor points.
 
     Parameters
     ----------
     rounds : int
-    start, patience, compare, latest : int, str
+    start, patience, compare, ties, accuracy, latest : int, str
         As in `fedefc`.
     percentile : float in [0, 100]
         Of the anchor points.
@@ -106,7 +104,6 @@ def forward(
     limit, report_transition : float, bool
         As in `fedefc`.
     """
-    watch = {"start": start, "patience": patience, "compare": compare, "latest": latest}
     model, used = yield from prestop(clients, model, opt, select, rounds=rounds, **watch)
     estimate = partial(
         anchor_transition,
@@ -121,27 +118,16 @@ def forward(
 
 
 @checked
-def confident_learning(
-    clients,
-    model,
-    opt,
-    select,
-    *,
-    rounds,
-    start: Rounds = -1,
-    patience: Patience = -1,
-    compare: Literal["previous", "best"] = "previous",
-    latest: Rounds = -1,
-):
+@passes_on(prestop)
+def confident_learning(clients, model, opt, select, *, rounds, **watch):
     """Train plainly up to the prestopping round, then on the samples that confident learning does not flag.
 
     Parameters
     ----------
     rounds : int
-    start, patience, compare, latest : int, str
+    start, patience, compare, ties, accuracy, latest : int, str
         As in `fedefc`.
     """
-    watch = {"start": start, "patience": patience, "compare": compare, "latest": latest}
     model, used = yield from prestop(clients, model, opt, select, rounds=rounds, **watch)
     step = {"estimate": prune, "loss": kept_cross_entropy}
     return (yield from corrected(clients, model, opt, select, rounds=rounds - used, **step))
