@@ -20,6 +20,8 @@ from fnlkit.cli.plumbing import console, dataset_option, emit, need_input, outpu
 def command(file, dataset, noise, seed, output):
     """Corrupt the given labels of a federation; true labels stay in the file for the evaluation.
 
+    Where nobody knows the true labels, those found in the file are taken for them, and it is said.
+
     Without FILE reads stdin; with --dataset and no FILE it corrupts a whole data set before `partition`. What was asked
     for and what came out is written to stderr and into the file. Noise on noise adds up.
 
@@ -62,6 +64,8 @@ def command(file, dataset, noise, seed, output):
     record = provenance("inject-noise", seed, noise=noise, dataset=dataset)
     noisy.meta = {**noisy.meta, "provenance": [*noisy.meta.get("provenance", []), record]}
     say = console()
+    if federation.true is None and noisy.true is not None:
+        say.print("nobody declared these labels to be true: the noise takes those that it found for the truth", soft_wrap=True)
     if again:
         say.print("these labels were corrupted before: the noise adds up", style="yellow", soft_wrap=True)
     for part in noise_tables(noisy):

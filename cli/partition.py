@@ -10,10 +10,12 @@ from fnlkit.cli.plumbing import console, dataset_option, emit, output_option, pr
 @dataset_option
 @click.option("--scheme", default="iid", show_default=True, metavar="SPEC", help="iid, shards, dirichlet, ...; see above.")
 @click.option("--clients", type=click.IntRange(min=1), default=None, help="20 below 10,000 samples and 100 above.")
+@click.option("--labels", default="auto", show_default=True, metavar="WORD",
+              help="observed: nobody knows which labels are wrong; true: they are right; auto: as the data set declares.")  # fmt: skip
 @click.option("--min-samples", type=click.IntRange(min=1), default=1, show_default=True, help="Of every client.")
 @seed_option
 @output_option("FED.npz")
-def command(file, dataset, scheme, clients, min_samples, seed, output):
+def command(file, dataset, scheme, clients, labels, min_samples, seed, output):
     """Split a data set over clients and write a federation.
 
     Without FILE it starts from --dataset (digits). With FILE, or - for a pipe, it splits an unpartitioned federation
@@ -40,14 +42,16 @@ def command(file, dataset, scheme, clients, min_samples, seed, output):
 
     noisy = Federation.read(file) if file else None
     data = datasets.load(dataset or (noisy.dataset if noisy is not None else "digits"))
-    federation = partition.federation(data, scheme, clients=clients, seed=seed, min_samples=min_samples, noisy=noisy)
-    record = provenance("partition", seed, dataset=data.name, scheme=scheme, clients=clients, min_samples=min_samples)
+    options = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}
+    federation = partition.federation(data, seed=seed, noisy=noisy, **options)
+    record = provenance("partition", seed, dataset=data.name, **options)
     federation.meta = {**federation.meta, "provenance": [*federation.meta.get("provenance", []), record]}
     sizes = [len(part) for part in federation.clients]
     rest = len(federation.given) - sum(sizes)
     console().print(
         f"{data.name}: {sum(sizes):,} samples over {len(sizes):,} clients, {min(sizes):,} to {max(sizes):,} each"
-        f"{f', {rest:,} left out' if rest else ''}",
+        f"{f', {rest:,} left out' if rest else ''}"
+        f"{'; the labels are observed ones: nobody knows which are wrong' if federation.true is None else ''}",
         style="dim",
         soft_wrap=True,
     )

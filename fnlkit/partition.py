@@ -25,6 +25,7 @@ SCHEMES = {
     "file": "fnlkit.partition:from_file",
 }
 ATTEMPTS = 1000
+LABELS = ("auto", "observed", "true")
 
 
 def partition(labels, classes, scheme="iid", *, clients, seed, min_samples=1, fields=None):
@@ -101,7 +102,7 @@ def _check(parts, size, spec):
         raise InputError(f"scheme {spec}: a sample belongs to two clients or does not exist")
 
 
-def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, noisy=None):
+def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, noisy=None, labels="auto"):
     """Return the federation of a data set, or of labels that were corrupted before.
 
     Parameters
@@ -113,6 +114,8 @@ def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, no
         20 below 10,000 samples and 100 above, at most a tenth of the samples.
     noisy : Federation, optional
         An unpartitioned federation over the same data set: its given labels decide the split.
+    labels : "auto", "observed" or "true"
+        As for `empty`.
 
     Returns
     -------
@@ -134,25 +137,40 @@ def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, no
         given, dataset.classes, scheme, clients=clients, seed=seed, min_samples=min_samples, fields=dataset.fields
     )
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-    out = empty(dataset) if noisy is None else noisy
+    out = empty(dataset, labels) if noisy is None else noisy
     out = Federation(**{**out.__dict__, "client_offsets": offsets, "client_indices": np.concatenate(parts)})
     if out.true is not None:
         level = out.wrong_share()
-        if noisy is not None:
+        if noisy is not None or level.any():
             out.noise_client_level, out.noise_client_noisy = level, level > 0
     out.check()
     return out
 
 
-def empty(dataset):
-    """Return the unpartitioned federation of a data set: no client yet, given labels as published."""
+def empty(dataset, labels="auto"):
+    """Return the unpartitioned federation of a data set: no client yet, given labels as they come.
+
+    Parameters
+    ----------
+    dataset : fnlkit.datasets.Dataset
+    labels : "auto", "observed" or "true"
+        Whether the labels are the truth: as the data set declares; nobody knows; they are.
+
+    Raises
+    ------
+    InputError
+        For another word.
+    """
+    if labels not in LABELS:
+        raise InputError(f"--labels is {labels!r}; write {', '.join(LABELS[:-1])} or {LABELS[-1]}")
+    truth = {"auto": dataset.truth, "observed": None, "true": dataset.y_train}[labels]
     return Federation(
         dataset=dataset.name,
         classes=dataset.classes,
         client_offsets=np.zeros(1, np.int64),
         client_indices=np.zeros(0, np.int64),
         given=dataset.y_train.copy(),
-        true=None if dataset.observed else dataset.y_train.copy(),
+        true=None if truth is None else truth.copy(),
         meta={"dataset_checksum": dataset.checksum, "class_names": list(dataset.class_names), "provenance": []},
     )
 

@@ -206,3 +206,20 @@ def test_noise_first_and_then_the_split_on_given_labels():
     noisy.given = noisy.given[:-1]
     with pytest.raises(InputError, match="is it another data set"):
         federation(data, noisy=noisy)
+
+
+def test_truth_is_declared_never_assumed(tmp_path):
+    x, y = np.zeros((30, 4), np.float32), np.arange(30) % 3
+    arrays = {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
+    np.savez(tmp_path / "mine.npz", **arrays)
+    np.savez(tmp_path / "declared.npz", y_train_true=(y + (np.arange(30) < 6)) % 3, **arrays)
+    mine, declared = (datasets.load(tmp_path / name) for name in ("mine.npz", "declared.npz"))
+    assert mine.truth is None and federation(mine, clients=3).true is None
+    assert (federation(mine, clients=3, labels="true").true == y).all()
+    found = federation(declared, clients=3)
+    assert (found.given == y).all() and (found.given != found.true).sum() == 6 and found.noise_client_level.max() > 0
+    assert federation(declared, clients=3, labels="observed").true is None
+    digits = datasets.load("digits")
+    assert (federation(digits, clients=3).true == digits.y_train).all()
+    with pytest.raises(InputError, match="write auto, observed or true"):
+        empty(mine, "wrong")

@@ -33,7 +33,9 @@ class Dataset:
         What else is known of each training sample, for example its speaker.
     superclass : (C,) int64 or None
     observed : bool
-        True when y_train holds real, noisy labels whose truth nobody knows.
+        True when nobody declared y_train to be true: a user's labels, or those of a set with real noise.
+    y_train_true : (n,) int64 or None
+        True labels, where a set declares them beside the observed ones.
     content : callable or None
         Returns what the checksum is taken over, where reading all samples would take too long.
     """
@@ -49,12 +51,20 @@ class Dataset:
     fields: dict = field(default_factory=dict)
     superclass: np.ndarray = None
     observed: bool = False
+    y_train_true: np.ndarray = None
     content: Any = None
 
     @property
     def classes(self):
         """C, the number of classes."""
         return len(self.class_names)
+
+    @property
+    def truth(self):
+        """True labels (n,) of the training samples, or None where the labels are observed and nobody knows the truth."""
+        if self.y_train_true is not None:
+            return self.y_train_true
+        return None if self.observed else self.y_train
 
     @cached_property
     def _x(self):

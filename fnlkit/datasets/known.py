@@ -79,7 +79,7 @@ def eurosat(*, where, download=False):
     if not place.is_dir():
         raise _missing("eurosat", f"unpack EuroSAT.zip so that {place}/AnnualCrop holds images")
     data = folder(path=str(place), where=where)
-    data.name = "eurosat"
+    data.name, data.observed = "eurosat", False
     return data
 
 

@@ -44,6 +44,7 @@ def at(path, *, where):
 def npz(path):
     """Return the data set of an npz with x_train, y_train, x_test and y_test.
 
+    The labels are *observed*: nobody knows whether they are right, unless ``y_train_true`` (n,) declares the truth.
     Optional: ``class_names`` (C,) texts, ``sample_rate`` (makes it waves), and any ``NAME_train`` (n,) as field NAME.
 
     Parameters
@@ -62,7 +63,10 @@ def _from_arrays(name, arrays):
     if missing:
         raise InputError(f"has no {', '.join(missing)}; a data set's npz holds x_train, y_train, x_test and y_test")
     labels = [_labels(arrays[key], key) for key in ("y_train", "y_test")]
-    classes = 1 + max(int(part.max()) for part in labels)
+    true = _labels(arrays["y_train_true"], "y_train_true") if "y_train_true" in arrays else None
+    if true is not None and len(true) != len(labels[0]):
+        raise InputError(f"`y_train_true` has {len(true):,} labels but `y_train` {len(labels[0]):,}")
+    classes = 1 + max(int(part.max()) for part in (*labels, *([] if true is None else [true])))
     if classes > 100_000:
         raise InputError(f"labels go up to {classes - 1:,}; expected at most 100,000 classes, counted from 0")
     names = [str(text) for text in arrays["class_names"]] if "class_names" in arrays else list(map(str, range(classes)))
@@ -92,6 +96,8 @@ def _from_arrays(name, arrays):
         samples=lambda: (train, test),
         sample_rate=rate,
         fields=fields,
+        observed=true is None,
+        y_train_true=true,
     )
 
 
@@ -267,6 +273,7 @@ def _of_images(path, parameters, train, test, names, size, where, content):
         kind="image",
         y_train=np.array([label for _, label in train], np.int64),
         y_test=np.array([label for _, label in test], np.int64),
+        observed=True,
         class_names=list(names),
         samples=lambda: tuple(_decoded([file for file, _ in part], size, where) for part in (train, test)),
         content=content,

@@ -46,11 +46,14 @@ class Corruption:
         T[true, given]; rows sum to 1.
     noisy : (N,) bool or None
         Which clients the model chose; None: those that got a wrong label.
+    simulated : bool
+        Whether the model made labels wrong, so that those before it are the truth where nobody declared another.
     """
 
     labels: np.ndarray
     transition: np.ndarray = None
     noisy: np.ndarray = None
+    simulated: bool = True
 
 
 def drawn(ground, T, rng=None):

@@ -28,7 +28,8 @@ MODELS = {
 def inject(federation, noise, *, seed, x=None):
     """Return a federation whose given labels went through a noise model; true labels and clients stay as they are.
 
-    Noise may come before or after `partition`, and more than once: the second corrupts what the first left.
+    Noise may come before or after `partition`, and more than once: the second corrupts what the first left.  Where nobody
+    knows the true labels, a model that makes labels wrong takes those that it found for the truth; ``meta["truth"]`` says so.
 
     Parameters
     ----------
@@ -73,12 +74,16 @@ def inject(federation, noise, *, seed, x=None):
     done = model(ground)
     if not isinstance(done, Corruption):
         raise InputError(f"noise {spec.name!r} returned {type(done).__name__}; expected fnlkit.noise.Corruption")
+    true, meta = federation.true, {**federation.meta, "noise": [*before, {"model": str(spec), "seed": seed}]}
+    if true is None and done.simulated:
+        true, meta["truth"] = np.array(federation.given), "the labels before the noise"
     out = replace(
         federation,
+        true=true,
         given=np.asarray(done.labels),
         noise_transition=_composed(federation, done.transition, bool(before)),
         extra=dict(federation.extra),
-        meta={**federation.meta, "noise": [*before, {"model": str(spec), "seed": seed}]},
+        meta=meta,
     )
     out.noise_client_level = out.wrong_share()
     noisy = done.noisy

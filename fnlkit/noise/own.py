@@ -10,7 +10,7 @@ from fnlkit.parameters import Text
 
 def none(ground):
     """No noise: the labels as they are."""
-    return Corruption(ground.labels, np.eye(ground.classes))
+    return Corruption(ground.labels, np.eye(ground.classes), simulated=False)
 
 
 def matrix(ground, *, path: Text, key="", transpose=False):
@@ -58,4 +58,4 @@ def labels(ground, *, path: Text, key=""):
             f"{files.shown(path)}: its clean_label equals only {same:.1%} of this data set's labels; "
             "its samples are in another order, or of another data set"
         )
-    return Corruption(given.astype(np.int64))
+    return Corruption(given.astype(np.int64), simulated=False)

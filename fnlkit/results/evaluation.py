@@ -45,8 +45,9 @@ def summary(run, *, target=None):
             # The closing row has no traffic of its own: it stands after the last round.
             out[f"target_{name}"] = hit and hit.get(name, out[name])
     if "true" in run.labels:
-        out |= _against_truth(run)
-    return out
+        return out | _against_truth(run)
+    given, corrected = (run.labels[name][run.client_indices] for name in ("given", "corrected"))
+    return out | {"labels_changed": int((given != corrected).sum())}
 
 
 def late_accuracy(scored):

@@ -90,7 +90,7 @@ def test_data_of_the_user(tmp_path):
     ("command", "says"),
     [
         ("fnlkit partition --scheme idd", "unknown scheme 'idd'; did you mean 'iid'"),
-        ("fnlkit partition --scheme 'dirichlet(alpha=0)'", "alpha is 0.0; expected a positive number"),
+        ("fnlkit partition --scheme 'dirichlet(alpha=0)'", "'alpha' is 0.0; write a number above 0"),
         ("fnlkit partition --clients 0", "0 is not in the range x>=1"),
         ("fnlkit partition --clients 5000", "lower --clients"),
         ("fnlkit partition --dataset cifar10", "run `fnlkit data get cifar10`"),

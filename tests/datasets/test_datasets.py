@@ -1,8 +1,6 @@
 """Data sets: one layout whatever the source, errors that say which file to put where, and no connection unasked."""
 
-import doctest
 import gzip
-import importlib
 import os
 import socket
 import subprocess
@@ -367,9 +365,3 @@ def test_moments_are_exact():
     np.testing.assert_allclose(std, (x / 255).std((0, 1, 2)), rtol=1e-9)
     floats = x / 255
     np.testing.assert_allclose(datasets.moments(floats), (mean, std), rtol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["datasets", "federation_file", "partition", "noise"])
-def test_docstrings(name):
-    found = doctest.testmod(importlib.import_module(f"fnlkit.{name}"))
-    assert found.attempted and not found.failed

@@ -318,12 +318,19 @@ def test_noise_on_noise_adds_up():
 def test_nobody_knows_the_truth():
     federation = fed()
     federation.true = None
-    found = noisy("symmetric(eta=0.4)", federation=federation)
-    assert found.true is None and found.noise_client_level is None and found.noise_client_noisy is None
-    assert summary(found)["wrong_share"] is None and requested(found) is not None
-    found = noisy("clients", federation=federation)
-    assert found.noise_client_noisy is not None and requested(found) is None
-    Federation.read(packed(found))
+    kept = noisy("none", federation=federation)
+    assert kept.true is None and kept.noise_client_level is None and summary(kept)["wrong_share"] is None
+    Federation.read(packed(kept))
+
+
+def test_noise_takes_labels_that_nobody_declared_for_the_truth_and_says_so():
+    federation = fed()
+    federation.true = None
+    once = noisy("symmetric(eta=0.4)", federation=federation)
+    assert (once.true == federation.given).all() and once.meta["truth"] == "the labels before the noise"
+    assert once.noise_client_level == pytest.approx(once.wrong_share()) and abs(summary(once)["wrong_share"] - 0.4) < 0.05
+    twice = noisy("pairflip(eta=0.1)", federation=once, seed=3)
+    assert (twice.true == federation.given).all()  # of the first noise, not of the second
 
 
 def mine(ground, *, share=0.5):
@@ -355,7 +362,7 @@ def test_models_of_the_user():
         ("sparse(construction=mine)", "write confident-learning or fedln-code"),
         ("labels", "needs 'path'"),
         ('labels(path="nowhere.npy")', "nowhere.npy: no such file"),
-        ("matrix(path=3)", "a text in quotes"),
+        ("matrix(path=3)", "write a word"),
         ("instance(spread=-1)", "'spread' is -1.0"),
     ],
 )
