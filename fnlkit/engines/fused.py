@@ -218,7 +218,7 @@ def _forward(visit, draws, fit, *, floor=1e-12):
     return FusedLoss("forward", matrix=visit.client.state["transition"].numpy(), floor=floor)
 
 
-def _contrastive(visit, draws, fit, *, strength=1.0, expected=False, floor=0.0):
+def _contrastive(visit, draws, fit, *, strength=1.0, expected=False, floor=1e-5):
     prior = visit.received["prior"]
     if expected:
         return FusedLoss("peer", strength=strength, prior=prior.numpy(), floor=floor)

@@ -52,7 +52,7 @@ class FusedLoss:
     alpha, beta, gamma : float in [0, 1]
         Of ``mixture``: share of the server's average in the mixture, rates of the server's and of the local average.
     floor : float >= 0
-        ``forward`` adds it inside the logarithm, ``peer`` inside the second; ``mixture`` has no smaller 1 - <p, t>.
+        ``forward`` adds it inside the logarithm, ``peer`` inside both; ``mixture`` has no smaller 1 - <p, t>.
         None: 1e-12, 0 and 1e-4.
     matrix : (C, C)
         Of ``forward``: T[true, given], rows sum to 1.

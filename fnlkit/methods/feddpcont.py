@@ -47,7 +47,10 @@ def published_epsilon(classes):
 
 
 def ramp(r, rounds, *, strength, delay, length):
-    """Return b(r): 0 for `delay` rounds, then rising linearly over `length` rounds to `strength`."""
+    """Return b(r): 0 for `delay` rounds, then rising linearly over `length` rounds to `strength`.
+
+    With delay 0 and length 0, as the paper has it, it is `strength` from the first round on.
+    """
     delay = delay if delay >= 0 else round(0.1 * rounds)
     length = length if length >= 0 else round(0.3 * rounds)
     return strength * min(1.0, (r - delay + 1) / (length + 1)) if r >= delay else 0.0
@@ -64,8 +67,8 @@ def feddpcont(
     epsilon: Annotated[float, Range(open_low=True), Automatic()] = -1.0,
     strength: NotNegative = 1.0,
     expected=False,
-    delay: Rounds = -1,
-    length: Rounds = -1,
+    delay: Rounds = 0,
+    length: Rounds = 0,
     simplex: Literal["project", "clip"] = "project",
     floor: Annotated[float, Range(0, 1, open_high=True)] = 1e-5,
 ):
@@ -81,13 +84,14 @@ def feddpcont(
     expected : bool
         Take the expectation over y' instead of a draw a sample and epoch.
     delay, length : int >= 0, or -1
-        Rounds without the second term, then rounds over which b rises; -1 is a tenth and three tenths of all rounds,
-        the proportions of CORES (Cheng 2021).  The paper has no ramp: delay=0, length=0.
+        Rounds without the second term, then rounds over which b rises; the paper has neither.  -1 is a tenth and three
+        tenths of all rounds, the proportions of CORES (Cheng 2021).
     simplex : "project" or "clip"
         What is done when the estimate leaves the simplex; the paper has no rule.
     floor : float in [0, 1)
-        Bounds the second term by -log(floor), as peer loss's public code does; 0, as the paper has it, does not: at b
-        = 1 the loss is then linear in the logits, and weights grow without end, with a ramp too.
+        Added to the probability in both terms, as peer loss's public code does, so that both end at -log(floor); 0, as
+        the paper has it, bounds neither: at b = 1 the loss is then linear in the logits, and weights may grow without
+        end.
 
     Reports
     -------

@@ -84,7 +84,8 @@ def forward(z, s):
 
 
 def peer(z, s, b=0.7):
-    return plain(z, s) + b * math.log(softmax(z)[drawn(s["prior"], s["uniform"])])
+    p = softmax(z)
+    return b * math.log(p[drawn(s["prior"], s["uniform"])]) - math.log(p[s["y"]])
 
 
 def peer_expected(z, s, b=0.7):
@@ -92,7 +93,13 @@ def peer_expected(z, s, b=0.7):
 
 
 def peer_bounded(z, s, b=0.7, floor=1e-2):
-    return plain(z, s) + b * math.log(softmax(z)[drawn(s["prior"], s["uniform"])] + floor)
+    p = softmax(z)
+    return b * math.log(p[drawn(s["prior"], s["uniform"])] + floor) - math.log(p[s["y"]] + floor)
+
+
+def expected_bounded(z, s, b=0.7, floor=1e-2):
+    p = softmax(z)
+    return b * sum(q * math.log(v + floor) for q, v in zip(s["prior"], p, strict=True)) - math.log(p[s["y"]] + floor)
 
 
 def averages(z, s, beta, gamma):
@@ -128,9 +135,11 @@ CASES = {
     "smoothed": (partial(losses.cross_entropy, smoothing=0.2), smooth),
     "kept": (losses.kept_cross_entropy, lambda z, s: s["keep"] * plain(z, s)),
     "forward": (partial(losses.forward_corrected, floor=0.0), forward),
-    "contrastive": (partial(losses.contrastive, strength=0.7), peer),
-    "expected": (partial(losses.contrastive, strength=0.7, expected=True), peer_expected),
+    "contrastive": (partial(losses.contrastive, strength=0.7, floor=0), peer),
+    "expected": (partial(losses.contrastive, strength=0.7, expected=True, floor=0), peer_expected),
     "bounded": (partial(losses.contrastive, strength=0.7, floor=1e-2), peer_bounded),
+    "expected and bounded": (partial(losses.contrastive, strength=0.7, expected=True, floor=1e-2), expected_bounded),
+    "contrastive as it is": (losses.contrastive, partial(peer_bounded, b=1.0, floor=1e-5)),
     "mixture": (partial(losses.label_mixture, strength=2.0, alpha=0.6, beta=0.7, gamma=0.5), mixture),
     "embedding": (losses.embedding_distilled, embedded),
     "logits": (losses.logit_distilled, distilled),
@@ -242,6 +251,32 @@ def test_a_sure_prediction_gives_finite_losses_and_gradients():
         values, _ = values_of(loss, logits, batch)
         (gradient,) = torch.autograd.grad(values.sum(), logits)
         assert torch.isfinite(values).all() and torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("gap", [6.0, 11.5, 14.0, 20.0])
+def test_far_from_the_decision_a_wrong_label_pulls_no_more_than_a_right_one(gap):
+    """Ten classes, an even prior, class 0 ahead of all others by `gap`; what a label pulls at its own logit.
+
+    With r = 1 / (e^gap + 9), P = 1 - 9 r and f = 1e-5, a term with a label at j contributes k_j (onehot_j - p), where k_j =
+    p_j / (p_j + f) is near 1 for j = 0 and r / (r + f) = k elsewhere.  The loss pulls with the first minus the mean of all.
+    At a wrong label (r there): k (1 - r) - [k (1 - r) / 10 - (k_0 r + 8 k r) / 10], that is 0.9 k up to r.  At the right one
+    (P there): k_0 (1 - P) - [k_0 (1 - P) / 10 - 9 k P / 10]: 0.9 k P up to r.  Beyond a gap of 11.5, where r = f, both
+    vanish together; a floor in the second term alone leaves the wrong label 1 - 0.1 k and the right one 0.9 k.
+    """
+    logits = torch.zeros(2, 10, dtype=torch.float64)
+    logits[:, 0] = gap
+    logits.requires_grad_()
+    batch = Batch(y=torch.tensor([3, 0]), received={"prior": torch.full((10,), 0.1, dtype=torch.float64)})
+    pull = -torch.autograd.grad(losses.contrastive(logits, batch, expected=True).sum(), logits)[0]
+    wrong, right = pull[0, 3].item(), pull[1, 0].item()
+    r = 1 / (math.exp(gap) + 9)
+    k = r / (r + 1e-5)
+    assert wrong == pytest.approx(0.9 * k, abs=2e-2) and right == pytest.approx(0.9 * k * (1 - 9 * r), abs=2e-2)
+    assert 0.95 < wrong / right < 1.1
+    if gap == 14:  # the figures of the formula: exp(14) gives r = 8.3e-7, k = 0.0768
+        assert wrong == pytest.approx(0.0691, abs=1e-3) and right == pytest.approx(0.0691, abs=1e-3)
+        paper = losses.contrastive(logits, batch, expected=True, floor=0).sum()
+        assert (-torch.autograd.grad(paper, logits)[0])[[0, 1], [3, 0]].tolist() == pytest.approx([0.9, 0.9], abs=1e-4)
 
 
 def test_classes_are_drawn_by_inversion():

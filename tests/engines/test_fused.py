@@ -86,9 +86,9 @@ def values(loss, logits, teacher, y, index, other, memory):
     if loss.kind == "forward":
         return -(at(p @ torch.as_tensor(loss.matrix).to(p), y) + 1e-12).log()
     if loss.kind == "peer":
-        away = (p + loss.floor).log() if loss.floor else logp
-        second = at(away, other) if other is not None else away @ torch.as_tensor(loss.prior).to(p)
-        return -at(logp, y) + loss.strength * second
+        bounded = (p + loss.floor).log() if loss.floor else logp
+        second = at(bounded, other) if other is not None else bounded @ torch.as_tensor(loss.prior).to(p)
+        return -at(bounded, y) + loss.strength * second
     if loss.kind == "soft":
         return -(torch.as_tensor(loss.soft).to(p)[index] * logp).sum(1)
     if loss.kind == "distill":
@@ -243,7 +243,8 @@ def losses(n, classes, places, real):
         "kept": FusedLoss(keep=rng.random(n).round().astype(real)),
         "forward": FusedLoss("forward", matrix=matrix),
         "peer": FusedLoss("peer", strength=0.4, other=rng.integers(0, classes, places)),
-        "peer_floor": FusedLoss("peer", strength=0.7, floor=1e-5, other=rng.integers(0, classes, places)),
+        "peer_floor": FusedLoss("peer", strength=0.7, floor=1e-2, other=rng.integers(0, classes, places)),
+        "peer_floor_expected": FusedLoss("peer", strength=0.7, floor=1e-2, prior=rng.dirichlet(np.ones(classes))),
         "expected": FusedLoss("peer", strength=0.6, prior=rng.dirichlet(np.ones(classes))),
         "mixture": FusedLoss("mixture", strength=2.0, alpha=0.6, beta=0.7, gamma=0.5, **memories(n, classes, real)),
         "early": FusedLoss("mixture", strength=3.0, gamma=0.9, **memories(n, classes, real, server=False)),

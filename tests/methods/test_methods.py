@@ -345,9 +345,13 @@ def test_labels_are_released_once_however_often_they_are_asked_for():
 
 
 def test_the_ramp():
-    published = [feddpcont.ramp(r, 300, strength=1.0, delay=-1, length=-1) for r in range(300)]
-    assert published[29] == 0 and 0 < published[30] < published[60] < 1 and published[120:] == [1.0] * 180
+    cores = [feddpcont.ramp(r, 300, strength=1.0, delay=-1, length=-1) for r in range(300)]
+    assert cores[29] == 0 and 0 < cores[30] < cores[60] < 1 and cores[120:] == [1.0] * 180
     assert all(feddpcont.ramp(r, 10, strength=0.5, delay=0, length=0) == 0.5 for r in range(10))
+    _, _, steps = run("feddpcont")  # the paper has none
+    assert [step.report["contrast"] for step in steps] == [1.0] * len(steps)
+    _, _, steps = run("feddpcont(delay=2, length=3)")
+    assert [step.report["contrast"] for step in steps][:6] == [0, 0, 0.25, 0.5, 0.75, 1]
     assert feddpcont.published_epsilon(10) == 0.81 and feddpcont.published_epsilon(100) == 3.21
     assert feddpcont.published_epsilon(14) == 1.17 and feddpcont.published_epsilon(2) > 0
     from fnlkit.privacy import keep_probability

@@ -147,6 +147,28 @@ def test_feddpcont():
     assert weights == antisymmetric(-1 / 8)
 
 
+def test_feddpcont_with_drawn_labels_and_the_floor():
+    # The default path at W = (7, -7): p = (P, r), r = sigma(-14) = 8.3153e-7.  A term with label j is -log(p_j + f), f =
+    # 1e-5; its gradient with respect to z_0 is -k_j (onehot_j - P), k_0 = P / (P + f), k_1 = r / (r + f) = 0.076771: for j =
+    # 0 it is -k_0 r, for j = 1 it is k_1 P.  With y and y' the loss has g(y) - g(y'): 0 where y' = y, else plus or minus
+    # d = k_1 P + k_0 r.  A has y = 0: -d where y' = 1.  B has y = 1: d where y' = 0.
+    r = sigma(-14.0)
+    d = r / (r + 1e-5) * (1 - r) + (1 - r) / (1 - r + 1e-5) * r
+    assert d == pytest.approx(0.0767700, abs=1e-6)
+    weights, fed, steps = worked("feddpcont(epsilon=40)", plain_clients(), w=(7.0, -7.0))
+    # The labels drawn: the plan's own uniform numbers against the prior (1/4, 3/4), whatever they are at this seed.
+    from fnlkit.client.training import plan
+
+    fit = Fit(epochs=1, batch_size=10, uniform=True)
+    moved = []
+    for i, n, y in ((A, 1, 0), (B, 3, 1)):
+        drawn = (plan(n, fit, seed=0, round=1, client=i).uniform[0] >= 0.25).astype(int)
+        moved.append(7 + sum((1 if y == 0 else -1) * d for other in drawn if other != y) / n)
+    assert steps[0].report["contrast"] == 1 and steps[0].report["prior"] == pytest.approx([0.25, 0.75])
+    assert any(m != 7 for m in moved)
+    assert weights == antisymmetric((moved[0] + 3 * moved[1]) / 4)
+
+
 def test_na_fedavg():
     # W = (1, -1): every energy of the received model is ln(2 cosh 1), and so is the threshold.  A (y = 0) gets surer,
     # to 1 + (1 - p0): its energy rises, level 0.  B (y = 1) falls to 1 - p0: energy below, level 1, weight 0.01 x 3.

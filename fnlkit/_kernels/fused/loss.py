@@ -9,8 +9,8 @@ kind  name                value of one sample                                  t
 ====  ==================  ===================================================  ========================================
 0     cross entropy       -(1-s) log p_y - s/C sum_j log p_j                   (1-s) [j=y] + s/C
 1     forward correction  -log( sum_j p_j T[j,y] + floor )                     p_j T[j,y] / (sum_i p_i T[i,y] + floor)
-2     peer                -log p_y + b log(p_y' + floor)                       [j=y] - b p_y' / (p_y' + floor) [j=y']
-      in expectation      -log p_y + b sum_j q_j log(p_j + floor)              [j=y] - b q_j p_j / (p_j + floor)
+2     peer                -log(p_y + floor) + b log(p_y' + floor)              ([j=y] - b [j=y']) p_j / (p_j + floor)
+      in expectation      -log(p_y + floor) + b sum_j q_j log(p_j + floor)     ([j=y] - b q_j) p_j / (p_j + floor)
 3     label mixture, FLR  -log p_y + b log max(1 - <p,t>, floor)               [j=y] + b p_j t_j / (1 - <p,t>)
 4     distillation        -log p_y + b F^2 KL                                  [j=y]; the divergence is added apart
 5     soft labels         -sum_j q_j log p_j                                   q_j
@@ -124,6 +124,14 @@ def _add_label(loss, label, row, other, share, log_p, p, classes, target):
         for j in range(classes):
             target[j] += share * p[j] * loss.matrix[j, label] / through
         value = -math.log(through)
+    elif loss.kind == PEER:
+        for j in range(classes):
+            part = loss.prior[j] if other < 0 else 1.0 if j == other else 0.0
+            pull = (1.0 if j == label else 0.0) - loss.strength * part
+            if pull != 0:
+                kept = p[j] / (p[j] + loss.floor) if loss.floor != 0 else 1.0
+                target[j] += share * pull * kept
+                value -= pull * (math.log(p[j] + loss.floor) if loss.floor != 0 else log_p[j])
     else:
         target[label] += share * (1.0 - loss.smoothing)
         value -= (1.0 - loss.smoothing) * log_p[label]
@@ -131,14 +139,6 @@ def _add_label(loss, label, row, other, share, log_p, p, classes, target):
             for j in range(classes):
                 target[j] += share * loss.smoothing / classes
                 value -= loss.smoothing / classes * log_p[j]
-        if loss.kind == PEER:
-            for j in range(classes):
-                part = loss.prior[j] if other < 0 else 1.0 if j == other else 0.0
-                if part != 0:
-                    kept = p[j] / (p[j] + loss.floor) if loss.floor != 0 else 1.0
-                    target[j] -= share * loss.strength * part * kept
-                    contrast = math.log(p[j] + loss.floor) if loss.floor != 0 else log_p[j]
-                    value += loss.strength * part * contrast
     return share * value
 
 

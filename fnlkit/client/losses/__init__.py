@@ -10,7 +10,7 @@ Constants of a round are keywords, bound with functools.partial; what differs by
     cross_entropy           -log p_y                                                     y
     kept_cross_entropy      w_i (-log p_y)                                               rows["keep"]
     forward_corrected       -log sum_j p_j T[j, y]                                       state["transition"]
-    contrastive             -log p_y + b log p_y', y' ~ q                                received["prior"], uniform
+    contrastive             -log(p_y + f) + b log(p_y' + f), y' ~ q                      received["prior"], uniform
     label_mixture           -log p_y + a log(1 - <p, t>)                                 teacher, rows["mixture_*"]
     embedding_distilled     -log p_y + b d mean_j |e_j - ê_j|                            rows, features, received, state
     logit_distilled         -log p_y + b d F^2 KL(p^F, p_global^F)                       teacher, received
