@@ -30,7 +30,7 @@ from fnlkit.client.inputs import Inputs
 from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit
 from fnlkit.models import build
-from fnlkit.server.optimizers import fedavg
+from fnlkit.server.optimizers.fedavg import fedavg
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 # network: input, samples a client, clients a round, batch, engines

@@ -26,9 +26,9 @@ REGULARISERS = {
     "flr": "fnlkit.methods.flr:local_training",
 }
 OPTIMIZERS = {
-    "fedavg": "fnlkit.server.optimizers:fedavg",
-    "fedprox": "fnlkit.server.optimizers:fedprox",
-    "feddyn": "fnlkit.server.optimizers:feddyn",
+    "fedavg": "fnlkit.server.optimizers.fedavg:fedavg",
+    "fedprox": "fnlkit.server.optimizers.fedprox:fedprox",
+    "feddyn": "fnlkit.server.optimizers.feddyn:feddyn",
 }
 AGGREGATORS = {
     "mean": "fnlkit.server.aggregation:mean",

@@ -198,8 +198,8 @@ def _adaptive_norm(visit):
 
 
 CORRECTIONS = {
-    "fnlkit.server.optimizers:_proximal": _proximal,
-    "fnlkit.server.optimizers:_dynamic": _dynamic,
+    "fnlkit.client.drift:proximal": _proximal,
+    "fnlkit.client.drift:dynamic": _dynamic,
     "fnlkit.methods.fedcorr:adaptive_proximal": _adaptive,
     "fnlkit.methods.fedcorr:adaptive_proximal_norm": _adaptive_norm,
 }

@@ -1,0 +1,14 @@
+"""Drift terms: (w (..., P), w_start (..., P), batch) -> what is added to the gradient, (..., P).
+
+They act on the last axis and broadcast over the rest, so that one client and a stacked cohort share the code.
+"""
+
+
+def proximal(w, w_start, batch, *, mu):
+    """Return the gradient of mu/2 ||w - w_start||^2 (FedProx, Li 2020, eq. 2)."""
+    return mu * (w - w_start)
+
+
+def dynamic(w, w_start, batch, *, alpha):
+    """Return the gradient of alpha/2 ||w - w_start||^2 - <g, w> (FedDyn, Acar 2021, eq. 1); g is ``state["dual"]``."""
+    return alpha * (w - w_start) - batch.state["dual"]

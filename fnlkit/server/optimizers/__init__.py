@@ -1,0 +1,8 @@
+"""Federated optimizers, a file each: how one communication round turns local training into the next global model.
+
+An optimizer is a function ``NAME(fit, *, parameters, **settings) -> FedOpt``.
+"""
+
+from fnlkit.server.optimizers.optimizer import Additions, FedOpt, Request, Updates, local_steps
+
+__all__ = ["Additions", "FedOpt", "Request", "Updates", "local_steps"]

@@ -1,0 +1,12 @@
+"""FedAvg's own optimizer: plain local training, plain averaging.
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas. Communication-efficient learning of deep networks from decentralized
+data. AISTATS 2017.
+"""
+
+from fnlkit.server.optimizers.optimizer import FedOpt
+
+
+def fedavg(fit, **settings):
+    """Return FedAvg (McMahan 2017): local SGD, mean weighted by the number of samples."""
+    return FedOpt(fit, **settings)

@@ -1,0 +1,57 @@
+"""FedDyn: a linear term on each client and a dual variable on the server make local optima agree with the global one.
+
+Acar, Zhao, Matas, Mattina, Whatmough, Saligrama. Federated learning based on dynamic regularization. ICLR 2021.
+"""
+
+from functools import partial
+
+import torch
+
+from fnlkit.client.drift import dynamic
+from fnlkit.parameters import Positive, checked
+from fnlkit.server.optimizers.optimizer import FedOpt
+
+
+# ---- on the client
+def recall_dual(client, model, received):
+    """Make room for g_k, once."""
+    if "dual" not in client.state:
+        p = model.network.parameters_count
+        client.state["dual"] = torch.zeros(p, dtype=model.weights.dtype, device=model.weights.device)
+
+
+def update_dual(client, model, received, *, alpha):
+    """g_k <- g_k - alpha (w_k - w_global)."""
+    p = model.network.parameters_count
+    client.state["dual"] = client.state["dual"] - alpha * (model.weights[:p] - model.start[:p])
+
+
+# ---- the server
+def subtract_dual(updates, merged, *, alpha):
+    """h <- h - alpha K/N (mean_k(w_k) - w_global); the next model is mean_k(w_k) - h / alpha."""
+    memory, start = updates.memory, updates.start
+    memory["dual_mean"] = memory.get("dual_mean", torch.zeros_like(start)) - alpha * updates.share * (merged - start)
+    return merged - memory["dual_mean"] / alpha
+
+
+@checked
+def feddyn(fit, *, alpha: Positive = 0.01, **settings):
+    """Return FedDyn (Acar 2021, Algorithm 1).
+
+    Client: minimise the local loss - <g_k, w> + alpha/2 ||w - w_global||^2, then g_k <- g_k - alpha (w_k - w_global).
+    Server: h <- h - alpha/N sum_k (w_k - w_global); w <- mean_k(w_k) - h / alpha, the mean over the cohort unweighted.
+
+    Parameters
+    ----------
+    alpha : float > 0
+        0.01 in FedCorr's comparison, with lr 0.1 decaying by 0.998 a round.
+    """
+    return FedOpt(
+        fit,
+        corrections=(partial(dynamic, alpha=alpha),),
+        before=(recall_dual,),
+        after=(partial(update_dual, alpha=alpha),),
+        server=partial(subtract_dual, alpha=alpha),
+        uniform_weights=True,
+        **settings,
+    )

@@ -1,0 +1,227 @@
+"""FedOpt: one communication round, with a place for whatever an optimizer adds on either side."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fnlkit.client.network import Model
+from fnlkit.client.training import Fit
+from fnlkit.errors import InputError
+from fnlkit.server.aggregation import mean
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an optimizer sees before a round.
+
+    Attributes
+    ----------
+    ids : sequence of int (K,)
+    model : Model
+        The global model that the cohort will receive.
+    fit : Fit
+        Local training of this round: its learning rate, and what the method changed.
+    sizes : float64 Tensor (N,)
+        Samples of each client.
+    memory : dict of Tensor
+        The server's; empty while a resumed run is replayed.
+    """
+
+    ids: object
+    model: Model
+    fit: Fit
+    sizes: Tensor
+    memory: dict
+
+
+@dataclass(frozen=True)
+class Additions:
+    """What an optimizer adds to a round.
+
+    Attributes
+    ----------
+    before, after : tuple of client steps
+        Run around local training; a Fit is a step too.
+    corrections : tuple
+        Gradient terms, see fnlkit.client.drift.
+    broadcast, scatter : dict
+        Sent to the cohort, as in Clients.round.
+    """
+
+    before: tuple = ()
+    after: tuple = ()
+    corrections: tuple = ()
+    broadcast: dict = field(default_factory=dict)
+    scatter: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Updates:
+    """What an optimizer sees after a round: the local models of the K clients whose replies count.
+
+    Attributes
+    ----------
+    start : Tensor (P,)
+        Trainable parameters of the global model that the cohort received.
+    trained : Tensor (K, P)
+        Those of the local models.
+    ids : int64 (K,)
+    weights : float64 Tensor (K,) > 0
+        Aggregation weights; they need not sum to 1.
+    replies : Replies
+        All that was replied, by clients that were left out afterwards too: ``replies.ids`` names them.
+    fit : Fit
+        The local training that was asked for.
+    sizes : float64 Tensor (N,)
+        Samples of each client.
+    memory : dict of Tensor
+        The server's; what is put here is saved and restored with a run.
+    """
+
+    start: Tensor
+    trained: Tensor
+    ids: object
+    weights: Tensor
+    replies: dict
+    fit: Fit
+    sizes: Tensor
+    memory: dict
+
+    @property
+    def share(self):
+        """K / N."""
+        return len(self.ids) / len(self.sizes)
+
+
+def local_steps(sizes, fit):
+    """Return how many steps each client's local training takes, float64 (...,), for numbers of samples (...)."""
+    return fit.epochs * torch.ceil(torch.as_tensor(sizes, dtype=torch.float64) / fit.batch_size)
+
+
+def add_nothing(request):
+    """Ask for local training alone."""
+    return Additions()
+
+
+def as_trained(updates):
+    """Aggregate the local models (K, P) as they are."""
+    return updates.trained
+
+
+def take(updates, merged):
+    """The plain server step: the aggregate (P,) is the next model."""
+    return merged
+
+
+@dataclass
+class FedOpt:
+    """Local training plus what a drift-aware optimizer adds on either side; aggregation is a part of its own.
+
+    Attributes
+    ----------
+    fit : Fit
+    aggregate : (K, P + Q), (K,) -> (P + Q,)
+    corrections, before, after : tuple
+        Gradient terms and client steps of the optimizer itself, the same in every round.
+    prepare : Request -> Additions
+        What it asks of the clients and sends them in this round.
+    rescale : Updates -> (K, P)
+        What is aggregated in place of the local models' trainable parameters.
+    server : (Updates, merged (P,)) -> (P,)
+        Acts on trainable parameters; buffers are aggregated and taken.
+    decay : float
+        Factor on the learning rate after every round.
+    uniform_weights : bool
+        Clients count alike, as in FedDyn, instead of by their number of samples.
+    memory : dict of Tensor
+        The server's memory; a run saves and restores it.
+    """
+
+    fit: Fit = Fit()
+    aggregate: Callable = mean
+    corrections: tuple = ()
+    before: tuple = ()
+    after: tuple = ()
+    prepare: Callable = add_nothing
+    rescale: Callable = as_trained
+    server: Callable = take
+    decay: float = 1.0
+    uniform_weights: bool = False
+    memory: dict = field(default_factory=dict)
+    rounds: int = 0
+
+    def round(
+        self, clients, ids, model, *, before=(), after=(), corrections=(), weights=None, broadcast=None, scatter=None, **fit
+    ):
+        """Return the next Model and the replies of one communication round.
+
+        Parameters
+        ----------
+        clients : Clients
+        ids : sequence of int (K,)
+        model : Model
+        before, after : tuple of client steps
+            Run around local training on each client.
+        corrections : tuple
+            More gradient terms.
+        weights : (N,) > 0, or Replies -> (N,)
+            Aggregation weights of all clients; their numbers of samples by default.  A client whose weight is not a
+            positive number is left out and recorded as refused.
+        broadcast, scatter : dict
+            As in Clients.round.
+        **fit
+            Fields of Fit that the method changes, for example ``loss``.
+
+        Raises
+        ------
+        TooManyLost
+            As Clients.round, and when too many aggregation weights are not positive numbers.
+        """
+        local = self.fit.changed(lr=self.fit.lr * self.decay**self.rounds, **fit)
+        more = self.prepare(Request(ids, model, local, clients.sizes, self.memory))
+        local = local.changed(corrections=(*self.corrections, *more.corrections, *corrections))
+        self.rounds += 1
+        said = clients.round(
+            ids,
+            model,
+            *(*self.before, *more.before, *before),
+            local,
+            *(*self.after, *more.after, *after),
+            broadcast=_together(broadcast, more.broadcast),
+            scatter=_together(scatter, more.scatter),
+        )
+        if "weights" not in said:  # a replayed round: the model that the run ended with is put in place afterwards
+            return model, said
+        kept, chosen = self._counted(clients, said, weights)
+        return model.with_weights(self._next(clients, model, said, kept, chosen, local)), said
+
+    def _counted(self, clients, said, weights):
+        """Return the places of the replies that count, and their aggregation weights (K,)."""
+        weights = weights(said) if callable(weights) else weights
+        counts = torch.ones(len(clients), dtype=torch.float64) if self.uniform_weights else clients.sizes
+        chosen = (counts if weights is None else torch.as_tensor(weights, dtype=torch.float64))[said.ids]
+        bad = [None if math.isfinite(v) and v > 0 else f"its aggregation weight is {v:g}" for v in chosen.tolist()]
+        kept = clients.refuse(clients.rounds - 1, said.ids, bad)
+        return kept, chosen[kept]
+
+    def _next(self, clients, model, said, kept, weights, local):
+        """Return the next global weights (P + Q,)."""
+        stacked, p = said["weights"][kept], model.network.parameters_count
+        updates = Updates(model.weights[:p], stacked[:, :p], said.ids[kept], weights, said, local, clients.sizes, self.memory)
+        scaled = self.rescale(updates)
+        if scaled is not updates.trained:
+            stacked = torch.cat([scaled.to(stacked), stacked[:, p:]], 1)
+        merged = self.aggregate(stacked, weights)
+        merged[:p] = self.server(updates, merged[:p])
+        return merged
+
+
+def _together(asked, added):
+    """Return what the method and the optimizer send, which may not have one name for two things."""
+    asked = asked or {}
+    if twice := sorted(set(asked) & set(added)):
+        raise InputError(f"the optimizer and the method both send {twice[0]!r} to the clients; they cannot be combined")
+    return {**asked, **added}
