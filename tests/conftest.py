@@ -29,3 +29,15 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="takes minutes; run with --slow"))
         if "gpu" in item.keywords and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(scope="session")
+def noisy(tmp_path_factory):
+    """Path of a noisy federation of the embedded digits, 20 clients; it is everybody's, so write beside it, not to it."""
+    from tests.commands import fnlkit
+
+    folder = tmp_path_factory.mktemp("federation")
+    done = fnlkit("fnlkit partition | fnlkit inject-noise --noise 'clients(rho=0.6, tau=0.5)' -o noisy.npz", folder)
+    assert done.returncode == 0, done.stderr
+    (folder / "noisy.npz").chmod(0o444)
+    return folder / "noisy.npz"

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from fnlkit.cli import COMMANDS, group
-from tests.cli.test_cli import shell
+from tests.commands import shell
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

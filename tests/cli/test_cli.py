@@ -4,38 +4,19 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fnlkit.artefacts.run import Run
 from fnlkit.cli import COMMANDS
+from tests.commands import BIN, ENVIRONMENT, fnlkit, shell
 
-BIN = Path(sys.executable).parent
-ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1", "COLUMNS": "200"}
 QUICK = "--rounds 30 --fraction 0.2 --epochs 1"
-
-
-def shell(command, folder, **options):
-    """Run a command line through bash with pipefail; return the finished process."""
-    return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
-        cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300, **options,
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def noisy(tmp_path_factory):
-    """A noisy federation of the embedded digits."""
-    folder = tmp_path_factory.mktemp("federation")
-    done = shell("fnlkit partition | fnlkit inject-noise --noise 'clients(rho=0.6, tau=0.5)' -o noisy.npz", folder)
-    assert done.returncode == 0, done.stderr
-    return folder / "noisy.npz"
 
 
 def test_the_bare_pipe_runs(tmp_path):
@@ -49,7 +30,7 @@ def test_the_bare_pipe_runs(tmp_path):
 
 
 def test_evaluate_prints_one_object_a_line(noisy, tmp_path):
-    done = shell(f"fnlkit train {noisy} {QUICK} | fnlkit evaluate --json", tmp_path)
+    done = fnlkit(f"fnlkit train {noisy} {QUICK} | fnlkit evaluate --json", tmp_path)
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     found = json.loads(line)
@@ -68,7 +49,7 @@ def test_evaluate_prints_one_object_a_line(noisy, tmp_path):
 
 def test_evaluate_tells_how_near_the_estimated_transition_comes(noisy, tmp_path):
     method = "'fedefc(latest=9, report_transition=true)'"
-    done = shell(f"fnlkit train {noisy} {QUICK} --method {method} -o run.pt && fnlkit evaluate run.pt", tmp_path)
+    done = fnlkit(f"fnlkit train {noisy} {QUICK} --method {method} -o run.pt && fnlkit evaluate run.pt", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "estimated against true transition matrix" in done.stdout
     run = Run.read(str(tmp_path / "run.pt"))
@@ -77,7 +58,7 @@ def test_evaluate_tells_how_near_the_estimated_transition_comes(noisy, tmp_path)
     np.add.at(truth, (run.labels["true"][run.client_indices], run.labels["given"][run.client_indices]), 1)
     truth /= truth.sum(1, keepdims=True)
     expected = [np.sum(T * truth) / np.linalg.norm(T) / np.linalg.norm(truth) for T in estimates]
-    done = shell("fnlkit evaluate run.pt --json -o found.npz", tmp_path)
+    done = fnlkit("fnlkit evaluate run.pt --json -o found.npz", tmp_path)
     found = json.loads(done.stdout)
     assert len(rounds) == 20 and found["transition_cosine_first"] == pytest.approx(expected[0])
     assert found["transition_cosine_last"] == pytest.approx(expected[-1])
@@ -88,20 +69,21 @@ def test_evaluate_tells_how_near_the_estimated_transition_comes(noisy, tmp_path)
 
 def test_evaluate_adds_up_what_runs_on_the_same_labels_spent(noisy, tmp_path):
     train = f"fnlkit train {noisy} --rounds 5 --fraction 0.2 --epochs 1 --method feddpcont"
-    done = shell(f"for s in 0 1 2; do {train} --seed $s -o $s.pt || exit; done; cp 1.pt again.pt", tmp_path)
+    done = fnlkit(" && ".join(f"{train} --seed {s} -o {s}.pt" for s in range(3)), tmp_path)
     assert done.returncode == 0, done.stderr
-    done = shell("fnlkit evaluate 0.pt 1.pt 2.pt again.pt --json", tmp_path)
+    shutil.copy(tmp_path / "1.pt", tmp_path / "again.pt")
+    done = fnlkit("fnlkit evaluate 0.pt 1.pt 2.pt again.pt --json", tmp_path)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["label_epsilon"] for row in rows] == [0.81] * 4
     assert [row["label_together_releases"] for row in rows] == [3] * 4  # a copy tells nothing new
     assert rows[0]["label_together_epsilon"] == pytest.approx(3 * 0.81)
-    assert "released 3 times" in shell("fnlkit evaluate 0.pt 1.pt 2.pt", tmp_path).stdout.replace("\n", " ")
-    assert "label_together_releases" not in shell("fnlkit evaluate 0.pt --json", tmp_path).stdout
+    assert "released 3 times" in fnlkit("fnlkit evaluate 0.pt 1.pt 2.pt", tmp_path).stdout.replace("\n", " ")
+    assert "label_together_releases" not in fnlkit("fnlkit evaluate 0.pt --json", tmp_path).stdout
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself_with_an_example(name, tmp_path):
-    done = shell(f"fnlkit {name} --help", tmp_path)
+    done = fnlkit(f"fnlkit {name} --help", tmp_path)
     assert done.returncode == 0 and not done.stderr
     assert re.search(r"^\s+Example:\n\s+fnlkit ", done.stdout, re.MULTILINE), done.stdout
 
@@ -127,19 +109,23 @@ def test_every_command_explains_itself_with_an_example(name, tmp_path):
         ("fnlkit partition --scheme 'dirichlet(alpha=-1)'", "alpha"),
         ("fnlkit partition --dataset digitz", "digitz"),
         ("fnlkit inject-noise {noisy} --noise 'symmetric(eta=2)'", "eta"),
-        ("head -c 100 {noisy} | fnlkit train", "stdin"),
         ("fnlkit evaluate {noisy}", "noisy.npz"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(command, says, noisy, tmp_path):
-    done = shell(command.format(noisy=noisy), tmp_path)
+    done = fnlkit(command.format(noisy=noisy), tmp_path)
     assert done.returncode == 2, (done.returncode, done.stderr)
     assert says in done.stderr and done.stderr.count("\n") == 1, done.stderr
     assert not done.stdout and not list(tmp_path.iterdir())
 
 
+def test_half_a_pipe_is_one_line_and_exit_2(noisy, tmp_path):
+    done = shell(f"head -c 100 {noisy} | fnlkit train", tmp_path)
+    assert done.returncode == 2 and "stdin" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
 def test_training_that_diverges_is_no_failure_of_ours(noisy, tmp_path):
-    done = shell(f"fnlkit train {noisy} --lr 1e9 --rounds 3 -o run.pt", tmp_path)
+    done = fnlkit(f"fnlkit train {noisy} --lr 1e9 --rounds 3 -o run.pt", tmp_path)
     last = done.stderr.splitlines()[-1]
     assert done.returncode == 1 and "did training diverge? lower the learning rate" in last and "internal" not in last
 
@@ -159,8 +145,8 @@ def test_a_full_disk_is_one_line_and_exit_1(noisy, tmp_path):
 
 
 def test_a_traceback_comes_with_vv_only(tmp_path):
-    assert "Traceback" not in shell("fnlkit train nowhere.npz", tmp_path).stderr
-    assert "Traceback" in shell("fnlkit -vv train nowhere.npz", tmp_path).stderr
+    assert "Traceback" not in fnlkit("fnlkit train nowhere.npz", tmp_path).stderr
+    assert "Traceback" in fnlkit("fnlkit -vv train nowhere.npz", tmp_path).stderr
 
 
 def talk(folder):
@@ -203,14 +189,16 @@ LONG = [
 def whole(noisy, tmp_path_factory):
     """The run that nothing interrupted."""
     folder = tmp_path_factory.mktemp("whole")
-    process = start([str(noisy), *LONG], folder)
-    assert process.wait(240) == 0, talk(folder).read_text()
+    done = fnlkit(shlex.join(["fnlkit", "train", str(noisy), *LONG]), folder)
+    assert done.returncode == 0, done.stderr
     return folder
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_a_stopped_run_resumes_bit_for_bit(sent, code, noisy, whole, tmp_path):
-    for rows in (2, 60):
+@pytest.mark.parametrize(
+    ("sent", "code", "instants"), [(signal.SIGINT, 130, (60,)), (signal.SIGTERM, 143, (2,)), (signal.SIGKILL, -9, (2, 60))]
+)
+def test_a_stopped_run_resumes_bit_for_bit(sent, code, instants, noisy, whole, tmp_path):
+    for rows in instants:
         process = start([str(noisy), *LONG, "--resume", "run.pt"], tmp_path)
         wait_for_rows(tmp_path, rows)
         process.send_signal(sent)
@@ -220,23 +208,23 @@ def test_a_stopped_run_resumes_bit_for_bit(sent, code, noisy, whole, tmp_path):
         assert "Traceback" not in talk(tmp_path).read_text()
         assert not [p for p in tmp_path.iterdir() if p.name not in ("run.pt", "run.metrics.jsonl", "run.pt.lock")] or sent == 9
         assert not Run.read(str(tmp_path / "run.pt")).finished
-    assert start([str(noisy), *LONG, "--resume", "run.pt"], tmp_path).wait(240) == 0
+    done = fnlkit(shlex.join(["fnlkit", "train", str(noisy), *LONG, "--resume", "run.pt"]), tmp_path)
+    assert done.returncode == 0, done.stderr
     same_run(tmp_path, whole)
 
 
 def test_the_second_run_on_one_file_says_who_holds_it(noisy, tmp_path):
     first = start([str(noisy), *LONG, "--rounds", "3000"], tmp_path)
     wait_for_rows(tmp_path, 2)
-    second = start([str(noisy), *LONG], tmp_path)
-    assert second.wait(60) == 2
-    assert f"process {first.pid} is training into this file" in talk(tmp_path).read_text()
+    second = fnlkit(shlex.join(["fnlkit", "train", str(noisy), *LONG]), tmp_path)
+    assert second.returncode == 2 and f"process {first.pid} is training into this file" in second.stderr
     first.send_signal(signal.SIGINT)
     assert first.wait(30) == 130 and not Run.read(str(tmp_path / "run.pt")).finished
 
 
 def test_names_with_spaces_and_newlines(noisy, tmp_path):
-    done = shell(
-        f"fnlkit train {noisy} {QUICK} -o $'a run\\nof mine.pt' && fnlkit evaluate $'a run\\nof mine.pt' --json",
+    done = fnlkit(
+        f"fnlkit train {noisy} {QUICK} -o 'a run\nof mine.pt' && fnlkit evaluate 'a run\nof mine.pt' --json",
         tmp_path,
     )
     assert done.returncode == 0 and json.loads(done.stdout)["run"] == "a run\nof mine.pt"
@@ -244,8 +232,6 @@ def test_names_with_spaces_and_newlines(noisy, tmp_path):
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_names_that_look_like_markup(terminal, tmp_path):
-    if terminal and not Path("/usr/bin/script").exists():
-        pytest.skip("needs script(1)")
     folder = tmp_path / "of [bold]mine[" / "b]"
     folder.mkdir(parents=True)
     arrays = {f"x_{part}": np.random.default_rng(0).normal(size=(40, 3)) for part in ("train", "test")}
@@ -258,7 +244,7 @@ def test_names_that_look_like_markup(terminal, tmp_path):
         "evaluate 'r[dim].pt' 'r[dim].pt'",
         "info 'f[red].npz'",
     ):
-        done = shell(f"script -qec {shlex.quote(f'fnlkit {command}')} /dev/null" if terminal else f"fnlkit {command}", folder)
+        done = fnlkit(f"fnlkit {command}", folder, terminal=terminal)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         if command.startswith("evaluate"):
             assert "r[dim].pt" in done.stdout and f"{folder}/d.npz" in done.stdout
@@ -272,11 +258,11 @@ def test_a_listener_that_leaves_stderr_stops_nothing(noisy, tmp_path):
 
 def test_a_preset_sets_options_and_the_command_line_wins(noisy, tmp_path):
     chosen = "--preset fedcorr/cifar10 --method fedavg --model mlp --rounds 3 --fraction 0.2 --epochs 1"
-    done = shell(f"fnlkit train {noisy} {chosen} -o run.pt", tmp_path)
+    done = fnlkit(f"fnlkit train {noisy} {chosen} -o run.pt", tmp_path)
     assert done.returncode == 0, done.stderr
     settings = Run.read(str(tmp_path / "run.pt")).settings
     assert (settings["lr"], settings["rounds"], settings["method"]) == (0.03, 3, "fedavg")
-    assert "did you mean 'fedcorr/cifar10'" in shell(f"fnlkit train {noisy} --preset fedcor/cifar10", tmp_path).stderr
+    assert "did you mean 'fedcorr/cifar10'" in fnlkit(f"fnlkit train {noisy} --preset fedcor/cifar10", tmp_path).stderr
 
 
 @pytest.mark.slow

@@ -1,10 +1,6 @@
-"""`fnlkit estimate-noise` in a real shell."""
+"""`fnlkit estimate-noise` as a shell sees it."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,22 +12,13 @@ from fnlkit.artefacts.run import Run
 from fnlkit.estimators import estimate
 from fnlkit.estimators.apply import judged
 from fnlkit.estimators.compare import compare
-
-BIN = Path(sys.executable).parent
-ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1", "COLUMNS": "200"}
-
-
-def shell(command, folder):
-    return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
-        cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120,
-    )  # fmt: skip
+from tests.commands import fnlkit
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("federation")
-    done = shell("fnlkit partition --clients 8 | fnlkit inject-noise -o noisy.npz", folder)
+    done = fnlkit("fnlkit partition --clients 8 | fnlkit inject-noise -o noisy.npz", folder)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -40,7 +27,7 @@ def test_a_filter_passes_on_what_it_does_not_know(folder):
     before = Federation.read(str(folder / "noisy.npz"))
     before.extra["colour_of_the_sky"] = np.arange(3)
     before.write(folder / "more.npz")
-    done = shell("fnlkit estimate-noise more.npz | fnlkit estimate-noise --estimator 'knn(k=3)' -o judged.npz", folder)
+    done = fnlkit("fnlkit estimate-noise more.npz | fnlkit estimate-noise --estimator 'knn(k=3)' -o judged.npz", folder)
     assert done.returncode == 0 and "against the truth" in done.stderr, done.stderr
     after = Federation.read(str(folder / "judged.npz"))
     assert (after.given == before.given).all() and (after.extra["colour_of_the_sky"] == np.arange(3)).all()
@@ -51,14 +38,14 @@ def test_a_filter_passes_on_what_it_does_not_know(folder):
 
 
 def test_it_says_which_embedding_it_took(folder):
-    done = shell("fnlkit estimate-noise noisy.npz -o out.npz", folder)
+    done = fnlkit("fnlkit estimate-noise noisy.npz -o out.npz", folder)
     assert done.returncode == 0 and not done.stdout
     (line,) = [line for line in done.stderr.splitlines() if "no --embeddings" in line]
     assert "pixels of digits" in line
 
 
 def test_json_is_one_line_on_stderr(folder):
-    done = shell("fnlkit estimate-noise noisy.npz --json -o out.npz", folder)
+    done = fnlkit("fnlkit estimate-noise noisy.npz --json -o out.npz", folder)
     assert done.returncode == 0 and not done.stdout
     facts = json.loads(done.stderr)
     assert facts["clients"] == 8 and facts["sample_auc"] > 0.8 and facts["notes"]
@@ -66,7 +53,7 @@ def test_json_is_one_line_on_stderr(folder):
 
 def test_the_same_command_gives_the_same_bytes(folder):
     command = "fnlkit estimate-noise noisy.npz --seed 3 -o"
-    done = shell(f"{command} a.npz && {command} b.npz", folder)
+    done = fnlkit(f"{command} a.npz && {command} b.npz", folder)
     assert done.returncode == 0, done.stderr
     assert (folder / "a.npz").read_bytes() == (folder / "b.npz").read_bytes()
 
@@ -77,7 +64,7 @@ def test_evidence_from_files(folder):
     probs = rng.dirichlet(np.ones(10), len(given))
     np.save(folder / "p.npy", probs)
     np.savez(folder / "p.npz", probs=probs, index=np.arange(len(given)))
-    done = shell(
+    done = fnlkit(
         "fnlkit embed noisy.npz --backbone 'pca(dim=8)' -o emb.npz && "
         "fnlkit estimate-noise noisy.npz --embeddings emb.npz -o knn.npz && "
         "fnlkit estimate-noise noisy.npz --estimator confident --probs p.npy --json -o a.npz && "
@@ -90,9 +77,9 @@ def test_evidence_from_files(folder):
 
 
 def test_a_run_takes_the_place_of_a_warm_up(folder):
-    done = shell("fnlkit train noisy.npz --rounds 10 --fraction 0.5 --epochs 2 --engine sequential -o run.pt", folder)
+    done = fnlkit("fnlkit train noisy.npz --rounds 10 --fraction 0.5 --epochs 2 --engine sequential -o run.pt", folder)
     assert done.returncode == 0, done.stderr
-    done = shell("fnlkit estimate-noise noisy.npz --estimator anchor --run run.pt --json -o out.npz", folder)
+    done = fnlkit("fnlkit estimate-noise noisy.npz --estimator anchor --run run.pt --json -o out.npz", folder)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stderr)["sample_auc"] > 0.9
     federation, run = Federation.read(str(folder / "noisy.npz")), Run.read(str(folder / "run.pt"))
@@ -103,7 +90,7 @@ def test_a_run_takes_the_place_of_a_warm_up(folder):
 
 def test_relabel_writes_labels_and_keeps_the_old_ones(folder):
     command = "fnlkit estimate-noise noisy.npz --estimator 'knn(across=true)' --apply relabel"
-    done = shell(f"{command} -o clean.npz && fnlkit info clean.npz", folder)
+    done = fnlkit(f"{command} -o clean.npz && fnlkit info clean.npz", folder)
     assert done.returncode == 0, done.stderr
     before, after = (Federation.read(str(folder / name)) for name in ("noisy.npz", "clean.npz"))
     assert (after.extra["received"] == before.given).all()
@@ -138,14 +125,14 @@ def test_a_mistake_is_one_line_and_exit_2(options, says, folder):
     meta = {"dataset": "mnist", "checksum": "0" * 64}
     foreign = files.Artefact("fnlkit.embeddings/1", {"embeddings": np.zeros((1438, 2))}, meta)
     files.write(foreign, folder / "foreign.npz")
-    done = shell(f"fnlkit estimate-noise noisy.npz {options} -o never.npz", folder)
+    done = fnlkit(f"fnlkit estimate-noise noisy.npz {options} -o never.npz", folder)
     assert done.returncode == 2, (done.returncode, done.stderr)
     assert says in done.stderr and done.stderr.count("\n") == 1, done.stderr
     assert not (folder / "never.npz").exists()
 
 
 def test_a_federation_without_clients_is_said(folder):
-    done = shell(
+    done = fnlkit(
         "fnlkit inject-noise --dataset digits --noise 'symmetric(eta=0.2)' | fnlkit estimate-noise -o never.npz", folder
     )
     assert done.returncode == 2 and "the federation has no clients yet" in done.stderr
