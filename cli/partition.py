@@ -11,7 +11,7 @@ from fnlkit.cli.plumbing import console, dataset_option, emit, output_option, pr
 @click.option("--scheme", default="iid", show_default=True, metavar="SPEC", help="iid, shards, dirichlet, ...; see above.")
 @click.option("--clients", type=click.IntRange(min=1), default=None, help="20 below 10,000 samples and 100 above.")
 @click.option("--labels", default="auto", show_default=True, metavar="WORD",
-              help="observed: nobody knows which labels are wrong; true: they are right; auto: as the data set declares.")  # fmt: skip
+              help="observed: nobody knows which are wrong; true: all are right; auto: as the data set declares.")  # fmt: skip
 @click.option("--min-samples", type=click.IntRange(min=1), default=1, show_default=True, help="Of every client.")
 @seed_option
 @output_option("FED.npz")
