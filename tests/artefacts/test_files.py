@@ -266,7 +266,7 @@ def test_many_killed_writers(tmp_path):
 
 def test_files_flow_through_pipes(tmp_path):
     files.write(sample(), tmp_path / "x.npz")
-    program = "from fnlkit import files; files.write(files.read('-'), '-')"
+    program = "from fnlkit.artefacts import files; files.write(files.read('-'), '-')"
     command = f'cat x.npz | "{sys.executable}" -c "{program}" | "{sys.executable}" -c "{program}" > y.npz'
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
     assert (tmp_path / "x.npz").read_bytes() == (tmp_path / "y.npz").read_bytes()
@@ -314,7 +314,7 @@ def test_picking_an_array():
 
 def test_reading_an_npz_imports_no_torch(tmp_path):
     files.write(sample(), tmp_path / "x.npz")
-    program = f"import sys; from fnlkit import files; files.read({str(tmp_path / 'x.npz')!r}); print('torch' in sys.modules)"
+    program = f"import sys; from fnlkit.artefacts import files; files.read({str(tmp_path / 'x.npz')!r}); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
 
 
