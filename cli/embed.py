@@ -4,16 +4,35 @@ from contextlib import contextmanager
 
 import click
 
-from fnlkit.cli.plumbing import console, dataset_option, emit, file_argument, need_input, output_option, provenance
+from fnlkit.cli.plumbing import (
+    console,
+    dataset_option,
+    device_option,
+    emit,
+    file_argument,
+    need_input,
+    output_option,
+    provenance,
+)
 from fnlkit.errors import InputError
 
 
 @click.command()
 @file_argument
 @dataset_option
-@click.option("--backbone", default="pca", show_default=True, metavar="SPEC", help="pixels, pca, torchvision, timm, ...")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
-@click.option("--batch-size", type=click.IntRange(min=1), help="Images at once; 16 on a CPU, 256 on a GPU.")
+@click.option(
+    "--backbone",
+    default="pca",
+    show_default=True,
+    metavar="SPEC",
+    help="What turns a sample into a vector; one of the backbones above.",
+)
+@device_option
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    help="How many images go through the network at once; 16 on a CPU and 256 on a GPU without it.",
+)
 @output_option("EMB.npz")
 def command(file, dataset, backbone, device, batch_size, output):
     """Compute embeddings of a data set's training samples, for estimate-noise and distillation.

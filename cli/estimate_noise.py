@@ -7,37 +7,43 @@ import click
 from fnlkit.cli.plumbing import (
     console,
     dataset_option,
+    device_option,
     emit,
+    engine_option,
     file_argument,
     json_option,
     need_input,
     output_option,
     provenance,
     seed_option,
+    setting_options,
 )
+from fnlkit.estimators import ESTIMATORS, WARM_UP
 
 
 @click.command()
 @file_argument
 @click.option("--estimator", default="knn", show_default=True, metavar="SPEC",
-              help="knn, confident, lid, loss, energy, anchor, or module:function.")  # fmt: skip
-@click.option("--embeddings", metavar="EMB.npz", default=None, help="From `fnlkit embed`; for knn.")
-@click.option("--probs", metavar="FILE", default=None, help="Out-of-sample probabilities (n, C), npz or npy.")
-@click.option("--run", metavar="RUN.pt", default=None, help="A trained model in place of a warm-up.")
+              help=f"How labels are judged: {', '.join(ESTIMATORS)}, or module:function of your own.")  # fmt: skip
+@click.option(
+    "--embeddings", metavar="EMB.npz", default=None, help="A vector for each sample, made by `fnlkit embed`, for knn."
+)
+@click.option(
+    "--probs",
+    metavar="FILE",
+    default=None,
+    help="Class probabilities (n, C) by a model that did not train on the sample, as npz or npy.",
+)
+@click.option("--run", metavar="RUN.pt", default=None, help="A trained run whose model judges, so that none is trained here.")
 @dataset_option
 @click.option("--apply", "applied", type=click.Choice(["none", "relabel"]), default="none", show_default=True,
-              help="relabel: flagged samples get the suggested label; the old ones stay in `received`.")  # fmt: skip
-@click.option("--rounds", type=int, default=25, show_default=True, help="Warm-up, where a model is needed.")
-@click.option("--fraction", type=float, default=0.2, show_default=True, help="Share of the clients in a round.")
-@click.option("--epochs", type=int, default=5, show_default=True, help="Local epochs.")
-@click.option("--batch-size", type=int, default=10, show_default=True)
-@click.option("--lr", type=float, default=0.03, show_default=True)
-@click.option("--momentum", type=float, default=0.5, show_default=True)
-@click.option("--model", default="auto", show_default=True, metavar="SPEC", help="mlp, lenet5, resnet18, ...")
-@click.option("--augment", default="none", show_default=True, metavar="SPEC", help="none, auto, ...")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
-@click.option("--engine", default="auto", show_default=True, help="auto, or an engine's name.")
-@click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, help="Clients shown, noisiest first.")
+              help="With relabel, labels judged wrong become the suggested ones; `received` keeps the old.")  # fmt: skip
+@setting_options("model", "augment", "rounds", "fraction", "epochs", "batch_size", "lr", "momentum", **WARM_UP)
+@device_option
+@engine_option
+@click.option(
+    "--top", type=click.IntRange(min=0), default=10, show_default=True, help="How many clients to show, the noisiest first."
+)
 @json_option
 @seed_option
 @output_option("JUDGED.npz")
@@ -46,7 +52,8 @@ def command(file, estimator, embeddings, probs, run, dataset, applied, device, e
 
     Writes the federation with arrays estimate_*: noise level of each client with its 95 % interval, transition matrix,
     issue score, flag and suggested label of each sample. A summary goes to stderr, with --json as one JSON object;
-    where true labels are known it says how good the estimates are.
+    where true labels are known it says how good the estimates are. An estimator that needs a model trains one first,
+    unless --run gives it; the options from --model to --momentum are for that training.
 
     \b
     Example:

@@ -12,7 +12,9 @@ from fnlkit.cli.plumbing import console, cross, dataset_option, json_option, out
 @click.argument("runs", nargs=-1, metavar="[RUN.pt]...")
 @dataset_option
 @json_option
-@click.option("--target", type=float, default=None, help="Also: traffic until this accuracy was reached.")
+@click.option(
+    "--target", type=float, default=None, help="Also say after which traffic this accuracy, from 0 to 1, was reached."
+)
 @click.option("-o", "--output", default=None, metavar="FILE.npz", help="Write confusion matrices and records as arrays.")
 def command(runs, dataset, as_json, target, output):
     """Judge runs: accuracy best and last, per class, corrected labels, estimated noise, traffic.

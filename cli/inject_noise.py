@@ -13,7 +13,7 @@ from fnlkit.cli.plumbing import console, dataset_option, emit, need_input, outpu
     default="clients(rho=0.6, tau=0.5)",
     show_default=True,
     metavar="SPEC",
-    help="A model of the list above, or module:function.",
+    help="How labels become wrong: one of the models above, or module:function of your own.",
 )
 @seed_option
 @output_option("NOISY.npz")

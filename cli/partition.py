@@ -8,11 +8,24 @@ from fnlkit.cli.plumbing import console, dataset_option, emit, output_option, pr
 @click.command()
 @click.argument("file", required=False, metavar="[FILE]")
 @dataset_option
-@click.option("--scheme", default="iid", show_default=True, metavar="SPEC", help="iid, shards, dirichlet, ...; see above.")
-@click.option("--clients", type=click.IntRange(min=1), default=None, help="20 below 10,000 samples and 100 above.")
+@click.option(
+    "--scheme", default="iid", show_default=True, metavar="SPEC", help="Who gets which samples; one of the schemes above."
+)
+@click.option(
+    "--clients",
+    type=click.IntRange(min=1),
+    default=None,
+    help="How many clients; 20 below 10,000 samples and 100 above without it.",
+)
 @click.option("--labels", default="auto", show_default=True, metavar="WORD",
-              help="observed: nobody knows which are wrong; true: all are right; auto: as the data set declares.")  # fmt: skip
-@click.option("--min-samples", type=click.IntRange(min=1), default=1, show_default=True, help="Of every client.")
+              help="observed: nobody knows which labels are wrong; true: none is; auto: as the data set declares.")  # fmt: skip
+@click.option(
+    "--min-samples",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Draw again until every client has so many samples.",
+)
 @seed_option
 @output_option("FED.npz")
 def command(file, dataset, scheme, clients, labels, min_samples, seed, output):

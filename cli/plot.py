@@ -7,8 +7,10 @@ from fnlkit.cli.plumbing import console
 
 @click.command()
 @click.argument("runs", nargs=-1, metavar="RUN.pt...", required=True)
-@click.option("--kind", default="accuracy", show_default=True, help="accuracy, labels, lid, noise or memorization.")
-@click.option("-o", "--output", required=True, metavar="FIGURE", help="A .png, .svg or .pdf.")
+@click.option(
+    "--kind", default="accuracy", show_default=True, help="What to draw: accuracy, labels, lid, noise or memorization."
+)
+@click.option("-o", "--output", required=True, metavar="FIGURE", help="The figure to write, a .png, .svg or .pdf.")
 def command(runs, kind, output):
     """Draw runs: learning curves, label confusions, LID scores, noise levels, memorization.
 

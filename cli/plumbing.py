@@ -2,21 +2,74 @@
 
 import os
 import sys
+from dataclasses import fields
+from typing import Literal, get_args, get_origin
 
 import click
 
+from fnlkit.engines import ENGINES
 from fnlkit.errors import InputError
+from fnlkit.experiment.settings import Settings, option
+from fnlkit.parameters import SpecText
 
 file_argument = click.argument("file", default="-", metavar="[FILE]")
-seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every draw.")
-dataset_option = click.option(
-    "--dataset", metavar="NAME|PATH", default=None, help="A data set's name, an .npz file or an image folder."
+seed_option = click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Where all random draws start from: the same seed gives the same result.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+dataset_option = click.option(
+    "--dataset",
+    metavar="NAME|PATH",
+    default=None,
+    help="The data set: a name of `fnlkit data list`, an .npz file or a folder of images.",
+)
+device_option = click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    metavar="auto|cpu|cuda",
+    help="Where to compute; auto takes a GPU if there is one.",
+)
+engine_option = click.option(
+    "--engine", default="auto", show_default=True, metavar="NAME",
+    help=f"How clients are run: auto, {', '.join(ENGINES)}. It decides the speed; results agree up to rounding.",
+)  # fmt: skip
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line instead of tables.")
 
 
 def output_option(what="FILE"):
-    return click.option("-o", "--output", default="-", metavar=what, help="Where to write; stdout without it.")
+    return click.option("-o", "--output", default="-", metavar=what, help="Where to write; to stdout without it.")
+
+
+def setting_options(*names, **defaults):
+    """Return a decorator that gives a command the options of fnlkit.experiment.Settings: names, kinds, defaults, help.
+
+    Parameters
+    ----------
+    *names : str
+        Fields; all, if none is named.
+    **defaults
+        Where this command's default is not the one of Settings.
+    """
+
+    def decorate(command):
+        for field in reversed(fields(Settings)):
+            if names and field.name not in names:
+                continue
+            kind, default = field.type, defaults.get(field.name, field.default)
+            if kind is bool:
+                more = {"is_flag": True}
+            elif get_origin(kind) is Literal:
+                more = {"metavar": "|".join(get_args(kind)), "show_default": True}
+            else:
+                more = {"type": type(default), "metavar": "SPEC" if kind is SpecText else None, "show_default": True}
+            command = click.option(option(field.name), default=default, help=field.metadata["help"], **more)(command)
+        return command
+
+    return decorate
 
 
 class Talk:

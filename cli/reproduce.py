@@ -14,12 +14,29 @@ from fnlkit.errors import WorkStopped
 @click.argument("recipe", required=False)
 @dataset_option
 @json_option
-@click.option("--seeds", type=click.IntRange(min=1), default=None, help="How many; the recipe's by default.")
-@click.option("--rounds", type=click.IntRange(min=1), default=None, help="Instead of the recipe's, to try it out.")
-@click.option("--model", default=None, metavar="SPEC", help="Instead of the recipe's.")
-@click.option("--embeddings", metavar="EMB.npz", default=None, help="From `fnlkit embed`, instead of the recipe's backbone.")
-@click.option("--only", default=None, metavar="TEXT", help="The regime of this name, or all with this text in it.")
-@click.option("--jobs", "at_once", type=click.IntRange(min=1), default=None, help="Runs at once; one a core by default.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=None,
+    help="How often to repeat each run with another seed; as the recipe says without it.",
+)
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=None, help="Rounds of each run instead of the recipe's, to try it out."
+)
+@click.option("--model", default=None, metavar="SPEC", help="Network of each run instead of the recipe's.")
+@click.option(
+    "--embeddings", metavar="EMB.npz", default=None, help="Embeddings made by `fnlkit embed`, instead of the recipe's backbone."
+)
+@click.option(
+    "--only", default=None, metavar="TEXT", help="Run the regime of this name alone, or all with this text in their names."
+)
+@click.option(
+    "--jobs",
+    "at_once",
+    type=click.IntRange(min=1),
+    default=None,
+    help="How many runs to train at once; one for each core without it.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the commands and stop.")
 @click.option("-o", "--output", default=None, metavar="FOLDER", help="Where runs are kept; a second call continues there.")
 def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at_once, dry_run, output):

@@ -9,46 +9,41 @@ from pathlib import Path
 
 import click
 
-from fnlkit.cli.plumbing import console, dataset_option, emit, file_argument, need_input, provenance, seed_option
+from fnlkit.cli.plumbing import (
+    console,
+    dataset_option,
+    device_option,
+    emit,
+    engine_option,
+    file_argument,
+    need_input,
+    provenance,
+    setting_options,
+)
 from fnlkit.errors import InputError
 
 
 @click.command()
 @file_argument
 @dataset_option
-@click.option("--method", default="fedavg", show_default=True, metavar="SPEC", help="See `fnlkit methods`.")
-@click.option("--preset", default=None, metavar="NAME", help="A paper's options, for example fedcorr/cifar10; yours win.")
-@click.option("--optimizer", default="fedavg", show_default=True, metavar="SPEC", help="fedavg, fedprox, feddyn, ...")
-@click.option("--aggregator", default="mean", show_default=True, metavar="SPEC", help="mean, median, ...")
-@click.option("--selector", default="uniform", show_default=True, metavar="SPEC", help="uniform, power-of-choice, ...")
-@click.option(
-    "--model", default="auto", show_default=True, metavar="SPEC", help="mlp, lenet5, resnet18, ... or module:function."
-)
-@click.option("--augment", default="auto", show_default=True, metavar="SPEC", help="none, auto, augment(pad=4, flip=true).")
-@click.option("--rounds", type=int, default=50, show_default=True, help="Budget, in rounds of FedAvg.")
-@click.option("--fraction", type=float, default=0.1, show_default=True, help="Share of the clients in a round.")
-@click.option("--epochs", type=int, default=5, show_default=True, help="Local epochs.")
-@click.option("--batch-size", type=int, default=10, show_default=True)
-@click.option("--lr", type=float, default=0.03, show_default=True)
-@click.option("--momentum", type=float, default=0.5, show_default=True)
-@click.option("--weight-decay", type=float, default=0.0, show_default=True)
-@click.option("--decay", type=float, default=1.0, show_default=True, help="Factor on the learning rate after each round.")
-@click.option("--clip", type=float, default=0.0, show_default=True, help="Largest gradient norm; 0: no limit.")
-@click.option("--local", default="sgd", show_default=True, help="Local optimiser: sgd or adam.")
-@click.option("--precision", default="fp32", show_default=True, help="fp32, fp64, bf16, on a GPU tf32.")
-@click.option("--keep", type=float, default=0.5, show_default=True, help="Least share of usable replies in a round.")
-@click.option("--eval-every", type=int, default=1, show_default=True, help="In rounds of FedAvg.")
-@click.option("--memorization", is_flag=True, help="Record what global and local models memorize.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
-@click.option("--engine", default="auto", show_default=True, help="auto, or an engine's name; the result is the same.")
-@click.option("--workers", type=click.IntRange(min=0), default=0, help="Processes or threads; 0: one a core.")
-@click.option("--at-once", type=click.IntRange(min=0), default=0, help="Clients stacked at once; 0: as memory allows.")
-@click.option("--embeddings", metavar="EMB.npz", default=None, help="From `fnlkit embed`, for methods that use them.")
-@click.option("--checkpoint-every", type=click.IntRange(min=1), default=10, show_default=True, help="In rounds.")
-@click.option("--resume", metavar="RUN", default=None, help="Continue this run; start afresh if the file is not there yet.")
-@click.option("--metrics", metavar="FILE", default=None, help="Where rounds are logged; RUN.metrics.jsonl beside -o.")
-@seed_option
-@click.option("-o", "--output", default="-", metavar="RUN.pt", help="Where to write; stdout without it.")
+@click.option("--preset", default=None, metavar="NAME",
+              help="Take the options of a paper, for example fedcorr/cifar10; the ones you give win.")  # fmt: skip
+@setting_options()
+@device_option
+@engine_option
+@click.option("--workers", type=click.IntRange(min=0), default=0,
+              help="How many processes (or threads) share the clients' training; 0 takes one for each core.")  # fmt: skip
+@click.option("--at-once", type=click.IntRange(min=0), default=0,
+              help="How many clients train side by side on one device; 0 takes as many as its memory holds.")  # fmt: skip
+@click.option("--embeddings", metavar="EMB.npz", default=None,
+              help="A vector for each sample, made by `fnlkit embed`, for methods that compare samples.")  # fmt: skip
+@click.option("--checkpoint-every", type=click.IntRange(min=1), default=10, show_default=True,
+              help="Write the run to -o after every so many rounds, so that an interruption costs no more.")  # fmt: skip
+@click.option("--resume", metavar="RUN", default=None,
+              help="Continue this run; a file that is not there yet means: from the start.")  # fmt: skip
+@click.option("--metrics", metavar="FILE", default=None,
+              help="Where each round's numbers go, as JSON lines; RUN.metrics.jsonl beside -o without it.")  # fmt: skip
+@click.option("-o", "--output", default="-", metavar="RUN.pt", help="Where to write; to stdout without it.")
 @click.pass_context
 def command(
     ctx,

@@ -46,13 +46,16 @@ class Automatic:
 
 
 # A word or a text in quotes, for parameters without a default that would say so.
-Text = Annotated[str, "text"]
+Text = Annotated[str, "a word, or a text in quotes"]
+SpecText = Annotated[str, "a name, or name(key=value, ...)"]
 NotNegative = Annotated[float, Range()]
 Positive = Annotated[float, Range(open_low=True)]
 AboveOne = Annotated[float, Range(1, open_low=True)]
 Share = Annotated[float, Range(0, 1)]
+PositiveShare = Annotated[float, Range(0, 1, open_low=True)]
 Percentile = Annotated[float, Range(0, 100)]
 Count = Annotated[int, Range(1)]
+Natural = Annotated[int, Range()]
 Rounds = Annotated[int, Range(), Automatic()]
 Patience = Annotated[int, Range(1), Automatic()]
 
@@ -80,9 +83,15 @@ def check(function, values, where):
         ...
     fnlkit.errors.InputError: method 'mine': parameter 'share' is 2; write a number from 0 to 1
     """
+    for name, fault in faults(function, values):
+        raise InputError(f"{where}: parameter {name!r} {fault}")
+
+
+def faults(function, values):
+    """Yield (parameter, ``is 2; write a number from 0 to 1``) of every value that is not what the annotations say."""
     for name, kind in kinds(function).items():
         if name in values and not _fits(values[name], kind):
-            raise InputError(f"{where}: parameter {name!r} is {values[name]!r}; write {described(kind)}")
+            yield name, f"is {values[name]!r}; write {described(kind)}"
 
 
 def kinds(function):
@@ -96,18 +105,18 @@ def described(kind):
     if get_origin(kind) is Literal:
         *rest, last = get_args(kind)
         return f"{', '.join(rest)} or {last}"
-    if kind is Text:
-        return "a word, or a text in quotes"
     number, limits, *spare = get_args(kind)
+    if number is str:
+        return limits
     return f"a {'whole ' if number is int else ''}number {limits}" + "".join(f", or {mark.value:g}" for mark in spare)
 
 
 def _fits(value, kind):
     if get_origin(kind) is Literal:
         return value in get_args(kind)
-    if kind is Text:
-        return isinstance(value, str)
     number, limits, *spare = get_args(kind)
+    if number is str:
+        return isinstance(value, str)
     right = isinstance(value, Integral if number is int else Real) and not isinstance(value, bool)
     return right and (value in limits or value in [mark.value for mark in spare])
 

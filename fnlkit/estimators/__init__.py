@@ -20,6 +20,8 @@ ESTIMATORS = {
     "energy": "fnlkit.estimators.energy:energy",
     "anchor": "fnlkit.estimators.anchor:anchor",
 }
+# Where the short training that some estimators need differs from the defaults of fnlkit.experiment.Settings.
+WARM_UP = {"rounds": 25, "fraction": 0.2, "augment": "none"}
 
 
 def estimate(
@@ -55,8 +57,8 @@ def estimate(
         A trained model, in place of a warm-up.
     seed : int >= 0
     warm_up : dict, optional
-        Fields of fnlkit.experiment.Settings that change how a model is trained where one is needed; see
-        `fnlkit.estimators.warmup.defaults`.
+        Fields of fnlkit.experiment.Settings that change how a model is trained where one is needed; their
+        defaults are those of Settings, but for `WARM_UP`.
     engine, device : str
         As in fnlkit.experiment.Experiment.
     say : callable(str), optional

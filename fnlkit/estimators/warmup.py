@@ -9,16 +9,12 @@ from fnlkit.artefacts.federation import Federation
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
 from fnlkit.client.network import Network, predict
 from fnlkit.errors import InputError, WorkStopped
+from fnlkit.estimators import WARM_UP
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.models import build
 from fnlkit.streams import stream
 
 _NEVER = 10**9
-
-
-def defaults(**changes):
-    """Return the Settings of a warm-up: 25 rounds of FedAvg with a fifth of the clients, 5 local epochs."""
-    return Settings(**{"rounds": 25, "fraction": 0.2, "augment": "none"} | changes)
 
 
 @dataclass
@@ -52,7 +48,7 @@ class Trained:
 
 def settings_of(evidence):
     """Return the warm-up's Settings; a given run decides the model and its numbers."""
-    settings = defaults(**evidence.warm_up or {}, seed=evidence.seed, eval_every=_NEVER)
+    settings = Settings(**WARM_UP | (evidence.warm_up or {}) | {"seed": evidence.seed, "eval_every": _NEVER})
     if evidence.run is not None:
         settings = replace(settings, **{name: evidence.run.settings[name] for name in ("model", "precision")})
     return settings

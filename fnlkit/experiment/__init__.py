@@ -6,7 +6,7 @@ _HOME = {
     "Experiment": "fnlkit.experiment.experiment",
     "machine": "fnlkit.experiment.experiment",
     "Settings": "fnlkit.experiment.settings",
-    "augmentation": "fnlkit.experiment.settings",
+    "augmentation": "fnlkit.experiment.augmentation",
 }
 __all__ = sorted(_HOME)
 

@@ -18,8 +18,9 @@ from fnlkit.client.scoring import sample_losses
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
 from fnlkit.experiment import memory
+from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.memorization import global_memorization, local_memorization
-from fnlkit.experiment.settings import Settings, augmentation
+from fnlkit.experiment.settings import Settings, option
 from fnlkit.scores import confusion
 
 
@@ -262,7 +263,7 @@ class Experiment:
         for field in fields(Settings):
             name, before, now = field.name, run.settings.get(field.name), getattr(self.settings, field.name)
             if name != "rounds" and before != now:
-                raise InputError(f"--resume: the run was made with --{name.replace('_', '-')} {before}, not {now}")
+                raise InputError(f"--resume: the run was made with {option(name)} {before}, not {now}")
         same = np.array_equal(run.labels["given"], self.federation.given) and np.array_equal(
             run.client_indices, self.federation.client_indices
         )

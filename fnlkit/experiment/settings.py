@@ -1,100 +1,95 @@
 """What decides a run's result, as the command line says it."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Literal
 
-from fnlkit.client.inputs import PRECISIONS, Augment
+from fnlkit import catalogue
 from fnlkit.errors import InputError
-from fnlkit.parameters import Range
-from fnlkit.spec import bind, parse
+from fnlkit.models import NETWORKS
+from fnlkit.parameters import Count, Natural, NotNegative, Positive, PositiveShare, Share, SpecText, faults
+
+
+def _setting(default, meaning):
+    """A field with its default and the sentence that `fnlkit train --help` prints for it."""
+    return field(default=default, metadata={"help": meaning})
+
+
+def _names(table):
+    return ", ".join(table)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that decides a run's result, as the command line says it.
+    """Everything that decides a run's result; each field is an option of `fnlkit train`, which explains it.
 
-    Attributes
-    ----------
-    method, optimizer, aggregator, selector, model, augment : str
-        Specs; see `fnlkit methods`.  augment is ``none``, ``auto`` or ``augment(pad=4, flip=true, cutout=16)``.
-    rounds : int
-        Budget in rounds of FedAvg: rounds x fraction x N client-rounds.
-    fraction : float in (0, 1]
-    epochs, batch_size : int
-    lr, momentum, weight_decay, decay, clip : float
-        decay multiplies the learning rate after each round; clip bounds the gradient's norm, 0 does not.
-    local : "sgd" or "adam"
-    eval_every : int
-        In rounds of FedAvg.
-    seed : int
-    precision : "fp32", "fp64", "tf32" or "bf16"
-        The last two compute layers coarsely on float32 weights; only there does speed cost accuracy.
-    keep : float in (0, 1]
-        The least share of a cohort whose replies must be usable.
-    memorization : bool
-        Record, at each evaluation, what the global and the cohort's local models memorize (needs the true labels).
+    A field is declared once, here: its annotation says what it may be, its metadata what it means.
+
+    Raises
+    ------
+    InputError
+        When a value is not what its annotation allows.
     """
 
-    method: str = "fedavg"
-    optimizer: str = "fedavg"
-    aggregator: str = "mean"
-    selector: str = "uniform"
-    model: str = "auto"
-    augment: str = "auto"
-    rounds: int = 50
-    fraction: float = 0.1
-    epochs: int = 5
-    batch_size: int = 10
-    lr: float = 0.03
-    momentum: float = 0.5
-    weight_decay: float = 0.0
-    decay: float = 1.0
-    clip: float = 0.0
-    local: str = "sgd"
-    eval_every: int = 1
-    seed: int = 0
-    precision: str = "fp32"
-    keep: float = 0.5
-    memorization: bool = False
+    method: SpecText = _setting(
+        "fedavg", "What is done about wrong labels while the clients train together; see `fnlkit methods`."
+    )
+    optimizer: SpecText = _setting(
+        "fedavg",
+        f"How far local models may drift from the common one: {_names(catalogue.OPTIMIZERS)}. fedavg leaves them free.",
+    )
+    aggregator: SpecText = _setting(
+        "mean",
+        f"How the clients' models become one: {_names(catalogue.AGGREGATORS)}. All but the mean withstand a few bad ones.",
+    )
+    selector: SpecText = _setting(
+        "uniform",
+        f"Which clients train in a round: {_names(catalogue.SELECTORS)}. uniform draws them at random; power-of-choice "
+        "prefers those whose samples the model fits worst.",
+    )
+    model: SpecText = _setting(
+        "auto",
+        f"The network: {_names(NETWORKS)}, or module:function of your own. auto chooses one that suits the samples.",
+    )
+    augment: SpecText = _setting(
+        "auto",
+        "Random changes to training images, against memorizing them: none, or augment(pad=4, flip=true, cutout=16). "
+        "auto crops and flips color images of 32 pixels or more.",
+    )
+    rounds: Count = _setting(
+        50,
+        "How long to train. In each round the share --fraction of the clients trains once; a method that calls on more "
+        "clients has fewer rounds for the same work.",
+    )
+    fraction: PositiveShare = _setting(0.1, "Share of the clients that train in each round, above 0 and at most 1.")
+    epochs: Count = _setting(5, "How often a client goes through its samples in each round.")
+    batch_size: Count = _setting(10, "How many samples a client averages over for each step of its training.")
+    lr: Positive = _setting(
+        0.03, "Learning rate, the length of a step: too long and training diverges, too short and it takes for ever."
+    )
+    momentum: Share = _setting(0.5, "Share of the previous step that is added to the next, from 0 to 1.")
+    weight_decay: NotNegative = _setting(0.0, "How strongly each step pulls the weights towards 0.")
+    decay: NotNegative = _setting(1.0, "Factor on the learning rate after each round; 1 keeps it as it is.")
+    clip: NotNegative = _setting(0.0, "Longest gradient that counts in full; a longer one is scaled down to it. 0: no limit.")
+    local: Literal["sgd", "adam"] = _setting(
+        "sgd", "How a client turns gradients into steps: plain sgd with --momentum, or adam."
+    )
+    eval_every: Count = _setting(1, "Measure the accuracy on the test set after every so many rounds.")
+    seed: Natural = _setting(0, "Where all random draws start from: the same seed gives the same result.")
+    precision: Literal["fp32", "fp64", "tf32", "bf16"] = _setting(
+        "fp32", "Number format: fp64 is exact and slow; bf16 and, on a GPU, tf32 are fast and coarse."
+    )
+    keep: Share = _setting(
+        0.5, "Smallest share of a round's clients that must send back a usable model; with fewer, training stops."
+    )
+    memorization: bool = _setting(
+        False, "Also record how many wrong labels the models know by heart; the true labels must be known."
+    )
 
     def __post_init__(self):
-        for name, low, high in (
-            ("rounds", 1, None),
-            ("fraction", 0, 1),
-            ("epochs", 1, None),
-            ("batch_size", 1, None),
-            ("lr", 0, None),
-            ("momentum", 0, 1),
-            ("weight_decay", 0, None),
-            ("decay", 0, None),
-            ("clip", 0, None),
-            ("eval_every", 1, None),
-            ("seed", 0, None),
-            ("keep", 0, 1),
-        ):
-            value = getattr(self, name)
-            if not (value >= low and (high is None or value <= high)) or (name in ("fraction", "lr") and value <= 0):
-                limits = f"at least {low}" if high is None else f"from {low} to {high}"
-                raise InputError(f"--{name.replace('_', '-')} is {value}; write a number {limits}")
-        for name, words in (("local", ("sgd", "adam")), ("precision", tuple(PRECISIONS))):
-            if getattr(self, name) not in words:
-                raise InputError(f"--{name} is {getattr(self, name)!r}; write {' or '.join(words)}")
+        for name, fault in faults(type(self), vars(self)):
+            raise InputError(f"{option(name)} {fault}")
 
 
-def augmentation(spec, dataset):
-    """Return the Augment that a spec names; ``auto`` is crop(4) and flip on colour images from 32 pixels on, else none."""
-    spec = parse(spec, "--augment")
-    if spec.name == "none":
-        return Augment()
-    if spec.name == "auto":
-        colour = dataset.kind == "image" and dataset.x_train.shape[-1] == 3 and dataset.x_train.shape[1] >= 32
-        return Augment(pad=4, flip=True) if colour else Augment()
-    if spec.name != "augment":
-        raise InputError(f"--augment: unknown {spec.name!r}; write none, auto or augment(pad=4, flip=true, cutout=16)")
-    if dataset.kind != "image":
-        raise InputError(f"--augment {spec}: {dataset.name} has no images; write --augment none")
-
-    def build(*, pad: Annotated[int, Range()] = 4, flip=True, cutout: Annotated[int, Range()] = 0):
-        return Augment(pad, flip, cutout)
-
-    return bind(spec, build, "augmentation")()
+def option(name):
+    """Return the command line's name of a setting."""
+    return f"--{name.replace('_', '-')}"

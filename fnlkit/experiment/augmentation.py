@@ -1,0 +1,31 @@
+"""What `--augment` says of a data set's images."""
+
+from fnlkit.client.inputs import Augment
+from fnlkit.errors import InputError
+from fnlkit.parameters import Natural
+from fnlkit.spec import bind, parse
+
+
+def augmentation(spec, dataset):
+    """Return the Augment that a spec names; ``auto`` is crop(4) and flip on color images from 32 pixels on, else none.
+
+    Raises
+    ------
+    InputError
+        For an unknown name or parameter, or a data set without images.
+    """
+    spec = parse(spec, "--augment")
+    if spec.name == "none":
+        return Augment()
+    if spec.name == "auto":
+        color = dataset.kind == "image" and dataset.x_train.shape[-1] == 3 and dataset.x_train.shape[1] >= 32
+        return Augment(pad=4, flip=True) if color else Augment()
+    if spec.name != "augment":
+        raise InputError(f"--augment: unknown {spec.name!r}; write none, auto or augment(pad=4, flip=true, cutout=16)")
+    if dataset.kind != "image":
+        raise InputError(f"--augment {spec}: {dataset.name} has no images; write --augment none")
+
+    def build(*, pad: Natural = 4, flip=True, cutout: Natural = 0):
+        return Augment(pad, flip, cutout)
+
+    return bind(spec, build, "augmentation")()

@@ -1,0 +1,74 @@
+"""Options come from Settings, and every option of every command has a sentence that says what it is."""
+
+import dataclasses
+import importlib
+from typing import Literal, get_args
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from fnlkit.cli import COMMANDS, group, plumbing
+from fnlkit.client.inputs import PRECISIONS
+from fnlkit.estimators import WARM_UP
+from fnlkit.experiment.settings import Settings
+from fnlkit.parameters import Share, SpecText
+
+
+def options(name):
+    command = importlib.import_module(f"fnlkit.cli.{name.replace('-', '_')}").command
+    commands = command.commands.values() if isinstance(command, click.Group) else [command]
+    return {p.name: p for each in commands for p in each.params if isinstance(p, click.Option)}
+
+
+def test_train_takes_every_setting_with_its_name_default_and_help():
+    taken = options("train")
+    for field in dataclasses.fields(Settings):
+        option = taken[field.name]
+        assert option.opts == [f"--{field.name.replace('_', '-')}"]
+        assert option.default == field.default and type(option.default) is type(field.default)
+        assert option.help == field.metadata["help"]
+
+
+def test_a_new_setting_is_an_option_without_a_line_elsewhere(monkeypatch):
+    @dataclasses.dataclass(frozen=True)
+    class More(Settings):
+        patience_share: Share = dataclasses.field(default=0.25, metadata={"help": "How long to wait."})
+        rule: Literal["one", "two"] = dataclasses.field(default="one", metadata={"help": "Which rule."})
+        part: SpecText = dataclasses.field(default="none", metadata={"help": "Which part."})
+        loud: bool = dataclasses.field(default=False, metadata={"help": "Whether."})
+
+    monkeypatch.setattr(plumbing, "Settings", More)
+
+    @click.command()
+    @plumbing.setting_options(rule="two")
+    def command(**found):
+        click.echo([found[name] for name in ("patience_share", "rule", "part", "loud")])
+
+    assert CliRunner().invoke(command, ["--patience-share", "0.5", "--loud"]).output == "[0.5, 'two', 'none', True]\n"
+    shown = CliRunner().invoke(command, ["--help"]).output
+    assert "--rule one|two" in shown and "--part SPEC" in shown and "How long to wait." in shown
+
+
+def test_a_wrong_setting_names_its_option():
+    done = CliRunner().invoke(group, ["train", __file__, "--batch-size", "0"])
+    assert str(done.exception) == "--batch-size is 0; write a whole number at least 1"
+
+
+def test_estimate_noise_has_the_defaults_of_the_warm_up():
+    taken, settings = options("estimate-noise"), Settings(**WARM_UP)
+    for name in ("model", "augment", "rounds", "fraction", "epochs", "batch_size", "lr", "momentum"):
+        assert taken[name].default == getattr(settings, name)
+
+
+def test_every_precision_has_a_type():
+    (kind,) = [f.type for f in dataclasses.fields(Settings) if f.name == "precision"]
+    assert set(get_args(kind)) == set(PRECISIONS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_explained(name):
+    """A sentence, no fragment that only its author understands: four words or more, a full stop, no open list."""
+    for option in options(name).values():
+        text = option.help or ""
+        assert len(text.split()) >= 4 and text.endswith(".") and "..." not in text, f"{name} {option.opts[0]}: {text!r}"
