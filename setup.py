@@ -11,7 +11,7 @@ setup(
     # cli/ and data/ lie beside fnlkit/, everything else within it.
     packages=[*find_packages(include=["fnlkit", "fnlkit.*"]), "fnlkit.cli", "fnlkit.data"],
     package_dir={"fnlkit": "fnlkit", "fnlkit.cli": "cli", "fnlkit.data": "data"},
-    package_data={"fnlkit": ["py.typed"], "fnlkit.data": ["*.npz", "*.md", "*.toml", "recipes/*.toml"]},
+    package_data={"fnlkit": ["py.typed"], "fnlkit.data": ["*.npz", "*.md", "*.toml", "*.html", "recipes/*.toml"]},
     install_requires=[
         "numpy>=1.26",
         "scipy>=1.11",
@@ -23,6 +23,7 @@ setup(
         "scikit-learn>=1.5",
         "threadpoolctl>=3.1",
         "pillow>=10",
+        "jinja2>=3.1",
         "click>=8.1",
         "rich>=13",
         "pytest>=8",

@@ -35,7 +35,7 @@ LAYERS = [
     ["fnlkit/catalogue.py", "fnlkit/presets.py"],
     ["fnlkit/experiment/"],
     ["fnlkit/estimators/"],
-    ["fnlkit/results/"],
+    ["fnlkit/results/", "fnlkit/review/"],
     ["cli/"],
 ]
 FILES = sorted(p.relative_to(ROOT).as_posix() for folder in ("fnlkit", "cli") for p in (ROOT / folder).rglob("*.py"))

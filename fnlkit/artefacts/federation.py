@@ -108,6 +108,13 @@ class Federation:
         self.client_indices = _whole(self.client_indices, "client_indices")
         self._check_clients(size)
         self._check_noise()
+        for name, kind in (("reviewed", "b"), ("received", "iu")):
+            if name in self.extra and (
+                np.shape(self.extra[name]) != (size,) or np.asarray(self.extra[name]).dtype.kind not in kind
+            ):
+                raise InputError(
+                    f"`{name}` must hold one {'truth value' if kind == 'b' else 'label'} for each of {size:,} samples"
+                )
 
     def _check_clients(self, size):
         offsets, indices = self.client_offsets, self.client_indices

@@ -30,6 +30,8 @@ class Client:
         Any other memory.
     rng : numpy.random.Generator
         The stream of this client in this round, set by the engine.
+    reviewed : bool Tensor (n,) or None
+        Samples whose given label a person decided; after every round they carry it again, whatever a method wrote.
     """
 
     id: int
@@ -41,9 +43,15 @@ class Client:
     rows: dict = field(default_factory=dict)
     state: dict = field(default_factory=dict)
     rng: np.random.Generator = None
+    reviewed: Tensor = None
 
     def __len__(self):
         return len(self.y)
+
+    def keep_reviewed(self):
+        """Put the labels that a person decided back where a method corrected them."""
+        if self.reviewed is not None:
+            self.y[self.reviewed] = self.given[self.reviewed]
 
 
 @dataclass

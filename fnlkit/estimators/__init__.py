@@ -9,6 +9,7 @@ lid        dimension of local predictions, then losses         FedCorr (Xu 2022)
 loss       two groups of losses in each client                 DivideMix (Li 2020), FedCorr
 energy     energy of local against global predictions          FedLN (Tsouvalas 2024), NA-FedAvg
 anchor     the most typical sample of each class               Patrini 2017
+em         out-of-sample probabilities, each client's own T    Bekker and Goldberger 2016
 =========  ==================================================  ===========================================
 """
 
@@ -19,6 +20,7 @@ ESTIMATORS = {
     "loss": "fnlkit.estimators.loss:loss",
     "energy": "fnlkit.estimators.energy:energy",
     "anchor": "fnlkit.estimators.anchor:anchor",
+    "em": "fnlkit.estimators.em:em",
 }
 # Where the short training that some estimators need differs from the defaults of fnlkit.experiment.Settings.
 WARM_UP = {"rounds": 25, "fraction": 0.2, "augment": "none"}

@@ -71,6 +71,10 @@ class Experiment:
         inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype, self.device)
         self.x_test, self.y_test = test, torch.from_numpy(np.asarray(dataset.y_test, np.int64))
         members = _members(federation, train, inputs)
+        if "reviewed" in federation.extra:
+            decided = torch.from_numpy(np.asarray(federation.extra["reviewed"], bool))
+            for client, indices in zip(members, federation.clients, strict=True):
+                client.reviewed = decided[torch.from_numpy(np.asarray(indices, np.int64))]
         self.embedding = None
         if vectors is not None:
             self.embedding = hashlib.sha256(vectors.tobytes()).hexdigest()

@@ -114,6 +114,8 @@ class Clients:
         ids = ids[order]
         self._remember(ids)
         replies = self._run(ids, model.weights, steps, broadcast, scatter) if len(ids) else []
+        for i in ids.tolist():
+            self.members[i].keep_reviewed()
         kept = self._accept(ids, replies)
         self._meter(ids, model, broadcast, scatter, replies)
         self.rounds += 1

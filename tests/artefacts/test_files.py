@@ -314,7 +314,8 @@ def test_picking_an_array():
 
 def test_reading_an_npz_imports_no_torch(tmp_path):
     files.write(sample(), tmp_path / "x.npz")
-    program = f"import sys; from fnlkit.artefacts import files; files.read({str(tmp_path / 'x.npz')!r}); print('torch' in sys.modules)"
+    path = str(tmp_path / "x.npz")
+    program = f"import sys; from fnlkit.artefacts import files; files.read({path!r}); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
 
 

@@ -1,6 +1,5 @@
 """Every kernel equals its naive twin, on ugly input too, and says clearly what it cannot use."""
 
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings

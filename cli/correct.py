@@ -1,0 +1,29 @@
+"""`fnlkit correct`: act on suggestions without a person."""
+
+import click
+
+from fnlkit.cli.plumbing import console, emit, file_argument, need_input, output_option, provenance
+
+
+@click.command()
+@file_argument
+@click.option("--above", type=float, default=0.9, show_default=True, help="Issue scores from here on, 0 to 1.")
+@click.option("--drop", is_flag=True, help="Leave the samples out in place of giving them the suggested label.")
+@output_option("CORRECTED.npz")
+def command(file, above, drop, output):
+    """Give flagged samples of a high score the suggested label, or leave them out; reviewed labels stay.
+
+    \b
+    Example:
+      fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise | fnlkit correct --above 0.8 -o corrected.npz
+    """
+    need_input(file)
+    from fnlkit.artefacts.federation import Federation
+    from fnlkit.review.correct import correct
+
+    record = provenance("correct", None, above=above, drop=drop)
+    out, facts = correct(Federation.read(file), above=above, drop=drop, provenance=record)
+    done = f"{facts['dropped']:,} left out" if drop else f"{facts['changed']:,} relabelled"
+    kept = f", {facts['reviewed']:,} kept as reviewed" if facts["reviewed"] else ""
+    console().print(f"{facts['flagged']:,} flagged, {done}{kept}", style="dim", soft_wrap=True)
+    emit(out, output)

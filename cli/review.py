@@ -1,0 +1,102 @@
+"""`fnlkit review`: suspicious samples out for a person, the person's decisions back in."""
+
+from datetime import date
+from pathlib import Path
+
+import click
+
+from fnlkit.cli.plumbing import console, dataset_option, emit, output_option, provenance, seed_option
+
+
+@click.group()
+def command():
+    """Let a person look at suspicious samples of one site, and take in what was decided.
+
+    \b
+    Example:
+      fnlkit review export judged.npz --client 3 -o review
+      fnlkit review import judged.npz review/decisions.csv -o reviewed.npz
+    """
+
+
+@command.command("export")
+@click.argument("file", metavar="JUDGED.npz")
+@dataset_option
+@click.option("--client", type=click.IntRange(min=0), required=True, help="Whose samples: the site's number in the audit.")
+@click.option("--budget", type=click.IntRange(min=1), default=200, show_default=True, help="How many samples to look at.")
+@click.option("--at-random", type=float, default=0.2, show_default=True, help="Share drawn from the unsuspicious ones.")
+@seed_option
+@click.option("-o", "--output", required=True, metavar="FOLDER", help="Gets review.html and decisions.csv.")
+def export(file, dataset, client, budget, at_random, seed, output):
+    """Write a page with the samples to look at, and a table to write decisions into.
+
+    Open review.html in a browser, decide with the keyboard, save decisions.csv; or fill in the column `decision` of
+    decisions.csv: keep, drop, or the name of the right class.
+
+    \b
+    Example:
+      fnlkit review export judged.npz --client 3 --budget 100 -o review
+    """
+    import numpy as np
+
+    from fnlkit import datasets
+    from fnlkit.artefacts import files
+    from fnlkit.artefacts.federation import Federation
+    from fnlkit.errors import InputError
+    from fnlkit.review import decisions, page
+    from fnlkit.review.audit import site_names
+    from fnlkit.review.suspects import choose, neighbours_of
+
+    federation = Federation.read(file)
+    chosen = choose(federation, client, budget=budget, at_random=at_random, seed=seed)
+    data = datasets.load(dataset or federation.dataset)
+    held = np.asarray(federation.clients[client])
+    points = np.asarray(data.x_train).reshape(len(data.x_train), -1)
+    near = neighbours_of(points, chosen.positions, held)
+    try:
+        Path(output).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"-o {output}: {error.strerror}; name a folder") from error
+    table = Path(output) / "decisions.csv"
+    if table.exists():
+        raise InputError(f"{table} is there already and may hold decisions; choose another folder, or take it away first")
+    title = site_names(federation)[client]
+    files.write_bytes([page.page(federation, data, client, chosen, near, title).encode()], Path(output) / "review.html")
+    files.write_bytes([decisions.table(federation, data, client, chosen, near).encode()], table)
+    many = f"{int(chosen.suspect.sum())} suspects and {int((~chosen.suspect).sum())} drawn at random"
+    console().print(f"{output}: review.html and decisions.csv, {many} of {title}", style="dim", soft_wrap=True)
+
+
+@command.command("import")
+@click.argument("file", metavar="JUDGED.npz")
+@click.argument("table", metavar="DECISIONS.csv")
+@dataset_option
+@output_option("REVIEWED.npz")
+def import_(file, table, dataset, output):
+    """Take decisions in: a new federation with the decided labels and a record of what was before.
+
+    \b
+    Example:
+      fnlkit review import judged.npz review/decisions.csv -o reviewed.npz
+    """
+    from fnlkit import datasets
+    from fnlkit.artefacts.federation import Federation
+    from fnlkit.errors import InputError
+    from fnlkit.review import decisions
+
+    federation = Federation.read(file)
+    data = datasets.load(dataset or federation.dataset)
+    try:
+        text = Path(table).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{table}: {getattr(error, 'strerror', None) or 'not a text in UTF-8'}") from error
+    found = decisions.read(text, federation, data, table)
+    record = provenance("review import", None, table=str(table), dataset=dataset)
+    out = decisions.decide(federation, found, when=date.today().isoformat(), provenance=record)
+    last = out.meta["reviews"][-1]
+    level = last["level"]
+    said = f"{last['decided']} decided: {len(last['changed'])} changed, {len(last['dropped'])} left out"
+    share = f"{100 * level['low']:.1f} to {100 * level['high']:.1f} %"
+    middle = "" if level["level"] is None else f"{100 * level['level']:.1f} %, "
+    console().print(f"{said}; share of wrong labels before the review: {middle}95 % interval {share}", soft_wrap=True)
+    emit(out, output)

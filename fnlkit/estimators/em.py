@@ -1,0 +1,167 @@
+"""Each client's transition matrix by expectation maximisation over a classifier that never saw its labels.
+
+Bekker, Goldberger. Training deep neural-networks based on unreliable labels. ICASSP 2016, with the classifier kept fixed
+and its softmax tempered by the same likelihood.
+"""
+
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fnlkit.estimators.judgement import Judgement, normalised
+from fnlkit.parameters import NotNegative, Range, checked
+from fnlkit.streams import stream
+
+# Factors on the logits that are tried: below 1 the classifier was too sure, above it too timid.
+TEMPERS = np.array([0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0])
+DRAWS = 100
+
+
+@checked
+def em(
+    evidence,
+    *,
+    folds: Annotated[int, Range(2)] = 5,
+    by: Literal["client", "sample"] = "client",
+    prior: NotNegative = 1.0,
+):
+    """Judge labels by p(true | sample, given label) under the transition matrix that makes them most likely.
+
+    The given label g of a sample x is taken to be drawn from T_k[t], t ~ p(. | x): its likelihood is sum_t p(t | x)
+    T_k[t, g].  Each client maximises that of its own labels over T_k; the level is the expected share of its labels that
+    are not the true class.  p comes from a model trained without the client (or from a file or a run), tempered by one
+    factor for all, chosen by the likelihood of everybody's labels.
+
+    The level counts the model's own confident mistakes as noise.  The interval's lower end therefore allows for as much of
+    them as the cleanest client shows in all; its width is a bootstrap over the client's samples.  Assumed: labels are
+    wrong by class and not by how a sample looks, and some client is nearly clean.
+
+    Parameters
+    ----------
+    evidence : fnlkit.estimators.evidence.Evidence
+        Uses given probabilities or a given run; else trains by cross-validation.
+    folds : int >= 2
+        At most as many as there are clients.
+    by : "client" or "sample"
+        What is left out of a fold, as in `confident`.
+    prior : float >= 0
+        Right labels of each class that every client is credited with beforehand: without them a class of three samples
+        could be all wrong.
+    """
+    evidence.refuse("em", embeddings="write --probs, or nothing for a warm-up")
+    if evidence.has_probabilities:
+        probabilities = evidence.predicted()
+    else:
+        from fnlkit.estimators.warmup import cross_validated
+
+        probabilities = cross_validated(evidence, folds=folds, by=by)
+    bounds = evidence.offsets[1:-1]
+    logits, labels = np.split(scores_of(probabilities), bounds), np.split(evidence.labels, bounds)
+    pairs = list(zip(logits, labels, strict=True))
+    temper = best_temper(np.sum([log_likelihoods(z, y, prior=prior) for z, y in pairs], 0))
+    found = [fit(z, y, temper, prior=prior, rng=stream(evidence.seed, "em", client=k)) for k, (z, y) in enumerate(pairs)]
+    posterior = np.concatenate([one["posterior"] for one in found])
+    level, low, high = (np.array([one[name] for one in found]) for name in ("level", "low", "high"))
+    counts = np.stack([one["counts"] for one in found])
+    guess = posterior.argmax(1)
+    return Judgement(
+        level,
+        allowing_for_mistakes(level, low),
+        high,
+        score=level,
+        issue=1 - posterior[np.arange(len(guess)), evidence.labels],
+        flagged=guess != evidence.labels,
+        guess=guess,
+        transition=normalised(counts.sum(0)),
+        client_transition=normalised(counts),
+    )
+
+
+def scores_of(probabilities):
+    """Return log-probabilities (n, C), bounded from below."""
+    return np.log(np.clip(probabilities, 1e-12, None))
+
+
+def best_temper(log_likelihoods):
+    """Return the factor on the logits whose likelihood, summed over clients (len(TEMPERS),), is the largest."""
+    return float(TEMPERS[np.argmax(log_likelihoods)])
+
+
+def allowing_for_mistakes(level, low):
+    """Return lower ends (N,) that leave room for the model's own mistakes: at most the cleanest client's level."""
+    return np.maximum(0, np.asarray(low) - np.min(level))
+
+
+def log_likelihoods(logits, labels, *, prior=1.0):
+    """Return the log-likelihood (len(TEMPERS),) of a client's labels at its best T, for each factor on the logits.
+
+    Parameters
+    ----------
+    logits : (n, C)
+    labels : int (n,)
+    prior : float >= 0
+    """
+    one_hot = np.eye(logits.shape[1])[labels]
+    out = np.empty(len(TEMPERS))
+    for i, temper in enumerate(TEMPERS):
+        p = _softmax(temper * logits)
+        T = _maximised(p, one_hot, np.ones(len(p)), _start(p.shape[1]), prior, 40)
+        out[i] = np.log(np.maximum((p * (one_hot @ T.T)).sum(1), 1e-300)).sum()
+    return out
+
+
+def fit(logits, labels, temper, *, prior=1.0, rng):
+    """Return a client's noise level with its bootstrap interval, expected counts and posterior.
+
+    Parameters
+    ----------
+    logits : (n, C)
+    labels : int (n,)
+    temper : float
+    prior : float >= 0
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    dict
+        level, low, high; counts (C, C), expected numbers of samples by true and given class; posterior (n, C),
+        p(true | sample, given label); draws (DRAWS,), the levels of the bootstrap.
+    """
+    p, one_hot = _softmax(temper * logits), np.eye(logits.shape[1])[labels]
+    everyone = np.ones(len(p))
+    T = _maximised(p, one_hot, everyone, _start(p.shape[1]), prior, 300)
+    posterior = _posterior(p, one_hot, T)
+    draws = np.empty(DRAWS)
+    for i in range(DRAWS):
+        weights = rng.multinomial(len(p), everyone / len(p)).astype(np.float64)
+        again = _posterior(p, one_hot, _maximised(p, one_hot, weights, T, prior, 15))
+        draws[i] = 1 - weights @ (again * one_hot).sum(1) / len(p)
+    low, high = np.percentile(draws, [2.5, 97.5])
+    level = float(1 - (posterior * one_hot).sum() / len(p))
+    return {"level": level, "low": low, "high": high, "counts": posterior.T @ one_hot, "posterior": posterior, "draws": draws}
+
+
+def _start(classes):
+    T = np.full((classes, classes), 0.1 / (classes - 1))
+    np.fill_diagonal(T, 0.9)
+    return T
+
+
+def _maximised(p, one_hot, weights, T, prior, most):
+    for _ in range(most):
+        counts = (_posterior(p, one_hot, T) * weights[:, None]).T @ one_hot + prior * np.eye(len(T))
+        new = normalised(counts)
+        if np.abs(new - T).max() < 1e-5:
+            return new
+        T = new
+    return T
+
+
+def _posterior(p, one_hot, T):
+    joint = p * (one_hot @ T.T)
+    return joint / np.maximum(joint.sum(1, keepdims=True), 1e-300)
+
+
+def _softmax(logits):
+    shifted = np.exp(logits - logits.max(1, keepdims=True))
+    return shifted / shifted.sum(1, keepdims=True)

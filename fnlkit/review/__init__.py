@@ -1,0 +1,1 @@
+"""Review: an audit of sites, their suspicious samples, and the decisions of the people who looked at them."""

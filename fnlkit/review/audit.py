@@ -1,0 +1,226 @@
+"""The audit: which sites' labels are wrong, how often and how; what else is odd about their data.
+
+It runs as federated steps (fnlkit.review.site): models are trained on the other sites, sent to a site, and judge its labels
+there.  What leaves a site is declared in SENDS and metered; which samples are suspicious stays on the site.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from fnlkit.client.network import Model
+from fnlkit.errors import InputError
+from fnlkit.estimators import em
+from fnlkit.estimators.evidence import Evidence
+from fnlkit.estimators.intervals import wilson
+from fnlkit.estimators.judgement import Judgement, normalised
+from fnlkit.estimators.warmup import settings_of, trained, without
+from fnlkit.experiment import Experiment
+from fnlkit.review import site
+from fnlkit.streams import stream
+
+ASSUMPTIONS = (
+    "labels are wrong by class and not by how a sample looks",
+    "the sites' samples of a class look alike",
+    "at least one site is nearly clean: the model's own confident mistakes are taken to be at most that site's level",
+)
+# A confusion is named when its expected samples are this many, and this share of the true class.
+LEAST_SAMPLES, LEAST_SHARE = 3, 0.02
+SIGNIFICANT = 0.05
+
+
+@dataclass
+class Audit:
+    """What an audit found.
+
+    Attributes
+    ----------
+    sites : list of dict
+        One a site, noisiest first: client, site (its name), samples, level, low, high, p (of the test whether it is noisier
+        than the others, Holm's correction), noisier, confused, missing, balance, copies, near_copies, far, shared.
+    transition : (C, C)
+        T[true, given] over all sites; rows sum to 1.
+    judgement : Judgement
+        Of every sample, in the order of the clients; it stays on the sites in a deployment.
+    traffic : fnlkit.artefacts.exchange.Traffic
+    notes : list of str
+    """
+
+    sites: list
+    transition: np.ndarray
+    judgement: Judgement
+    traffic: object
+    notes: list
+
+
+def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbours=5, seed=0, warm_up=None, engine="auto",
+          device="auto", say=None):  # fmt: skip
+    """Return the Audit of a federation's given labels; nobody needs to know the truth.
+
+    Parameters
+    ----------
+    federation : fnlkit.artefacts.federation.Federation
+    dataset : fnlkit.datasets.Dataset or callable returning it
+    embeddings : float (n, D), optional
+        For copies and distances; the samples themselves without them.
+    folds : int >= 2
+        Groups of sites; each is judged by a model trained on the others.
+    prior : float >= 0
+        As in fnlkit.estimators.em.
+    neighbours : int >= 1
+        Of the distance that calls a sample far.
+    seed : int
+    warm_up : dict, optional
+        Settings of the training, as in `fnlkit.estimators.estimate`.
+    engine, device : str
+    say : callable, optional
+        Gets a sentence now and then.
+
+    Raises
+    ------
+    InputError
+        With fewer than two sites.
+    """
+    if len(federation) < 2:
+        raise InputError(f"an audit compares sites and there is {len(federation)}; estimate-noise judges a single one")
+    say = say or (lambda text: None)
+    evidence = Evidence(federation, dataset, embeddings=embeddings, seed=seed, warm_up=warm_up, engine=engine, device=device)
+    experiment = Experiment(federation, evidence.dataset, settings_of(evidence), engine="sequential", device=device)
+    clients, everyone = experiment.clients, np.arange(len(federation))
+    if embeddings is not None:
+        for client, positions in zip(clients.members, federation.clients, strict=True):
+            client.rows["input/embedding"] = torch.from_numpy(np.asarray(embeddings, np.float32)[positions])
+    described = clients.round(everyone, experiment.model, site.describe)
+    group = stream(seed, "folds").permutation(len(federation)) % min(folds, len(federation))
+    for fold in range(group.max() + 1):
+        ids = np.flatnonzero(group == fold)
+        say(f"model {fold + 1} of {group.max() + 1} trains on {len(group) - len(ids)} sites and judges {len(ids)}")
+        left_out = np.repeat(group == fold, np.diff(federation.client_offsets))
+        other = trained(evidence, federation=without(federation, left_out)).experiment
+        clients.traffic.bytes_up += other.clients.traffic.bytes_up
+        clients.traffic.bytes_down += other.clients.traffic.bytes_down
+        clients.round(ids, Model(experiment.network, other.model.weights), site.keep_scores)
+    said = clients.round(everyone, experiment.model, partial(site.reply_likelihoods, prior=prior))
+    temper = em.best_temper(said["log_likelihoods"].numpy().sum(0))
+    judge = partial(site.judge_labels, prior=prior, seed=seed)
+    judged = clients.round(everyone, experiment.model, judge, broadcast={"temper": torch.tensor(temper)})
+    salt = torch.from_numpy(stream(seed, "salt").integers(0, 2**62, 2))
+    copies = clients.round(
+        everyone, experiment.model, partial(site.find_copies, neighbours=neighbours), broadcast={"salt": salt}
+    )
+    found = _judgement(clients, judged)
+    sites = _sites(federation, evidence.dataset, described, judged, copies, found)
+    return Audit(sites, found.transition, found, clients.traffic, list(clients.notes))
+
+
+def _judgement(clients, judged):
+    rows = {name: torch.cat([c.rows[f"audit/{name}"] for c in clients.members]).numpy() for name in ("issue", "suggested")}
+    given = torch.cat([c.given for c in clients.members]).numpy()
+    level, low, high, counts = (judged[name].numpy() for name in ("level", "low", "high", "counts"))
+    return Judgement(
+        level,
+        em.allowing_for_mistakes(level, low),
+        high,
+        score=level,
+        issue=rows["issue"],
+        flagged=rows["suggested"] != given,
+        guess=rows["suggested"],
+        transition=normalised(counts.sum(0)),
+        client_transition=normalised(counts),
+    )
+
+
+def _sites(federation, dataset, described, judged, copies, found):
+    names, classes = site_names(federation), list(dataset.class_names)
+    p = noisier_than_others(found.level, judged["deviation"].numpy())
+    shared = shared_copies(copies["fingerprints"])
+    out = []
+    for k, counts in enumerate(described["class_counts"].numpy()):
+        out.append({
+            "client": k,
+            "site": names[k],
+            "samples": int(counts.sum()),
+            "level": float(found.level[k]),
+            "low": float(found.low[k]),
+            "high": float(found.high[k]),
+            "p": float(p[k]),
+            "noisier": bool(p[k] < SIGNIFICANT),
+            "confused": confusions(judged["counts"].numpy()[k], classes),
+            "missing": [classes[c] for c in np.flatnonzero(counts == 0)],
+            "balance": float(counts.max() / counts.sum()),
+            **{name: int(copies[name][k]) for name in ("copies", "near_copies", "far")},
+            "shared": {names[other]: number for other, number in shared[k].items()},
+        })  # fmt: skip
+    return sorted(out, key=lambda row: (-row["noisier"], -row["low"], -row["level"], row["client"]))
+
+
+def site_names(federation):
+    """Return the name of each client: the site's where the federation has it, else ``client 3``."""
+    names = federation.meta.get("client_names")
+    if isinstance(names, list) and len(names) == len(federation):
+        return [str(name) for name in names]
+    return [f"client {k}" for k in range(len(federation))]
+
+
+def noisier_than_others(level, deviation):
+    """Return one-sided p-values (N,) that a site is noisier than the median of the others, with Holm's correction.
+
+    The median, because one site whose labels are mostly wrong must not hide another.
+
+    Parameters
+    ----------
+    level, deviation : (N,)
+        Estimated levels and their standard deviations.
+
+    Source: Holm 1979; each test is of a normal difference, the median's variance being pi / 2 times the mean's.
+    """
+    from scipy.special import ndtr
+
+    level, variance, count = np.asarray(level), np.maximum(np.asarray(deviation), 1e-3) ** 2, len(level)
+    others = np.array([np.median(np.delete(level, k)) for k in range(count)])
+    of_median = np.pi / 2 * np.array([np.median(np.delete(variance, k)) for k in range(count)]) / (count - 1)
+    spread = np.sqrt(variance + of_median)
+    p = 1 - ndtr((level - others) / spread)
+    order = np.argsort(p, kind="stable")
+    corrected = np.maximum.accumulate(p[order] * (count - np.arange(count)))
+    out = np.empty(count)
+    out[order] = np.minimum(1, corrected)
+    return out
+
+
+def confusions(counts, classes):
+    """Return which classes are given which other label, most samples first, as a list of dicts.
+
+    Parameters
+    ----------
+    counts : (C, C)
+        Expected numbers of samples by true and given class.
+    classes : list of str
+
+    Returns
+    -------
+    list of dict
+        true, given (names), samples, share (of the true class's), low, high (Wilson's interval of the share).
+    """
+    totals, out = counts.sum(1), []
+    for flat in np.argsort(-counts, axis=None, kind="stable"):
+        true, given = divmod(int(flat), len(counts))
+        number = counts[true, given]
+        if true != given and number >= LEAST_SAMPLES and number >= LEAST_SHARE * totals[true]:
+            low, high = wilson(number, totals[true])
+            row = {"true": classes[true], "given": classes[given], "samples": float(number)}
+            out.append(row | {"share": float(number / totals[true]), "low": float(low), "high": float(high)})
+    return out[:5]
+
+
+def shared_copies(fingerprints):
+    """Return for each client {other client: how many of its samples the other holds too}."""
+    held = [set(part.tolist()) for part in fingerprints]
+    out = [{} for _ in held]
+    for a, mine in enumerate(held):
+        for b, other in enumerate(held):
+            if a != b and (number := len(mine & other)):
+                out[a][b] = number
+    return out

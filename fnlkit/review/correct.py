@@ -1,0 +1,67 @@
+"""Act on an estimator's suggestions without a person: relabel or leave out what scores above a limit, with a trail."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fnlkit.errors import InputError
+from fnlkit.estimators.judgement import PREFIX
+from fnlkit.parameters import Share, checked
+from fnlkit.review.decisions import without_samples
+from fnlkit.review.suspects import reviewed
+
+
+@checked
+def correct(federation, *, above: Share = 0.9, drop=False, provenance=None):
+    """Return (federation, facts): flagged samples of a high issue score get the suggested label, or leave their client.
+
+    Labels that a person decided stay.  ``received`` keeps the labels as they first came.
+
+    Parameters
+    ----------
+    federation : fnlkit.artefacts.federation.Federation
+        As `estimate-noise` or `audit` writes it.
+    above : float in [0, 1]
+        Issue scores from here on.
+    drop : bool
+        Leave the samples out in place of relabelling them.
+
+    Returns
+    -------
+    federation : Federation
+    facts : dict
+        flagged, changed, dropped, reviewed (numbers), per_client (N,) list.
+
+    Raises
+    ------
+    InputError
+        Without issue scores, or when a client would hold no sample.
+    """
+    missing = [name for name in ("issue_score", "flagged", "suggested_label") if PREFIX + name not in federation.extra]
+    if missing:
+        raise InputError("the federation has no judgement of its labels; pipe it through `fnlkit audit` or `estimate-noise`")
+    score, suggested = (np.asarray(federation.extra[PREFIX + name]) for name in ("issue_score", "suggested_label"))
+    flagged = np.asarray(federation.extra[f"{PREFIX}flagged"]).astype(bool)
+    held = np.zeros(len(federation.given), bool)
+    held[federation.client_indices] = True
+    wanted = held & flagged & (score >= above)
+    chosen = np.flatnonzero(wanted & ~reviewed(federation))
+    per_client = [int(np.isin(part, chosen).sum()) for part in federation.clients]
+    facts = {
+        "flagged": int((held & flagged).sum()),
+        "reviewed": int((wanted & reviewed(federation)).sum()),
+        "changed": 0 if drop else len(chosen),
+        "dropped": len(chosen) if drop else 0,
+        "per_client": per_client,
+    }
+    meta = {**federation.meta, "corrections": [*federation.meta.get("corrections", []), {"above": above, **facts}]}
+    if provenance is not None:
+        meta["provenance"] = [*meta.get("provenance", []), provenance]
+    extra = {"received": np.array(federation.given), **federation.extra}
+    if drop:
+        return without_samples(replace(federation, extra=extra, meta=meta), chosen), facts
+    given = np.array(federation.given, np.int64)
+    given[chosen] = suggested[chosen]
+    out = replace(federation, given=given, extra=extra, meta=meta)
+    out.check()
+    return out, facts

@@ -1,0 +1,78 @@
+"""An audit as plain facts, as tables for a terminal and as one page for a browser."""
+
+from importlib import resources
+
+from fnlkit.review.audit import ASSUMPTIONS
+from fnlkit.review.site import SENDS
+
+
+def facts(audit, federation, dataset):
+    """Return all that an audit says, as plain values for JSON.
+
+    Parameters
+    ----------
+    audit : fnlkit.review.audit.Audit
+    federation : fnlkit.artefacts.federation.Federation
+    dataset : fnlkit.datasets.Dataset
+    """
+    sent = {
+        name: {"bytes": audit.traffic.sent.get(name, 0), "what": f"{what.what}; {what.when}"} for name, what in SENDS.items()
+    }
+    return {
+        "dataset": federation.dataset,
+        "samples": int(federation.client_offsets[-1]),
+        "classes": list(map(str, dataset.class_names)),
+        "sites": audit.sites,
+        "sent": {"weights": {"bytes": audit.traffic.bytes_up - sum(row["bytes"] for row in sent.values()),
+                             "what": "local models of the training, every round"}, **sent},
+        "assumptions": list(ASSUMPTIONS),
+        "notes": audit.notes,
+        "words": sentence(audit.sites),
+    }  # fmt: skip
+
+
+def sentence(sites):
+    """Return the audit in one sentence."""
+    noisy = [row for row in sites if row["noisier"]]
+    if not noisy:
+        return "No site is noisier than the others by more than chance."
+    named = ", ".join(f"{row['site']} ({100 * row['low']:.0f} to {100 * row['high']:.0f} %)" for row in noisy)
+    return f"Noisier than the others by more than chance: {named}."
+
+
+def confused(row):
+    """Return a site's confusions in words."""
+    return "; ".join(f"{c['true']} given as {c['given']} {100 * c['share']:.0f} %" for c in row["confused"]) or "-"
+
+
+def odd(row):
+    """Return what else is odd about a site's data, in words."""
+    found = [f"{number} {word}" for number, word in (
+        (row["copies"], "copies"), (row["near_copies"], "near copies"), (row["far"], "far from all others"),
+    ) if number]  # fmt: skip
+    found += [f"{number} also at {other}" for other, number in row["shared"].items()]
+    found += [f"no {name}" for name in row["missing"][:3]]
+    if len(row["missing"]) > 3:
+        found.append(f"{len(row['missing']) - 3} more classes missing")
+    return "; ".join(found) or "-"
+
+
+def tables(facts, shown=str):
+    """Return the audit as things that rich prints; `shown` makes text from files safe for a terminal."""
+    from rich.table import Table
+
+    table = Table("site", "samples", "wrong labels", "95 % interval", "p", "confused", "odd", box=None)
+    for row in facts["sites"]:
+        interval = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
+        cells = shown(row["site"]), f"{row['samples']:,}", f"{100 * row['level']:.1f} %", interval, f"{row['p']:.3f}"
+        table.add_row(*cells, shown(confused(row)), shown(odd(row)), style="bold" if row["noisier"] else "")
+    return [table, shown(facts["words"]), "Assumed: " + "; ".join(facts["assumptions"]) + "."]
+
+
+def page(facts):
+    """Return the audit as one HTML page that needs no network; everything from files is escaped."""
+    from jinja2 import Environment
+
+    text = resources.files("fnlkit.data").joinpath("audit.html").read_text(encoding="utf-8")
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
+    return template.render(facts=facts, confused=confused, odd=odd)

@@ -1,0 +1,97 @@
+"""Which samples of a site a person should look at, and in which order."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fnlkit.errors import InputError
+from fnlkit.estimators.judgement import PREFIX
+from fnlkit.parameters import Count, Share, checked
+from fnlkit.streams import stream
+
+
+@dataclass
+class Selection:
+    """Samples of one client to be looked at.
+
+    Attributes
+    ----------
+    positions : int64 (b,)
+        In the training set, in the order in which they should be reviewed.
+    suspect : bool (b,)
+        True for the most suspicious of the client, False for the random sample of all its others.
+    others : int
+        How many samples of the client are not among the most suspicious: what the random ones stand for.
+    """
+
+    positions: np.ndarray
+    suspect: np.ndarray
+    others: int
+
+
+@checked
+def choose(federation, client, *, budget: Count = 200, at_random: Share = 0.2, seed=0):
+    """Return the Selection of a client's samples: the highest issue scores, and a random sample of the others.
+
+    Scores alone would find wrong labels fastest, but nobody could say from them how many are left: a random share of the
+    rest, mixed into the order, is what the noise level is estimated from.
+
+    Parameters
+    ----------
+    federation : fnlkit.artefacts.federation.Federation
+        As `estimate-noise` or `audit` writes it.
+    client : int
+    budget : int >= 1
+        Samples to review, at most the client's.
+    at_random : float in [0, 1]
+        Share of the budget that is drawn from the client's other samples.
+    seed : int
+
+    Raises
+    ------
+    InputError
+        For a client that is not there, or a federation without issue scores.
+    """
+    if not 0 <= client < len(federation):
+        raise InputError(f"--client {client}: there are clients 0 to {len(federation) - 1}")
+    if f"{PREFIX}issue_score" not in federation.extra:
+        raise InputError("the federation has no issue scores; pipe it through `fnlkit audit` or `fnlkit estimate-noise` first")
+    held = np.asarray(federation.clients[client])
+    open_ones = held[~reviewed(federation)[held]]
+    budget = min(budget, len(open_ones))
+    order = open_ones[np.argsort(-np.asarray(federation.extra[f"{PREFIX}issue_score"])[open_ones], kind="stable")]
+    random_ones = min(round(at_random * budget), len(order) - (budget - round(at_random * budget)))
+    top, rest = order[: budget - random_ones], order[budget - random_ones :]
+    rng = stream(seed, "review", client=client)
+    drawn = rng.permutation(rest)[:random_ones]
+    # The random ones stand evenly between the suspects, so that a review that ends early has some of both.
+    places = np.concatenate([np.arange(len(top)) / max(1, len(top)), (np.arange(len(drawn)) + 0.5) / max(1, len(drawn))])
+    mixed = np.argsort(places, kind="stable")
+    suspect = np.concatenate([np.ones(len(top), bool), np.zeros(len(drawn), bool)])
+    return Selection(np.concatenate([top, drawn])[mixed], suspect[mixed], len(rest))
+
+
+def reviewed(federation):
+    """Return a mask (n,) of samples whose label a person decided."""
+    return np.asarray(federation.extra.get("reviewed", np.zeros(len(federation.given), bool))).astype(bool)
+
+
+def neighbours_of(points, positions, held, count=3):
+    """Return the nearest samples (b, count) in the training set of each position, among those held by the client.
+
+    Parameters
+    ----------
+    points : (n, D)
+    positions : int (b,)
+    held : int (m,)
+    count : int
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    count = min(count, len(held) - 1)
+    if count < 1:
+        return np.empty((len(positions), 0), np.int64)
+    found = NearestNeighbors(n_neighbors=count + 1).fit(points[held]).kneighbors(points[positions], return_distance=False)
+    near = held[found]
+    # A sample is its own nearest neighbour, but copies may come before it.
+    return np.stack([row[row != own][:count] for row, own in zip(near, positions, strict=True)])

@@ -1,0 +1,65 @@
+"""From doubtful labels to reviewed ones, as a person at a shell does it."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from fnlkit.artefacts.federation import Federation
+from fnlkit.artefacts.run import Run
+from tests.commands import fnlkit
+
+
+def ran(line, folder):
+    done = fnlkit(line, folder)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_audit_review_and_correct(tmp_path):
+    ran("fnlkit partition --clients 3 --labels observed -o fed.npz", tmp_path)
+    audit = "fnlkit audit fed.npz --rounds 2 --folds 2 --json --html audit.html -o judged.npz"
+    facts = json.loads(ran(audit, tmp_path).stdout)
+    assert len(facts["sites"]) == 3 and facts["sent"]["fingerprints"]["bytes"] == 8 * 1438
+    assert "Audit of digits" in (tmp_path / "audit.html").read_text()
+    ran("fnlkit review export judged.npz --client 1 --budget 20 -o review", tmp_path)
+    assert "Review of client 1" in (tmp_path / "review/review.html").read_text()
+    again = fnlkit("fnlkit review export judged.npz --client 1 -o review", tmp_path)
+    assert again.returncode == 2 and "may hold decisions" in again.stderr
+    with (tmp_path / "review/decisions.csv").open() as handle:
+        rows = list(csv.DictReader(handle))
+    assert len(rows) == 20
+    for row in rows:
+        row["decision"] = "keep"
+    rows[0]["decision"] = "7" if rows[0]["given"] != "7" else "3"
+    with (tmp_path / "review/decisions.csv").open("w", newline="") as handle:
+        writer = csv.DictWriter(handle, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    done = ran("fnlkit review import judged.npz review/decisions.csv -o reviewed.npz", tmp_path)
+    assert "20 decided: 1 changed" in done.stderr
+    out = Federation.read(str(tmp_path / "reviewed.npz"))
+    mask = out.extra["reviewed"]
+    assert mask.sum() == 20 and out.meta["reviews"][0]["changed"][0][0] == int(rows[0]["position"])
+    ran("fnlkit correct reviewed.npz --above 0.5 -o corrected.npz", tmp_path)
+    last = Federation.read(str(tmp_path / "corrected.npz"))
+    assert (last.given[mask] == out.given[mask]).all() and np.array_equal(last.extra["received"], out.extra["received"])
+    train = "fnlkit train corrected.npz --method 'nnc(k=5)' --rounds 1 -o run.pt"
+    ran(train, tmp_path)
+    labels = Run.read(tmp_path / "run.pt").labels["corrected"]
+    assert (labels[mask] == out.given[mask]).all() and (labels != last.given).any()
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("fnlkit review export {noisy} --client 1 -o r", "no issue scores"),
+        ("fnlkit review import {noisy} none.csv", "none.csv: No such file"),
+        ("fnlkit correct {noisy}", "no judgement"),
+        ("fnlkit audit none.npz", "none.npz"),
+    ],
+)
+def test_mistakes_are_one_line(line, says, noisy, tmp_path):
+    done = fnlkit(line.format(noisy=noisy), tmp_path)
+    assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1, done.stderr

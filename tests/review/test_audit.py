@@ -1,0 +1,135 @@
+"""An audit names the noisy sites and what they confuse, with nobody knowing the truth, and says what left each site."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+
+from fnlkit import datasets, partition
+from fnlkit.errors import InputError
+from fnlkit.estimators import em, estimate
+from fnlkit.review import report
+from fnlkit.review.audit import audit, confusions, noisier_than_others, shared_copies
+from fnlkit.review.site import SENDS
+
+QUICK = {"rounds": 4, "fraction": 1.0, "epochs": 4}
+
+
+@pytest.fixture(scope="module")
+def doubtful():
+    """Digits at five sites: site 1 swaps half of its twos and threes, a quarter of site 3's labels are random."""
+    data, rng = datasets.load("digits"), np.random.default_rng(0)
+    federation = partition.federation(data, clients=5, labels="observed", seed=3)
+    given, true = federation.given, data.y_train
+    one, three = federation.clients[1], federation.clients[3]
+    swapped = one[np.isin(true[one], [2, 3]) & (rng.random(len(one)) < 0.5)]
+    given[swapped] = 5 - true[swapped]
+    random = three[rng.random(len(three)) < 0.25]
+    given[random] = (true[random] + rng.integers(1, 10, len(random))) % 10
+    federation.meta["client_names"] = ["Aix", "Bonn", "Cork", "Delft", "Essen <b>"]
+    return federation, data
+
+
+@pytest.fixture(scope="module")
+def found(doubtful):
+    return audit(*doubtful, warm_up=QUICK, folds=2)
+
+
+def test_noisy_sites_and_swapped_classes_are_named(doubtful, found):
+    federation, data = doubtful
+    assert {row["site"] for row in found.sites if row["noisier"]} == {"Bonn", "Delft"}
+    rows = {row["site"]: row for row in found.sites}
+    assert {(c["true"], c["given"]) for c in rows["Bonn"]["confused"][:2]} == {("2", "3"), ("3", "2")}
+    for k, name in ((1, "Bonn"), (3, "Delft")):
+        held = federation.clients[k]
+        level = (federation.given[held] != data.y_train[held]).mean()
+        assert rows[name]["low"] <= level <= rows[name]["high"]
+    assert all(rows[name]["low"] < 0.01 for name in ("Aix", "Cork", "Essen <b>"))
+    assert "Bonn" in report.sentence(found.sites) and "Aix" not in report.sentence(found.sites)
+
+
+def test_pooled_estimates_are_the_same_numbers(doubtful, found):
+    federation, data = doubtful
+    pooled = estimate(federation, data, "em(folds=2)", warm_up=QUICK)
+    arrays = found.judgement.arrays(federation)
+    for name in ("client_level", "client_level_low", "client_level_high", "issue_score", "transition"):
+        np.testing.assert_allclose(arrays[f"estimate_{name}"], pooled[f"estimate_{name}"], atol=1e-6)
+
+
+def test_what_leaves_a_site_is_declared_and_no_more(doubtful, found):
+    federation, _ = doubtful
+    assert set(found.traffic.sent) == set(SENDS)
+    sizes = np.diff(federation.client_offsets)
+    for name, what in SENDS.items():
+        item = 4 if what.dtype == "float32" else 8
+        expected = sum(int(np.prod(what.sides(classes=10, samples=int(n)), dtype=int)) * item for n in sizes)
+        assert found.traffic.sent[name] == expected, name
+
+
+def test_tables_page_and_facts(doubtful, found):
+    from rich.console import Console
+
+    facts = report.facts(found, *doubtful)
+    json.dumps(facts)
+    text = report.page(facts)
+    assert "Essen &lt;b&gt;" in text and "<b>" not in text.replace('<b style="left', "") and "http" not in text
+    console = Console(width=200, record=True, file=io.StringIO())
+    for part in report.tables(facts):
+        console.print(part)
+    assert "Bonn" in console.export_text()
+
+
+def test_one_site_cannot_be_compared():
+    data = datasets.load("digits")
+    with pytest.raises(InputError, match="compares sites"):
+        audit(partition.federation(data, clients=1), data)
+
+
+def test_noisier_needs_more_than_chance():
+    p = noisier_than_others([0.02, 0.02, 0.03, 0.2], [0.01] * 4)
+    assert p[3] < 1e-6 and (p[:3] > 0.3).all() and (noisier_than_others([0.1] * 5, [0.02] * 5) == 1).all()
+
+
+def test_confusions_are_ordered_and_small_ones_left_out():
+    counts = np.array([[90.0, 10, 0], [1, 99, 0], [30, 0, 70]])
+    rows = confusions(counts, ["a", "b", "c"])
+    assert [(r["true"], r["given"]) for r in rows] == [("c", "a"), ("a", "b")]
+    assert rows[0]["share"] == 0.3 and rows[0]["low"] < 0.3 < rows[0]["high"]
+
+
+def test_copies_across_sites_are_counted():
+    assert shared_copies([np.array([1, 2]), np.array([2, 3]), np.array([4])]) == [{1: 1}, {0: 1}, {}]
+
+
+def simulated(seed, n=1500, classes=4, sharpness=3.0):
+    """Return (scores, true): a calibrated classifier's log-probabilities, and classes drawn from them."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, classes)) * sharpness
+    p = np.exp(z - z.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    return np.log(p), (rng.random((n, 1)) > np.cumsum(p, 1)).sum(1), rng
+
+
+def test_em_finds_the_transition_and_its_temper():
+    scores, true, rng = simulated(0)
+    T = np.array([[0.7, 0.3, 0, 0], [0, 1, 0, 0], [0, 0, 0.9, 0.1], [0, 0, 0, 1]])
+    given = (rng.random((len(true), 1)) > np.cumsum(T[true], 1)).sum(1)
+    for factor in (0.5, 1.0, 2.0):  # a classifier that is too timid, right, too sure
+        temper = em.best_temper(em.log_likelihoods(factor * scores, given))
+        assert temper * factor == pytest.approx(1, rel=0.45)
+    found = em.fit(scores, given, 1.0, rng=rng)
+    level = (given != true).mean()
+    assert found["low"] <= level <= found["high"] and abs(found["level"] - level) < 0.03
+    np.testing.assert_allclose(found["counts"] / found["counts"].sum(1, keepdims=True), T, atol=0.06)
+    assert found["counts"].sum() == pytest.approx(len(true)) and found["posterior"].sum(1) == pytest.approx(1)
+
+
+def test_em_interval_covers():
+    inside = 0
+    for seed in range(20):
+        scores, true, rng = simulated(seed, n=400)
+        given = np.where(rng.random(400) < 0.15, rng.integers(0, 4, 400), true)
+        found = em.fit(scores, given, 1.0, rng=rng)
+        inside += found["low"] <= (given != true).mean() <= found["high"]
+    assert inside >= 18

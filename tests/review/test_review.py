@@ -1,0 +1,202 @@
+"""A review lists what buys most, says what it found without overclaiming, and its labels stay for good."""
+
+import csv
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import datasets, partition
+from fnlkit.catalogue import method, optimizer, selector
+from fnlkit.client import Fit
+from fnlkit.errors import InputError
+from fnlkit.review import decisions, page
+from fnlkit.review.correct import correct
+from fnlkit.review.suspects import choose, neighbours_of, reviewed
+from tests.toy import toy
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Digits over 4 clients, a quarter of client 1's labels wrong; issue scores that find most of them."""
+    data, rng = datasets.load("digits"), np.random.default_rng(0)
+    clean = partition.federation(data, clients=4, labels="observed")
+    given, held = clean.given.copy(), clean.clients[1]
+    wrong = rng.permutation(held)[: len(held) // 4]
+    given[wrong] = (given[wrong] + 1) % 10
+    score = rng.random(len(given)) * 0.6
+    score[wrong] += 0.35
+    suggested = np.where(score > 0.5, data.y_train, given)
+    arrays = {"issue_score": score, "flagged": suggested != given, "suggested_label": suggested}
+    return replace(clean, given=given, extra={f"estimate_{k}": v for k, v in arrays.items()}), data, wrong
+
+
+def reviewed_by(federation, data, selection, client=1, limit=None):
+    """Return the table as a person who knows the truth fills it in, from the top, `limit` rows."""
+    rows = list(csv.DictReader(io.StringIO(decisions.table(federation, data, client, selection))))
+    for row in rows[:limit]:
+        truth = data.class_names[data.y_train[int(row["position"])]]
+        row |= {"decision": "keep" if truth == row["given"] else truth, "reviewer": "Ada"}
+    out = io.StringIO()
+    writer = csv.DictWriter(out, decisions.COLUMNS)
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def test_the_most_suspicious_and_a_random_sample_of_the_rest(world):
+    federation, data, wrong = world
+    chosen = choose(federation, 1, budget=100, at_random=0.2)
+    held = federation.clients[1]
+    assert len(np.unique(chosen.positions)) == 100 and np.isin(chosen.positions, held).all() and chosen.suspect.sum() == 80
+    score = federation.extra["estimate_issue_score"]
+    top = held[np.argsort(-score[held])][:80]
+    assert set(chosen.positions[chosen.suspect]) == set(top) and chosen.others == len(held) - 80
+    assert abs((~chosen.suspect)[:50].sum() - 10) <= 1  # a review that ends early has some of both
+    assert len(choose(federation, 1, budget=10**6).positions) == len(held)
+    with pytest.raises(InputError, match="clients 0 to 3"):
+        choose(federation, 4)
+    with pytest.raises(InputError, match="no issue scores"):
+        choose(replace(federation, extra={}), 1)
+
+
+def test_decisions_come_back_with_a_trail_and_a_level_that_covers(world):
+    federation, data, wrong = world
+    selection = choose(federation, 1, budget=120, at_random=0.4)
+    found = decisions.read(reviewed_by(federation, data, selection), federation, data)
+    out = decisions.decide(federation, found, when="2026-01-02")
+    record, share = out.meta["reviews"][0], len(wrong) / len(federation.clients[1])
+    assert record["who"] == ["Ada"] and record["decided"] == 120 and record["client"] == 1
+    assert record["level"]["low"] <= share <= record["level"]["high"]
+    assert (out.extra["received"] == federation.given).all() and reviewed(out).sum() == 120
+    assert (out.given[selection.positions] == data.y_train[selection.positions]).all()
+    untouched = ~reviewed(out)
+    assert (out.given[untouched] == federation.given[untouched]).all()
+    for position, before, after in record["changed"]:
+        assert federation.given[position] == before != after == out.given[position]
+    again = choose(out, 1, budget=120)
+    assert not np.isin(again.positions, selection.positions).any()
+
+
+def test_what_was_not_looked_at_widens_the_interval(world):
+    federation, data, wrong = world
+    selection = choose(federation, 1, budget=120, at_random=0.4)
+    whole, half = (decisions.read(reviewed_by(federation, data, selection, limit=n), federation, data) for n in (120, 60))
+    a, b = (decisions.level(federation, part) for part in (whole, half))
+    share = len(wrong) / len(federation.clients[1])
+    assert b["level"] is None and b["low"] <= share <= b["high"] and b["high"] - b["low"] > a["high"] - a["low"]
+    nothing = decisions.read(reviewed_by(federation, data, selection, limit=0), federation, data)
+    assert decisions.level(federation, nothing) == {"level": None, "low": 0.0, "high": 1.0}
+
+
+def test_dropped_samples_leave_their_client(world):
+    federation, data, _ = world
+    selection = choose(federation, 1, budget=3, at_random=0.0)
+    text = decisions.table(federation, data, 1, selection).replace(",,,\n", ",drop,,\n")
+    out = decisions.decide(federation, decisions.read(text, federation, data), when="today")
+    assert len(out.clients[1]) == len(federation.clients[1]) - 3 and not np.isin(selection.positions, out.client_indices).any()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.replace("position", "place"), "no column 'position'"),
+        (lambda t: "", "no rows"),
+        (lambda t: t.replace(",,,\n", ",cat,,\n", 1), "line 2: decision 'cat'; write keep, drop or a class: 0, 1"),
+        (lambda t: t.replace(",suspect,", ",best,"), "part is 'best'"),
+        (lambda t: t.replace(",1,suspect", ",7,suspect").replace(",1,random", ",7,random"), "one client of this federation"),
+        (lambda t: t.splitlines()[0] + "\n99999,1,suspect,0,0,0.5,,keep,,\n", "position 99999 is not one of"),
+        (lambda t: "\n".join([*t.splitlines()[:2], t.splitlines()[1], ""]).replace(",,,\n", ",keep,,\n"), "listed twice"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(world, change, message):
+    federation, data, _ = world
+    text = decisions.table(federation, data, 1, choose(federation, 1, budget=5))
+    with pytest.raises(InputError, match=message):
+        decisions.read(change(text), federation, data)
+
+
+def test_labels_that_changed_since_are_not_overwritten(world):
+    federation, data, _ = world
+    text = decisions.table(federation, data, 1, choose(federation, 1, budget=5))
+    other = replace(federation, given=(federation.given + 1) % 10)
+    with pytest.raises(InputError, match="export it again"):
+        decisions.read(text, other, data)
+
+
+def test_corrections_leave_reviewed_labels_alone(world):
+    federation, data, _ = world
+    mask = np.zeros(len(federation.given), bool)
+    flagged = np.flatnonzero(federation.extra["estimate_flagged"] & (federation.extra["estimate_issue_score"] >= 0.6))
+    mask[flagged[:3]] = True
+    some = replace(federation, extra={**federation.extra, "reviewed": mask})
+    out, facts = correct(some, above=0.6)
+    assert facts["reviewed"] == 3 and facts["changed"] == len(flagged) - 3 == sum(facts["per_client"])
+    assert (out.given[flagged[3:]] == data.y_train[flagged[3:]]).all() and (out.given[mask] == federation.given[mask]).all()
+    dropped, facts = correct(some, above=0.6, drop=True)
+    assert len(dropped.client_indices) == len(federation.client_indices) - facts["dropped"] and facts["dropped"] > 0
+    assert (dropped.given == federation.given).all()
+    with pytest.raises(InputError, match="no judgement"):
+        correct(replace(federation, extra={}))
+
+
+def overwrite(client, model, received):
+    client.y.zero_()
+
+
+@pytest.mark.parametrize("engine", ["sequential", "workers"])
+def test_no_method_changes_a_reviewed_label(engine):
+    clients, model = toy(engine)
+    for client in clients.members:
+        client.reviewed = torch.arange(len(client)) % 2 == 0
+    clients.round(range(len(clients)), model, overwrite)
+    clients.close()
+    for client in clients.members:
+        assert torch.equal(client.y[client.reviewed], client.given[client.reviewed]) and not client.y[~client.reviewed].any()
+
+
+def test_fedcorr_keeps_reviewed_labels():
+    clients, model = toy()
+    for client in clients.members:
+        client.reviewed = torch.ones(len(client), dtype=torch.bool)
+    opt = optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=8))
+    list(method("fedcorr(confidence=0)")(clients, model, opt, selector("uniform", 0.5), rounds=8))
+    assert all(torch.equal(client.y, client.given) for client in clients.members)
+
+
+def test_the_page_holds_every_sample_and_escapes_names(world):
+    federation, data, _ = world
+    chosen = choose(federation, 1, budget=6)
+    near = neighbours_of(data.x_train.reshape(len(data.x_train), -1), chosen.positions, federation.clients[1])
+    assert near.shape == (6, 3) and not (near == chosen.positions[:, None]).any() and np.isin(near, federation.clients[1]).all()
+    named = replace(data, class_names=["</script><b>", *data.class_names[1:]])
+    text = page.page(federation, named, 1, chosen, near, "<site> & co")
+    assert "&lt;site&gt; &amp; co" in text and text.count("</script>") == 2 and "<b>" not in text
+    assert all(f'"position": {p}' in text for p in chosen.positions) and "http" not in text.replace(
+        "http://www.w3.org/2000/svg", ""
+    )
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 1), (40, 20, 3), (300, 400, 3)])
+@pytest.mark.parametrize("kind", ["uint8", "float32"])
+def test_thumbnails_are_pictures(shape, kind):
+    import base64
+
+    from PIL import Image
+
+    image = (np.random.default_rng(0).random(shape) * 255).astype(kind)
+    picture = Image.open(io.BytesIO(base64.b64decode(page.thumbnail(image).partition(",")[2])))
+    assert max(picture.size) == page.SIDE
+
+
+def test_waves_and_vectors_have_a_view():
+    rng = np.random.default_rng(0)
+    sound = rng.integers(-99, 99, (2, 4000)).astype(np.int16)
+    waves = datasets.Dataset("w", "wave", np.zeros(2, int), np.zeros(2, int), ["a", "b"], lambda: (sound, sound))
+    points = page.view(waves, 1)["wave"]
+    assert len(points) == page.POINTS and all(-1 <= low <= high <= 1 for low, high in points)
+    eye = np.eye(2, 5, dtype=np.float32)
+    rows = datasets.Dataset("v", "vector", np.zeros(2, int), np.zeros(2, int), ["a", "b"], lambda: (eye, eye))
+    assert page.view(rows, 1)["row"][1] == ["1", 1.0]
