@@ -11,15 +11,19 @@ cache         On, but not numba's own: that one numbers its files through a shar
               together can overwrite with each other's numbers, knows nothing of changes in imported kernels, and
               refuses to work without a writable folder.  Ours has one file for each function, signature and processor,
               named by a hash that includes the source of all kernels, written under a temporary name and renamed.
+              It begins with the SHA-256 of the rest, since machine code with one turned bit runs, or ends the process.
               Whatever goes wrong with a file means compiling again, never a failure.
 """
 
 import contextlib
 import functools
 import hashlib
+import logging
 import os
 import pickle
+import stat
 import sys
+import tempfile
 import uuid
 from pathlib import Path
 
@@ -39,14 +43,60 @@ def _digest():
 def cache_folders():
     """Folders in the order in which they are read; the first that can be written is written to.
 
-    NUMBA_CACHE_DIR when it is set; else the package's own `__pycache__`, then the user's cache folder.
+    NUMBA_CACHE_DIR when it is set; else the package's own `__pycache__`, then the user's cache folder, which a container
+    may lack; one for temporary files where none of them can be written.
     """
     if numba.config.CACHE_DIR:
         return (Path(numba.config.CACHE_DIR) / "fnlkit",)
     folders = [Path(__file__).parent / "__pycache__"]
-    user = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    folders.append(Path(user) / "fnlkit")
-    return tuple(folders)
+    # Without HOME and without an entry among the machine's users, there is no home.
+    with contextlib.suppress(RuntimeError):
+        folders.append(Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "fnlkit")
+    return tuple(folders) if any(map(_writable, folders)) else (*folders, *_temporary_folder())
+
+
+def _writable(folder):
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        return os.access(folder, os.W_OK | os.X_OK)
+    return False
+
+
+def _temporary_folder():
+    """A folder that is surely ours, in a tuple, or nothing: what lies there is run, and anybody can write beside it."""
+    if not hasattr(os, "getuid"):
+        return ()
+    folder = Path(tempfile.gettempdir()) / f"fnlkit-kernels-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return ()
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return (folder,) if ours else ()
+
+
+@functools.cache
+def _say_temporary(folder):
+    logging.getLogger("fnlkit").warning(
+        f"fnlkit: compiled kernels are kept in {folder}, since no other folder can be written; "
+        "NUMBA_CACHE_DIR names one that lasts"
+    )
+
+
+_SEAL = hashlib.sha256().digest_size
+
+
+def _sealed(content):
+    """Bytes of a file: the SHA-256 of the content before it."""
+    return hashlib.sha256(content).digest() + content
+
+
+def _opened(raw):
+    """The content of a file's bytes; raises ValueError where a bit has turned."""
+    if hashlib.sha256(raw[_SEAL:]).digest() != raw[:_SEAL]:
+        raise ValueError("damaged")
+    return raw[_SEAL:]
 
 
 class _Shelf:
@@ -70,7 +120,7 @@ class _Shelf:
         for folder in cache_folders():
             # Any damage, from a lost disk to half a file, has one cure: compile.
             with contextlib.suppress(Exception):
-                stored, payload = pickle.loads((folder / name).read_bytes())
+                stored, payload = pickle.loads(_opened((folder / name).read_bytes()))
                 if stored == key:
                     return compiler.CompileResult._rebuild(target_context, *payload)
         return None
@@ -78,13 +128,15 @@ class _Shelf:
     def save_overload(self, sig, data):
         """Store compiled code in the first folder that takes it; silently nowhere when none does."""
         key, name = self._file(sig, data.codegen)
-        content = serialize.dumps((key, data._reduce()))
+        content = _sealed(serialize.dumps((key, data._reduce())))
         for folder in cache_folders():
             temporary = folder / f".{name}.{uuid.uuid4().hex}"
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 temporary.write_bytes(content)
                 os.replace(temporary, folder / name)
+                if folder.name.startswith("fnlkit-kernels-"):
+                    _say_temporary(folder)
                 return
             except OSError:
                 with contextlib.suppress(OSError):

@@ -20,12 +20,13 @@ def project_rows(vectors, start, stop, out):
         inside, threshold = classes, -1.0 / classes
         shifted = 0.0
         for c in range(classes):
-            shifted += vectors[i, c] - top
+            # One that is 1 below the largest is out anyway; huge differences would add up to infinity.
+            shifted += max(vectors[i, c] - top, -1.0)
         threshold = (shifted - 1.0) / classes
         while True:
             left, shifted = 0, 0.0
             for c in range(classes):
-                value = vectors[i, c] - top
+                value = max(vectors[i, c] - top, -1.0)
                 if value > threshold:
                     left += 1
                     shifted += value

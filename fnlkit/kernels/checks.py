@@ -1,5 +1,7 @@
 """What every kernel asks of its arguments; mistakes are told by name, with what was found and what to do."""
 
+import math
+
 import numpy as np
 
 from fnlkit.errors import InputError
@@ -24,6 +26,21 @@ def finite(array, name):
         if not np.isfinite(array.sum()) and not np.isfinite(array).all():
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
             raise InputError(f"`{name}` must be finite, found {array[where]} at {where}; drop such samples first")
+
+
+def exponent_of_scale(array, dtype=None):
+    """Return e for which the array times 2**-e can be squared and summed in `dtype`, 0 where it can as it is.
+
+    Magnitudes of a sane size are left alone; beyond it, the largest comes to 0.5 ... 1.
+    """
+    largest = float(max(array.max(initial=0), -array.min(initial=0)))
+    low, high = (1e-12, 1e15) if (dtype or array.dtype) == np.float32 else (1e-140, 1e140)
+    return 0 if largest == 0 or low <= largest <= high else math.frexp(largest)[1]
+
+
+def holding(dtype, largest):
+    """Return the integer type itself where it holds 0..largest, else int64."""
+    return dtype if dtype.kind in "iu" and largest <= np.iinfo(dtype).max else np.dtype(np.int64)
 
 
 def integers(value, name, n, what):

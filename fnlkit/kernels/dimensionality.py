@@ -46,12 +46,13 @@ def lid(
     Raises
     ------
     InputError
-        Wrong shapes, NaN or infinity, k < 1.
+        Wrong shapes, NaN or infinity, k < 1; magnitudes beyond 1e-140 ... 1e140 with "fedcorr".
 
     Notes
     -----
     -1 / mean_j log(r_j / r_k), j = 1..k, with Euclidean distances r_1 <= ... <= r_k: Amsaleg et al. 2015, eq. 5;
-    FedCorr, eq. 2.  Distances are sums of squared differences in the precision of the input, so nothing cancels.
+    FedCorr, eq. 2.  Distances are sums of squared differences in the precision of the input, so nothing cancels; points
+    so large or small that squares leave its range are computed in float64, scaled by a power of two.
 
     Examples
     --------
@@ -68,8 +69,15 @@ def lid(
     threads = checks.thread_count(threads)
     checks.finite(points, "points")
     out = np.empty(len(points))
-    if variant == "fedcorr":
+    if variant == "fedcorr" or checks.exponent_of_scale(points):
         points = points.astype(np.float64)
+    if exponent := checks.exponent_of_scale(points):
+        if variant == "fedcorr":
+            raise InputError(
+                f"`points` reach {abs(points).max():.3g}, whose square is no number; scale them (variant "
+                '"paper" does so by itself, since its result does not depend on the scale)'
+            )
+        points = np.ldexp(points, -exponent)
 
     def work(start, stop):
         _lid.lid_rows(points, offsets, k, variant == "fedcorr", start, stop, out)

@@ -56,7 +56,7 @@ def flip_labels(
 
     Returns
     -------
-    ndarray (n,), of the integer type of `labels`
+    ndarray (n,), of the integer type of `labels`, or int64 where that does not hold every class
 
     Raises
     ------
@@ -103,7 +103,7 @@ def flip_labels(
 
     threads = checks.thread_count(threads)
     run(work, even(len(labels), min(threads, 1 + len(labels) // 65536)), threads)
-    return out.astype(given.dtype if given.dtype.kind in "iu" else np.int64, copy=False)
+    return out.astype(checks.holding(given.dtype, T.shape[-1] - 1), copy=False)
 
 
 def randomised_response(
@@ -131,7 +131,7 @@ def randomised_response(
 
     Returns
     -------
-    ndarray (n,), of the integer type of `labels`
+    ndarray (n,), of the integer type of `labels`, or int64 where that does not hold every class
 
     Raises
     ------
@@ -163,4 +163,4 @@ def randomised_response(
     threads = checks.thread_count(threads)
     pieces = even(len(labels), min(threads, 1 + len(labels) // 65536))
     run(lambda a, b: sampling.respond(labels, keep, uniforms, classes, a, b, out), pieces, threads)
-    return out.astype(given.dtype if given.dtype.kind in "iu" else np.int64, copy=False)
+    return out.astype(checks.holding(given.dtype, classes - 1), copy=False)

@@ -33,6 +33,13 @@ def origin(points):
     return out
 
 
+def centred(points, dtype):
+    """Return the points (n, d) in `dtype` seen from their midst, scaled by a power of two where it cannot square them."""
+    points = np.ldexp(points, -checks.exponent_of_scale(points, dtype))
+    points -= origin(points)
+    return np.ldexp(points, -checks.exponent_of_scale(points, dtype), out=points).astype(dtype, copy=False)
+
+
 @functools.cache
 def _pools(loaded):
     # Looking through all loaded libraries takes longer than many a call that it is done for; scipy brings its own BLAS.
@@ -85,6 +92,7 @@ def vote_by_products(points, labels, offsets, classes, k, include_self, draws, t
     votes, shares = labels.copy(), np.zeros(len(labels))
     width = 64 // points.itemsize
     scratch = threading.local()
+    lowest, highest = (1e-20, 1e30) if points.dtype == np.float32 else (1e-250, 1e250)
 
     def one(first, last):
         members = last - first
@@ -98,16 +106,20 @@ def vote_by_products(points, labels, offsets, classes, k, include_self, draws, t
             scratch.own = np.empty(largest * points.shape[1], points.dtype)
             scratch.products = np.empty(largest * largest, points.dtype)
         own = scratch.own[: members * points.shape[1]].reshape(members, -1)
-        np.subtract(points[first:last], origin(points[first:last]), out=own)
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.subtract(points[first:last], origin(points[first:last]), out=own)
         products = scratch.products[: padded * padded].reshape(padded, padded)
         multiply(own, products)
+        largest = products.diagonal()[:members].max()
+        if not lowest <= largest <= highest:
+            # Searched for only now: looking at all points beforehand would cost as much as a twentieth of the whole.
+            checks.finite(points, "embeddings")
+            own[:] = centred(points[first:last], points.dtype)
+            multiply(own, products)
         vote.mirror(products, members)
         squares = np.zeros(padded, points.dtype)
         # From the same product, so that a sample is at distance 0 of its copies.
         squares[:members] = products.diagonal()[:members]
-        if not np.isfinite(squares[:members].sum()):
-            # Searched for only now: looking at all points beforehand would cost as much as a twentieth of the whole.
-            checks.finite(points, "embeddings")
         here = slice(first, last)
         flat = products[:members].ravel()
         vote.vote_products(flat, squares, labels[here], classes, use, include_self, draws[here], 0, votes[here], shares[here])
@@ -132,7 +144,7 @@ def nearest(points, k, *, include_self=False, threads=1):
     """
     import faiss
 
-    points = np.ascontiguousarray(points - origin(points), np.float32)
+    points = centred(points, np.float32)
     index = faiss.IndexFlatL2(points.shape[1])
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(threads)

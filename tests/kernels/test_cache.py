@@ -17,9 +17,9 @@ print(kernels.flip_labels([0, 0, 1, 1], T, [0.4, 0.6, 0.2, 0.3]).tolist())
 """
 
 
-def start(folder):
+def start(folder, before=""):
     env = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "FNLKIT_THREADS": "1"}
-    command = [sys.executable, "-W", "error", "-c", WORK]
+    command = [sys.executable, "-W", "error", "-c", before + WORK]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -27,6 +27,7 @@ def finish(process):
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert out.strip() == "[0, 1, 0, 1]"
+    return err
 
 
 def test_processes_that_start_together_share_a_folder_and_damage_is_healed(tmp_path):
@@ -35,9 +36,50 @@ def test_processes_that_start_together_share_a_folder_and_damage_is_healed(tmp_p
         finish(process)
     files = sorted((tmp_path / "fnlkit").iterdir())
     assert files and all(file.suffix == ".kernel" for file in files)
-    for file in files:
-        file.write_bytes(file.read_bytes()[:100])
+    for i, file in enumerate(files):
+        raw = bytearray(file.read_bytes())
+        raw[len(raw) // 2] ^= 16
+        file.write_bytes(raw[:100] if i % 2 else raw)
     finish(start(tmp_path))
+    for file in files:
+        assert _compile._opened(file.read_bytes())
+
+
+@pytest.mark.parametrize("bit", range(0, 8 * 40, 7))
+def test_a_turned_bit_is_found(bit):
+    raw = bytearray(_compile._sealed(b"compiled"))
+    raw[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(ValueError, match="damaged"):
+        _compile._opened(bytes(raw))
+
+
+NOWHERE = """
+import os, pathlib, pwd, tempfile
+from fnlkit._kernels import _compile
+def nobody(number):
+    raise KeyError(number)
+pwd.getpwuid = nobody
+os.environ.pop("HOME", None), os.environ.pop("XDG_CACHE_HOME", None)
+_compile.__file__ = os.devnull + "/_compile.py"
+tempfile.tempdir = {folder!r}
+"""
+
+
+def test_without_a_home_kernels_are_kept_in_a_temporary_folder_which_is_said_once(tmp_path):
+    """As in a container whose user has no name, with the program in a folder that cannot be written."""
+    nowhere = NOWHERE.format(folder=str(tmp_path))
+    (said,) = finish(start("", nowhere)).splitlines()
+    (folder,) = tmp_path.iterdir()
+    assert f"kept in {folder}" in said and folder.stat().st_mode & 0o77 == 0 and list(folder.glob("*.kernel"))
+    assert not finish(start("", nowhere))
+
+
+def test_a_temporary_folder_that_others_can_write_is_not_used(tmp_path):
+    folder = tmp_path / f"fnlkit-kernels-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    finish(start("", NOWHERE.format(folder=str(tmp_path))))
+    assert not list(folder.iterdir())
 
 
 def test_no_writable_folder_is_no_failure(tmp_path):
@@ -45,6 +87,18 @@ def test_no_writable_folder_is_no_failure(tmp_path):
     blocked.write_text("a file where a folder should be")
     finish(start(blocked))
     assert blocked.read_text().startswith("a file")
+
+
+def test_a_changed_kernel_in_any_folder_is_compiled_anew(tmp_path, monkeypatch):
+    (tmp_path / "fused").mkdir()
+    for place in ("a.py", "fused/b.py"):
+        (tmp_path / place).write_text("one = 1\n")
+    monkeypatch.setattr(_compile, "__file__", str(tmp_path / "_compile.py"))
+    seen = {_compile._digest.__wrapped__()}
+    for place in ("a.py", "fused/b.py"):
+        (tmp_path / place).write_text("one = 2\n")
+        seen.add(_compile._digest.__wrapped__())
+    assert len(seen) == 3
 
 
 def test_code_of_another_source_or_for_other_types_is_not_taken(monkeypatch):

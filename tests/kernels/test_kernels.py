@@ -393,3 +393,53 @@ def test_counts_are_the_same_however_many_threads_share_them(offsets, monkeypatc
     probs, labels = rng.dirichlet(np.ones(4), 2000), rng.integers(0, 4, 2000)
     one, many = (kernels.count_matrix(probs, labels, client_offsets=offsets, threads=t) for t in (1, 5))
     np.testing.assert_array_equal(one, many)
+
+
+def huge(points, dtype):
+    """The same points times powers of two at both ends of a type, where squares are infinite or zero."""
+    ends = (66, -80, 120) if dtype == np.float32 else (560, -560, 1000)
+    return [np.ldexp(points.astype(dtype), e) for e in ends]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_points_whose_squares_leave_the_range(kind):
+    rng = np.random.default_rng(0)
+    points, labels = rng.normal(size=(300, 8)).astype(kind), rng.integers(0, 5, 300)
+    lid, votes = kernels.lid(points.astype(np.float64)), kernels.knn_vote(points, labels, k=7)
+    for scaled in huge(points, kind):
+        np.testing.assert_allclose(kernels.lid(scaled), lid, rtol=1e-12)
+        np.testing.assert_array_equal(kernels.knn_vote(scaled, labels, k=7), votes)
+
+
+def test_points_whose_squares_leave_the_range_in_a_large_set():
+    from fnlkit.kernels import neighbours
+
+    points = np.random.default_rng(0).normal(size=(200, 8))
+    expected = neighbours.nearest(points.astype(np.float32), 5)
+    for scaled in huge(points.astype(np.float32), np.float32) + huge(points.astype(np.float32), np.float64):
+        np.testing.assert_array_equal(neighbours.nearest(scaled, 5), expected)
+
+
+def test_the_published_lid_of_points_whose_squares_leave_the_range_is_refused():
+    points = np.random.default_rng(0).normal(size=(30, 3))
+    assert np.isfinite(kernels.lid((points * 1e20).astype(np.float32), k=5, variant="fedcorr")).all()
+    with pytest.raises(InputError, match="whose square is no number"):
+        kernels.lid(points * 1e200, k=5, variant="fedcorr")
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_simplex_is_reached_from_the_largest_numbers(kind):
+    most = np.finfo(kind).max
+    v = np.array([[0, -most, -most, -0.2], [most, most, -most, 0], [most, most / 2, -most, -most]], kind)
+    np.testing.assert_allclose(kernels.project_to_simplex(v), [[0.6, 0, 0, 0.4], [0.5, 0.5, 0, 0], [1, 0, 0, 0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "classes"), [(np.int8, 200), (np.uint8, 300), (np.int8, 128), (np.uint8, 256)])
+def test_labels_that_a_small_type_cannot_hold_are_widened(kind, classes):
+    rng = np.random.default_rng(0)
+    labels, T = rng.integers(0, 100, 1000), np.full((classes, classes), 1 / classes)
+    uniforms, draws = rng.random(1000), rng.random((1000, 2))
+    for call in (lambda y: kernels.flip_labels(y, T, uniforms), lambda y: kernels.randomised_response(y, 0.1, draws, classes)):
+        small = call(labels.astype(kind))
+        np.testing.assert_array_equal(small, call(labels))
+        assert small.max() > 100 and small.dtype == (np.int64 if classes - 1 > np.iinfo(kind).max else kind)
