@@ -9,9 +9,11 @@ docs/files.md describes the layout.
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
+import shutil
 import stat
 import sys
 from dataclasses import dataclass, field
@@ -20,11 +22,14 @@ import numpy as np
 
 from fnlkit.artefacts import npz as files_npz
 from fnlkit.artefacts import zip as files_zip
+from fnlkit.artefacts.stored import Stored
 from fnlkit.errors import InputError
 from fnlkit.spec import nearest
 
 MAX_BYTES = 4 * 2**30 - 1
 MAX_META = 16 * 2**20
+SMALL = 64 * 2**20  # bytes of an array of the user's that may as well be in memory
+MAX_DECODED = 64 * 2**30
 # The newest version of every kind that this fnlkit reads and writes.
 KINDS = {
     "fnlkit.federation": 1,
@@ -148,6 +153,86 @@ def read_arrays(source, *, max_bytes=MAX_BYTES):
         if bytes(raw[:2]) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
             raise InputError("a bare pickle (or a .pt of the time before torch 1.6); save it again with a current torch.save")
         return files_npz.csv(bytes(raw))
+
+
+def open_arrays(path, *, decoded, small=SMALL):
+    """Return the arrays of an npz or npy of the user's; those above `small` bytes stay in the file and are read by rows.
+
+    A compressed array above `small` is unpacked into a file once, at most 64 GiB of it and what the disk has; that file
+    is used as long as the npz has the same size and time.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    decoded : pathlib.Path
+        The folder for unpacked arrays; made when it is needed.
+    small : int
+
+    Returns
+    -------
+    dict of str to numpy.ndarray or fnlkit.artefacts.stored.Stored
+
+    Raises
+    ------
+    InputError
+        One line that names the file.
+    """
+    import mmap
+
+    try:
+        size = os.stat(path).st_size if os.path.isfile(path) else 0
+    except OSError:
+        size = 0
+    if size <= small:
+        return read_arrays(path)
+    with _one_line(shown(path)), open(path, "rb") as handle:
+        mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+        with memoryview(mapped) as raw:
+            if bytes(raw[:6]) == b"\x93NUMPY":
+                return {"array": _in_place(path, raw, "array", 0, size)}
+            if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
+                places = files_zip.places(raw, max_members=64, max_bytes=2**50, deflate=True)
+                return {p.name.removesuffix(".npy"): _placed(path, raw, p, decoded, small) for p in places}
+    return read_arrays(path)
+
+
+def _placed(path, raw, place, decoded, small):
+    """Return one array of an npz: read, left where it is, or unpacked into a file."""
+    name = place.name.removesuffix(".npy")
+    if not place.name.endswith(".npy"):
+        raise InputError(f"member {place.name!r} is no array; an npz holds NAME.npy only")
+    if place.unpacked <= small:
+        data = np.frombuffer(files_zip.content(raw, place).data, np.uint8).copy()
+        return files_npz.array(memoryview(data), name)
+    if place.stored:
+        return _in_place(path, raw, name, place.begin, place.unpacked)
+    if place.unpacked > MAX_DECODED:
+        raise InputError(f"array {name!r} unpacks to {place.unpacked:,} bytes; above {MAX_DECODED:,} store it uncompressed")
+    found = os.stat(path)
+    key = f"{os.path.realpath(path)}\0{found.st_size}\0{found.st_mtime_ns}\0{name}"
+    target = decoded / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
+    if not target.is_file():
+        decoded.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(decoded).free
+        if free < place.unpacked:
+            raise InputError(
+                f"array {name!r} unpacks to {place.unpacked:,} bytes, {decoded} has room for {free:,}; store it "
+                "uncompressed (numpy.savez) or set FNLKIT_CACHE to a larger disk"
+            )
+        write_bytes(files_zip.unpacked(raw, place), target)
+    with open(target, "rb") as handle:
+        head = memoryview(handle.read(files_npz.MAX_HEADER + 12))
+    return _in_place(target, head, name, 0, place.unpacked)
+
+
+def _in_place(path, raw, name, begin, size):
+    """Return an array of npy bytes in a file as Stored; `raw` holds at least its head."""
+    dtype, shape, fortran, start = files_npz.header(raw[begin : begin + files_npz.MAX_HEADER + 12], name)
+    if fortran or dtype.kind not in "iuf" or not shape:
+        raise InputError(f"array {name!r} is {dtype.name} {shape}; large arrays must hold numbers in C order")
+    if math.prod(shape) * dtype.itemsize != size - start:
+        raise InputError(f"array {name!r} announces {shape} of {dtype.name} and has {size - start:,} bytes")
+    return Stored(os.fspath(path), begin + start, dtype, shape)
 
 
 def pick(arrays, key, source):

@@ -49,6 +49,25 @@ def array(data, name):
         For objects (a pickle), a header over 10 kB, sizes that disagree, truth values other than 0 and 1,
         broken text.
     """
+    dtype, shape, fortran, start = header(data, name)
+    there = len(data) - start
+    if math.prod(shape) * dtype.itemsize != there:
+        raise InputError(f"array {name!r} announces {shape} of {dtype.name} and has {there:,} bytes")
+    if not dtype.itemsize:
+        return np.zeros(shape, dtype)
+    # Positive sizes may still hide in a shape with a zero: numpy refuses what it cannot address.
+    out = np.frombuffer(data, dtype, offset=start).reshape(shape, order="F" if fortran else "C")
+    _check_values(out, name)
+    if not dtype.isnative:
+        return out.astype(dtype.newbyteorder("="))
+    return out if out.flags.aligned and out.flags.writeable else out.copy()
+
+
+def header(data, name):
+    """Return (dtype, shape, whether in Fortran order, start of the values in bytes) of npy bytes, of which the head suffices.
+
+    Parameters and errors as for `array`.
+    """
     if bytes(data[:6]) != b"\x93NUMPY" or len(data) < 12:
         raise InputError(f"array {name!r} does not start as an npy does")
     version = data[6]
@@ -59,10 +78,10 @@ def array(data, name):
         raise InputError(
             f"array {name!r} has a header of {length:,} bytes; expected at most {MAX_HEADER:,} and the file's length"
         )
-    header = _HEADER.fullmatch(bytes(data[start : start + length]))
-    if not header:
+    found = _HEADER.fullmatch(bytes(data[start : start + length]))
+    if not found:
         raise InputError(f"array {name!r}: its header is no plain array's; store numbers, not records or objects")
-    order, kind, size, fortran, shape = (part.decode() for part in header.groups())
+    order, kind, size, fortran, shape = (part.decode() for part in found.groups())
     if kind == "O":
         raise InputError(f"array {name!r} holds Python objects (a pickle); store plain numbers")
     if kind == "U":
@@ -74,17 +93,7 @@ def array(data, name):
     if len(shape) > 16:
         raise InputError(f"array {name!r} has {len(shape)} dimensions; expected at most 16")
     dtype = np.dtype(f"{'<' if order == '=' else order}{kind}{int(size)}")
-    there = len(data) - start - length
-    if math.prod(shape) * dtype.itemsize != there:
-        raise InputError(f"array {name!r} announces {shape} of {dtype.name} and has {there:,} bytes")
-    if not dtype.itemsize:
-        return np.zeros(shape, dtype)
-    # Positive sizes may still hide in a shape with a zero: numpy refuses what it cannot address.
-    out = np.frombuffer(data, dtype, offset=start + length).reshape(shape, order="F" if fortran == "True" else "C")
-    _check_values(out, name)
-    if not dtype.isnative:
-        return out.astype(dtype.newbyteorder("="))
-    return out if out.flags.aligned and out.flags.writeable else out.copy()
+    return dtype, shape, fortran == "True", start + length
 
 
 def _check_values(out, name):

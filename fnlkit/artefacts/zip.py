@@ -30,6 +30,18 @@ class Member:
     stored: bool
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a member lies: its name, CRC-32, first byte, bytes in the file and unpacked, and whether it is uncompressed."""
+
+    name: str
+    crc: int
+    begin: int
+    packed: int
+    unpacked: int
+    stored: bool
+
+
 def looks_like(raw):
     """Return True when the bytes start as a zip does."""
     return bytes(raw[:4]) == b"PK\x03\x04"
@@ -63,6 +75,11 @@ def members(raw, *, max_members, max_bytes, deflate=False):
     ------
     InputError
     """
+    return [content(raw, place) for place in places(raw, max_members=max_members, max_bytes=max_bytes, deflate=deflate)]
+
+
+def places(raw, *, max_members, max_bytes, deflate=False):
+    """Return where the members of a zip lie, as `members` without reading them: list of Place in the directory's order."""
     count, size, start = _directory(raw)
     if not 0 < count <= max_members:
         raise InputError(f"a zip of {count:,} members; expected 1 to {max_members}")
@@ -97,7 +114,7 @@ def members(raw, *, max_members, max_bytes, deflate=False):
         raise InputError("damaged: the zip's directory has another length than it says")
     if total > max_bytes or total > max(_HARMLESS, _MAX_RATIO * len(raw)):
         raise InputError(f"{len(raw):,} bytes that would unpack to {total:,}: refused")
-    return _contents(raw, entries, start)
+    return _places(raw, entries, start)
 
 
 def _directory(raw):
@@ -139,7 +156,7 @@ def _wide(extra, unpacked, packed, offset):
     return values[1], values[0], values[2]
 
 
-def _contents(raw, entries, end):
+def _places(raw, entries, end):
     found, border = {}, 0
     for offset, name, method, crc, packed, unpacked in sorted(entries):
         label = name.decode()
@@ -151,18 +168,38 @@ def _contents(raw, entries, end):
             raise InputError(f"damaged: member {label!r} is not where the directory says")
         if bytes(raw[offset + _LOCAL.size : offset + _LOCAL.size + n_name]) != name:
             raise InputError(f"damaged: member {label!r} has two names")
-        data = raw[begin : begin + packed]
-        if method == 8:
-            unpack = zlib.decompressobj(-15)
-            data = unpack.decompress(data, unpacked + 1)
-            if len(data) != unpacked or not unpack.eof:
-                raise InputError(f"damaged: member {label!r} does not unpack to the {unpacked:,} bytes it declares")
-            data = memoryview(data)
-        if zlib.crc32(data) != crc:
-            raise InputError(f"damaged: member {label!r} fails its checksum (CRC-32); make the file again")
         border = begin + packed
-        found[name] = Member(label, crc, data, method == 0)
+        found[name] = Place(label, crc, begin, packed, unpacked, method == 0)
     return [found[name] for _, name, *_ in entries]
+
+
+def content(raw, place):
+    """Return the Member at a place, its CRC verified."""
+    data = raw[place.begin : place.begin + place.packed]
+    if not place.stored:
+        unpack = zlib.decompressobj(-15)
+        data = unpack.decompress(data, place.unpacked + 1)
+        if len(data) != place.unpacked or not unpack.eof:
+            raise InputError(f"damaged: member {place.name!r} does not unpack to the {place.unpacked:,} bytes it declares")
+        data = memoryview(data)
+    if zlib.crc32(data) != place.crc:
+        raise InputError(f"damaged: member {place.name!r} fails its checksum (CRC-32); make the file again")
+    return Member(place.name, place.crc, data, place.stored)
+
+
+def unpacked(raw, place, step=2**20):
+    """Yield the bytes of a compressed member in pieces of about `step`, checked like the others at the end."""
+    unpack, crc, size = zlib.decompressobj(-15), 0, 0
+    for start in range(place.begin, place.begin + place.packed, step):
+        data = bytes(raw[start : min(start + step, place.begin + place.packed)])
+        while data and not unpack.eof:
+            piece = unpack.decompress(data, 8 * step)
+            data, crc, size = unpack.unconsumed_tail, zlib.crc32(piece, crc), size + len(piece)
+            if size > place.unpacked:
+                break
+            yield piece
+    if not unpack.eof or size != place.unpacked or crc != place.crc:
+        raise InputError(f"damaged: member {place.name!r} does not unpack to what it declares; make the file again")
 
 
 def chunks(contents):

@@ -4,9 +4,37 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fnlkit.client.network import predict
+
+
+@dataclass
+class Part:
+    """Positions in an array that all clients share; `gather` reads them.
+
+    Attributes
+    ----------
+    source : array (n, ...)
+        Numpy's, or of fnlkit.artefacts.stored.
+    index : int64 (m,)
+    """
+
+    source: object
+    index: np.ndarray
+
+    @property
+    def shape(self):
+        return (len(self.index), *self.source.shape[1:])
+
+    @property
+    def dtype(self):
+        return self.source.dtype
+
+    def gather(self):
+        """Return the rows as a Tensor (m, ...) of their own."""
+        return torch.from_numpy(np.ascontiguousarray(self.source[self.index]))
 
 
 @dataclass
@@ -16,8 +44,8 @@ class Client:
     Attributes
     ----------
     id : int
-    x : Tensor (n, ...)
-        Raw samples.
+    samples : Tensor (n, ...) or Part
+        Raw samples, or where they are; `x` is what steps read.
     y : Tensor (n,) int64
         Working labels; corrections are written here and nowhere else.
     given : Tensor (n,) int64
@@ -32,10 +60,14 @@ class Client:
         The stream of this client in this round, set by the engine.
     reviewed : bool Tensor (n,) or None
         Samples whose given label a person decided; after every round they carry it again, whatever a method wrote.
+    parts : dict of Part
+        Rows ``input/...`` that are among `rows` only while the client is visited.
+    dropped : set of str
+        Names of `parts` that a step deleted for good.
     """
 
     id: int
-    x: Tensor
+    samples: Tensor | Part
     y: Tensor
     given: Tensor
     classes: int
@@ -44,6 +76,9 @@ class Client:
     state: dict = field(default_factory=dict)
     rng: np.random.Generator = None
     reviewed: Tensor = None
+    parts: dict = field(default_factory=dict)
+    dropped: set = field(default_factory=set)
+    _x: Tensor = field(default=None, repr=False)
 
     def __len__(self):
         return len(self.y)
@@ -52,6 +87,32 @@ class Client:
         """Put the labels that a person decided back where a method corrected them."""
         if self.reviewed is not None:
             self.y[self.reviewed] = self.given[self.reviewed]
+
+    @property
+    def x(self):
+        """Raw samples (n, ...); read when first asked for during a visit, and kept until it ends."""
+        if isinstance(self.samples, Tensor):
+            return self.samples
+        self.fetch()
+        return self._x
+
+    def fetch(self):
+        """Read the samples, unless they are there."""
+        if self._x is None and isinstance(self.samples, Part):
+            self._x = self.samples.gather()
+
+    def arrive(self):
+        """Begin a visit: what is known of the samples becomes rows."""
+        for name, part in self.parts.items():
+            if name not in self.dropped and name not in self.rows:
+                self.rows[name] = part.gather()
+
+    def leave(self):
+        """End a visit: samples and what is known of them are let go."""
+        for name in self.parts:
+            if self.rows.pop(name, None) is None:
+                self.dropped.add(name)
+        self._x = None
 
 
 @dataclass

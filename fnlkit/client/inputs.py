@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fnlkit.artefacts.stored import Stored
+
 # Type of weights and samples; tf32 and bf16 say how layers compute on float32 weights, see fnlkit.client.network.
 PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64, "tf32": torch.float32, "bf16": torch.float32}
 
@@ -117,18 +119,31 @@ class Inputs:
 
 
 def intake(dataset):
-    """Return (x_train, x_test, input_shape, image) as tensors that networks and engines take.
+    """Return (x_train, x_test, input_shape, image) as arrays of rows that networks and engines take, none of them copied.
 
     Images stay uint8 or float (n, H, W, C); waves become log-Mel spectrograms (n, 1, 64, T); vectors stay (n, d).
     """
-    train, test = np.asarray(dataset.x_train), np.asarray(dataset.x_test)
+    train, test = dataset.x_train, dataset.x_test
     if dataset.kind == "wave":
-        from fnlkit.audio import log_mel
-
-        train, test = (torch.as_tensor(log_mel(x, dataset.sample_rate)) for x in (train, test))
+        train, test = (_spectrograms(x, dataset.sample_rate) for x in (train, test))
         return train, test, tuple(train.shape[1:]), False
-    train, test = (torch.from_numpy(np.require(x, requirements=["C", "W"])) for x in (train, test))
     if dataset.kind == "image":
         height, width, channels = train.shape[1:]
         return train, test, (channels, height, width), True
     return train, test, tuple(train.shape[1:]), False
+
+
+def _spectrograms(waves, rate):
+    """Return the log-Mel spectrograms of waves, computed once; above 64 MiB they lie in a file that goes with its process."""
+    import tempfile
+
+    from fnlkit.audio import log_mel
+
+    first = log_mel(waves[:1], rate)
+    if len(waves) * first.nbytes <= 2**26:
+        return log_mel(waves[:], rate)
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the array that reads it
+    for start in range(0, len(waves), 256):
+        file.write(log_mel(waves[start : start + 256], rate).data)
+    file.flush()
+    return Stored(file, 0, first.dtype, (len(waves), *first.shape[1:]))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fnlkit.artefacts.stored import Chosen, blocks
 from fnlkit.errors import InputError
 
 
@@ -38,6 +39,8 @@ class Dataset:
         True labels, where a set declares them beside the observed ones.
     content : callable or None
         Returns what the checksum is taken over, where reading all samples would take too long.
+    remember : callable
+        ``remember(name, compute)`` returns ``compute()``, perhaps from an earlier time on the same files.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Dataset:
     observed: bool = False
     y_train_true: np.ndarray = None
     content: Any = None
+    remember: Any = field(default=lambda name, compute: compute(), repr=False)
 
     @property
     def classes(self):
@@ -90,7 +94,10 @@ class Dataset:
     def _moments(self):
         if self.statistics is not None:
             return self.statistics
-        return moments(self.x_train) if self.kind == "image" else ((), ())
+        if self.kind != "image":
+            return (), ()
+        mean, std = self.remember("moments", lambda: moments(self.x_train))
+        return tuple(mean), tuple(std)
 
     @property
     def mean(self):
@@ -104,35 +111,57 @@ class Dataset:
 
     @cached_property
     def checksum(self):
-        """SHA-256 over the content, as 64 hexadecimal digits."""
+        """SHA-256 over the content, as 64 hexadecimal digits; large samples are read through once."""
+        return self.remember("checksum", self._digest)
+
+    def _digest(self):
         total = hashlib.sha256()
         if self.content is not None:
             for chunk in self.content():
                 total.update(chunk)
         else:
             for array in (self.x_train, self.y_train, self.x_test, self.y_test):
-                array = np.ascontiguousarray(array)
                 total.update(f"{array.dtype.str}{array.shape}".encode())
-                total.update(array.reshape(-1).view(np.uint8))
+                for a, b in blocks(array):
+                    total.update(np.ascontiguousarray(array[a:b]).reshape(-1).view(np.uint8))
         return total.hexdigest()
 
 
 def moments(x):
     """Return (mean, std) per channel of images (n, H, W, channels), uint8 ones scaled to [0, 1].
 
-    Exact for uint8: computed from sums of whole numbers.  A constant channel gets std 1.
+    Exact for uint8: computed from sums of whole numbers.  A constant channel gets std 1.  Above 1 GiB the images are
+    every k-th, about 1 GiB of them.
     """
-    if x.dtype == np.uint8:
-        first = second = 0
-        for start in range(0, len(x), 1000):
-            part = x[start : start + 1000].astype(np.uint16)  # 255 squared still fits
-            first = first + part.sum(0, dtype=np.int64)
-            second = second + (part * part).sum(0, dtype=np.int64)
-        count = x.size // x.shape[-1]
-        mean = first.sum((0, 1)) / count / 255
-        variance = second.sum((0, 1)) / count / 255**2 - mean**2
-    else:
-        flat = x.reshape(-1, x.shape[-1])
-        mean, variance = flat.mean(0, dtype=np.float64), flat.var(0, dtype=np.float64)
+    every = max(1, x.nbytes // 2**30)
+    if every > 1:
+        x = Chosen(x, np.arange(0, len(x), every))
+    mean, variance = (_whole if x.dtype == np.uint8 else _real)(x)
     std = np.sqrt(np.maximum(variance, 0))
     return tuple(mean.tolist()), tuple(np.where(std > 1e-8, std, 1.0).tolist())
+
+
+def _whole(x):
+    first = second = 0
+    for start in range(0, len(x), 1000):
+        part = x[start : start + 1000].astype(np.uint16)  # 255 squared still fits
+        first = first + part.sum(0, dtype=np.int64)
+        second = second + (part * part).sum(0, dtype=np.int64)
+    count = x.size // x.shape[-1]
+    mean = first.sum((0, 1)) / count / 255
+    return mean, second.sum((0, 1)) / count / 255**2 - mean**2
+
+
+def _real(x):
+    """Return mean and variance of floats, block by block (Chan 1983)."""
+    count = mean = variance = 0
+    for a, b in blocks(x):
+        part = x[a:b].reshape(-1, x.shape[-1])
+        own, spread = part.mean(0, dtype=np.float64), part.var(0, dtype=np.float64)
+        if not count:
+            count, mean, variance = len(part), own, spread
+            continue
+        both, share = count + len(part), len(part) / (count + len(part))
+        variance = variance * (1 - share) + spread * share + (own - mean) ** 2 * share * (1 - share)
+        count, mean = both, mean + (own - mean) * share
+    return mean, variance

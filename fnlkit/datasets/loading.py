@@ -99,7 +99,7 @@ def load(name, *, cache=None, download=False):
 
         if path.is_dir():
             return local.at(path.resolve(), where=where)
-        return local.npz(path.resolve())
+        return local.npz(path.resolve(), where=where)
     if text.endswith((".npz", "/")) or "/" in text.partition("(")[0]:
         raise InputError(f"data set {text}: no such file or folder")
     spec = parse(text, "--dataset")

@@ -4,11 +4,14 @@ import hashlib
 import os
 import pathlib
 import sys
+from functools import partial
 
 import numpy as np
 
 from fnlkit.artefacts import files
+from fnlkit.artefacts.stored import Changed, Rows
 from fnlkit.datasets.dataset import Dataset
+from fnlkit.datasets.facts import remembered
 from fnlkit.errors import InputError
 from fnlkit.spec import Spec
 from fnlkit.streams import stream
@@ -35,33 +38,58 @@ _CLOTHING = [
 
 
 def at(path, *, where):
-    """Return the data set in a folder: Clothing1M's when its lists are there, else an image folder."""
+    """Return the data set in a folder: x_train.npy and its like, Clothing1M by its lists, or an image folder."""
+    if (path / "x_train.npy").is_file():
+        return npy(path, where=where)
     if _clothing_lists(path):
         return clothing1m(path=str(path), where=where)
     return folder(path=str(path), where=where)
 
 
-def npz(path):
+def npz(path, *, where):
     """Return the data set of an npz with x_train, y_train, x_test and y_test.
 
     The labels are *observed*: nobody knows whether they are right, unless ``y_train_true`` (n,) declares the truth.
     Optional: ``class_names`` (C,) texts, ``sample_rate`` (makes it waves), and any ``NAME_train`` (n,) as field NAME.
+    Samples above 64 MiB stay in the file or, where they are compressed, are unpacked into the cache folder once.
 
     Parameters
     ----------
     path : pathlib.Path
+    where : pathlib.Path
+        The cache folder.
     """
-    arrays = files.read_arrays(path)
+    arrays = files.open_arrays(path, decoded=where / "decoded")
+    return _named(path, arrays, [path], where)
+
+
+def npy(path, *, where):
+    """Return the data set of a folder with x_train.npy, y_train.npy, x_test.npy and y_test.npy, and what an npz may have.
+
+    Parameters
+    ----------
+    path, where : pathlib.Path
+    """
+    found = sorted(path.glob("*.npy"))
+    arrays = {file.stem: files.open_arrays(file, decoded=where / "decoded")["array"] for file in found}
+    return _named(path, arrays, found, where)
+
+
+def _named(path, arrays, found, where):
     try:
-        return _from_arrays(str(path), arrays)
+        data = _from_arrays(str(path), arrays)
     except InputError as error:
         raise InputError(f"{files.shown(path)}: {error}") from error
+    if any(isinstance(array, Rows) for array in arrays.values()):
+        data.remember = partial(remembered, files=found, where=where)
+    return data
 
 
 def _from_arrays(name, arrays):
     missing = [key for key in ("x_train", "y_train", "x_test", "y_test") if key not in arrays]
     if missing:
         raise InputError(f"has no {', '.join(missing)}; a data set's npz holds x_train, y_train, x_test and y_test")
+    arrays = {key: value if key in ("x_train", "x_test") else np.asarray(value) for key, value in arrays.items()}
     labels = [_labels(arrays[key], key) for key in ("y_train", "y_test")]
     true = _labels(arrays["y_train_true"], "y_train_true") if "y_train_true" in arrays else None
     if true is not None and len(true) != len(labels[0]):
@@ -113,9 +141,7 @@ def _labels(values, name):
 def _samples(x, name, rate):
     """Return samples in the one layout that Dataset promises, and their kind."""
     if x.dtype.kind == "f":
-        if not np.isfinite(x).all():
-            raise InputError(f"`{name}` holds NaN or infinity; replace them before")
-        x = x.astype(np.float32, copy=False)
+        x = _through(x, partial(_floats, name=name))
     elif x.dtype.kind not in "iu":
         raise InputError(f"`{name}` is {x.dtype}; expected uint8, int16 or floats")
     if not len(x):
@@ -125,17 +151,36 @@ def _samples(x, name, rate):
             raise InputError(f"`{name}` is {x.dtype} {x.shape}; with sample_rate expected int16 or float waves (n, T)")
         return x, "wave"
     if x.ndim == 2:
-        return x.astype(np.float32, copy=False), "vector"
+        return (x if x.dtype == np.float32 else _through(x, partial(_floats, name=name))), "vector"
     if x.ndim == 3:
-        x = x[..., None]
+        x = _through(x, _one_channel)
     if x.ndim != 4 or (x.dtype.kind != "f" and x.dtype != np.uint8):
         raise InputError(
             f"`{name}` is {x.dtype} {x.shape}; expected vectors (n, d), images (n, H, W, channels) of uint8 or floats, "
             "or waves (n, T) with sample_rate"
         )
     if x.shape[3] not in (1, 3) and x.shape[1] in (1, 3):
-        x = np.ascontiguousarray(np.moveaxis(x, 1, -1))
+        x = _through(x, _channels_last)
     return x, "image"
+
+
+def _through(x, function):
+    """Return what a function makes of samples: at once, or block by block when they are read from a file."""
+    return Changed(x, function) if isinstance(x, Rows) else function(x)
+
+
+def _floats(x, *, name):
+    if not np.isfinite(x).all():
+        raise InputError(f"`{name}` holds NaN or infinity; replace them before")
+    return x.astype(np.float32, copy=False)
+
+
+def _one_channel(x):
+    return x[..., None]
+
+
+def _channels_last(x):
+    return np.ascontiguousarray(np.moveaxis(x, 1, -1))
 
 
 def split(labels, share=0.2):

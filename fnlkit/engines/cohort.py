@@ -141,8 +141,8 @@ class Cohort:
         The client's own `broadcast` and `scatter`.
     scattered : set of str
         Names of `received` that differ from client to client.
-    pool, offsets : Tensor (sum of n, ...), int64 (N,)
-        Samples of all clients, and where each client's begin.
+    pool, offsets : Tensor (m, ...), int64 (K,)
+        Samples of these clients, maybe among those of others, and where each client's begin.
     room : int
         Samples to keep place for on each client, so that other clients can take it over; the largest's by default.
 
@@ -174,7 +174,7 @@ class Cohort:
         self.everyone = torch.arange(k, device=device)
         self.who, self.at = self.everyone.clone(), self.everyone.clone()
         self.first = torch.zeros(k, dtype=torch.bool, device=device)
-        self.offset = torch.from_numpy(np.asarray(offsets)[[c.id for c in clients]]).to(device)
+        self.offset = torch.from_numpy(np.asarray(offsets)).to(device)
         self.local = self.everyone * self.room
         self.rows = Pools(clients, device, self.room)
         self.y = self.rows.joined([c.y for c in clients])

@@ -32,14 +32,14 @@ def description(module, clients):
     from fnlkit.models.lenet import LeNet5
     from fnlkit.models.mlp import MLP
 
-    x = clients[0].x
+    shape = clients[0].samples.shape
     if type(module) is WithHead:  # its weights follow the network's own
         module = module.module
     if type(module) is MLP:
         layers = [getattr(module, f"fc{i + 1}") for i in range(module.depth + 1)]
         return ("mlp", (layers[0].in_features, *(layer.out_features for layer in layers)))
-    if type(module) is LeNet5 and not module.upsample and clients[0].inputs.image and x.dim() == 4:
-        height, width, channels = x.shape[1:]
+    if type(module) is LeNet5 and not module.upsample and clients[0].inputs.image and len(shape) == 4:
+        height, width, channels = shape[1:]
         if 28 <= height <= 32 and 28 <= width <= 32 and channels in (1, 3):
             return ("lenet5", channels, module.fc3.out_features)
     return None
@@ -89,6 +89,13 @@ class Fused(Sequential):
         return [v.outcome for v in cohort]
 
     def _all(self, visit, steps):
+        try:
+            visit.guarded(visit.client.arrive)
+            self._steps(visit, steps)
+        finally:
+            visit.client.leave()
+
+    def _steps(self, visit, steps):
         for step in steps:
             if visit.error is not None:
                 return
@@ -125,7 +132,7 @@ class Fused(Sequential):
         own = weights.numpy()[: fused_parameters(self.net)]
         return torch.from_numpy(fused_forward(self.net, own, x.numpy(), **normal(inputs)))
 
-    def predict(self, weights, x):
+    def _predict(self, weights, x):
         """Return logits (n, C) of raw samples, in parallel."""
 
         def score(part):

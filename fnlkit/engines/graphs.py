@@ -118,7 +118,7 @@ def changing(cohort):
 
 def given(cohort):
     """Return the other tensors that a step reads, by name; fetching what is fetched when asked for."""
-    names = ("starts", "rate", "offset", "y", "order", "partner", "shift", "flip", "centre", "uniform")
+    names = ("starts", "rate", "pool", "offset", "y", "order", "partner", "shift", "flip", "centre", "uniform")
     single = {name: getattr(cohort, name) for name in names}
     single |= dict(zip(("share", "rest"), cohort.share or (None, None), strict=True))
     for group in ("broadcast", "scatter"):

@@ -6,6 +6,7 @@ import torch
 
 from fnlkit._kernels import threads
 from fnlkit.client.client import LocalModel
+from fnlkit.client.members import ahead
 from fnlkit.client.training import Fit, plan, train_client
 from fnlkit.errors import InputError
 from fnlkit.server.clients import Clients
@@ -25,7 +26,8 @@ class Sequential(Clients):
 
     def _each(self, ids, weights, steps, broadcast, scatter):
         received = [{**broadcast, **{k: v[j] for k, v in scatter.items()}} for j in range(len(ids))]
-        return [self._one(self.members[i], weights, steps, got) for i, got in zip(ids, received, strict=True)]
+        cohort = ahead(self.members[i] for i in ids.tolist())
+        return [self._one(client, weights, steps, got) for client, got in zip(cohort, received, strict=True)]
 
     def _one(self, client, weights, steps, received):
         return visit(self.network, self.twin, client, weights, steps, received, seed=self.seed, round=self.rounds)
@@ -59,11 +61,14 @@ def visit(network, twin, client, weights, steps, received, *, seed, round):
     seed, round : int
     """
     try:
+        client.arrive()
         return _replies(network, twin, client, weights, steps, received, seed=seed, round=round)
     except InputError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the other clients' work counts
         return error
+    finally:
+        client.leave()
 
 
 def _replies(network, twin, client, weights, steps, received, *, seed, round):
@@ -71,7 +76,7 @@ def _replies(network, twin, client, weights, steps, received, *, seed, round):
     model, reply = LocalModel(network, weights, weights, client.inputs), {}
     for step in steps:
         if isinstance(step, Fit):
-            image = tuple(client.x.shape[1:3]) if client.inputs.image else None
+            image = tuple(client.samples.shape[1:3]) if client.inputs.image else None
             draws = plan(len(client), step, seed=seed, round=round, client=client.id, image=image)
             teacher = twin if step.teacher else None
             model.weights = train_client(network, client, model.weights, step, draws, received, teacher)

@@ -5,6 +5,8 @@ from functools import partial
 import numpy as np
 import torch
 
+from fnlkit.client.client import Part
+from fnlkit.client.members import ahead, sizes_of
 from fnlkit.client.training import Fit, train_client
 from fnlkit.engines.cohort import Cohort
 from fnlkit.engines.graphs import Graphs
@@ -24,25 +26,33 @@ class Stacked(Sequential):
     def __init__(self, *args, at_once=0, **settings):
         super().__init__(*args, **settings)
         self.at_once, self._alone, self._needs = at_once, set(), {}
-        self.graphs, self.room = Graphs(self.note), max(map(len, self.members), default=0)
-        self.pool, self.offsets = None, np.concatenate([[0], np.cumsum([len(c) for c in self.members])[:-1]])
+        sizes = sizes_of(self.members)
+        self.graphs, self.room = Graphs(self.note), int(sizes.max(initial=0))
+        self.pool, self.offsets = None, np.concatenate([[0], np.cumsum(sizes)[:-1]])
 
     def _run(self, ids, weights, steps, broadcast, scatter):
         cohort = visits(self, ids, weights, broadcast, scatter)
-        for step in steps:
-            alive = [v for v in cohort if v.error is None]
-            if isinstance(step, Fit):
-                self._fit(alive, step, set(scatter))
-            else:
-                for visit in alive:
-                    visit.do(step)
+        try:
+            for visit in cohort:
+                visit.guarded(visit.client.arrive)
+            for step in steps:
+                alive = [v for v in cohort if v.error is None]
+                if isinstance(step, Fit):
+                    self._fit(alive, step, set(scatter))
+                else:
+                    for visit in alive:
+                        visit.do(step)
+        finally:
+            for visit in cohort:
+                visit.client.leave()
         return [v.outcome for v in cohort]
 
     def _fit(self, alive, fit, scattered):
         if self.twin is None and fit.teacher:
             self.twin = self.network.twin()
-        if self.pool is None:
-            self.pool = pooled([c.x for c in self.members]).to(self.network.device)
+        if self.pool is None and self._resident():
+            self.pool = torch.cat([c.samples.gather() if isinstance(c.samples, Part) else c.x for c in ahead(self.members)])
+            self.pool = self.pool.to(self.network.device)
         alike = {}
         for visit in alive:
             visit.guarded(partial(visit.plan, fit, self.seed, self.rounds))
@@ -53,6 +63,27 @@ class Stacked(Sequential):
             size = self._fitting(group, fit)
             for i in range(0, len(group), size):
                 self._together(group[i : i + size], fit, scattered)
+
+    def _resident(self):
+        """Whether the samples of all clients stay on the device: a GPU where they take at most half of what is free."""
+        device = self.network.device
+        if not self.graphs.usable(device):
+            return False
+        first = self.members[0].x
+        whole = int(sizes_of(self.members).sum()) * first[:1].numel() * first.element_size()
+        return 2 * whole <= free_memory(device)
+
+    def _samples(self, clients):
+        """Return the samples of clients joined, on the device, and where each one's begin."""
+        if self.pool is not None:
+            return self.pool, self.offsets[[c.id for c in clients]]
+        if self.graphs.usable(self.network.device):  # a recording fixes sizes: each client has place for the largest one
+            x = torch.zeros((len(clients), self.room, *clients[0].x.shape[1:]), dtype=clients[0].x.dtype)
+            for place, client in zip(x, ahead(clients), strict=True):
+                place[: len(client)] = client.x
+            return x.flatten(0, 1).to(self.network.device), np.arange(len(clients)) * self.room
+        x = torch.cat([c.x for c in ahead(clients)]).to(self.network.device)
+        return x, np.concatenate([[0], np.cumsum([len(c) for c in clients])[:-1]])
 
     def _together(self, part, fit, scattered):
         """Train some clients at once, or one by one where stacking fails."""
@@ -66,7 +97,7 @@ class Stacked(Sequential):
         twin = self.twin if fit.teacher else None
         try:
             room = self.room if self.graphs.usable(self.network.device) else 0
-            arguments = self.network, twin, clients, starts, fit, plans, received, scattered, self.pool, self.offsets
+            arguments = self.network, twin, clients, starts, fit, plans, received, scattered, *self._samples(clients)
             weights = self.graphs.train(Cohort(*arguments, room))
         except Exception as error:  # noqa: BLE001 - one of the clients, or the network, cannot be stacked; told apart below
             for visit, state in zip(part, streams, strict=True):
@@ -151,22 +182,10 @@ def free_memory(device):
         return 2**33
 
 
-def pooled(parts):
-    """Return tensors joined along their first axis, without a copy where they already lie behind each other."""
-    first, at = parts[0], parts[0].storage_offset()
-    for part in parts:
-        same = part.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
-        if not (same and part.is_contiguous() and part.storage_offset() == at):
-            return torch.cat(parts)
-        at += part.numel()
-    length = sum(len(part) for part in parts)
-    return first.as_strided((length, *first.shape[1:]), first.stride())
-
-
 def _memory(client):
     """What must be alike for two clients to be stacked: names, shapes and types of their memory."""
     rows = tuple((name, value.dtype, value.shape[1:]) for name, value in sorted(client.rows.items()))
-    return rows, tuple(sorted(client.state)), client.x.dtype, client.x.shape[1:]
+    return rows, tuple(sorted(client.state)), client.samples.dtype, client.samples.shape[1:]
 
 
 def _named(fit):

@@ -51,7 +51,7 @@ class Visit:
     def plan(self, fit, seed, round):
         """Make every draw of this client's local training, as `draws`."""
         client = self.client
-        image = tuple(client.x.shape[1:3]) if client.inputs.image else None
+        image = tuple(client.samples.shape[1:3]) if client.inputs.image else None
         self.draws = plan(len(client), fit, seed=seed, round=round, client=client.id, image=image)
 
     @property

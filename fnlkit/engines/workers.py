@@ -23,7 +23,9 @@ import numpy as np
 import torch
 
 from fnlkit._kernels import threads
+from fnlkit.artefacts.stored import Changed, Stored
 from fnlkit.client.client import Client
+from fnlkit.client.members import Members
 from fnlkit.client.network import Network
 from fnlkit.client.training import Fit
 from fnlkit.engines.sequential import Sequential, visit
@@ -68,8 +70,8 @@ class Workers(Sequential):
                     tries[j] += 1
                     client = self.members[ids[j]]
                     got = {**broadcast, **{k: v[j] for k, v in scatter.items()}}
-                    task = (int(ids[j]), self.rounds, weights, steps, got, client.y, client.rows, client.state)
-                    worker.take(j, task)
+                    memory = (client.y, client.rows, client.state, client.dropped)
+                    worker.take(j, (int(ids[j]), self.rounds, weights, steps, got, memory))
                 for worker in self._heard():
                     j, answer = worker.answer()
                     if answer is None:
@@ -88,9 +90,9 @@ class Workers(Sequential):
 
     def _accepted(self, client, answer):
         """Put a client's memory in place and return its reply, or the error that it met."""
-        reply, y, rows, state = answer
+        reply, (y, rows, state, dropped) = answer
         client.y.copy_(y)
-        client.rows, client.state = rows, state
+        client.rows, client.state, client.dropped = rows, state, dropped
         if isinstance(reply, dict):
             return reply
         kind, name, text = reply
@@ -133,10 +135,12 @@ class Workers(Sequential):
 
 
 class _Shared:
-    """What every worker needs and none changes: the samples in anonymous shared memory, the rest as one message."""
+    """What every worker needs and none changes: where the samples are, and the rest as one message.
+
+    Samples in a file stay there and every worker reads its own; those in memory go into anonymous shared memory, once.
+    """
 
     def __init__(self, engine):
-        clients = engine.members
         network = io.BytesIO()
         try:
             torch.save(engine.network.module, network)
@@ -145,22 +149,35 @@ class _Shared:
                 f"the network cannot travel to another process: {str(error).splitlines()[0]}; build it from classes "
                 "at the top of an importable module, or take --engine sequential"
             ) from error
+        clients = engine.members if isinstance(engine.members, Members) else Members.of(engine.members)
         if hasattr(os, "memfd_create"):
             self.file = os.fdopen(os.memfd_create("fnlkit"), "r+b")
         else:
             self.file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-        entries = []
-        for c in clients:
-            places = []
-            for values in (c.x, c.given):
-                self.file.write(bytes(-self.file.tell() % 64))  # arrays begin where any type may
-                places.append((self.file.tell(), str(values.dtype).removeprefix("torch."), tuple(values.shape)))
-                self.file.write(np.ascontiguousarray(values.cpu().numpy()).data)
-            entries.append((c.id, places, c.classes))
+        self.descriptors = [self.file.fileno()]
+        rows = {name: self._stored(source) for name, source in clients.sources.items()}
+        arrays = clients.offsets, clients.indices, clients.given.numpy()
+        members = self._stored(clients.source), *arrays, clients.classes, clients.inputs, rows
         self.file.flush()
-        size = self.file.tell()
         settings = {"dtype": engine.network.dtype, "precision": engine.network.precision}
-        self.message = pickle.dumps((network.getvalue(), settings, entries, size, clients[0].inputs, engine.seed))
+        try:
+            self.message = pickle.dumps((network.getvalue(), settings, members, engine.seed), protocol=5)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise InputError(f"the samples cannot travel to another process: {error}; take --engine sequential") from error
+
+    def _stored(self, source):
+        """Return an array of rows as another process can read it."""
+        if isinstance(source, np.ndarray):
+            self.file.write(bytes(-self.file.tell() % 64))  # arrays begin where any type may
+            at = self.file.tell()
+            self.file.write(np.ascontiguousarray(source).data)
+            return Stored(self.file.fileno(), at, source.dtype, source.shape)
+        inner = source
+        while isinstance(inner, Changed):
+            inner = inner.source
+        if isinstance(inner, Stored) and not inner.own:
+            self.descriptors.append(inner.descriptor)
+        return source
 
     def close(self):
         self.file.close()
@@ -172,18 +189,16 @@ class _Worker:
     def __init__(self, shared):
         ours, theirs = socket.socketpair()
         with theirs:
-            file = shared.file.fileno()
             single = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _START, str(theirs.fileno()), json.dumps(sys.path)],
-                pass_fds=(theirs.fileno(), file),
+                pass_fds=(theirs.fileno(), *shared.descriptors),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, **single},
             )
         self.connection, self.task = Connection(ours.detach()), None
         with contextlib.suppress(OSError):  # a worker that is already dead shows when it is asked
-            self.connection.send_bytes(pickle.dumps(file))
             self.connection.send_bytes(shared.message)
 
     def take(self, j, task):
@@ -237,18 +252,17 @@ def serve(connection):
         return pickle.loads(tasks.popleft())
 
     failure, twin = None, None
-    file = next_message()
     try:
-        module, settings, entries, size, inputs, seed = next_message()
+        module, settings, members, seed = next_message()
         network = Network(torch.load(io.BytesIO(module), weights_only=False), **settings)
-        clients = _clients(file, entries, size, inputs)
+        clients = _clients(*members)
     except Exception as error:  # noqa: BLE001 - told to the parent with the first task
         failure = InputError(f"a worker process cannot start: {error}; take --engine sequential")
         clients = None
     while True:
-        i, round, weights, steps, received, y, rows, state = next_message()
-        client = Client(i, None, y, y, 0, None) if failure else clients[i]
-        client.y, client.rows, client.state = y, rows, state
+        i, round, weights, steps, received, memory = next_message()
+        client = Client(i, None, memory[0], memory[0], 0, None) if failure else clients[i]
+        client.y, client.rows, client.state, client.dropped = memory
         try:
             if failure:
                 raise failure
@@ -263,25 +277,18 @@ def serve(connection):
         if isinstance(reply, Exception):
             reply = ("failed", type(reply).__name__, str(reply))
         try:
-            answer = pickle.dumps((reply, client.y, client.rows, client.state), protocol=5)
+            after = (client.y, client.rows, client.state, client.dropped)
+            answer = pickle.dumps((reply, after), protocol=5)
         except Exception as error:  # noqa: BLE001 - a reply that is no plain value
-            answer = pickle.dumps((("failed", type(error).__name__, str(error)), y, rows, state))
+            answer = pickle.dumps((("failed", type(error).__name__, str(error)), memory))
+        client.rows, client.state = {}, {}
+        if clients is not None:
+            clients.forget()
         connection.send_bytes(answer)
 
 
-def _clients(file, entries, size, inputs):
-    """Return Clients over the shared memory; a step that writes into samples writes into a private copy."""
-    import mmap
-
-    memory, out = mmap.mmap(file, size, access=mmap.ACCESS_COPY) if size else None, []
-    for i, places, classes in entries:
-        values = []
-        for at, dtype, shape in places:
-            dtype, count = getattr(torch, dtype), int(np.prod(shape))
-            if count:
-                values.append(torch.frombuffer(memory, dtype=dtype, count=count, offset=at).view(shape))
-            else:
-                values.append(torch.empty(shape, dtype=dtype))
-        x, given = values
-        out.append(Client(i, x, given.clone(), given, classes, inputs))
-    return out
+def _clients(source, offsets, indices, given, classes, inputs, rows):
+    """Return the Members of a message; labels come by client there, not by sample."""
+    by_sample = np.zeros(len(source), np.int64)
+    by_sample[indices] = given
+    return Members(source, offsets, indices, by_sample, classes, inputs, rows)

@@ -6,7 +6,9 @@ import numpy as np
 import torch
 
 from fnlkit.artefacts.federation import Federation
+from fnlkit.artefacts.stored import Chosen
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
+from fnlkit.client.members import in_blocks
 from fnlkit.client.network import Network, predict
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators import WARM_UP
@@ -24,12 +26,12 @@ class Trained:
     Attributes
     ----------
     experiment : Experiment
-    x : Tensor (n, ...)
+    x : array (n, ...)
         All training samples.
     """
 
     experiment: Experiment
-    x: torch.Tensor
+    x: object
 
     @property
     def clients(self):
@@ -42,8 +44,7 @@ class Trained:
     def probabilities(self, positions):
         """Return probabilities (m, C) float64 of training samples by position."""
         e = self.experiment
-        logits = predict(e.network, e.model.weights, self.x[torch.from_numpy(positions)], e.clients.inputs)
-        return _softmax(logits)
+        return _probabilities(e.network, e.model.weights, self.x, positions, e.clients.inputs)
 
 
 def settings_of(evidence):
@@ -85,7 +86,7 @@ def trained(evidence, *, method="fedavg", federation=None):
     experiment.run()
     if not torch.isfinite(experiment.model.weights).all():
         raise WorkStopped("the warm-up diverged; lower --lr")
-    return Trained(experiment, intake(evidence.dataset)[0])
+    return Trained(experiment, experiment.clients.members.source)
 
 
 def model_probabilities(run, dataset, positions, classes, device="auto"):
@@ -110,7 +111,7 @@ def model_probabilities(run, dataset, positions, classes, device="auto"):
         raise InputError(f"--run holds {len(run.weights):,} weights but its network {network.size:,}; train it again")
     inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype, device)
     weights = run.weights.to(device=device, dtype=dtype)
-    return _softmax(predict(network, weights, x[torch.from_numpy(positions)], inputs))
+    return _probabilities(network, weights, x, positions, inputs)
 
 
 def cross_validated(evidence, *, folds, by="client"):
@@ -165,5 +166,6 @@ def without(federation, left_out):
     return Federation(federation.dataset, federation.classes, offsets, np.concatenate(parts), np.asarray(federation.given))
 
 
-def _softmax(logits):
+def _probabilities(network, weights, x, positions, inputs):
+    logits = in_blocks(lambda part: predict(network, weights, part, inputs), Chosen(x, positions))
     return torch.softmax(logits.double(), -1).cpu().numpy()

@@ -5,14 +5,16 @@ import platform
 import resource
 import time
 from dataclasses import asdict, fields, replace
+from importlib.metadata import version
 
 import numpy as np
 import torch
 
 from fnlkit import catalogue, engines
 from fnlkit.artefacts.run import Run
-from fnlkit.client.client import Client
+from fnlkit.artefacts.stored import blocks
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
+from fnlkit.client.members import Members, held
 from fnlkit.client.network import Model, Network
 from fnlkit.client.scoring import sample_losses
 from fnlkit.client.training import Fit
@@ -69,17 +71,19 @@ class Experiment:
             raise InputError("--precision tf32 is a GPU's; write fp32, fp64 or bf16")
         self.network = Network(module, dtype=dtype, device=self.device, precision=settings.precision)
         inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype, self.device)
-        self.x_test, self.y_test = test, torch.from_numpy(np.asarray(dataset.y_test, np.int64))
-        members = _members(federation, train, inputs)
-        if "reviewed" in federation.extra:
-            decided = torch.from_numpy(np.asarray(federation.extra["reviewed"], bool))
-            for client, indices in zip(members, federation.clients, strict=True):
-                client.reviewed = decided[torch.from_numpy(np.asarray(indices, np.int64))]
-        self.embedding = None
-        if vectors is not None:
-            self.embedding = hashlib.sha256(vectors.tobytes()).hexdigest()
-            for client, indices in zip(members, federation.clients, strict=True):
-                client.rows["input/embedding"] = torch.from_numpy(vectors[np.asarray(indices)])
+        self.x_test, self.y_test = held(test), torch.from_numpy(np.asarray(dataset.y_test, np.int64))
+        rows = {} if vectors is None else {"input/embedding": vectors}
+        self.embedding = None if vectors is None else _content(vectors)
+        members = Members(
+            train,
+            federation.client_offsets,
+            federation.client_indices,
+            federation.given,
+            federation.classes,
+            inputs,
+            rows=rows,
+            reviewed=federation.extra.get("reviewed"),
+        )
         self.clients = engines.make(
             engine, members, self.network, inputs, seed=settings.seed, keep=settings.keep, **engine_options
         )
@@ -208,7 +212,7 @@ class Experiment:
     def _labels(self):
         """Return the working labels of all clients by position in the training set (n,)."""
         labels = np.array(self.federation.given, np.int64)
-        labels[self.federation.client_indices] = torch.cat([c.y for c in self.clients.members]).numpy()
+        labels[self.federation.client_indices] = self.clients.members.y.numpy()
         return labels
 
     def _commit(self, model):
@@ -239,7 +243,7 @@ class Experiment:
                 name: (np.array([r for r, _ in pairs]), np.stack([v for _, v in pairs])) for name, pairs in self.records.items()
             },
             truth=truth,
-            memory=memory.pack(self.clients.members, self._opt_memory),
+            memory=memory.pack(self.clients.members.with_memory(), self._opt_memory),
             log=list(self.clients.log),
             traffic=self.clients.traffic,
             rejected=list(self.clients.rejected),
@@ -289,8 +293,7 @@ class Experiment:
         self.clients.traffic = replace(run.traffic, sent=dict(run.traffic.sent))  # the run may be continued once more
         memory.unpack(run.memory, self.clients.members, self.opt, self.device)
         corrected = torch.from_numpy(run.labels["corrected"].astype(np.int64))
-        for client, indices in zip(self.clients.members, self.federation.clients, strict=True):
-            client.y.copy_(corrected[torch.from_numpy(np.asarray(indices))])
+        self.clients.members.y.copy_(corrected[torch.from_numpy(np.asarray(self.federation.client_indices, np.int64))])
         for name, (rounds, values) in run.records.items():
             self.records[name] = list(zip(rounds.tolist(), values, strict=True))
         scored = [row["client_rounds"] for row in self.history if "accuracy" in row]
@@ -300,8 +303,6 @@ class Experiment:
 
 def machine(clients, device):
     """Return what equal results depend on beside the settings: engine, threads, CPU capability, versions."""
-    import sklearn
-
     return {
         "engine": getattr(clients, "name", type(clients).__name__.lower()),
         "device": str(device) if str(device) == "cpu" else torch.cuda.get_device_name(),
@@ -310,7 +311,7 @@ def machine(clients, device):
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "sklearn": sklearn.__version__,
+        "sklearn": version("scikit-learn"),
     }
 
 
@@ -322,17 +323,6 @@ def _device(name):
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"--device {name}: {str(error).splitlines()[0]}; write cpu, cuda or auto") from error
     return name
-
-
-def _members(federation, train, inputs):
-    """Return Clients whose samples are slices of one reordered copy of the training set."""
-    order = torch.from_numpy(np.asarray(federation.client_indices, np.int64))
-    x, given = train[order], torch.from_numpy(np.asarray(federation.given, np.int64))[order]
-    bounds = np.asarray(federation.client_offsets).tolist()
-    return [
-        Client(id=k, x=x[a:b], y=given[a:b].clone(), given=given[a:b], classes=int(federation.classes), inputs=inputs)
-        for k, (a, b) in enumerate(zip(bounds[:-1], bounds[1:], strict=True))
-    ]
 
 
 def _embeddings(embeddings, federation, dataset, method):
@@ -347,10 +337,19 @@ def _embeddings(embeddings, federation, dataset, method):
             f"{method} compares samples by an embedding; without one it takes {embeddings.shape[1]} principal "
             "components of the samples, far from a pretrained network"
         )
-    embeddings = np.ascontiguousarray(embeddings, np.float32)
+    if isinstance(embeddings, np.ndarray) or embeddings.dtype != np.float32:
+        embeddings = np.ascontiguousarray(embeddings, np.float32)
     if embeddings.ndim != 2 or len(embeddings) != len(federation.given):
         raise InputError(f"the embeddings are {embeddings.shape}; expected one vector for {len(federation.given):,} samples")
     return embeddings, note
+
+
+def _content(rows):
+    """Return the SHA-256 of an array's bytes."""
+    total = hashlib.sha256()
+    for a, b in blocks(rows):
+        total.update(np.ascontiguousarray(rows[a:b]).data)
+    return total.hexdigest()
 
 
 def _with_head(module, size, settings):

@@ -1,8 +1,8 @@
 """What the global and the cohort's local models memorize of wrong labels; a simulation's view, since it needs the truth."""
 
 import numpy as np
-import torch
 
+from fnlkit.client.members import ahead
 from fnlkit.scores import memorization
 
 
@@ -19,15 +19,18 @@ def local_memorization(clients, ids, weights, truth):
     """
     predicted, given, true = [], [], []
     for client, vector in zip(ids.tolist(), weights, strict=True):
-        predicted.append(clients.predict(vector, clients.members[client].x).argmax(-1).cpu().numpy())
-        given.append(clients.members[client].given.numpy())
+        member = clients.members[client]
+        predicted.append(clients.predict(vector, member.x).argmax(-1).cpu().numpy())
+        member.leave()
+        given.append(member.given.numpy())
         true.append(truth[client])
     return memorization(*(np.concatenate(v) for v in (predicted, given, true)))
 
 
 def global_memorization(clients, weights, truth):
     """Return memorization of the global model on all clients' samples."""
-    x = [c.x for c in clients.members]
-    predicted = np.concatenate([clients.predict(weights, part).argmax(-1).cpu().numpy() for part in x if len(part)])
-    given = torch.cat([c.given for c in clients.members]).numpy()
-    return memorization(predicted, given, np.concatenate(truth))
+    predicted, members = [], clients.members
+    for client in ahead(members):
+        predicted.append(clients.predict(weights, client.x).argmax(-1).cpu().numpy())
+        client.leave()
+    return memorization(np.concatenate(predicted), members.given.numpy(), np.concatenate(truth))

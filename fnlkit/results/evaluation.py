@@ -3,6 +3,7 @@
 import numpy as np
 
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
+from fnlkit.client.members import in_blocks
 from fnlkit.client.network import Network, predict
 from fnlkit.errors import InputError
 from fnlkit.models import build
@@ -127,7 +128,8 @@ def test_predictions(run, dataset):
             f"the run holds {len(run.weights)} weights, its network {network.size}; is the module another one now?"
         )
     inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype)
-    return predict(network, run.weights.to(dtype), x_test, inputs).argmax(-1).numpy()
+    weights = run.weights.to(dtype)
+    return in_blocks(lambda x: predict(network, weights, x, inputs).argmax(-1), x_test).numpy()
 
 
 test_predictions.__test__ = False  # a function of ours, not a test of pytest's

@@ -3,11 +3,13 @@
 import copy
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 
 from fnlkit.artefacts.exchange import Exchange, Traffic
+from fnlkit.client.members import Members, in_blocks, sizes_of
 from fnlkit.client.network import predict
 from fnlkit.errors import InputError, WorkStopped
 
@@ -35,7 +37,7 @@ class Clients:
 
     Parameters
     ----------
-    clients : list of Client
+    clients : Members or list of Client
     network : fnlkit.client.network.Network
     inputs : fnlkit.client.inputs.Inputs
     seed : int
@@ -58,7 +60,7 @@ class Clients:
 
     def __init__(self, clients, network, inputs, *, seed=0, keep=0.5):
         self.members, self.network, self.inputs, self.seed, self.keep = clients, network, inputs, seed, keep
-        self.sizes = torch.tensor([len(c) for c in clients], dtype=torch.float64)
+        self.sizes = torch.from_numpy(sizes_of(clients).astype(np.float64))
         self.rounds, self.traffic, self.log, self.rejected = 0, Traffic(), [], []
         self._replay, self._undo, self.notes = [], {}, []
         self.commit()
@@ -140,11 +142,13 @@ class Clients:
         for i in ids.tolist():
             if i not in self._undo:
                 c = self.members[i]
-                self._undo[i] = (c.y.clone(), _copied(c.rows), _copied(c.state))
+                self._undo[i] = (c.y.clone(), _copied(c.rows), _copied(c.state), set(c.dropped))
 
     def commit(self):
         """Make all rounds so far final; `rollback` returns here."""
         self._undo.clear()
+        if isinstance(self.members, Members):
+            self.members.forget()
         self._point = (
             self.rounds,
             len(self.log),
@@ -154,10 +158,10 @@ class Clients:
 
     def rollback(self):
         """Undo every round since the last `commit`: client memories, log, traffic, as if never asked."""
-        for i, (y, rows, state) in self._undo.items():
+        for i, (y, rows, state, dropped) in self._undo.items():
             client = self.members[i]
             client.y.copy_(y)
-            client.rows, client.state = rows, state
+            client.rows, client.state, client.dropped = rows, state, dropped
         rounds, entries, rejected, traffic = self._point
         self.rounds, self.traffic = rounds, replace(traffic, sent=dict(traffic.sent))
         del self.log[entries:], self.rejected[rejected:]
@@ -168,7 +172,17 @@ class Clients:
         raise NotImplementedError("a Clients is one of fnlkit.engines")
 
     def predict(self, weights, x):
-        """Return logits (n, C) of raw samples, on the server's side (the test set)."""
+        """Return logits (n, C) of raw samples, on the server's side (the test set).
+
+        Parameters
+        ----------
+        weights : Tensor (P + Q,)
+        x : Tensor or array (n, ...)
+            An array of rows that is larger than memory is read in blocks.
+        """
+        return in_blocks(partial(self._predict, weights), x)
+
+    def _predict(self, weights, x):
         return predict(self.network, weights, x, self.inputs)
 
     def close(self):

@@ -1,0 +1,138 @@
+"""The clients of a federation over one data set: a client is positions in it, its samples are fetched when it is visited."""
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from fnlkit.artefacts.stored import blocks
+from fnlkit.client.client import Client, Part
+
+FEW = 2**26  # bytes of samples that may as well stay in memory
+
+
+class Members(Sequence):
+    """Clients 0 to N - 1 of a federation, made when they are asked for; labels lie in one tensor for all.
+
+    Parameters
+    ----------
+    source : array (n, ...)
+        All samples; numpy's, or of fnlkit.artefacts.stored.
+    offsets, indices : int64 (N + 1,), (m,)
+        Client k holds the samples ``indices[offsets[k]:offsets[k + 1]]``.
+    given : int64 (n,)
+    classes : int
+    inputs : fnlkit.client.inputs.Inputs
+    rows : dict of arrays (n, ...)
+        What else is known of each sample; a client sees it among its rows while it is visited.
+    reviewed : bool (n,) or None
+        Samples whose given label a person decided.
+
+    Attributes
+    ----------
+    y, given : int64 Tensor (m,)
+        Labels of all clients' samples, one client after the other: working ones and those received.
+    """
+
+    def __init__(self, source, offsets, indices, given, classes, inputs, rows=None, reviewed=None):
+        self.source, self.classes, self.inputs, self.sources = source, int(classes), inputs, rows or {}
+        self.offsets, self.indices = np.asarray(offsets, np.int64), np.asarray(indices, np.int64)
+        self.given = torch.from_numpy(np.asarray(given, np.int64)[self.indices])
+        self.y, self._made = self.given.clone(), {}
+        self.reviewed = None if reviewed is None else torch.from_numpy(np.asarray(reviewed, bool)[self.indices])
+
+    @classmethod
+    def of(cls, clients):
+        """Return Members of clients 0 to N - 1 that hold their samples themselves."""
+        sizes = [len(c) for c in clients]
+        x = torch.cat([c.x.cpu() for c in clients]).numpy()
+        given = torch.cat([c.given.cpu() for c in clients]).numpy()
+        first = clients[0]
+        return cls(x, np.concatenate([[0], np.cumsum(sizes)]), np.arange(len(x)), given, first.classes, first.inputs)
+
+    @property
+    def sizes(self):
+        """Numbers of samples (N,)."""
+        return np.diff(self.offsets)
+
+    def __len__(self):
+        return len(self.offsets) - 1
+
+    def __getitem__(self, k):
+        if isinstance(k, slice):
+            return [self[i] for i in range(*k.indices(len(self)))]
+        k = range(len(self))[k]
+        if k not in self._made:
+            a, b = int(self.offsets[k]), int(self.offsets[k + 1])
+            index = self.indices[a:b]
+            self._made[k] = Client(
+                k,
+                Part(self.source, index),
+                self.y[a:b],
+                self.given[a:b],
+                self.classes,
+                self.inputs,
+                parts={name: Part(source, index) for name, source in self.sources.items()},
+                reviewed=None if self.reviewed is None else self.reviewed[a:b],
+            )
+        return self._made[k]
+
+    def with_memory(self):
+        """Return the clients that remember anything beside their labels, ascending."""
+        return [client for _, client in sorted(self._made.items()) if client.rows or client.state]
+
+    def forget(self):
+        """Let go of clients between two rounds of which nothing is left but positions and labels."""
+        self._made = {k: c for k, c in self._made.items() if c.rows or c.state or c.dropped}
+
+
+def sizes_of(clients):
+    """Return the numbers of samples (N,) of Members or a list of clients."""
+    return clients.sizes if isinstance(clients, Members) else np.array([len(c) for c in clients], np.int64)
+
+
+def held(rows):
+    """Return an array as it is or, where it is small, read into memory."""
+    return rows[:] if not isinstance(rows, np.ndarray) and rows.nbytes <= FEW else rows
+
+
+def in_blocks(function, x):
+    """Return what a function says to a Tensor, or to the blocks of an array of rows, joined.
+
+    Parameters
+    ----------
+    function : Tensor (m, ...) -> Tensor (m, ...)
+    x : Tensor or array (n, ...)
+    """
+    if isinstance(x, torch.Tensor):
+        return function(x)
+    parts = [function(tensor(x[a:b])) for a, b in blocks(x, FEW, 512)]
+    return torch.cat(parts) if parts else function(tensor(x[:]))
+
+
+def tensor(array):
+    """Return an array as a Tensor without a copy where it can be written to."""
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def ahead(clients):
+    """Yield clients; where fetching samples takes long (decoding images) threads fetch those of the next ones meanwhile."""
+    clients = list(clients)
+    if len(clients) < 2 or not any(getattr(getattr(c.samples, "source", None), "slow", False) for c in clients):
+        yield from clients
+        return
+    count = len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(count, thread_name_prefix="fnlkit-fetch") as threads:
+        coming = deque(threads.submit(c.fetch) for c in clients[:count])
+        try:
+            for i, client in enumerate(clients):
+                coming.popleft().result()
+                if i + count < len(clients):
+                    coming.append(threads.submit(clients[i + count].fetch))
+                yield client
+        finally:
+            for future in coming:
+                future.cancel()

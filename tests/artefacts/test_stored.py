@@ -1,0 +1,72 @@
+"""Arrays that stay in their file answer as numpy's do, and cost this process no memory."""
+
+import os
+import pickle
+from functools import partial
+
+import numpy as np
+import pytest
+
+from fnlkit.artefacts.stored import Changed, Chosen, Stored, blocks
+from fnlkit.errors import InputError
+
+
+@pytest.fixture
+def pair(tmp_path):
+    values = np.random.default_rng(0).integers(0, 256, (50, 4, 3), dtype=np.uint8)
+    (tmp_path / "x.bin").write_bytes(b"head" + values.tobytes())
+    return values, Stored(tmp_path / "x.bin", 4, np.uint8, values.shape)
+
+
+WAYS = [
+    slice(None),
+    slice(3, 9),
+    slice(40, 2, -3),
+    slice(7, 7),
+    5,
+    -1,
+    [4, 5, 6, 2, 2, 49, 0],
+    [-1, 3],
+    np.arange(50) % 7 == 3,
+    np.zeros(0, int),
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=range(len(WAYS)))
+def test_rows_are_those_of_the_array(pair, way):
+    values, stored = pair
+    for rows, right in ((stored, values), (Changed(stored, partial(np.add, 1)), values + 1)):
+        found = rows[way]
+        np.testing.assert_array_equal(found, right[way])
+        assert found.flags.writeable and found.dtype == right.dtype
+    chosen = Chosen(stored, [9, 2, 30])
+    np.testing.assert_array_equal(chosen[[2, 0]], values[[30, 9]])
+    np.testing.assert_array_equal(np.asarray(chosen), values[[9, 2, 30]])
+
+
+def test_a_position_outside_is_an_error(pair):
+    for wrong in (50, -51, [0, 99]):
+        with pytest.raises(IndexError):
+            pair[1][wrong]
+
+
+def test_it_travels_by_its_place_and_other_byte_orders_are_turned(pair, tmp_path):
+    values, stored = pair
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(stored))[:], values)
+    big = np.arange(12, dtype=">f4").reshape(4, 3)
+    (tmp_path / "big.bin").write_bytes(big.tobytes())
+    found = Stored(tmp_path / "big.bin", 0, big.dtype, big.shape)
+    assert found.dtype == np.float32 and found[1:3].dtype == np.float32
+    np.testing.assert_array_equal(found[[3, 1]], big[[3, 1]])
+
+
+def test_a_file_cut_off_meanwhile_is_named(pair):
+    os.truncate(pair[1].file, 100)
+    with pytest.raises(InputError, match="became shorter"):
+        pair[1][:]
+
+
+def test_blocks_cover_all_rows_in_multiples(pair):
+    found = list(blocks(pair[1], size=12 * 7, multiple=3))
+    assert found[0] == (0, 6) and found[-1][1] == 50 and all(a[1] == b[0] for a, b in zip(found, found[1:], strict=False))
+    assert list(blocks(pair[1][:0])) == []

@@ -1,0 +1,123 @@
+"""Data sets that stay in their files: the same samples, labels and checksums as in memory, and nothing read too early."""
+
+import json
+import os
+import time
+
+import numpy as np
+import pytest
+
+from fnlkit import datasets
+from fnlkit.artefacts import files
+from fnlkit.artefacts.stored import Rows
+from fnlkit.datasets import local
+from fnlkit.datasets.dataset import moments
+from fnlkit.datasets.facts import remembered
+from fnlkit.errors import InputError
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """Let every array above 100 bytes count as large; return a cache folder."""
+    monkeypatch.setattr(files.open_arrays, "__kwdefaults__", {**files.open_arrays.__kwdefaults__, "small": 100})
+    return tmp_path / "cache"
+
+
+def arrays(kind):
+    rng = np.random.default_rng(0)
+    x = {
+        "images": rng.integers(0, 256, (40, 6, 5, 3), dtype=np.uint8),
+        "channels first": rng.random((40, 3, 6, 5)),
+        "grey": rng.integers(0, 256, (40, 6, 5), dtype=np.uint8),
+        "vectors": rng.normal(size=(40, 7)),
+        "bytes as vectors": rng.integers(0, 9, (40, 7), dtype=np.uint8),
+    }[kind]
+    y = rng.integers(0, 3, 40)
+    return {"x_train": x[:30], "y_train": y[:30], "x_test": x[30:], "y_test": y[30:]}
+
+
+@pytest.mark.parametrize("kind", ["images", "channels first", "grey", "vectors", "bytes as vectors"])
+@pytest.mark.parametrize("how", ["stored", "compressed", "npy"])
+def test_samples_in_a_file_are_those_in_memory(kind, how, small, tmp_path):
+    held, path = arrays(kind), tmp_path / "data.npz"
+    if how == "npy":
+        path = tmp_path / "folder"
+        path.mkdir()
+        for name, values in held.items():
+            np.save(path / f"{name}.npy", values)
+    else:
+        (np.savez if how == "stored" else np.savez_compressed)(path, **held)
+    found = datasets.load(path, cache=small)
+    assert isinstance(found.x_train, Rows) and isinstance(found.x_test, Rows)
+    expected = local._from_arrays("x", held)
+    np.testing.assert_array_equal(found.x_train[[5, 6, 2]], expected.x_train[[5, 6, 2]])
+    np.testing.assert_array_equal(np.asarray(found.x_test), expected.x_test)
+    assert found.checksum == expected.checksum and found.x_train.dtype == expected.x_train.dtype
+    assert (found.kind, found.mean, found.std) == (expected.kind, expected.mean, expected.std)
+    if how == "compressed":
+        before = {f: f.stat().st_mtime_ns for f in (small / "decoded").iterdir()}
+        assert len(before) >= 2 and datasets.load(path, cache=small).checksum == expected.checksum
+        assert before == {f: f.stat().st_mtime_ns for f in (small / "decoded").iterdir()}
+
+
+def test_values_that_are_not_finite_are_named_when_they_are_read(small, tmp_path):
+    held = arrays("vectors")
+    held["x_train"][4, 2] = np.nan
+    np.savez(tmp_path / "data.npz", **held)
+    found = datasets.load(tmp_path / "data.npz", cache=small)
+    found.x_train[:4]
+    with pytest.raises(InputError, match="`x_train` holds NaN"):
+        found.x_train[[4]]
+
+
+def test_a_large_file_that_cannot_be_read_in_place(small, tmp_path):
+    held, path = arrays("images"), tmp_path / "data.npz"
+    np.savez(path, **{**held, "x_train": np.asfortranarray(held["x_train"])})
+    with pytest.raises(InputError, match="`?x_train.* in C order"):
+        datasets.load(path, cache=small)
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(InputError, match="damaged or cut off"):
+        datasets.load(path, cache=small)
+
+
+def test_a_compressed_array_that_is_damaged_leaves_nothing(small, tmp_path):
+    np.savez_compressed(tmp_path / "data.npz", **arrays("images"))
+    raw = bytearray((tmp_path / "data.npz").read_bytes())
+    raw[400] ^= 1
+    (tmp_path / "data.npz").write_bytes(raw)
+    with pytest.raises(InputError, match="damaged"):
+        datasets.load(tmp_path / "data.npz", cache=small)
+    assert not list((small / "decoded").glob("*.npy"))
+
+
+def test_a_fact_is_computed_once_until_a_file_changes(tmp_path):
+    file, calls = tmp_path / "a", []
+    file.write_text("one")
+
+    def ask():
+        return remembered("checksum", lambda: calls.append(1) or len(calls), files=[file], where=tmp_path / "cache")
+
+    assert [ask(), ask()] == [1, 2]  # too fresh: it may change again within its time stamp
+    old = time.time() - 10
+    os.utime(file, (old, old))
+    assert [ask(), ask(), ask()] == [3, 3, 3]
+    entry = next((tmp_path / "cache" / "facts").iterdir())
+    assert json.loads(entry.read_text()) == {"checksum": 3}
+    entry.write_text("[]")
+    assert ask() == 4
+    os.utime(file, (old + 1, old + 1))
+    assert ask() == 5
+
+
+def test_moments_of_floats_do_not_depend_on_blocks():
+    from fnlkit.datasets import dataset
+
+    x = np.random.default_rng(1).normal(3, 2, (500, 4, 4, 3)).astype(np.float32)
+    mean, std = moments(x)
+    np.testing.assert_allclose(mean, x.reshape(-1, 3).mean(0, dtype=float), rtol=1e-12)
+    np.testing.assert_allclose(std, x.reshape(-1, 3).std(0, dtype=float), rtol=1e-12)
+    original, dataset.blocks = dataset.blocks, lambda rows: ((a, min(a + 77, 500)) for a in range(0, 500, 77))
+    try:
+        np.testing.assert_allclose(moments(x), (mean, std), rtol=1e-12)
+    finally:
+        dataset.blocks = original
