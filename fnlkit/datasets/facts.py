@@ -10,7 +10,7 @@ from fnlkit.artefacts import files as artefacts
 _SETTLED = 2.0  # seconds: a file that changed later than so long ago may change again without a new time
 
 
-def remembered(name, compute, *, files, where):
+def remembered(name, compute, *, files, where, reading=""):
     """Return ``compute()``, a plain JSON value, or what it returned before on these very files.
 
     Parameters
@@ -20,10 +20,12 @@ def remembered(name, compute, *, files, where):
     compute : callable
     files : list of str or os.PathLike
         A file counts as the same while its path, size and time of change are.
+    reading : str
+        How the files are read, where that makes a difference.
     where : pathlib.Path
         The cache folder; where it cannot be written to, nothing is kept.
     """
-    total, newest = hashlib.sha256(name.encode()), 0.0
+    total, newest = hashlib.sha256(f"{name}\0{reading}".encode()), 0.0
     try:
         for file in files:
             found = os.stat(file)

@@ -4,6 +4,7 @@ import hashlib
 import os
 import pathlib
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -18,7 +19,6 @@ from fnlkit.streams import stream
 
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp")
 _FORMATS = ("PNG", "JPEG", "BMP", "PPM", "WEBP")
-_IN_MEMORY = 4 * 2**30
 _CLOTHING = [
     "T-Shirt",
     "Shirt",
@@ -246,7 +246,7 @@ def clothing1m(*, path="", size=224, where, download=False):
     """Return Clothing1M from a folder with images/ and the published lists (in it or in annotations/).
 
     The million noisy labels are the training set and nobody knows their truth; the 10,526 clean test images are the
-    test set.  Above 4 GiB the decoded images become a file in the cache folder.
+    test set.
 
     Parameters
     ----------
@@ -320,39 +320,66 @@ def _of_images(path, parameters, train, test, names, size, where, content):
         y_test=np.array([label for _, label in test], np.int64),
         observed=True,
         class_names=list(names),
-        samples=lambda: tuple(_decoded([file for file, _ in part], size, where) for part in (train, test)),
+        samples=lambda: tuple(_decoded([file for file, _ in part], size) for part in (train, test)),
         content=content,
+        remember=partial(remembered, files=[file for file, _ in (*train, *test)], where=where, reading=str(size)),
     )
 
 
-def _decoded(paths, size, where):
-    """Return images (n, H, W, 3 or 1) uint8, in memory or, above 4 GiB, in the cache folder."""
-    first = _image(paths[0], size, None)
-    shape = (len(paths), *first.shape)
-    total = int(np.prod(shape, dtype=np.int64))
-    if total <= _IN_MEMORY:
-        out = np.empty(shape, np.uint8)
-        for i, path in enumerate(progress(paths)):
-            out[i] = _image(path, size, first.shape)
-        return out
-    key = hashlib.sha256("\n".join([str(size), *map(str, paths)]).encode()).hexdigest()[:16]
-    place = where / "decoded" / f"{key}.npy"
-    if not place.is_file():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        import shutil
+def _decoded(paths, size):
+    """Return images (n, H, W, 3 or 1) uint8: decoded at once where they take at most 64 MiB, else when they are asked for."""
+    pictures = Pictures(paths, size)
+    if pictures.nbytes > files.SMALL:
+        return pictures
+    out = np.empty(pictures.shape, np.uint8)
+    for start in range(0, len(paths), 512):
+        out[start : start + 512] = pictures[start : start + 512]
+    return out
 
-        free = shutil.disk_usage(place.parent).free
-        if free < total:
-            raise InputError(
-                f"{len(paths):,} decoded images take {total:,} bytes, {place.parent} has {free:,}; choose a smaller size"
-            )
-        temporary = place.with_suffix(".tmp")
-        out = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
-        for i, path in enumerate(progress(paths)):
-            out[i] = _image(path, size, first.shape)
-        out.flush()
-        os.replace(temporary, place)
-    return np.load(place, mmap_mode="r", allow_pickle=False)
+
+class Pictures(Rows):
+    """Image files as an array (n, H, W, 3 or 1) uint8, decoded when they are asked for, by a thread for each core.
+
+    Parameters
+    ----------
+    paths : list of pathlib.Path
+    size : int
+        As for `folder`.  The first image decides about size and colour of all.
+    """
+
+    slow = True
+
+    def __init__(self, paths, size):
+        self.folder = os.path.commonpath([os.path.dirname(path) for path in paths])
+        self.names, self.side = [os.path.relpath(path, self.folder) for path in paths], size
+        self.shape, self.dtype = (len(paths), *_image(paths[0], size, None).shape), np.dtype(np.uint8)
+        self._threads = None
+
+    def __reduce__(self):
+        return _pictures, (self.folder, self.names, self.side, self.shape)
+
+    def _one(self, position):
+        return _image(pathlib.Path(self.folder, self.names[position]), self.side, self.shape[1:])
+
+    def _read(self, positions):
+        out = np.empty((len(positions), *self.shape[1:]), np.uint8)
+        positions = np.asarray(positions).tolist()
+        if len(positions) < 8:
+            found = map(self._one, positions)
+        else:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="fnlkit-decode")
+            found = self._threads.map(self._one, positions)
+        for place, image in zip(out, found, strict=True):
+            place[:] = image
+        return out
+
+
+def _pictures(folder, names, side, shape):
+    """Return Pictures in another process, which need not look at the first one again."""
+    out = Pictures.__new__(Pictures)
+    out.folder, out.names, out.side, out.shape, out.dtype, out._threads = folder, names, side, shape, np.dtype(np.uint8), None
+    return out
 
 
 def _image(path, size, shape):

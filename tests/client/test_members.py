@@ -49,10 +49,10 @@ def run(engine, source, method="fedavg", embedding=None):
         fed, Model(network, network.flat.clone()), opt, catalogue.selector("uniform", 0.5), rounds=3
     )
     try:
-        last = None
-        for last in program:
+        for step in program:
+            model = step.model
             fed.commit()
-        return last.model.weights, members.y.clone(), fed
+        return model.weights, members.y.clone(), fed
     finally:
         fed.close()
 

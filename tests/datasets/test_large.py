@@ -121,3 +121,27 @@ def test_moments_of_floats_do_not_depend_on_blocks():
         np.testing.assert_allclose(moments(x), (mean, std), rtol=1e-12)
     finally:
         dataset.blocks = original
+
+
+def test_a_folder_of_images_is_decoded_when_it_is_asked_for(tmp_path, monkeypatch):
+    import pickle
+
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for i in range(24):
+        (tmp_path / "photos" / f"class {i % 2}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (8, 9, 3), np.uint8)).save(tmp_path / "photos" / f"class {i % 2}" / f"{i}.png")
+    held = datasets.load(tmp_path / "photos", cache=tmp_path)
+    assert isinstance(held.x_train, np.ndarray)
+    monkeypatch.setattr(files, "SMALL", 10)
+    lazy = datasets.load(tmp_path / "photos", cache=tmp_path)
+    x = lazy.x_train
+    assert isinstance(x, local.Pictures) and x.slow and x.shape == held.x_train.shape
+    for which in (slice(None), slice(2, 5), [9, 1, 1, 0, 18, 17, 16, 15, 14]):
+        np.testing.assert_array_equal(x[which], held.x_train[which])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(x))[[3, 2]], held.x_train[[3, 2]])
+    assert (lazy.checksum, lazy.mean, lazy.std) == (held.checksum, held.mean, held.std)
+    (tmp_path / "photos" / "class 0" / "0.png").unlink()
+    with pytest.raises(InputError, match="0.png: cannot be read"):
+        [datasets.load(f'folder(path="{tmp_path}/photos")', cache=tmp_path).y_train, x[:], lazy.x_test[:]]
