@@ -75,11 +75,29 @@ def transition_of(counts, shares, *, weighting="off", limit=1e3):
 
 def conditioned(transition, limit):
     """Return ((1 - a) T + a I, a) with the smallest a of 0, 0.1, ..., 1 whose condition number is at most `limit`."""
+    identity = np.eye(len(transition))
+    away = transition != identity
+    # A client of few samples has seen few of many classes; the others are the identity's, whatever is blended in.
+    seen = np.flatnonzero(away.any(0) | away.any(1))
     for tenths in range(11):
-        blend = (1 - tenths / 10) * transition + tenths / 10 * np.eye(len(transition))
-        if np.linalg.cond(blend) <= limit:
+        blend = (1 - tenths / 10) * transition + tenths / 10 * identity
+        if _within(blend, seen, limit):
             break
     return blend, tenths / 10
+
+
+def _within(matrix, seen, limit):
+    """Whether the condition number of a matrix, the identity's outside of the rows and columns `seen`, is at most `limit`.
+
+    Singular values of 1,000 classes take a third of a second; the eigenvalues of their squares a tenth, and are exact
+    enough to be compared with a limit of up to 1e5.
+    """
+    if len(matrix) <= 64 or limit > 1e5 or not len(seen):
+        return np.linalg.cond(matrix) <= limit
+    part = matrix[np.ix_(seen, seen)]
+    squares = np.linalg.eigvalsh(part.T @ part)
+    ones = [1.0] if len(seen) < len(matrix) else []
+    return max([squares[-1], *ones]) <= limit**2 * min([squares[0], *ones])
 
 
 # ---- the server
