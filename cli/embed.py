@@ -4,21 +4,12 @@ from contextlib import contextmanager
 
 import click
 
-from fnlkit.cli.plumbing import (
-    console,
-    dataset_option,
-    device_option,
-    emit,
-    file_argument,
-    need_input,
-    output_option,
-    provenance,
-)
-from fnlkit.errors import InputError
+from fnlkit.cli.plumbing import console, data_for, dataset_option, device_option, emit, output_option, provenance
+from fnlkit.cli.source import need_input, refuse_both
 
 
 @click.command()
-@file_argument
+@click.argument("file", required=False, metavar="[FILE]")
 @dataset_option
 @click.option(
     "--backbone",
@@ -37,7 +28,7 @@ from fnlkit.errors import InputError
 def command(file, dataset, backbone, device, batch_size, output):
     """Compute embeddings of a data set's training samples, for estimate-noise and distillation.
 
-    The data set is the one of the federation FILE, or the one --dataset names. Backbones: pixels, pca(dim=64),
+    The data set is the one of the federation FILE or in the pipe, or the one --dataset names. Backbones: pixels, pca(dim=64),
     efficientnet-lite0, torchvision(name=resnet18), timm(name=...), open-clip(name=..., weights=PATH), or
     module:function. Weights come from a file or from the libraries' caches; nothing is downloaded.
 
@@ -51,16 +42,18 @@ def command(file, dataset, backbone, device, batch_size, output):
     from fnlkit.spec import parse
 
     spec = parse(backbone, "--backbone")
-    if dataset is None:
-        need_input(file)
+    if file is None and dataset is not None:
+        data = datasets.load(dataset)
+    else:
         from fnlkit.artefacts.federation import Federation
 
-        dataset = Federation.read(file).dataset
-    elif file != "-":
-        raise InputError(f"both {file} and --dataset {dataset} are given; name one of them")
-    data = datasets.load(dataset)
+        need_input(file or "-")
+        federation = Federation.read(file or "-")
+        name = dataset or federation.dataset
+        data = data_for(federation.meta, len(federation.given), name, what="the federation")
     with bar(f"{data.name}, {spec}") as progress:
         vectors = embed(data, spec, device=device, batch_size=batch_size, progress=progress)
+    refuse_both(file, dataset)
     console().print(f"{data.name}: {len(vectors):,} embeddings of {vectors.shape[1]:,} values by {spec}", style="dim")
     made = provenance("embed", dataset=data.name, backbone=str(spec), checksum=data.checksum)
     meta = {"dataset": data.name, "checksum": data.checksum, "backbone": str(spec), "provenance": [made]}

@@ -6,18 +6,19 @@ import click
 
 from fnlkit.cli.plumbing import (
     console,
+    data_for,
     dataset_option,
     device_option,
     emit,
     engine_option,
     file_argument,
     json_option,
-    need_input,
     output_option,
     provenance,
     seed_option,
     setting_options,
 )
+from fnlkit.cli.source import need_input
 from fnlkit.estimators import ESTIMATORS, WARM_UP
 
 
@@ -72,6 +73,9 @@ def command(file, estimator, embeddings, probs, run, dataset, applied, device, e
         from fnlkit import datasets
 
         return datasets.load(dataset or federation.dataset)
+
+    if dataset is not None:  # a data set that was named is compared, whether or not this estimator looks at samples
+        data_for(federation.meta, len(federation.given), dataset, what="the federation")
 
     def say(text):
         notes.append(text)

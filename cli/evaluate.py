@@ -6,6 +6,7 @@ import sys
 import click
 
 from fnlkit.cli.plumbing import console, cross, dataset_option, json_option, out_console, printable, provenance
+from fnlkit.cli.source import need_input
 
 
 @click.command()
@@ -32,6 +33,8 @@ def command(runs, dataset, as_json, target, output):
     from fnlkit.results import evaluation
 
     runs = runs or ("-",)
+    for path in runs:
+        need_input(path)
     if output and len(runs) > 1:
         raise InputError(f"-o {output} takes the arrays of one run, found {len(runs)}")
     loaded = [(path, Run.read(path)) for path in runs]

@@ -5,7 +5,8 @@ import sys
 
 import click
 
-from fnlkit.cli.plumbing import cross, file_argument, json_option, need_input, out_console, printable
+from fnlkit.cli.plumbing import cross, file_argument, json_option, out_console, printable
+from fnlkit.cli.source import need_input
 
 _ROWS = 20
 

@@ -2,7 +2,8 @@
 
 import click
 
-from fnlkit.cli.plumbing import console, dataset_option, emit, need_input, output_option, provenance, seed_option
+from fnlkit.cli.plumbing import console, data_for, dataset_option, emit, output_option, provenance, seed_option
+from fnlkit.cli.source import need_input, refuse_both
 
 
 @click.command()
@@ -57,12 +58,17 @@ def command(file, dataset, noise, seed, output):
         federation = Federation.read(file or "-")
 
         def samples():
-            return datasets.load(dataset or federation.dataset).x_train
+            name = dataset or federation.dataset
+            return data_for(federation.meta, len(federation.given), name, what="the federation").x_train
+
+        if dataset is not None:
+            samples()  # a data set that was named is compared, whether or not this noise looks at samples
 
     again = bool(federation.meta.get("noise"))
     noisy = models.inject(federation, noise, seed=seed, x=samples)
     record = provenance("inject-noise", seed, noise=noise, dataset=dataset)
     noisy.meta = {**noisy.meta, "provenance": [*noisy.meta.get("provenance", []), record]}
+    refuse_both(file, dataset)
     say = console()
     if federation.true is None and noisy.true is not None:
         say.print("nobody declared these labels to be true: the noise takes those that it found for the truth", soft_wrap=True)

@@ -2,7 +2,8 @@
 
 import click
 
-from fnlkit.cli.plumbing import console, dataset_option, emit, output_option, provenance, seed_option
+from fnlkit.cli.plumbing import console, data_for, dataset_option, emit, output_option, provenance, seed_option
+from fnlkit.cli.source import chosen, need_input, refuse_both
 
 
 @click.command()
@@ -31,8 +32,9 @@ from fnlkit.cli.plumbing import console, dataset_option, emit, output_option, pr
 def command(file, dataset, scheme, clients, labels, min_samples, seed, output):
     """Split a data set over clients and write a federation.
 
-    Without FILE it starts from --dataset (digits). With FILE, or - for a pipe, it splits an unpartitioned federation
-    whose labels `inject-noise --dataset` corrupted, by the labels that clients will see.
+    It starts from --dataset, or from digits. With FILE, or from a pipe, it splits an unpartitioned federation whose
+    labels `inject-noise --dataset` corrupted, by the labels that clients will see; --dataset beside `-` or FILE then
+    says where the samples lie.
 
     \b
     Schemes:
@@ -53,14 +55,20 @@ def command(file, dataset, scheme, clients, labels, min_samples, seed, output):
     from fnlkit import datasets, partition
     from fnlkit.artefacts.federation import Federation
 
-    noisy = Federation.read(file) if file else None
-    data = datasets.load(dataset or (noisy.dataset if noisy is not None else "digits"))
+    source, noisy = chosen(file, dataset), None
+    if source is None:
+        data = datasets.load(dataset or "digits")
+    else:
+        need_input(source)
+        noisy = Federation.read(source)
+        data = data_for(noisy.meta, len(noisy.given), dataset or noisy.dataset, what="the federation")
     options = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}
     federation = partition.federation(data, seed=seed, noisy=noisy, **options)
     record = provenance("partition", seed, dataset=data.name, **options)
     federation.meta = {**federation.meta, "provenance": [*federation.meta.get("provenance", []), record]}
     sizes = [len(part) for part in federation.clients]
     rest = len(federation.given) - sum(sizes)
+    refuse_both(file, dataset)
     console().print(
         f"{data.name}: {sum(sizes):,} samples over {len(sizes):,} clients, {min(sizes):,} to {max(sizes):,} each"
         f"{f', {rest:,} left out' if rest else ''}"

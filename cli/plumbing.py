@@ -8,7 +8,6 @@ from typing import Literal, get_args, get_origin
 import click
 
 from fnlkit.engines import ENGINES
-from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings, option
 from fnlkit.parameters import SpecText
 
@@ -126,10 +125,16 @@ def _width(stream):
     return None if stream.isatty() or "COLUMNS" in os.environ else 160
 
 
-def need_input(file):
-    """Refuse to wait for a keyboard: without FILE a command reads a pipe."""
-    if file == "-" and sys.stdin is not None and sys.stdin.isatty():
-        raise InputError("no FILE and nothing in the pipe; name a file or pipe another fnlkit command into this one")
+def data_for(meta, size, name, *, what):
+    """Return the data set `name`, which must be the one that a federation or run was made from; say what is on trust."""
+    from fnlkit import datasets
+    from fnlkit.datasets.dataset import must_be
+
+    data = datasets.load(name)
+    trust = must_be(data, meta, size, what=what)
+    if trust:
+        console().print(trust, style="yellow", soft_wrap=True)
+    return data
 
 
 def emit(artefact, target):

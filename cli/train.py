@@ -2,6 +2,8 @@
 
 import json
 import os
+import shlex
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import fields
@@ -16,10 +18,10 @@ from fnlkit.cli.plumbing import (
     emit,
     engine_option,
     file_argument,
-    need_input,
     provenance,
     setting_options,
 )
+from fnlkit.cli.source import need_input
 from fnlkit.errors import InputError
 
 
@@ -71,18 +73,23 @@ def command(
       fnlkit partition | fnlkit inject-noise | fnlkit train --method fedcorr --rounds 20 -o run.pt
     """
     need_input(file)
+    if output == "-" and sys.stdout.isatty():
+        raise InputError("stdout is a terminal, which no run is written to; add -o run.pt, or pipe into `fnlkit evaluate`")
     from fnlkit import datasets
     from fnlkit.artefacts.federation import Federation
     from fnlkit.artefacts.run import Run
+    from fnlkit.estimators.rows import read_rows
     from fnlkit.experiment import Experiment, Settings
 
     if preset:
         options |= _preset(ctx, preset)
     settings = Settings(**{f.name: options[f.name] for f in fields(Settings)})
     previous = Run.read(resume) if resume and os.path.exists(resume) else None
+    if resume and previous is None:
+        console().print(f"--resume {resume}: there is no such file yet; this run starts from the beginning", style="yellow")
     federation = Federation.read(file)
     data = datasets.load(dataset or federation.dataset)
-    vectors = None if embeddings is None else _read_embeddings(embeddings)
+    vectors = None if embeddings is None else read_rows(embeddings, "embeddings", federation)
     with held(output):
         _pin_threads()
         experiment = Experiment(
@@ -113,19 +120,28 @@ def command(
                 advance(row)
 
             save = None if output == "-" else lambda run: run.write(output)
-            run = experiment.run(on_round=on_round, checkpoint=save, checkpoint_every=checkpoint_every)
+            with ending(experiment, file, output, said):
+                run = experiment.run(on_round=on_round, checkpoint=save, checkpoint_every=checkpoint_every)
         if output == "-":
             emit(run, output)
 
 
 def _preset(ctx, name):
-    """Return the options that a preset sets and the command line does not."""
+    """Return the options that a preset sets and the command line does not; say what of it another budget changes."""
     from click.core import ParameterSource
 
     from fnlkit import presets
 
-    found = presets.load(name)
-    return {k: v for k, v in found.items() if ctx.get_parameter_source(k) is ParameterSource.DEFAULT}
+    mine = [k for k in ctx.params if ctx.get_parameter_source(k) is not ParameterSource.DEFAULT]
+    found, left_out = presets.load(name, changed=mine)
+    if left_out:
+        console().print(
+            f"--preset {name}: its {', '.join(left_out)} are shares of its own budget, "
+            f"not of the one given here; {found['method'].partition('(')[0]} chooses them",
+            style="yellow",
+            soft_wrap=True,
+        )
+    return found
 
 
 class Notes:
@@ -141,13 +157,29 @@ class Notes:
         self.shown = len(self.federation.notes)
 
 
-def _read_embeddings(path):
-    from fnlkit.artefacts import files
-
-    found = files.read(path, kinds=["fnlkit.embeddings/1"])
-    if "embeddings" not in found.arrays:
-        raise InputError(f"--embeddings {path}: has no array `embeddings`; make the file with `fnlkit embed`")
-    return found.arrays["embeddings"]
+@contextmanager
+def ending(experiment, file, output, said):
+    """Say at the end which file holds the run, and of a run cut short how many rounds are kept and what continues it."""
+    try:
+        yield
+    except BaseException:
+        rounds = len(experiment.history)
+        if output == "-" or not rounds:
+            said.say.print(
+                "nothing was saved: " + ("there is no -o" if output == "-" else "no round was finished"), style="yellow"
+            )
+        else:
+            command = ["fnlkit", *sys.argv[1:]]
+            if not any(word == "--resume" or word.startswith("--resume=") for word in command):
+                command += ["--resume", output]
+            line = shlex.join(command) if file != "-" else f"... | {shlex.join(command)}"
+            said.say.print(f"{rounds} rounds are saved in {output}; continue with: {line}", style="yellow", soft_wrap=True)
+        raise
+    said.update()
+    if output != "-":
+        scored = [row["accuracy"] for row in experiment.history if "accuracy" in row]
+        text = f": accuracy {scored[-1]:.4f}, best {max(scored):.4f}" if scored else ""
+        said.say.print(f"wrote {output}{text}", style="dim", soft_wrap=True)
 
 
 def _pin_threads():

@@ -9,6 +9,7 @@ import numpy as np
 
 from fnlkit.artefacts import files
 from fnlkit.artefacts.federation import Federation
+from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
 from fnlkit.parameters import Count, Positive, Range, Text, checked
 from fnlkit.spec import bind, find, parse
@@ -128,8 +129,8 @@ def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, no
     size = len(dataset.y_train)
     if noisy is not None and len(noisy):
         raise InputError(f"the federation is partitioned already, over {len(noisy)} clients; start from an unpartitioned one")
-    if noisy is not None and len(noisy.given) != size:
-        raise InputError(f"`given` has {len(noisy.given):,} labels but {dataset.name} {size:,}; is it another data set?")
+    if noisy is not None:
+        must_be(dataset, noisy.meta, len(noisy.given), what="the federation")
     if clients is None and parse(scheme, "--scheme").name not in ("field", "file"):
         clients = max(1, min(20 if size < 10_000 else 100, size // 10))
     given = dataset.y_train if noisy is None else noisy.given

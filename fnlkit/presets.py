@@ -4,8 +4,10 @@ import tomllib
 from functools import cache
 from importlib import resources
 
+from fnlkit.catalogue import METHODS
 from fnlkit.errors import InputError
-from fnlkit.spec import nearest
+from fnlkit.parameters import Patience, Rounds, kinds
+from fnlkit.spec import Spec, find, nearest, parse
 
 
 @cache
@@ -43,12 +45,25 @@ def describe(name):
     return table[name]
 
 
-def load(name):
-    """Return the options of `fnlkit train` that a preset sets, as a dict of option values.
+def load(name, *, changed=()):
+    """Return the options of `fnlkit train` that a preset sets, and what of its method another budget leaves out.
+
+    A method's own numbers of rounds (all its parameters that -1 leaves to the method) are shares of the preset's
+    budget.  With another budget they would overrule it, so that they are left to the method, which then splits what
+    there is.
 
     Parameters
     ----------
     name : str
+    changed : iterable of str
+        Options that the user gives instead of the preset's.
+
+    Returns
+    -------
+    options : dict
+        Option values; none of `changed`.
+    left_out : list of str
+        ``parameter=value`` of the method's parameters that were left out, [] as a rule.
 
     Raises
     ------
@@ -58,7 +73,16 @@ def load(name):
     Examples
     --------
     >>> from fnlkit.presets import load
-    >>> load("fedcorr/cifar10")["lr"]
+    >>> load("fedcorr/cifar10")[0]["lr"]
     0.03
+    >>> load("fedefc/mnist", changed=["rounds"])[0]["method"], load("fedefc/mnist", changed=["rounds"])[1]
+    ('fedefc', ['start=10', 'patience=3'])
     """
-    return dict(describe(name)["train"])
+    options = {key: value for key, value in describe(name)["train"].items() if key not in changed}
+    if "method" not in options or not {"rounds", "fraction"} & set(changed):
+        return options, []
+    method = parse(options["method"], "--method")
+    known = kinds(find(method.name, METHODS, "method"))
+    share = {key for key in method.parameters if key in known and known[key] in (Rounds, Patience)}
+    options["method"] = str(Spec(method.name, {k: v for k, v in method.parameters.items() if k not in share}))
+    return options, [f"{key}={method.parameters[key]}" for key in method.parameters if key in share]

@@ -127,6 +127,46 @@ class Dataset:
         return total.hexdigest()
 
 
+def must_be(dataset, meta, size, *, what):
+    """Raise unless a data set is the one that a file was made from; return a sentence where nobody can know, else None.
+
+    Positions in a training set mean nothing on another one, nor on the same rows in another order.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    meta : dict
+        Of a federation or a run; ``dataset_checksum`` is what is compared.
+    size : int
+        Training samples that the file labels.
+    what : str
+        What the message calls the file, for example ``the federation``.
+
+    Raises
+    ------
+    InputError
+        Naming both numbers of samples, or both checksums by their first 12 digits.
+    """
+    if len(dataset.y_train) != size:
+        raise InputError(
+            f"{what} labels {size:,} samples but {dataset.name} has {len(dataset.y_train):,}; name the data set that it was "
+            "made from with --dataset"
+        )
+    before = meta.get("dataset_checksum")
+    if not before:
+        return (
+            f"{what} holds no checksum of its data set (an older fnlkit made it, or another program); that {dataset.name} "
+            "still has the same rows in the same order is taken on trust"
+        )
+    if before != dataset.checksum:
+        raise InputError(
+            f"{dataset.name} is not what {what} was made from: its SHA-256 is {dataset.checksum[:12]}... now and was "
+            f"{str(before)[:12]}... then, so rows or labels were changed or reordered; name the old data with --dataset, or "
+            "start again with `fnlkit partition` on this one"
+        )
+    return None
+
+
 def moments(x):
     """Return (mean, std) per channel of images (n, H, W, channels), uint8 ones scaled to [0, 1].
 

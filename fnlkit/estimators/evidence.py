@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
 
 # Above this many values a sample, distances between pixels cost more than they tell.
@@ -49,18 +50,18 @@ class Evidence:
         self.run, self.warm_up, self.engine, self.device = run, warm_up, engine, device
         self.say = say or (lambda text: None)
         self._dataset, self._embeddings, self._probabilities = dataset, embeddings, probabilities
+        self._checked = False
 
     @property
     def dataset(self):
         """The data set, loaded when first needed and checked against the federation."""
         if callable(self._dataset):
             self._dataset = self._dataset()
-        size, found = len(self.federation.given), len(self._dataset.y_train)
-        if size != found:
-            raise InputError(
-                f"the federation labels {size:,} samples but {self._dataset.name} has {found:,}; name the data set "
-                "that it was made from with --dataset"
-            )
+        if not self._checked:
+            trust = must_be(self._dataset, self.federation.meta, len(self.federation.given), what="the federation")
+            if trust:
+                self.say(trust)
+            self._checked = True
         return self._dataset
 
     @property

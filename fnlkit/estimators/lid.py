@@ -49,7 +49,8 @@ def lid(
     settings = settings_of(evidence)
     iterations = iterations or max(1, round(settings.rounds * settings.fraction))
     parameters = f"iterations={iterations}, finetune_rounds=0, usual_rounds=0, correct=false"
-    model = trained(evidence, method=f"fedcorr({parameters}, k={k}, beta={beta}, mixup={mixup}, lid_variant={variant})")
+    method = f"fedcorr({parameters}, k={k}, beta={beta}, mixup={mixup}, lid_variant={variant})"
+    model = trained(evidence, method=method, rounds=max(1, round(iterations / settings.fraction)))
     losses = np.concatenate([client.rows["loss"].numpy() for client in model.clients]).astype(np.float64)
     scores = model.record("cumulative_lid")
     noisy = model.record("noisy_clients")

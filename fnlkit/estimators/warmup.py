@@ -55,7 +55,7 @@ def settings_of(evidence):
     return settings
 
 
-def trained(evidence, *, method="fedavg", federation=None):
+def trained(evidence, *, method="fedavg", federation=None, rounds=None):
     """Return the Trained model of a warm-up.
 
     Parameters
@@ -65,6 +65,8 @@ def trained(evidence, *, method="fedavg", federation=None):
         A spec; what else it does, an estimator reads from its reports and the clients' rows.
     federation : Federation, optional
         A part of the evidence's own.
+    rounds : int, optional
+        A budget in place of the warm-up's.
 
     Raises
     ------
@@ -72,6 +74,8 @@ def trained(evidence, *, method="fedavg", federation=None):
         When training diverged, which no estimate can be taken from.
     """
     settings = replace(settings_of(evidence), method=method)
+    if rounds is not None:
+        settings = replace(settings, rounds=rounds)
     experiment = Experiment(
         federation or evidence.federation, evidence.dataset, settings, engine=evidence.engine, device=evidence.device
     )

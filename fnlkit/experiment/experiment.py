@@ -18,6 +18,7 @@ from fnlkit.client.members import Members, held
 from fnlkit.client.network import Model, Network
 from fnlkit.client.scoring import sample_losses
 from fnlkit.client.training import Fit
+from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
 from fnlkit.experiment import memory
 from fnlkit.experiment.augmentation import augmentation
@@ -49,11 +50,7 @@ class Experiment:
                  **engine_options):  # fmt: skip
         if len(federation.client_offsets) < 2:
             raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
-        if len(federation.given) != len(dataset.x_train):
-            raise InputError(
-                f"the federation labels {len(federation.given)} samples but {dataset.name} has {len(dataset.x_train)}; "
-                "name the data set that it was made from with --dataset"
-            )
+        trust = must_be(dataset, federation.meta, len(federation.given), what="the federation")
         self.federation, self.dataset, self.settings = federation, dataset, settings
         self.device = _device(device)
         dtype = PRECISIONS[settings.precision]
@@ -87,8 +84,9 @@ class Experiment:
         self.clients = engines.make(
             engine, members, self.network, inputs, seed=settings.seed, keep=settings.keep, **engine_options
         )
-        if note:
-            self.clients.note(note)
+        for text in (trust, note):
+            if text:
+                self.clients.note(text)
         fit = Fit(
             epochs=settings.epochs,
             batch_size=settings.batch_size,

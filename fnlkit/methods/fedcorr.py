@@ -89,10 +89,11 @@ def budget(rounds, fraction, iterations, finetune_rounds, usual_rounds):
         usual_rounds = left - finetune_rounds if finetune_rounds >= 0 else left - round(left * 500 / 950)
     if finetune_rounds < 0:
         finetune_rounds = left - usual_rounds
-    if min(finetune_rounds, usual_rounds) < 0:
+    if min(finetune_rounds, usual_rounds) < 0 or finetune_rounds + usual_rounds > left:
         raise InputError(
             f"fedcorr: {iterations} iterations cost {round(iterations / fraction)} of {rounds} rounds at fraction "
-            f"{fraction:g} and leave too few; raise --rounds or lower iterations, finetune_rounds, usual_rounds"
+            f"{fraction:g}, too many beside {max(0, finetune_rounds)} of fine-tuning and {max(0, usual_rounds)} of usual ones; "
+            "raise --rounds or lower iterations, finetune_rounds, usual_rounds"
         )
     return iterations, finetune_rounds, usual_rounds
 

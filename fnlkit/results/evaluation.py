@@ -5,6 +5,7 @@ import numpy as np
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
 from fnlkit.client.members import in_blocks
 from fnlkit.client.network import Network, predict
+from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
 from fnlkit.models import build
 from fnlkit.models.head import WithHead
@@ -115,6 +116,7 @@ def test_predictions(run, dataset):
     InputError
         When the data set is not the one that the run was trained on.
     """
+    must_be(dataset, run.meta, len(run.labels["given"]), what="the run")
     _, x_test, shape, image = intake(dataset)
     if list(shape) != list(run.meta["input_shape"]):
         raise InputError(f"{dataset.name} has samples of shape {shape}, the run was trained on {run.meta['input_shape']}")

@@ -99,7 +99,7 @@ def test_data_of_the_user(tmp_path):
         ("fnlkit partition -o no/such/x.npz", "does not exist; make it first"),
         ("fnlkit partition | fnlkit partition -", "partitioned already"),
         ("fnlkit partition | fnlkit inject-noise --noise 'symetric'", "did you mean 'symmetric'"),
-        ("fnlkit inject-noise", "the pipe is empty; did the command before this one fail?"),
+        ("fnlkit inject-noise", "no FILE and nothing in the pipe"),
         ("fnlkit inject-noise --dataset digits", "run `fnlkit partition` first"),
         ("echo hello > x; fnlkit info x", "x: not a file of fnlkit"),
         ("fnlkit info .", "is a folder"),

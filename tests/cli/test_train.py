@@ -1,0 +1,106 @@
+"""What `train` says at its start and end: whose budget counts, where the run goes, what continues it."""
+
+import os
+import pty
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+
+from fnlkit.artefacts.run import Run
+from fnlkit.experiment import Experiment
+from tests.cli.test_cli import BIN, ENVIRONMENT
+
+SHORT = "--rounds 2 --fraction 0.5 --epochs 1 --engine sequential"
+
+
+@pytest.fixture(scope="module")
+def fed(tmp_path_factory):
+    from fnlkit import datasets, noise, partition
+
+    path = tmp_path_factory.mktemp("train") / "noisy.npz"
+    noise.inject(partition.federation(datasets.load("digits"), clients=6), "clients", seed=0).write(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("preset", "left_out"),
+    [
+        ("fedcorr/cifar10", "iterations=5, finetune_rounds=500, usual_rounds=450"),
+        ("flr-plus/cifar10", "warmup=50, iterations=5, finetune_rounds=300, usual_rounds=300"),
+        ("fedefc/cifar10", "start=40, patience=6"),
+        ("na-fedavg/cifar10", "at=30"),
+    ],
+)
+def test_the_rounds_of_the_command_line_beat_a_preset(preset, left_out, fed, tmp_path, call):
+    run = tmp_path / "run.pt"
+    options = "--rounds 8 --fraction 0.5 --epochs 1 --model mlp --augment none --engine sequential"
+    code, _, err = call(f"fnlkit train {fed} --preset {preset} {options} -o {run}")
+    assert code == 0, err
+    assert f"its {left_out} are shares of its own budget" in err
+    shown = [line.partition(" ")[0].split("/") for line in err.splitlines() if " client-rounds, " in line]
+    assert shown and all(int(done) <= int(total) == 8 * 3 for done, total in shown), err
+    done = Run.read(str(run))
+    assert done.traffic.client_rounds <= 8 * 3 and f"({left_out.partition('=')[0]}=" not in done.settings["method"]
+
+
+def test_a_preset_of_its_own_budget_is_taken_as_it_is(fed, call):
+    code, _, err = call(f"fnlkit train {fed} --preset fedcorr/cifar10 --method fedavg --model nothing --rounds 3")
+    assert code == 2 and "shares of its own budget" not in err
+
+
+def test_stages_that_cost_more_than_the_budget_are_refused(fed, call, tmp_path):
+    code, _, err = call(f"fnlkit train {fed} --method 'fedcorr(finetune_rounds=5, usual_rounds=9)' {SHORT} -o x.pt")
+    assert code == 2 and "1 iterations cost 2 of 2 rounds" in err and "raise --rounds" in err
+
+
+def test_a_terminal_gets_no_run_and_no_hour_is_lost(fed, tmp_path):
+    mine, its = pty.openpty()
+    done = subprocess.run(
+        [str(BIN / "fnlkit"), "train", str(fed)], stdout=its, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        env=ENVIRONMENT, cwd=tmp_path, timeout=60, text=True,
+    )  # fmt: skip
+    os.close(its), os.close(mine)
+    assert done.returncode == 2 and "add -o run.pt" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_end_names_the_file_and_a_missing_run_is_said(fed, tmp_path, call):
+    run = tmp_path / "run.pt"
+    code, _, err = call(f"fnlkit train {fed} {SHORT} --resume {tmp_path}/typo.pt -o {run}")
+    assert code == 0 and "typo.pt: there is no such file yet; this run starts from the beginning" in err
+    assert f"wrote {run}: accuracy 0." in err
+    code, _, err = call(f"fnlkit train {fed} {SHORT} --rounds 3 --resume {run} -o {run}")
+    assert code == 0 and "no such file" not in err and Run.read(str(run)).finished
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (SystemExit(128 + signal.SIGTERM), 143)])
+def test_a_run_cut_short_says_what_is_saved_and_what_continues_it(error, code, fed, tmp_path, call, monkeypatch):
+    run, record = tmp_path / "run.pt", Experiment._record
+
+    def stop(self, step):
+        if len(self.history) == 2:
+            raise error
+        return record(self, step)
+
+    line = f"train {fed} {SHORT} --rounds 4 -o {run}"
+    monkeypatch.setattr("sys.argv", ["fnlkit", *line.split()])
+    with monkeypatch.context() as patched:
+        patched.setattr(Experiment, "_record", stop)
+        found, _, err = call(f"fnlkit {line}")
+    assert found == code
+    (said,) = [text for text in err.splitlines() if "are saved in" in text]
+    assert said.startswith(f"2 rounds are saved in {run}; continue with: fnlkit train ")
+    code, _, err = call(said.partition("continue with: ")[2])
+    assert code == 0 and len([row for row in Run.read(str(run)).history if row["stage"] != "final"]) == 4
+
+
+def test_embeddings_of_any_array_file(fed, tmp_path, call):
+    rows = np.random.default_rng(0).normal(size=(1438, 4)).astype(np.float32)
+    np.save(tmp_path / "e.npy", rows)
+    np.savez(tmp_path / "e.npz", features=rows)
+    for name in ("e.npy", "e.npz"):
+        command = f"fnlkit train {fed} --method 'nnc(k=5)' {SHORT} --embeddings {tmp_path / name} -o {tmp_path}/run.pt"
+        assert call(command)[0] == 0
+    code, _, err = call(f"fnlkit train {fed} --method nnc --embeddings {fed} -o {tmp_path}/run.pt")
+    assert code == 2 and "noisy.npz" in err and err.count("\n") == 1
