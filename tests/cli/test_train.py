@@ -51,7 +51,8 @@ def test_a_preset_of_its_own_budget_is_taken_as_it_is(fed, call):
 
 
 def test_stages_that_cost_more_than_the_budget_are_refused(fed, call, tmp_path):
-    code, _, err = call(f"fnlkit train {fed} --method 'fedcorr(finetune_rounds=5, usual_rounds=9)' {SHORT} -o x.pt")
+    method = "'fedcorr(finetune_rounds=5, usual_rounds=9)'"
+    code, _, err = call(f"fnlkit train {fed} --method {method} {SHORT} -o {tmp_path}/x.pt")
     assert code == 2 and "1 iterations cost 2 of 2 rounds" in err and "raise --rounds" in err
 
 
