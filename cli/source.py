@@ -87,11 +87,11 @@ def _wait(limit):
 
 
 def _kind():
-    """Return what standard input is: closed, device (a terminal, /dev/null), file, pipe or socket."""
+    """Return what standard input is: closed, device (a terminal, /dev/null), file, pipe, socket, or bytes of a program's."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (AttributeError, OSError, ValueError):
-        return "closed"
+        return "bytes" if sys.stdin is not None and sys.stdin.seekable() else "closed"
     kinds = {stat.S_IFREG: "file", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
     return kinds.get(stat.S_IFMT(mode), "device")
 
@@ -104,6 +104,8 @@ def _peek(seconds):
     kind = _kind()
     if kind in ("closed", "device"):
         return "nothing"
+    if kind == "bytes":
+        return _found(_head_of_bytes(sys.stdin.buffer))
     descriptor = sys.stdin.fileno()
     if kind != "file":
         poll = select.poll()
@@ -114,12 +116,23 @@ def _peek(seconds):
         if not events[0][1] & select.POLLIN:
             return "ended"
     try:
-        head = {"file": _head_of_file, "pipe": _head_of_pipe, "socket": _head_of_socket}[kind](descriptor)
+        return _found({"file": _head_of_file, "pipe": _head_of_pipe, "socket": _head_of_socket}[kind](descriptor))
     except OSError:
         return "nothing"
+
+
+def _found(head):
     if head is None:
         return "hidden"
     return "ended" if not head else "ours" if _MAGIC.startswith(head) else "foreign"
+
+
+def _head_of_bytes(stream):
+    at = stream.tell()
+    try:
+        return stream.read(len(_MAGIC))
+    finally:
+        stream.seek(at)
 
 
 def _head_of_file(descriptor):

@@ -10,10 +10,11 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.artefacts.federation import Federation
-from fnlkit.cli import main
+from fnlkit.cli import group
+from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.partition import federation
-from tests.cli.test_cli import BIN, ENVIRONMENT, shell
+from tests.commands import BIN, ENVIRONMENT, fnlkit, shell
 
 SAMPLES = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)
 LABELS = np.arange(80) % 4
@@ -27,14 +28,12 @@ def place(tmp_path_factory):
     test = {"x_test": SAMPLES[:20], "y_test": LABELS[:20]}
     np.savez(folder / "d.npz", x_train=SAMPLES, y_train=LABELS, **test)
     np.savez(folder / "turned.npz", x_train=SAMPLES[turned], y_train=LABELS[turned], **test)
-    for command in (
-        f"partition --dataset {folder}/d.npz --clients 4 -o {folder}/f.npz",
-        f"inject-noise {folder}/f.npz --noise symmetric(eta=0.2) -o {folder}/n.npz",
-        f"train {folder}/n.npz --rounds 1 --fraction 1 --epochs 1 --engine sequential -o {folder}/run.pt",
-    ):
-        with pytest.raises(SystemExit) as end:
-            main(command.split())
-        assert not end.value.code
+    done = fnlkit(
+        "fnlkit partition --dataset d.npz --clients 4 --labels true -o f.npz && fnlkit inject-noise f.npz --noise "
+        "'symmetric(eta=0.2)' -o n.npz && fnlkit train n.npz --rounds 1 --fraction 1 --epochs 1 --engine sequential -o run.pt",
+        folder,
+    )
+    assert done.returncode == 0, done.stderr
     return folder
 
 
@@ -57,27 +56,25 @@ def run(arguments, folder, **pipes):
         "inject-noise n.npz --noise instance -o never.npz",
     ],
 )
-def test_data_with_reordered_rows_is_refused_by_every_command(command, place, monkeypatch, call):
-    monkeypatch.chdir(place)
-    code, out, err = call(f"fnlkit {command} --dataset turned.npz")
+def test_data_with_reordered_rows_is_refused_by_every_command(command, place):
+    code, out, err = fnlkit(f"fnlkit {command} --dataset turned.npz", place)
     assert code == 2 and err.count("\n") == 1, err
     sums = [datasets.load(place / name).checksum[:12] for name in ("turned.npz", "d.npz")]
     assert all(part in err for part in (*sums, "turned.npz", "reordered", "--dataset")), err
     assert not list(place.glob("never*"))
-    assert call(f"fnlkit {command} --dataset d.npz")[0] == 0
+    assert fnlkit(f"fnlkit {command} --dataset d.npz", place)[0] == 0
     for file in place.glob("never*"):
         file.unlink()
 
 
-def test_the_file_itself_may_have_changed(place, tmp_path, monkeypatch, call):
+def test_the_file_itself_may_have_changed(place, tmp_path):
     for name in ("f.npz", "d.npz"):
         shutil.copy(place / name, tmp_path)
     whole = Federation.read(str(tmp_path / "f.npz"))
     whole.dataset = str(tmp_path / "d.npz")
     whole.write(tmp_path / "f.npz")
     shutil.copy(place / "turned.npz", tmp_path / "d.npz")
-    monkeypatch.chdir(tmp_path)
-    code, _, err = call("fnlkit train f.npz -o run.pt")
+    code, _, err = fnlkit("fnlkit train f.npz -o run.pt", tmp_path)
     assert code == 2 and "reordered" in err
 
 
@@ -163,9 +160,9 @@ def test_a_pipeline_that_stays_silent_is_not_waited_for_without_end(place, monke
 
 
 @pytest.mark.parametrize("command", ["train", "estimate-noise", "evaluate", "info", "inject-noise", "embed"])
-def test_a_command_without_a_file_and_without_a_pipe_says_so(command, monkeypatch, call):
+def test_a_command_without_a_file_and_without_a_pipe_says_so(command, monkeypatch):
     with open(os.devnull) as nothing:
         for stdin in (None, nothing):
             monkeypatch.setattr("sys.stdin", stdin)
-            code, _, err = call(f"fnlkit {command}")
-            assert code == 2 and "no FILE and nothing in the pipe" in err, err
+            with pytest.raises(InputError, match="no FILE and nothing in the pipe"):
+                group.main([command], standalone_mode=False)

@@ -10,7 +10,7 @@ import pytest
 
 from fnlkit.artefacts.run import Run
 from fnlkit.experiment import Experiment
-from tests.cli.test_cli import BIN, ENVIRONMENT
+from tests.commands import BIN, ENVIRONMENT, fnlkit
 
 SHORT = "--rounds 2 --fraction 0.5 --epochs 1 --engine sequential"
 
@@ -33,10 +33,10 @@ def fed(tmp_path_factory):
         ("na-fedavg/cifar10", "at=30"),
     ],
 )
-def test_the_rounds_of_the_command_line_beat_a_preset(preset, left_out, fed, tmp_path, call):
+def test_the_rounds_of_the_command_line_beat_a_preset(preset, left_out, fed, tmp_path):
     run = tmp_path / "run.pt"
     options = "--rounds 8 --fraction 0.5 --epochs 1 --model mlp --augment none --engine sequential"
-    code, _, err = call(f"fnlkit train {fed} --preset {preset} {options} -o {run}")
+    code, _, err = fnlkit(f"fnlkit train {fed} --preset {preset} {options} -o {run}", tmp_path)
     assert code == 0, err
     assert f"its {left_out} are shares of its own budget" in err
     shown = [line.partition(" ")[0].split("/") for line in err.splitlines() if " client-rounds, " in line]
@@ -45,14 +45,14 @@ def test_the_rounds_of_the_command_line_beat_a_preset(preset, left_out, fed, tmp
     assert done.traffic.client_rounds <= 8 * 3 and f"({left_out.partition('=')[0]}=" not in done.settings["method"]
 
 
-def test_a_preset_of_its_own_budget_is_taken_as_it_is(fed, call):
-    code, _, err = call(f"fnlkit train {fed} --preset fedcorr/cifar10 --method fedavg --model nothing --rounds 3")
+def test_a_preset_of_its_own_budget_is_taken_as_it_is(fed, tmp_path):
+    code, _, err = fnlkit(f"fnlkit train {fed} --preset fedcorr/cifar10 --method fedavg --model nothing --rounds 3", tmp_path)
     assert code == 2 and "shares of its own budget" not in err
 
 
-def test_stages_that_cost_more_than_the_budget_are_refused(fed, call, tmp_path):
+def test_stages_that_cost_more_than_the_budget_are_refused(fed, tmp_path):
     method = "'fedcorr(finetune_rounds=5, usual_rounds=9)'"
-    code, _, err = call(f"fnlkit train {fed} --method {method} {SHORT} -o {tmp_path}/x.pt")
+    code, _, err = fnlkit(f"fnlkit train {fed} --method {method} {SHORT} -o {tmp_path}/x.pt", tmp_path)
     assert code == 2 and "1 iterations cost 2 of 2 rounds" in err and "raise --rounds" in err
 
 
@@ -66,17 +66,17 @@ def test_a_terminal_gets_no_run_and_no_hour_is_lost(fed, tmp_path):
     assert done.returncode == 2 and "add -o run.pt" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_the_end_names_the_file_and_a_missing_run_is_said(fed, tmp_path, call):
+def test_the_end_names_the_file_and_a_missing_run_is_said(fed, tmp_path):
     run = tmp_path / "run.pt"
-    code, _, err = call(f"fnlkit train {fed} {SHORT} --resume {tmp_path}/typo.pt -o {run}")
+    code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} --resume {tmp_path}/typo.pt -o {run}", tmp_path)
     assert code == 0 and "typo.pt: there is no such file yet; this run starts from the beginning" in err
     assert f"wrote {run}: accuracy 0." in err
-    code, _, err = call(f"fnlkit train {fed} {SHORT} --rounds 3 --resume {run} -o {run}")
+    code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} --rounds 3 --resume {run} -o {run}", tmp_path)
     assert code == 0 and "no such file" not in err and Run.read(str(run)).finished
 
 
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (SystemExit(128 + signal.SIGTERM), 143)])
-def test_a_run_cut_short_says_what_is_saved_and_what_continues_it(error, code, fed, tmp_path, call, monkeypatch):
+def test_a_run_cut_short_says_what_is_saved_and_what_continues_it(error, code, fed, tmp_path, monkeypatch):
     run, record = tmp_path / "run.pt", Experiment._record
 
     def stop(self, step):
@@ -88,20 +88,20 @@ def test_a_run_cut_short_says_what_is_saved_and_what_continues_it(error, code, f
     monkeypatch.setattr("sys.argv", ["fnlkit", *line.split()])
     with monkeypatch.context() as patched:
         patched.setattr(Experiment, "_record", stop)
-        found, _, err = call(f"fnlkit {line}")
+        found, _, err = fnlkit(f"fnlkit {line}", tmp_path)
     assert found == code
     (said,) = [text for text in err.splitlines() if "are saved in" in text]
     assert said.startswith(f"2 rounds are saved in {run}; continue with: fnlkit train ")
-    code, _, err = call(said.partition("continue with: ")[2])
+    code, _, err = fnlkit(said.partition("continue with: ")[2], tmp_path)
     assert code == 0 and len([row for row in Run.read(str(run)).history if row["stage"] != "final"]) == 4
 
 
-def test_embeddings_of_any_array_file(fed, tmp_path, call):
+def test_embeddings_of_any_array_file(fed, tmp_path):
     rows = np.random.default_rng(0).normal(size=(1438, 4)).astype(np.float32)
     np.save(tmp_path / "e.npy", rows)
     np.savez(tmp_path / "e.npz", features=rows)
     for name in ("e.npy", "e.npz"):
         command = f"fnlkit train {fed} --method 'nnc(k=5)' {SHORT} --embeddings {tmp_path / name} -o {tmp_path}/run.pt"
-        assert call(command)[0] == 0
-    code, _, err = call(f"fnlkit train {fed} --method nnc --embeddings {fed} -o {tmp_path}/run.pt")
+        assert fnlkit(command, tmp_path)[0] == 0
+    code, _, err = fnlkit(f"fnlkit train {fed} --method nnc --embeddings {fed} -o {tmp_path}/run.pt", tmp_path)
     assert code == 2 and "noisy.npz" in err and err.count("\n") == 1
