@@ -6,17 +6,18 @@ import click
 
 from fnlkit.cli.plumbing import (
     console,
+    data_of,
     dataset_option,
     emit,
     file_argument,
     json_option,
-    need_input,
     out_console,
     output_option,
     printable,
     provenance,
     seed_option,
 )
+from fnlkit.cli.source import need_input
 
 
 @click.command()
@@ -45,7 +46,6 @@ def command(file, dataset, embeddings, folds, device, html, as_json, seed, outpu
       fnlkit partition --clients 5 --labels observed | fnlkit audit --rounds 5 --json
     """
     need_input(file)
-    from fnlkit import datasets
     from fnlkit.artefacts import files
     from fnlkit.artefacts.federation import Federation
     from fnlkit.estimators.apply import judged
@@ -55,7 +55,7 @@ def command(file, dataset, embeddings, folds, device, html, as_json, seed, outpu
 
     federation, talk = Federation.read(file), console()
     vectors = read_rows(embeddings, "embeddings", federation) if embeddings else None
-    data = datasets.load(dataset or federation.dataset)
+    data = data_of(federation, dataset)
     say = lambda text: talk.print(text, style="dim", soft_wrap=True)  # noqa: E731
     found = audit(federation, data, embeddings=vectors, folds=folds, seed=seed, warm_up=warm_up, device=device, say=say)
     facts = report.facts(found, federation, data)

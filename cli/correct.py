@@ -2,7 +2,8 @@
 
 import click
 
-from fnlkit.cli.plumbing import console, emit, file_argument, need_input, output_option, provenance
+from fnlkit.cli.plumbing import console, emit, file_argument, output_option, provenance
+from fnlkit.cli.source import need_input
 
 
 @click.command()

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import click
 
-from fnlkit.cli.plumbing import console, data_for, dataset_option, device_option, emit, output_option, provenance
+from fnlkit.cli.plumbing import console, data_of, dataset_option, device_option, emit, output_option, provenance
 from fnlkit.cli.source import need_input, refuse_both
 
 
@@ -49,8 +49,7 @@ def command(file, dataset, backbone, device, batch_size, output):
 
         need_input(file or "-")
         federation = Federation.read(file or "-")
-        name = dataset or federation.dataset
-        data = data_for(federation.meta, len(federation.given), name, what="the federation")
+        data = data_of(federation, dataset)
     with bar(f"{data.name}, {spec}") as progress:
         vectors = embed(data, spec, device=device, batch_size=batch_size, progress=progress)
     refuse_both(file, dataset)

@@ -6,7 +6,7 @@ import click
 
 from fnlkit.cli.plumbing import (
     console,
-    data_for,
+    data_of,
     dataset_option,
     device_option,
     emit,
@@ -75,7 +75,7 @@ def command(file, estimator, embeddings, probs, run, dataset, applied, device, e
         return datasets.load(dataset or federation.dataset)
 
     if dataset is not None:  # a data set that was named is compared, whether or not this estimator looks at samples
-        data_for(federation.meta, len(federation.given), dataset, what="the federation")
+        data_of(federation, dataset)
 
     def say(text):
         notes.append(text)

@@ -2,7 +2,7 @@
 
 import click
 
-from fnlkit.cli.plumbing import console, data_for, dataset_option, emit, output_option, provenance, seed_option
+from fnlkit.cli.plumbing import console, data_of, dataset_option, emit, output_option, provenance, seed_option
 from fnlkit.cli.source import need_input, refuse_both
 
 
@@ -58,8 +58,7 @@ def command(file, dataset, noise, seed, output):
         federation = Federation.read(file or "-")
 
         def samples():
-            name = dataset or federation.dataset
-            return data_for(federation.meta, len(federation.given), name, what="the federation").x_train
+            return data_of(federation, dataset).x_train
 
         if dataset is not None:
             samples()  # a data set that was named is compared, whether or not this noise looks at samples

@@ -2,7 +2,7 @@
 
 import click
 
-from fnlkit.cli.plumbing import console, data_for, dataset_option, emit, output_option, provenance, seed_option
+from fnlkit.cli.plumbing import console, data_of, dataset_option, emit, output_option, provenance, seed_option
 from fnlkit.cli.source import chosen, need_input, refuse_both
 
 
@@ -61,7 +61,7 @@ def command(file, dataset, scheme, clients, labels, min_samples, seed, output):
     else:
         need_input(source)
         noisy = Federation.read(source)
-        data = data_for(noisy.meta, len(noisy.given), dataset or noisy.dataset, what="the federation")
+        data = data_of(noisy, dataset)
     options = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}
     federation = partition.federation(data, seed=seed, noisy=noisy, **options)
     record = provenance("partition", seed, dataset=data.name, **options)

@@ -125,13 +125,13 @@ def _width(stream):
     return None if stream.isatty() or "COLUMNS" in os.environ else 160
 
 
-def data_for(meta, size, name, *, what):
-    """Return the data set `name`, which must be the one that a federation or run was made from; say what is on trust."""
+def data_of(federation, dataset=None):
+    """Return the data set of a federation, or the one that an option names, which must be the same; say what is on trust."""
     from fnlkit import datasets
     from fnlkit.datasets.dataset import must_be
 
-    data = datasets.load(name)
-    trust = must_be(data, meta, size, what=what)
+    data = datasets.load(dataset or federation.dataset)
+    trust = must_be(data, federation.meta, len(federation.given), what="the federation")
     if trust:
         console().print(trust, style="yellow", soft_wrap=True)
     return data

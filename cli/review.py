@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from fnlkit.cli.plumbing import console, dataset_option, emit, output_option, provenance, seed_option
+from fnlkit.cli.plumbing import console, data_of, dataset_option, emit, output_option, provenance, seed_option
 
 
 @click.group()
@@ -39,7 +39,6 @@ def export(file, dataset, client, budget, at_random, seed, output):
     """
     import numpy as np
 
-    from fnlkit import datasets
     from fnlkit.artefacts import files
     from fnlkit.artefacts.federation import Federation
     from fnlkit.errors import InputError
@@ -49,7 +48,7 @@ def export(file, dataset, client, budget, at_random, seed, output):
 
     federation = Federation.read(file)
     chosen = choose(federation, client, budget=budget, at_random=at_random, seed=seed)
-    data = datasets.load(dataset or federation.dataset)
+    data = data_of(federation, dataset)
     held = np.asarray(federation.clients[client])
     points = np.asarray(data.x_train).reshape(len(data.x_train), -1)
     near = neighbours_of(points, chosen.positions, held)
@@ -79,13 +78,12 @@ def import_(file, table, dataset, output):
     Example:
       fnlkit review import judged.npz review/decisions.csv -o reviewed.npz
     """
-    from fnlkit import datasets
     from fnlkit.artefacts.federation import Federation
     from fnlkit.errors import InputError
     from fnlkit.review import decisions
 
     federation = Federation.read(file)
-    data = datasets.load(dataset or federation.dataset)
+    data = data_of(federation, dataset)
     try:
         text = Path(table).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -105,7 +105,8 @@ def _peek(seconds):
     if kind in ("closed", "device"):
         return "nothing"
     if kind == "bytes":
-        return _found(_head_of_bytes(sys.stdin.buffer))
+        head = _head_of_bytes(sys.stdin.buffer)
+        return _found(head) if head else "nothing"
     descriptor = sys.stdin.fileno()
     if kind != "file":
         poll = select.poll()
