@@ -176,9 +176,18 @@ def empty(dataset, labels="auto"):
     )
 
 
-def iid(labels, classes, clients, rng):
-    """Equal parts of a shuffled training set; sizes differ by at most 1 and nothing is left out."""
-    return np.array_split(rng.permutation(len(labels)), clients)
+@checked
+def iid(labels, classes, clients, rng, *, balanced=False):
+    """Equal parts of a shuffled training set; sizes differ by at most 1 and nothing is left out.
+
+    ``balanced``: of every class clients hold equal numbers too, up to 1 (FLR's i.i.d. setting, Kim 2024, Section 2).
+    """
+    shuffled = rng.permutation(len(labels))
+    if not balanced:
+        return np.array_split(shuffled, clients)
+    # Class behind class, dealt like cards: any run of as many cards as there are clients gives each of them one.
+    dealt = shuffled[np.argsort(np.asarray(labels)[shuffled], kind="stable")]
+    return [dealt[k::clients] for k in rng.permutation(clients)]
 
 
 @checked

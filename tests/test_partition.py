@@ -14,6 +14,7 @@ from fnlkit.streams import stream
 
 SPECS = [
     "iid",
+    "iid(balanced=true)",
     "shards(per_client=2)",
     "dirichlet(alpha=0.5)",
     "dirichlet(alpha=1e-3)",
@@ -56,6 +57,16 @@ def test_same_seed_same_split_and_another_seed_another(scheme):
     first, again, other = (split(scheme, 5, seed) for seed in (3, 3, 4))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert any(not np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_balanced_iid_gives_every_client_equally_many_of_every_class():
+    counts = np.array([np.bincount(LABELS[part], minlength=10) for part in split("iid(balanced=true)", 20)])
+    assert (counts == 25).all()
+    assert np.ptp([np.bincount(LABELS[part], minlength=10) for part in split("iid", 20)]) > 5
+    odd = np.repeat(np.arange(4), [7, 12, 1, 33])  # up to 1 where it does not come out even, in the sizes too
+    parts = split("iid(balanced=true)", 5, labels=odd, classes=4)
+    counts = np.array([np.bincount(odd[part], minlength=4) for part in parts])
+    assert np.ptp(counts, axis=0).max() <= 1 and np.ptp(counts.sum(1)) <= 1 and counts.sum() == 53
 
 
 def test_iid_loses_nothing():

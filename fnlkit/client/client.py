@@ -149,7 +149,15 @@ class Batch:
     state, received : dict
         The client's memory and what the server sent: what it scattered has a leading K too, what it broadcast has none.
     teacher : Tensor (..., B, C) or None
-        Logits of the received model on the same input, when Fit.teacher asks for them.
+        Logits of the received model on the same input, when Fit.teacher asks for them; under mixup with Fit.unmixed, on
+        the samples before they were mixed.
+    unmixed : Tensor (..., B, C) or None
+        Logits of the local model as it stands, in evaluation mode and without gradient, on the samples before they were
+        mixed, when Fit.unmixed asks for them and mixup is on.
+    share : Tensor (...) or None
+        Mixup's lambda, the weight of the own sample; with `unmixed` only.
+    partner : Tensor (..., B) int64 or None
+        Position within the batch of the sample that was mixed in; with `unmixed` only.
     features : Tensor (..., B, width) or None
         The network's penultimate representation, when Fit.features asks for it.
     uniform : Tensor (..., B) or None
@@ -163,6 +171,9 @@ class Batch:
     state: dict = field(default_factory=dict)
     received: dict = field(default_factory=dict)
     teacher: Tensor = None
+    unmixed: Tensor = None
+    share: Tensor = None
+    partner: Tensor = None
     features: Tensor = None
     uniform: Tensor = None
     first: Tensor = None

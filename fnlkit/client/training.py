@@ -35,6 +35,9 @@ class Fit:
         Parameter of Beta(mixup, mixup) (Zhang 2018); 0 switches it off.
     teacher, features, uniform : bool
         What the loss needs in the Batch beside labels and rows.
+    unmixed : bool
+        Under mixup the loss wants predictions on the samples before they are mixed: the local model's, and the
+        teacher's on these in place of the mixed ones.  Without mixup it changes nothing.
     """
 
     loss: Callable = cross_entropy
@@ -51,6 +54,7 @@ class Fit:
     teacher: bool = False
     features: bool = False
     uniform: bool = False
+    unmixed: bool = False
 
     def changed(self, **values):
         return replace(self, **values)
@@ -199,13 +203,18 @@ def _step(network, client, fit, draws, received, twin, t):
         uniform=at(draws.uniform),
         first=torch.tensor(bool(draws.first[t]), device=device),
     )
+    plain = None
     if draws.share is not None:
         partner = at(draws.partner)
+        if fit.unmixed:
+            plain = network.laid_out(x)
+            batch.share, batch.partner = torch.tensor(draws.share[t], device=device), partner
+            batch.unmixed = _judged(network, plain)
         x = draws.share[t] * x + (1 - draws.share[t]) * x[partner]
     x = network.laid_out(x)
     if twin is not None:
         with torch.no_grad():
-            batch.teacher = network.computed(twin.module, x)
+            batch.teacher = network.computed(twin.module, x if plain is None else plain)
     if fit.features:
         batch.features = network.computed(network.module.features, x)
         logits = network.module.classify(batch.features)
@@ -219,6 +228,15 @@ def _step(network, client, fit, draws, received, twin, t):
     for name, new in rows.items():
         client.rows[name][index] = new.detach().to(client.rows[name])
     return batch
+
+
+def _judged(network, x):
+    """Return what the network as it stands says to samples, in evaluation mode and without gradient."""
+    network.module.eval()
+    with torch.no_grad():
+        logits = network.computed(network.module, x)
+    network.module.train()
+    return logits
 
 
 def _values(loss, logits, batch):

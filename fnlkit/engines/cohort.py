@@ -287,15 +287,19 @@ class Cohort:
             uniform=drawn(self.uniform),
             first=self.first[: len(who)],
         )
+        plain = None
         if self.share is not None:
             share, rest = (part[who, at] for part in self.share)
             partner = drawn(self.partner)
+            if fit.unmixed:
+                plain, batch.share, batch.partner = x, share, partner
+                batch.unmixed = self._judged(weights, buffers, x)
             wide = (slice(None), *[None] * (x.dim() - 1))
             along = partner.reshape(*partner.shape, *[1] * (x.dim() - 2)).expand(x.shape)
             x = share[wide] * x + rest[wide] * x.gather(1, along)
         if self.twin is not None:
             with torch.no_grad():
-                batch.teacher = self._teach(x, pick)
+                batch.teacher = self._teach(x if plain is None else plain, pick)
         leaves, out = (self._branches if self.branched else self._stack)(weights, buffers, x)
         logits, batch.features = out if fit.features else (out, None)
         values, rows = _values(fit.loss, logits, batch)
@@ -328,6 +332,16 @@ class Cohort:
                 leaves += own
         joined = [torch.stack(part) for part in zip(*outs, strict=True)] if self.fit.features else torch.stack(outs)
         return leaves, joined
+
+    def _judged(self, weights, buffers, x):
+        """Return what the clients' models as they stand say to samples, in evaluation mode and without gradient."""
+        self.network.module.eval()
+        try:
+            with torch.no_grad():
+                out = (self._branches if self.branched else self._stack)(weights, buffers, x)[1]
+        finally:
+            self.network.module.train()
+        return out[0] if self.fit.features else out
 
     def _streams(self, count):
         """Yield a context for each branch; streams start after what is queued so far, and are waited for at the end."""

@@ -233,11 +233,13 @@ def _contrastive(visit, draws, fit, *, strength=1.0, expected=False, floor=1e-5)
     return FusedLoss("peer", strength=strength, other=other, floor=floor)
 
 
-def _mixture(visit, draws, fit, *, strength, alpha, beta, gamma, floor=1e-4):
+def _mixture(visit, draws, fit, *, strength, alpha, beta, gamma, floor=1e-4, clamp=0.0):
+    if draws.share is not None and not fit.unmixed:
+        raise Unknown("under mixup it mixes the targets of 'label_mixture' (unmixed=True), nothing else")
     rows = visit.client.rows
     server = rows["mixture_server"].numpy() if fit.teacher else None
     memories = {"local": rows["mixture_local"].numpy(), "seen": rows["mixture_seen"].numpy(), "server": server}
-    return FusedLoss("mixture", strength=strength, alpha=alpha, beta=beta, gamma=gamma, floor=floor, **memories)
+    return FusedLoss("mixture", strength=strength, alpha=alpha, beta=beta, gamma=gamma, floor=floor, clamp=clamp, **memories)
 
 
 def _distilled(visit, draws, fit, *, strength=10.0, temperature=2.0, towards="teacher"):

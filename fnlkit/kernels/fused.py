@@ -54,6 +54,8 @@ class FusedLoss:
     floor : float >= 0
         ``forward`` adds it inside the logarithm, ``peer`` inside both; ``mixture`` has no smaller 1 - <p, t>.
         None: 1e-12, 0 and 1e-4.
+    clamp : float in [0, 1/2)
+        Of ``mixture``: predictions are kept within [clamp, 1 - clamp].
     matrix : (C, C)
         Of ``forward``: T[true, given], rows sum to 1.
     other : (steps, B) int
@@ -82,6 +84,7 @@ class FusedLoss:
     beta: float = 0.0
     gamma: float = 0.0
     floor: float | None = None
+    clamp: float = 0.0
     matrix: np.ndarray | None = None
     other: np.ndarray | None = None
     prior: np.ndarray | None = None
@@ -217,7 +220,8 @@ def fused_fit(
     augment : FusedAugment
         For images only.
     mixup : (partner (steps, B) int, share (steps,))
-        The column of the sample mixed in and the weight of the own one.
+        The column of the sample mixed in and the weight of the own one.  The memories of ``mixture`` take in predictions
+        on the samples themselves.
 
     Raises
     ------
@@ -449,6 +453,7 @@ def _loss(loss, n, classes, places, real):
         beta=float(loss.beta),
         gamma=float(loss.gamma),
         floor=float(floor),
+        clamp=float(loss.clamp),
         matrix=given("matrix", np.float64, (classes, classes)),
         other=np.zeros((0, 0), np.int64) if loss.other is None else _labels("other", loss.other, places, classes),
         prior=given("prior", np.float64, (classes,)),

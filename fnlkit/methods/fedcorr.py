@@ -150,7 +150,8 @@ def fedcorr(
     usual : method
         What takes stage 3, for example flr().
     regulariser : regulariser or None
-        A loss for local training in all stages, for example flr(strength=3): FLR+.
+        A loss for local training in all stages, for example flr(strength=3): FLR+.  Its clock counts communication
+        rounds, of which stage 1 has one for each visit of a client.
     mixup_in : "first" or "all"
         Stages in which mixup acts; all in the public code.
     proximal : "squared" or "norm"
@@ -172,10 +173,11 @@ def fedcorr(
     iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)
     level, cumulative = np.zeros(count), np.zeros(count)
     noisy = np.zeros(count, bool)
-    spent = 0.0  # in rounds of FedAvg; the regulariser's clock
+    visits_of_all = -(-count // group)
+    planned, passed = iterations * visits_of_all + finetune_rounds + usual_rounds, 0  # the regulariser's clock
 
     def regularised(r):
-        return regulariser(spent + r, rounds) if regulariser else ({}, {})
+        return regulariser(passed + r, planned) if regulariser else ({}, {})
 
     later = {"mixup": mixup} if mixup_in == "all" else {}
     term = adaptive_proximal if proximal == "squared" else adaptive_proximal_norm
@@ -203,7 +205,7 @@ def fedcorr(
                 mixup=mixup,
                 **step,
             )
-            spent += len(ids) / (fraction * count)
+            passed += 1
             cumulative[said.ids] += said["lid"].numpy()
             if i < len(cohorts) - 1:
                 yield Round(model, "pre-processing", said, rates)
@@ -225,7 +227,7 @@ def fedcorr(
     if finetune_rounds:
         stage = {"among": clean, "stage": "fine-tuning", "schedule": regularised, **later}
         model = yield from fedavg(clients, model, opt, select, rounds=finetune_rounds, **stage)
-        spent += finetune_rounds
+        passed += finetune_rounds
         if correct and not clean.all():
             clients.round(np.flatnonzero(~clean), model, partial(relabel_confident, confidence=confidence, strict=strict))
     if usual_rounds:

@@ -31,17 +31,18 @@ def remember_predictions(client, model, received, *, server, start):
 def rates_at(r, rounds, *, alpha, beta, gamma, warmup, rates):
     """Return (alpha(r), beta(r), gamma(r)) of round r (appendix E.5).
 
-    alpha(r) = alpha r / R; beta(r) = 0 before R/2, then beta; gamma(r) = 0 before R_w, then gamma.  ``constant``
-    leaves all three as they are.
+    alpha(r) = alpha r / R; beta(r) = 0 before R/2, then beta; gamma(r) = 0 before R_w, then gamma.  ``alpha-constant``
+    leaves alpha as it is, whose schedule E.5 calls an option, ``constant`` all three.
     """
     if rates == "constant":
         return alpha, beta, gamma
-    return alpha * r / rounds, beta if 2 * r >= rounds else 0.0, gamma if r >= warmup else 0.0
+    share = alpha if rates == "alpha-constant" else alpha * r / rounds
+    return share, beta if 2 * r >= rounds else 0.0, gamma if r >= warmup else 0.0
 
 
 def warmup_rounds(warmup, rounds):
-    """Return R_w: 50 as published from 500 rounds on, a twentieth of a smaller budget, unless `warmup` is given."""
-    return warmup if warmup >= 0 else 50 if rounds >= 500 else round(0.05 * rounds)
+    """Return R_w: 50 as published (appendix E.5), at most a quarter of the rounds, unless `warmup` is given."""
+    return warmup if warmup >= 0 else min(50, rounds // 4)
 
 
 @checked
@@ -55,25 +56,27 @@ def local_training(
     gamma: Share = 0.5,
     warmup: Rounds = -1,
     warm: Literal["plain", "server", "schedule"] = "plain",
-    rates: Literal["published", "constant"] = "published",
+    rates: Literal["published", "alpha-constant", "constant"] = "published",
     start: Literal["prediction", "zero"] = "prediction",
     floor: Annotated[float, Range(0, 1, open_low=True)] = 1e-4,
+    clamp: Annotated[float, Range(0, 0.5, open_high=True)] = 0.0,
 ):
     """Return what round r of `rounds` changes in local training: keywords for FedOpt.round, and numbers to report.
 
     This is FLR as a regulariser, which another method can take into its own rounds; parameters as in `flr`.
     """
     warmup = warmup_rounds(warmup, rounds)
-    if r < warmup and warm == "plain":  # Algorithm 1, phase 1: FedAvg with cross entropy
+    if r < warmup and warm == "plain":  # Section 3.1, Algorithm 1, phase 1: FedAvg with cross entropy
         return {}, {}
     a, b, c = rates_at(r, rounds, alpha=alpha, beta=beta, gamma=gamma, warmup=warmup, rates=rates)
-    if r < warmup and warm == "server":  # Section 4: at first the server's prediction alone
+    if r < warmup and warm == "server":  # Section 3.2: at first the server's prediction alone
         a, b = 1.0, 0.0
     server = alpha > 0 or warm == "server"  # without a share, ELR stores no global average
     step = {
-        "loss": partial(label_mixture, strength=strength, alpha=a, beta=b, gamma=c, floor=floor),
+        "loss": partial(label_mixture, strength=strength, alpha=a, beta=b, gamma=c, floor=floor, clamp=clamp),
         "before": (partial(remember_predictions, server=server, start=start),),
         "teacher": server,
+        "unmixed": True,
     }
     return step, {"alpha": a, "beta": b, "gamma": c}
 
@@ -94,17 +97,20 @@ def flr(clients, model, opt, select, *, rounds, **regulariser):
     alpha, beta, gamma : float in [0, 1]
         Final share of the global average in the mixture; rates of the global and the local average.
     warmup : int >= 0, or -1
-        R_w; -1 is 50 from 500 rounds on (published: 50 of 1000), else a twentieth of `rounds`.
+        R_w; -1 is 50 (appendix E.5), in runs of fewer than 200 rounds a quarter of them.
     warm : "plain", "server" or "schedule"
-        What the warm-up is; the paper has three.  ``plain``: cross entropy (appendix E.4); ``server``: the regulariser
-        towards the server's prediction (Section 4); ``schedule``: the regulariser as E.5 has it, with the local
-        prediction.
-    rates : "published" or "constant"
-        `rates_at` over the rounds, or as given.
+        What the warm-up is; the paper has three.  ``plain``: cross entropy (Section 3.1, Algorithm 1; appendix E.4);
+        ``server``: the regulariser towards the server's prediction (Section 3.2); ``schedule``: the regulariser as E.5
+        has it, with the local prediction.
+    rates : "published", "alpha-constant" or "constant"
+        All three as `rates_at` has them over the rounds; beta and gamma alone; none, all as given.
     start : "prediction" or "zero"
         Where the averages start: at the first prediction, or at zero as ELR's public code has it.
     floor : float in (0, 1]
         Least 1 - <p, t> inside the logarithm.
+    clamp : float in [0, 1/2)
+        Keeps predictions within [clamp, 1 - clamp], and scales them to sum to 1 where they enter an average, as ELR's
+        public code does at 1e-4; 0, as the paper has it, leaves them.
 
     Reports
     -------
@@ -118,11 +124,23 @@ def flr(clients, model, opt, select, *, rounds, **regulariser):
 
 
 @checked
-@passes_on(flr, "start")
 def elr(
-    clients, model, opt, select, *, rounds, strength: NotNegative = 4.0, momentum: Share = 0.5, warmup: Rounds = 0, **averages
+    clients,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    strength: NotNegative = 4.0,
+    momentum: Share = 0.5,
+    warmup: Rounds = 0,
+    start: Literal["prediction", "zero"] = "zero",
+    clamp: Annotated[float, Range(0, 0.5, open_high=True)] = 1e-4,
 ):
-    """Early-learning regularisation (Liu 2020): FLR with the local average alone, alpha = 0.
+    """Early-learning regularisation (Liu 2020): FLR with the local average alone, alpha = 0 (FLR, appendix G).
+
+    Targets start at zero and take in predictions clamped and scaled again to sum to 1, as in ELR's public code, whose
+    text FLR's comparison follows (appendix E.5).
 
     Parameters
     ----------
@@ -132,18 +150,18 @@ def elr(
         gamma: 0.5 for symmetric noise and Clothing1M, 0.9 for asymmetric.
     warmup : int >= 0, or -1
         Rounds of plain cross entropy first.
-    start : "prediction" or "zero"
-        ``zero`` as in ELR's public code.
+    start, clamp
+        As in `flr`; ``start=prediction, clamp=0`` is FLR with alpha = 0.
     """
     fixed = {"alpha": 0.0, "beta": 0.0, "gamma": momentum, "rates": "constant"}
-    local_average = {"strength": strength, "warmup": warmup, **fixed, **averages}
+    local_average = {"strength": strength, "warmup": warmup, "start": start, "clamp": clamp, **fixed}
     return (yield from flr(clients, model, opt, select, rounds=rounds, **local_average))
 
 
 @checked
 @passes_on(flr, "strength", "warmup")
 def slr(clients, model, opt, select, *, rounds, **regulariser):
-    """Server-label regularisation: FLR with this round's global prediction alone, alpha = 1 and beta = 0."""
+    """Server-label regularisation: FLR with this round's global prediction alone, alpha = 1 and beta = 0 (appendix G)."""
     fixed = {"alpha": 1.0, "beta": 0.0, "gamma": 0.0, "rates": "constant"}
     return (yield from flr(clients, model, opt, select, rounds=rounds, **fixed, **regulariser))
 

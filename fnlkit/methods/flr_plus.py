@@ -20,7 +20,10 @@ STAGES = ("iterations", "finetune_rounds", "usual_rounds", "ratio", "confidence"
 @passes_on(local_training, *RATES)
 @passes_on(fedcorr, *STAGES)
 def flr_plus(clients, model, opt, select, *, rounds, strength: NotNegative = 3.0, proximal: NotNegative = 5.0, **passed_on):
-    """Run FedCorr with FLR's loss in every round; the clock of FLR's rates runs over the whole budget.
+    """Run FedCorr with FLR's loss in all three stages, from the end of its warm-up on.
+
+    The clock of FLR's rates counts communication rounds, of which stage 1 has one for each visit of a client: at 100
+    clients and five iterations the warm-up of 50 ends in the middle of the first.
 
     With FLR in the last stage alone write fedcorr(usual=flr(strength=3)).
 
@@ -31,7 +34,7 @@ def flr_plus(clients, model, opt, select, *, rounds, strength: NotNegative = 3.0
     strength : float >= 0
         lambda: 3 on CIFAR-10 and Clothing1M, 5 on CIFAR-100.
     alpha, beta, gamma, warmup : float, int
-        As in `flr`.
+        As in `flr`, whose R is then the number of communication rounds of all stages.
     iterations, finetune_rounds, usual_rounds, ratio, confidence, clean_level, mixup : int, float
         As in `fedcorr`; the paper takes 300 and 300 rounds on CIFAR-10, 300 and 400 on CIFAR-100, 50 and 50 on
         Clothing1M.

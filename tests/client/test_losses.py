@@ -130,6 +130,14 @@ def distilled(z, s, b=10.0, temperature=2.0, student_first=True):
     return plain(z, s) + b * s["distil"] * temperature**2 * kl
 
 
+def clamped(z, s, clamp=0.2):
+    """ELR as its public code has it: alpha 0, strength 3, momentum 0.7."""
+    p = [min(max(v, clamp), 1 - clamp) for v in softmax(z)]
+    now = [v / sum(p) for v in p]
+    t = [0.7 * a + 0.3 * b for a, b in zip(s["mixture_local"], now, strict=True)] if s["mixture_seen"] else now
+    return plain(z, s) + 3.0 * math.log(1 - sum(a * b for a, b in zip(p, t, strict=True)))
+
+
 CASES = {
     "cross_entropy": (losses.cross_entropy, plain),
     "smoothed": (partial(losses.cross_entropy, smoothing=0.2), smooth),
@@ -141,6 +149,10 @@ CASES = {
     "expected and bounded": (partial(losses.contrastive, strength=0.7, expected=True, floor=1e-2), expected_bounded),
     "contrastive as it is": (losses.contrastive, partial(peer_bounded, b=1.0, floor=1e-5)),
     "mixture": (partial(losses.label_mixture, strength=2.0, alpha=0.6, beta=0.7, gamma=0.5), mixture),
+    "clamped": (
+        partial(losses.label_mixture, strength=3.0, alpha=0.0, beta=0.0, gamma=0.7, floor=1e-9, clamp=0.2),
+        clamped,
+    ),
     "embedding": (losses.embedding_distilled, embedded),
     "logits": (losses.logit_distilled, distilled),
     "hinton": (partial(losses.logit_distilled, towards="student"), partial(distilled, student_first=False)),
@@ -186,7 +198,7 @@ def test_a_stacked_cohort_gives_what_each_client_gives(name):
         assert all(torch.equal(rows[key][k], own_rows[key]) for key in rows)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if name != "clamped"])  # its gradient: see below
 def test_gradients_equal_finite_differences(name):
     loss = CASES[name][0]
     logits, batch = batches(2)
@@ -229,6 +241,56 @@ def test_the_mixture_writes_back_both_averages_and_keeps_none_it_was_not_given()
     batch.teacher = None
     _, rows = losses.label_mixture(logits, batch, **{**rates, "alpha": 0.0})
     assert set(rows) == {"mixture_local", "mixture_seen"}
+
+
+def test_beyond_the_clamp_the_regulariser_has_no_gradient():
+    logits = torch.tensor([[9.0, 0, 0, -9.0]], dtype=torch.float64, requires_grad=True)
+    rows = {"mixture_seen": torch.tensor([True]), "mixture_local": torch.full((1, 4), 0.25, dtype=torch.float64)}
+    batch = Batch(y=torch.tensor([1]), rows=rows)
+    elr = partial(losses.label_mixture, strength=3.0, alpha=0.0, beta=0.0, gamma=0.7)
+    alone = torch.autograd.grad(losses.cross_entropy(logits, batch).sum(), logits)[0]
+    clamp_all = torch.autograd.grad(elr(logits, batch, clamp=1e-3)[0].sum(), logits)[0]
+    assert torch.allclose(clamp_all, alone, atol=1e-15)  # p = (0.9998, 0.0001, 0.0001, 1e-8) lies beyond it everywhere
+    assert not torch.allclose(torch.autograd.grad(elr(logits, batch, clamp=1e-9)[0].sum(), logits)[0], alone, atol=1e-5)
+
+
+def naive_mixed(z, unmixed, teacher, y, partner, share, rows, *, strength, alpha, beta, gamma):
+    """One step of FLR under mixup, sample by sample: (values, s, m).  ELR+: targets are mixed as inputs are."""
+    s, m = [], []
+    for i in range(len(y)):
+        now, server = softmax(unmixed[i]), softmax(teacher[i])
+        seen = rows["mixture_seen"][i]
+        s.append([beta * a + (1 - beta) * b if seen else b for a, b in zip(rows["mixture_server"][i], server, strict=True)])
+        m.append([gamma * a + (1 - gamma) * b if seen else b for a, b in zip(rows["mixture_local"][i], now, strict=True)])
+    values = []
+    for i, j in enumerate(partner):
+        p, target = softmax(z[i]), []
+        for c in range(C):
+            mine, other = (alpha * s[k][c] + (1 - alpha) * m[k][c] for k in (i, j))
+            target.append(share * mine + (1 - share) * other)
+        labels = -share * math.log(p[y[i]]) - (1 - share) * math.log(p[y[j]])
+        values.append(labels + strength * math.log(1 - sum(a * b for a, b in zip(p, target, strict=True))))
+    return values, s, m
+
+
+def test_under_mixup_targets_are_mixed_and_averages_see_the_samples_themselves():
+    logits, batch = batches(4)
+    rng = np.random.default_rng(4)
+    batch.unmixed = torch.from_numpy(rng.normal(size=(K, B, C)))
+    batch.partner = torch.from_numpy(np.stack([rng.permutation(B) for _ in range(K)]))
+    batch.share = torch.from_numpy(rng.random(K))
+    rates = {"strength": 2.0, "alpha": 0.6, "beta": 0.7, "gamma": 0.5}
+    values, rows = losses.label_mixture(logits, batch, **rates)
+    other, again = losses.label_mixture(logits, Batch(**{**vars(batch), "y": batch.y.gather(1, batch.partner)}), **rates)
+    assert all(torch.equal(rows[name], again[name]) for name in rows)
+    values = batch.share[:, None] * values + (1 - batch.share[:, None]) * other
+    for k in range(K):
+        arrays = [v[k].tolist() for v in (logits, batch.unmixed, batch.teacher, batch.y, batch.partner)]
+        own = {name: v[k].tolist() for name, v in batch.rows.items()}
+        expected, s, m = naive_mixed(*arrays, batch.share[k].item(), own, **rates)
+        assert values[k].tolist() == pytest.approx(expected, rel=1e-12)
+        np.testing.assert_allclose(rows["mixture_server"][k], s, rtol=1e-12)
+        np.testing.assert_allclose(rows["mixture_local"][k], m, rtol=1e-12)
 
 
 def test_a_sure_prediction_gives_finite_losses_and_gradients():

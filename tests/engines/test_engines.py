@@ -93,6 +93,9 @@ def test_a_head_is_trained_alike(engine, optimizer, width):
         "feddpcont(epsilon=2, delay=0, length=0)",
         "feddpcont(epsilon=2, delay=0, length=0, expected=true)",
         "flr(warmup=1)",
+        "flr(warmup=0, rates=constant, start=zero, clamp=0.01)",
+        "elr",
+        "flr-plus(iterations=1, warmup=2)",
         "fedefc(latest=2)",
         "akd",
         "akd(source=logits, level=all)",
@@ -148,6 +151,9 @@ def everything(logits, batch, *, weight):
     """A loss that reads all that a Batch has and writes a row."""
     away = (logits.softmax(-1) - batch.teacher.softmax(-1)).square().sum(-1) + batch.features.square().mean(-1)
     value = -logits.log_softmax(-1).gather(-1, batch.y[..., None])[..., 0] * (1 + batch.uniform.to(logits.dtype))
+    if batch.unmixed is not None:
+        mates = batch.unmixed.softmax(-1).gather(-2, batch.partner[..., None].expand_as(batch.unmixed))
+        value = value + batch.share[..., None].to(logits.dtype) * (logits.softmax(-1) * mates).sum(-1)
     marks = batch.rows["marks"] + torch.stack([batch.uniform.to(logits.dtype), away.detach()], -1)
     return value + weight * batch.received["level"][..., None] * away + 0.1 * marks[..., 1], {"marks": marks}
 
@@ -164,6 +170,10 @@ FITS = {
     "everything": Fit(
         partial(everything, weight=0.5), (pull,), 3, 4, 0.05, 0.9, 0.01, clip=5.0, augment=Augment(1, True), mixup=0.5,
         teacher=True, features=True, uniform=True,
+    ),
+    "unmixed": Fit(
+        partial(everything, weight=0.5), (), 2, 4, 0.05, augment=Augment(1, True), mixup=0.5, teacher=True, features=True,
+        uniform=True, unmixed=True,
     ),
 }  # fmt: skip
 

@@ -73,8 +73,8 @@ def picture(net, x, mean, std, dtype, augment=None, t=0, slots=None):
     return batch
 
 
-def values(loss, logits, teacher, y, index, other, memory):
-    """Loss of each sample, and what to write back to the memories."""
+def values(loss, logits, teacher, y, index, other, memory, unmixed=None, mix=None):
+    """Loss of each sample, and what to write back to the memories; `mix` is (share, partner) of mixup."""
     logp = logits.log_softmax(1)
     p = logp.exp()
 
@@ -97,15 +97,23 @@ def values(loss, logits, teacher, y, index, other, memory):
         if loss.towards == "teacher":
             a, b = b, a
         return -at(logp, y) + loss.strength * f * f * (a.exp() * (a - b)).sum(1)
-    seen = memory["seen"][index, None]
-    memory["local"][index] = torch.where(seen, loss.gamma * memory["local"][index] + (1 - loss.gamma) * p.detach(), p.detach())
+
+    def averaged(now):
+        now = now.clamp(loss.clamp, 1 - loss.clamp) if loss.clamp else now
+        return now / now.sum(1, keepdim=True) if loss.clamp else now
+
+    seen, own = memory["seen"][index, None], averaged((logits if unmixed is None else unmixed).detach().softmax(1))
+    memory["local"][index] = torch.where(seen, loss.gamma * memory["local"][index] + (1 - loss.gamma) * own, own)
     t = memory["local"][index]
     if loss.server is not None:
-        now = teacher.softmax(1)
+        now = averaged(teacher.softmax(1))
         memory["server"][index] = torch.where(seen, loss.beta * memory["server"][index] + (1 - loss.beta) * now, now)
         t = loss.alpha * memory["server"][index] + (1 - loss.alpha) * t
     memory["seen"][index] = True
-    apart = (1 - (p * t).sum(1)).clamp_min(1e-4 if loss.floor is None else loss.floor)
+    if mix is not None:
+        t = mix[0] * t + (1 - mix[0]) * t[mix[1]]
+    held = p.clamp(loss.clamp, 1 - loss.clamp) if loss.clamp else p
+    apart = (1 - (held * t).sum(1)).clamp_min(1e-4 if loss.floor is None else loss.floor)
     return -at(logp, y) + loss.strength * apart.log()
 
 
@@ -164,18 +172,21 @@ def reference(
             batch = torch.from_numpy(x[index.numpy()].astype(np.float64)).to(dtype) / scale
         labels = y[index]
         other = None if loss.other is None else torch.from_numpy(loss.other[t][slots])
+        plain, targets = batch, {}
         if mixup is not None:
             partner = torch.from_numpy(np.searchsorted(slots, mixup[0][t][slots]))
             share = float(mixup[1][t])
             batch = share * batch + (1 - share) * batch[partner]
         with torch.no_grad():
-            teacher = server(batch)
+            if mixup is not None and loss.kind == "mixture":
+                targets = {"unmixed": model(plain), "mix": (share, partner)}
+            teacher = server(plain if targets else batch)
         logits = model(batch)
         before = {name: rows.clone() for name, rows in memory.items()}
-        each = values(loss, logits, teacher, labels, index, other, memory)
+        each = values(loss, logits, teacher, labels, index, other, memory, **targets)
         if mixup is not None:
             mixed = labels[partner], index[partner] if loss.kind == "soft" else index
-            each = share * each + (1 - share) * values(loss, logits, teacher, *mixed, other, before)
+            each = share * each + (1 - share) * values(loss, logits, teacher, *mixed, other, before, **targets)
         if loss.keep is not None:
             each = each * torch.from_numpy(loss.keep).to(each)[index]
         optimizer.zero_grad()
@@ -248,7 +259,8 @@ def losses(n, classes, places, real):
         "expected": FusedLoss("peer", strength=0.6, prior=rng.dirichlet(np.ones(classes))),
         "mixture": FusedLoss("mixture", strength=2.0, alpha=0.6, beta=0.7, gamma=0.5, **memories(n, classes, real)),
         "early": FusedLoss("mixture", strength=3.0, gamma=0.9, **memories(n, classes, real, server=False)),
-        "clamped": FusedLoss("mixture", strength=2.0, alpha=0.5, floor=0.88, **memories(n, classes, real)),
+        "bounded": FusedLoss("mixture", strength=2.0, alpha=0.5, floor=0.88, **memories(n, classes, real)),
+        "clamped": FusedLoss("mixture", strength=2.0, alpha=0.4, clamp=0.12, gamma=0.5, **memories(n, classes, real)),
         "distill": FusedLoss("distill", strength=3.0, temperature=2.0),
         "distill_student": FusedLoss("distill", strength=3.0, temperature=4.0, towards="student"),
         "soft": FusedLoss("soft", soft=rng.dirichlet(np.ones(classes), n).astype(real)),

@@ -42,6 +42,7 @@ RUNS = {
     "forward(latest=2, anchor=mean, weighting=public)": {"accuracy"},
     "confident-learning(latest=2)": {"accuracy"},
     "feddpcont": {"private_counts", "epsilon"},
+    "feddpcont(release=exact)": {"exact_counts"},
     "feddpcont(expected=true, delay=0, length=0, simplex=clip)": {"private_counts", "epsilon"},
     "na-fedavg": {"scores_global", "scores_local"},
     "na-fedavg(threshold=own, weighting=public, side=above)": {"noise_level"},
@@ -241,9 +242,10 @@ def test_flr_with_alpha_0_is_elr(start):
         return (yield from fedavg(fed, model, opt, select, rounds=rounds, before=(make_t,), loss=loss))
 
     expected = end(liu)
-    assert torch.allclose(end(f"elr(start={start})"), expected, rtol=1e-9, atol=1e-10)
+    assert torch.allclose(end(f"elr(start={start}, clamp=0)"), expected, rtol=1e-9, atol=1e-10)
     spelt = f"flr(strength=4, alpha=0, gamma=0.5, warmup=0, rates=constant, start={start})"
     assert torch.allclose(end(spelt), expected, rtol=1e-9, atol=1e-10)
+    assert torch.equal(end("elr"), end("elr(start=zero, clamp=1e-4)"))  # its own public code's
     fed, _, _ = run("elr")
     assert not any("mixture_server" in c.rows for c in fed.members)  # ELR keeps no global average
 
@@ -280,13 +282,41 @@ def test_flr_rates_follow_appendix_e5():
     assert flr.rates_at(50, 1000, **rates) == (pytest.approx(0.045), 0, 0.5)
     assert flr.rates_at(499, 1000, **rates)[1] == 0 and flr.rates_at(500, 1000, **rates)[1] == 0.7
     assert flr.rates_at(999, 1000, **rates)[0] == pytest.approx(0.8991)
-    assert (flr.warmup_rounds(-1, 1000), flr.warmup_rounds(-1, 100), flr.warmup_rounds(0, 1000)) == (50, 5, 0)
+    found = [flr.warmup_rounds(-1, rounds) for rounds in (1000, 200, 199, 100, 3)]
+    assert found == [50, 50, 49, 25, 0] and flr.warmup_rounds(0, 1000) == 0
+    rates["rates"] = "alpha-constant"
+    assert [flr.rates_at(r, 1000, **rates) for r in (0, 50, 500)] == [(0.9, 0, 0), (0.9, 0, 0.5), (0.9, 0.7, 0.5)]
+    _, _, steps = run("flr(rates=alpha-constant, warmup=1)")
+    assert [step.report["alpha"] for step in steps[1:]] == [0.9] * (len(steps) - 1)
+    assert {step.report["beta"] for step in steps[1:]} == {0, 0.7} and {s.report["gamma"] for s in steps[1:]} == {0.5}
 
 
 def test_flr_plus_is_fedcorr_with_the_regulariser():
     assert torch.equal(end("flr-plus"), end("fedcorr(regulariser=flr(strength=3))"))
     assert not torch.equal(end("flr-plus"), end("fedcorr"))
     assert not torch.equal(end("fedcorr(usual=flr(strength=3))"), end("fedcorr"))
+
+
+def test_flr_plus_acts_in_all_stages_once_its_warm_up_is_over():
+    """The clock counts communication rounds: R = 2 x 12 visits + 3 + 3 = 30, of which a quarter, 7, is warm-up."""
+    method = "flr-plus(iterations=2, finetune_rounds=3, usual_rounds=3)"
+    fed, _, steps = run(method, rounds=200, people=clients(count=12))
+    acting = [step.report.get("alpha") for step in steps]
+    assert len(steps) == 30 and acting[:7] == [None] * 7
+    assert acting[7:] == pytest.approx([0.9 * r / 30 for r in range(7, 30)])
+    assert {step.stage for step in steps[7:]} == {"pre-processing", "fine-tuning", "usual training"}
+    assert [step.report["beta"] for step in steps[7:]] == [0] * 8 + [0.7] * 15
+    assert all(client.rows["mixture_seen"].all() for client in fed.members)  # mixup is on in the first stage
+
+
+def test_published_flr_plus_acts_in_nine_tenths_of_the_first_stage():
+    from fnlkit import presets
+    from fnlkit.spec import parse
+
+    for name in ("cifar10", "cifar100"):
+        options = presets.load(f"flr-plus/{name}")
+        told, members = parse(options["method"]).parameters, {"cifar10": 100, "cifar100": 50}[name]
+        assert told["warmup"] == 50 and told["iterations"] * members == 500
 
 
 # ---- FedEFC
@@ -412,7 +442,7 @@ def test_the_estimation_round_weighs_itself():
 # ---- mistakes
 @pytest.mark.parametrize(("method", "says"), [
     ("flr(warm=cold)", "plain, server or schedule"),
-    ("flr(rates=any)", "published or constant"),
+    ("flr(rates=any)", "published, alpha-constant or constant"),
     ("fedefc(weighting=some)", "off, paper or public"),
     ("fedefc(compare=next)", "previous or best"),
     ("forward(anchor=line)", "point or mean"),

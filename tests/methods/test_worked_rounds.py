@@ -99,6 +99,49 @@ def test_flr():
     assert fed.members[A].rows["mixture_server"][0, 0].item() == pytest.approx(0.5)
 
 
+def test_flr_as_it_is_past_half_of_its_rounds():
+    """R = 4, two epochs of one step: R_w = 1, rates (alpha, beta, gamma)(r) = -, (.225, 0, .5), (.45, .7, .5), (.675, .7, .5).
+
+    With (p, 1 - p), p = sigma(2 w), as prediction and (t, 1 - t) as target, <p, t> = p t + (1 - p)(1 - t) =: a, and the slope
+    at z_0 is p - [y = 0] - 2 p (t - a) / (1 - a); w falls by it.  By hand for A, whose label is 0:
+
+    round 0, cross entropy: w = 0: p = .5: w = .5; p = .731059: w = .768941.  B's mirror it: mean (w_A + 3 w_B) / 4 =
+    (.768941 - 3 x .768941) / 4 = -.384470, where every client starts round 1.
+    """
+    rates = [None, (0.225, 0.0, 0.5), (0.45, 0.7, 0.5), (0.675, 0.7, 0.5)]
+    w, memory = 0.0, {A: None, B: None}
+    for r, now in enumerate(rates):
+        ends = {}
+        for who, y in ((A, 0), (B, 1)):
+            own, server = w, sigma(2 * w)
+            for _ in range(2):
+                p = sigma(2 * own)
+                slope = p - (y == 0)
+                if now:
+                    alpha, beta, gamma = now
+                    s, m = memory[who] or (None, None)
+                    s = server if s is None else beta * s + (1 - beta) * server
+                    m = p if m is None else gamma * m + (1 - gamma) * p
+                    memory[who] = s, m
+                    t = alpha * s + (1 - alpha) * m
+                    a = p * t + (1 - p) * (1 - t)
+                    slope -= 2 * p * (t - a) / (1 - a)
+                own -= slope
+            ends[who] = own
+        w = (ends[A] + 3 * ends[B]) / 4
+        if r == 0:
+            assert w == pytest.approx(-0.3844707, abs=1e-6)
+    weights, fed, steps = worked("flr", plain_clients(), rounds=4, epochs=2)
+    assert [s.report for s in steps] == [
+        {} if now is None else pytest.approx(dict(zip(("alpha", "beta", "gamma"), now, strict=True))) for now in rates
+    ]
+    assert weights == antisymmetric(w)
+    for who in (A, B):
+        rows = fed.members[who].rows
+        found = rows["mixture_server"][0, 0].item(), rows["mixture_local"][0, 0].item()
+        assert found == pytest.approx(memory[who]) and abs(found[0] - found[1]) > 1e-3
+
+
 def fedefc_client():
     """W = (ln 3 / 2, -ln 3 / 2): p = (3/4, 1/4) at x = 1 and (1/4, 3/4) at x = -1; the last label is wrong."""
     return client(0, [1.0, 1.0, -1.0, -1.0], [0, 0, 1, 0])

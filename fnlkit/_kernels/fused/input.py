@@ -192,17 +192,31 @@ def load_batch(batch, count, samples, augment, step, target, frame):
         batch.poison[b] = load_sample(samples, batch.chosen[b], augment, step, batch.slots[b], into, at, frame)
     if not mixing:
         return 1.0
-    share, rest = target.dtype.type(augment.share[step]), target.dtype.type(1.0 - augment.share[step])
     for b in range(count):
         batch.mates[b] = batch.rows[augment.partner[step, batch.slots[b]]]
+    mix_batch(batch, count, augment, step, target, frame)
+    for b in range(count):
+        batch.poison[b] += batch.poison[batch.mates[b]]
+    return augment.share[step]
+
+
+@strict
+def unmix_batch(batch, count, target, frame):
+    """Write the samples of a step as they were before they were mixed to `target`."""
+    for i in range(count * frame.stride):
+        target[i] = batch.raw[i]
+
+
+@strict
+def mix_batch(batch, count, augment, step, target, frame):
+    """Write the samples of a step, mixed, to `target`."""
+    share, rest = target.dtype.type(augment.share[step]), target.dtype.type(1.0 - augment.share[step])
+    for b in range(count):
         mine = batch.raw[b * frame.stride : (b + 1) * frame.stride]
         other = batch.raw[batch.mates[b] * frame.stride : (batch.mates[b] + 1) * frame.stride]
         mixed = target[b * frame.stride : (b + 1) * frame.stride]
         for i in range(frame.stride):
             mixed[i] = share * mine[i] + rest * other[i]
-    for b in range(count):
-        batch.poison[b] += batch.poison[batch.mates[b]]
-    return augment.share[step]
 
 
 @strict

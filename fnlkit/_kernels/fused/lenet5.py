@@ -26,8 +26,18 @@ from fnlkit._kernels.fused.dense import (
     scratch_for,
 )
 from fnlkit._kernels.fused.head import follow_teacher, head_room
-from fnlkit._kernels.fused.input import Frame, choose, empty_batch, input_shape, load_batch, load_sample, spoil
-from fnlkit._kernels.fused.loss import EMBEDDING, loss_and_gradient, needs_server
+from fnlkit._kernels.fused.input import (
+    Frame,
+    choose,
+    empty_batch,
+    input_shape,
+    load_batch,
+    load_sample,
+    mix_batch,
+    spoil,
+    unmix_batch,
+)
+from fnlkit._kernels.fused.loss import EMBEDDING, loss_and_gradient, needs_server, needs_unmixed
 from fnlkit._kernels.fused.step import descend, pull_at
 from fnlkit._kernels.fused.tile import LANES, patch_sum, strict, tile_product
 
@@ -384,10 +394,11 @@ def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, au
     scratch = np.empty(max(scratch_for(_FLAT, classes), scratch_for(_HIDDEN2, loss.teacher.shape[1])), real)
     room_behind = head_room(loss, room, _HIDDEN2, real)
 
-    judged = needs_server(loss)
+    judged, apart = needs_server(loss), needs_unmixed(loss, batch)
     server_theta = np.zeros(theta.size if judged else 0, real)
     server_taps1, server_taps2 = np.empty_like(taps1), np.empty_like(taps2)
     server_logits = np.zeros_like(work.logits)
+    own_logits = np.zeros(work.logits.size if apart else 0, real)
     if judged:
         for i in range(descent.anchor.size):
             server_theta[i] = descent.anchor[i]
@@ -398,16 +409,24 @@ def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, au
         if count == 0:
             continue
         share = load_batch(batch, count, samples, augment, step, work.images, frame)
+        _pack(theta, channels, taps1, taps2, patches2)
+        if apart:
+            unmix_batch(batch, count, work.images, frame)
+            _forward(theta, channels, classes, taps1, taps2, count, work)
+            for i in range(own_logits.size):
+                own_logits[i] = work.logits[i]
         if judged:
             _forward(server_theta, channels, classes, server_taps1, server_taps2, count, work)
             for i in range(server_logits.size):
                 server_logits[i] = work.logits[i]
-        _pack(theta, channels, taps1, taps2, patches2)
+        if apart:
+            mix_batch(batch, count, augment, step, work.images, frame)
         _forward(theta, channels, classes, taps1, taps2, count, work)
         spoil(work.logits, 0, classes, pitch_for(classes), batch.poison, count)
         total, correct = loss_and_gradient(
-            loss, work.logits, 0, server_logits, classes, pitch_for(classes), y, batch, step, share, count, logits_delta
-        )
+            loss, work.logits, 0, server_logits, own_logits, classes, pitch_for(classes), y, batch, step, share, count,
+            logits_delta,
+        )  # fmt: skip
         epoch_loss[step // descent.epoch_steps] += total
         epoch_correct[step // descent.epoch_steps] += correct
 

@@ -11,15 +11,16 @@ kind  name                value of one sample                                  t
 1     forward correction  -log( sum_j p_j T[j,y] + floor )                     p_j T[j,y] / (sum_i p_i T[i,y] + floor)
 2     peer                -log(p_y + floor) + b log(p_y' + floor)              ([j=y] - b [j=y']) p_j / (p_j + floor)
       in expectation      -log(p_y + floor) + b sum_j q_j log(p_j + floor)     ([j=y] - b q_j) p_j / (p_j + floor)
-3     label mixture, FLR  -log p_y + b log max(1 - <p,t>, floor)               [j=y] + b p_j t_j / (1 - <p,t>)
+3     label mixture, FLR  -log p_y + b log max(1 - <c(p),t>, floor)            [j=y] + b p_j t_j / (1 - <c(p),t>)
 4     distillation        -log p_y + b F^2 KL                                  [j=y]; the divergence is added apart
 5     soft labels         -sum_j q_j log p_j                                   q_j
 6     embeddings          -log p_y + b mean_j |ê_j - e_j|                      [j=y]; the distance is in fused_head
 ====  ==================  ===================================================  ========================================
 
-In 3 no gradient flows through t, and none where the clamp holds.  In 4 the divergence is KL(student || teacher) or
-KL(teacher || student) of the softmaxes at temperature F.  Sources: Patrini et al. 2017 (1); Liu and Guo 2020, Cheng et
-al. 2021, Di et al. 2024 (2); Kim et al. 2024, eq. 1 (3); Hinton et al. 2015, Tsouvalas et al. 2024, eq. 9 (4).
+In 3 c clamps to [clamp, 1 - clamp]; no gradient flows through t, and none where a bound holds.  In 4 the divergence is
+KL(student || teacher) or KL(teacher || student) of the softmaxes at temperature F.  Sources: Patrini et al. 2017 (1); Liu
+and Guo 2020, Cheng et al. 2021, Di et al. 2024 (2); Kim et al. 2024, eq. 1 (3); Hinton et al.
+2015, Tsouvalas et al. 2024, eq. 9 (4).
 """
 
 import math
@@ -49,7 +50,7 @@ class Loss(NamedTuple):
         Kind 4: KL(student || teacher).
     alpha, beta, gamma : float
         Share of the server's average in t, and rates of the two averages, of kind 3.
-    floor : float
+    floor, clamp : float
     matrix : (C, C) float64
         ``T[true, given]`` of kind 1.
     other : (steps, B) int64
@@ -77,6 +78,7 @@ class Loss(NamedTuple):
     beta: float
     gamma: float
     floor: float
+    clamp: float
     matrix: np.ndarray
     other: np.ndarray
     prior: np.ndarray
@@ -92,6 +94,12 @@ class Loss(NamedTuple):
 def needs_server(loss):
     """Whether the round's starting model must judge each batch as well."""
     return loss.kind == DISTILL or (loss.kind == MIXTURE and loss.server.shape[0] > 0)
+
+
+@strict
+def needs_unmixed(loss, batch):
+    """Whether local and starting model must judge each batch before it is mixed."""
+    return loss.kind == MIXTURE and batch.raw.shape[0] > 0
 
 
 @strict
@@ -143,26 +151,61 @@ def _add_label(loss, label, row, other, share, log_p, p, classes, target):
 
 
 @strict
-def _add_mixture(loss, row, p, log_server, classes, target):
-    """Update the averages of one sample and add the regulariser's target; returns its value."""
+def _bounded(loss, log_p, classes, out):
+    """Write a prediction as it enters an average: clamped, and then scaled to sum to 1."""
+    total = 0.0
+    for j in range(classes):
+        out[j] = math.exp(log_p[j])
+        if loss.clamp > 0:
+            out[j] = min(max(out[j], loss.clamp), 1.0 - loss.clamp)
+        total += out[j]
+    if loss.clamp > 0:
+        for j in range(classes):
+            out[j] /= total
+
+
+@strict
+def _remember(loss, row, now, server, classes, out):
+    """Update the averages of one sample by two predictions, and write its target t."""
     first = not loss.seen[row]
     loss.seen[row] = True
     with_server = loss.server.shape[0] > 0
-    mixture = np.empty(classes)
+    for j in range(classes):
+        loss.local[row, j] = now[j] if first else loss.gamma * loss.local[row, j] + (1.0 - loss.gamma) * now[j]
+        out[j] = loss.local[row, j]
+        if with_server:
+            loss.server[row, j] = server[j] if first else loss.beta * loss.server[row, j] + (1.0 - loss.beta) * server[j]
+            out[j] = loss.alpha * loss.server[row, j] + (1.0 - loss.alpha) * out[j]
+
+
+@strict
+def _targets(loss, logits, at, server_logits, classes, pitch, batch, samples):
+    """Return t (samples, C) of a batch, from the local model's logits (from `at`) and the server's on unmixed samples."""
+    log_p, now, server = np.empty(classes), np.empty(classes), np.empty(classes)
+    out = np.empty((samples, classes))
+    for b in range(samples):
+        log_softmax(logits, at + b * pitch, classes, 1.0, log_p)
+        _bounded(loss, log_p, classes, now)
+        if loss.server.shape[0]:
+            log_softmax(server_logits, b * pitch, classes, 1.0, log_p)
+            _bounded(loss, log_p, classes, server)
+        _remember(loss, batch.chosen[b], now, server, classes, out[b])
+    return out
+
+
+@strict
+def _add_mixture(loss, own, other, share, p, classes, target):
+    """Add the regulariser's target for t = share own + (1 - share) other; returns its value."""
     along = 0.0
     for j in range(classes):
-        loss.local[row, j] = p[j] if first else loss.gamma * loss.local[row, j] + (1.0 - loss.gamma) * p[j]
-        mixture[j] = loss.local[row, j]
-        if with_server:
-            server = math.exp(log_server[j])
-            loss.server[row, j] = server if first else loss.beta * loss.server[row, j] + (1.0 - loss.beta) * server
-            mixture[j] = loss.alpha * loss.server[row, j] + (1.0 - loss.alpha) * mixture[j]
-        along += p[j] * mixture[j]
+        held = min(max(p[j], loss.clamp), 1.0 - loss.clamp) if loss.clamp > 0 else p[j]
+        along += held * (share * own[j] + (1.0 - share) * other[j])
     apart = 1.0 - along
     if apart < loss.floor:
         return loss.strength * math.log(loss.floor)
     for j in range(classes):
-        target[j] += loss.strength * p[j] * mixture[j] / apart
+        if loss.clamp == 0 or loss.clamp <= p[j] <= 1.0 - loss.clamp:
+            target[j] += loss.strength * p[j] * (share * own[j] + (1.0 - share) * other[j]) / apart
     return loss.strength * math.log(apart)
 
 
@@ -189,7 +232,9 @@ def _add_divergence(loss, logits, at, server_logits, server_at, classes, gradien
 
 
 @strict
-def loss_and_gradient(loss, logits, at, server_logits, classes, pitch, y, batch, step, share, samples, gradient):
+def loss_and_gradient(
+    loss, logits, at, server_logits, own_logits, classes, pitch, y, batch, step, share, samples, gradient
+):  # fmt: skip
     """Write the gradient of the mean loss of a batch; returns the sum of the losses and the number of correct rows.
 
     Parameters
@@ -199,13 +244,16 @@ def loss_and_gradient(loss, logits, at, server_logits, classes, pitch, y, batch,
         Row b starts at ``at + b * pitch``; `gradient` is written.
     server_logits : flat real
         Of the round's starting point, row b from ``b * pitch`` on; see `needs_server`.
+    own_logits : flat real
+        Of the local model on samples before they were mixed, likewise; see `needs_unmixed`.  Length 0 without mixup.
     y : (n,) int64
         Labels of the client.
     batch : Batch
         Which samples the rows are, and whose labels are mixed in.
     step : int
     share : float
-        Weight of the own label; 1 without mixup.  Only labels are mixed: memories, y' and `keep` are the row's own.
+        Weight of the own label; 1 without mixup.  Labels are mixed, and t of kind 3; memories, y' and `keep` are the
+        row's own.
     samples : int
         Rows in use.
 
@@ -215,8 +263,14 @@ def loss_and_gradient(loss, logits, at, server_logits, classes, pitch, y, batch,
     correct : int
         Rows whose largest logit is that of the own label.
     """
-    log_p, p, target, log_server = np.empty(classes), np.empty(classes), np.empty(classes), np.empty(classes)
+    log_p, p, target = np.empty(classes), np.empty(classes), np.empty(classes)
     total, correct = 0.0, 0
+    towards = np.empty((0, classes))
+    if loss.kind == MIXTURE:
+        if own_logits.size:
+            towards = _targets(loss, own_logits, 0, server_logits, classes, pitch, batch, samples)
+        else:
+            towards = _targets(loss, logits, at, server_logits, classes, pitch, batch, samples)
     for b in range(samples):
         start, row = at + b * pitch, batch.chosen[b]
         log_softmax(logits, start, classes, 1.0, log_p)
@@ -235,9 +289,7 @@ def loss_and_gradient(loss, logits, at, server_logits, classes, pitch, y, batch,
             if part != 0:
                 value += _add_label(loss, y[label_row], label_row, other, part, log_p, p, classes, target)
         if loss.kind == MIXTURE:
-            if loss.server.shape[0]:
-                log_softmax(server_logits, b * pitch, classes, 1.0, log_server)
-            value += _add_mixture(loss, row, p, log_server, classes, target)
+            value += _add_mixture(loss, towards[b], towards[batch.mates[b]], share, p, classes, target)
         mass = 0.0
         for j in range(classes):
             mass += target[j]

@@ -17,8 +17,18 @@ from fnlkit._kernels.fused.dense import (
     scratch_for,
 )
 from fnlkit._kernels.fused.head import follow_teacher, head_room
-from fnlkit._kernels.fused.input import Frame, choose, empty_batch, input_shape, load_batch, load_sample, spoil
-from fnlkit._kernels.fused.loss import EMBEDDING, loss_and_gradient, needs_server
+from fnlkit._kernels.fused.input import (
+    Frame,
+    choose,
+    empty_batch,
+    input_shape,
+    load_batch,
+    load_sample,
+    mix_batch,
+    spoil,
+    unmix_batch,
+)
+from fnlkit._kernels.fused.loss import EMBEDDING, loss_and_gradient, needs_server, needs_unmixed
 from fnlkit._kernels.fused.step import pull_at
 from fnlkit._kernels.fused.tile import strict
 
@@ -83,9 +93,10 @@ def fit(theta, velocity, widths, samples, y, order, descent, loss, augment, epoc
     scratch = np.empty(max(need, scratch_for(widths[last - 1], loss.teacher.shape[1])), real)
     room_behind = head_room(loss, room, widths[last - 1], real)
     own = weights_at[last - 1] + classes * (widths[last - 1] + 1)
-    judged = needs_server(loss)
+    judged, apart = needs_server(loss), needs_unmixed(loss, batch)
     server_theta = np.zeros(theta.size if judged else 0, real)
     server_logits = np.zeros(values_at[last + 1] - values_at[last], real)
+    own_logits = np.zeros(server_logits.size if apart else 0, real)
     if judged:
         for i in range(descent.anchor.size):
             server_theta[i] = descent.anchor[i]
@@ -95,15 +106,22 @@ def fit(theta, velocity, widths, samples, y, order, descent, loss, augment, epoc
         if count == 0:
             continue
         share = load_batch(batch, count, samples, augment, step, values, frame)
+        if apart:
+            unmix_batch(batch, count, values, frame)
+            _forward(theta, widths, weights_at, values_at, values, count)
+            for i in range(own_logits.size):
+                own_logits[i] = values[values_at[last] + i]
         if judged:
             _forward(server_theta, widths, weights_at, values_at, values, count)
             for i in range(server_logits.size):
                 server_logits[i] = values[values_at[last] + i]
+        if apart:
+            mix_batch(batch, count, augment, step, values, frame)
         _forward(theta, widths, weights_at, values_at, values, count)
         logits_at, pitch = values_at[last], pitch_for(classes)
         spoil(values, logits_at, classes, pitch, batch.poison, count)
         total, correct = loss_and_gradient(
-            loss, values, logits_at, server_logits, classes, pitch, y, batch, step, share, count, deltas
+            loss, values, logits_at, server_logits, own_logits, classes, pitch, y, batch, step, share, count, deltas
         )
         epoch_loss[step // descent.epoch_steps] += total
         epoch_correct[step // descent.epoch_steps] += correct
