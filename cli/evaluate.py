@@ -5,19 +5,34 @@ import sys
 
 import click
 
+<<<<<<< HEAD
 from fnlkit.cli.plumbing import console, cross, dataset_option, json_option, out_console, printable, provenance
 from fnlkit.cli.source import need_input
+=======
+from fnlkit.cli.plumbing import (
+    console,
+    cross,
+    dataset_option,
+    json_option,
+    ledger_option,
+    ledger_path,
+    out_console,
+    printable,
+    provenance,
+)
+>>>>>>> 0c63621 (wip)
 
 
 @click.command()
 @click.argument("runs", nargs=-1, metavar="[RUN.pt]...")
 @dataset_option
 @json_option
+@ledger_option
 @click.option(
     "--target", type=float, default=None, help="Also say after which traffic this accuracy, from 0 to 1, was reached."
 )
 @click.option("-o", "--output", default=None, metavar="FILE.npz", help="Write confusion matrices and records as arrays.")
-def command(runs, dataset, as_json, target, output):
+def command(runs, dataset, as_json, ledger, target, output):
     """Judge runs: accuracy best and last, per class, corrected labels, estimated noise, traffic.
 
     Without RUN reads stdin. Several runs make one table with a mean and spread for each method.
@@ -44,7 +59,7 @@ def command(runs, dataset, as_json, target, output):
         row |= privacy.statement(run) | _estimates(run)
         row["weights_sha256"] = evaluation.weights_digest(run)
         rows.append(row)
-    spent = _spent_together([run for _, run in loaded])
+    spent = _spent_together([run for _, run in loaded], ledger)
     for row, more in zip(rows, spent, strict=True):
         row |= more
     values = None
@@ -66,19 +81,21 @@ def command(runs, dataset, as_json, target, output):
         _show_one(rows[0], values, loaded[0][1])
 
 
-def _spent_together(runs):
-    """Return for each run what all runs here on its very labels spent of their privacy together, {} when none or alone."""
+def _spent_together(runs, chosen):
+    """Return for each run what all releases known of its data set cost together, {} when it knows of no other."""
     from fnlkit import privacy
+    from fnlkit.artefacts import ledger
 
-    groups = {}
+    groups, out = {}, [{} for _ in runs]
     for i, run in enumerate(runs):
-        arrays = run.client_offsets, run.client_indices, run.labels["given"]
-        groups.setdefault(tuple(a.tobytes() for a in arrays), []).append(i)
-    out = [{} for _ in runs]
+        if privacy.releases(run):
+            groups.setdefault(run.meta["dataset_checksum"], []).append(i)
     for members in groups.values():
-        found = privacy.statement([runs[i] for i in members]) if len(members) > 1 else {}
+        path = ledger_path(chosen, runs[members[0]].meta["dataset"])
+        found = privacy.statement([runs[i] for i in members], known=ledger.read(path) if path else ())
         for i in members:
-            out[i] = {name.replace("label_", "label_together_", 1): value for name, value in found.items()}
+            if found["label_releases"] > privacy.statement(runs[i])["label_releases"]:
+                out[i] = {name.replace("label_", "label_together_", 1): value for name, value in found.items()}
     return out
 
 
@@ -174,7 +191,7 @@ def _show_many(rows):
         table.add_row(*map(printable, where), str(len(group)), *cells)
     say.print(table)
     for sentence in dict.fromkeys(r["label_together_statement"] for r in rows if "label_together_statement" in r):
-        say.print(f"The runs on the same labels together: {sentence}")
+        say.print(f"All that is known of these labels together: {sentence}")
     unfinished = [row["run"] for row in rows if not row["finished"]]
     if unfinished:
         console().print(f"not finished: {', '.join(map(printable, unfinished))}; continue with train --resume", style="yellow")

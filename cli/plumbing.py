@@ -36,6 +36,12 @@ engine_option = click.option(
     "--engine", default="auto", show_default=True, metavar="NAME",
     help=f"How clients are run: auto, {', '.join(ENGINES)}. It decides the speed; results agree up to rounding.",
 )  # fmt: skip
+ledger_option = click.option(
+    "--ledger",
+    metavar="FILE",
+    default=None,
+    help="Where releases of labels are written down and added up; beside the data without it; none keeps no record.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line instead of tables.")
 
 
@@ -125,6 +131,7 @@ def _width(stream):
     return None if stream.isatty() or "COLUMNS" in os.environ else 160
 
 
+<<<<<<< HEAD
 def data_of(federation, dataset=None):
     """Return the data set of a federation, or the one that an option names, which must be the same; say what is on trust."""
     from fnlkit import datasets
@@ -135,6 +142,21 @@ def data_of(federation, dataset=None):
     if trust:
         console().print(trust, style="yellow", soft_wrap=True)
     return data
+=======
+def ledger_path(chosen, dataset):
+    """Return the path of the ledger that --ledger names, the one beside the data without it, None for ``none``."""
+    from fnlkit.datasets import beside
+
+    if chosen is not None:
+        return None if chosen == "none" else chosen
+    return beside(dataset, ".ledger")
+
+
+def need_input(file):
+    """Refuse to wait for a keyboard: without FILE a command reads a pipe."""
+    if file == "-" and sys.stdin is not None and sys.stdin.isatty():
+        raise InputError("no FILE and nothing in the pipe; name a file or pipe another fnlkit command into this one")
+>>>>>>> 0c63621 (wip)
 
 
 def emit(artefact, target):

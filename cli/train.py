@@ -18,6 +18,12 @@ from fnlkit.cli.plumbing import (
     emit,
     engine_option,
     file_argument,
+<<<<<<< HEAD
+=======
+    ledger_option,
+    ledger_path,
+    need_input,
+>>>>>>> 0c63621 (wip)
     provenance,
     setting_options,
 )
@@ -43,6 +49,7 @@ from fnlkit.errors import InputError
               help="Write the run to -o after every so many rounds, so that an interruption costs no more.")  # fmt: skip
 @click.option("--resume", metavar="RUN", default=None,
               help="Continue this run; a file that is not there yet means: from the start.")  # fmt: skip
+@ledger_option
 @click.option("--metrics", metavar="FILE", default=None,
               help="Where each round's numbers go, as JSON lines; RUN.metrics.jsonl beside -o without it.")  # fmt: skip
 @click.option("-o", "--output", default="-", metavar="RUN.pt", help="Where to write; to stdout without it.")
@@ -59,6 +66,7 @@ def command(
     embeddings,
     checkpoint_every,
     resume,
+    ledger,
     metrics,
     output,
     **options,
@@ -100,6 +108,7 @@ def command(
             device=device,
             resume=previous,
             embeddings=vectors,
+            release_ledger=ledger_path(ledger, federation.dataset),
             workers=workers,
             at_once=at_once,
         )

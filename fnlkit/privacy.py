@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fnlkit import kernels
+from fnlkit.artefacts import ledger
 from fnlkit.errors import InputError
 
 
@@ -132,75 +133,97 @@ def epsilon_at(delta, epsilons, classes):
     return min(total.get_epsilon_for_delta(delta), pure_epsilon(epsilons))
 
 
-def releases(runs):
-    """Return (epsilons, classes) of all distinct label releases in runs on the same labels.
-
-    Releases are told apart by what was sent: two runs with one seed send the same counts, which tell nothing new.
+def releases(run):
+    """Return the Releases (fnlkit.artefacts.ledger) that a run made, found in its log; [] where no label was told.
 
     Parameters
     ----------
-    runs : sequence of fnlkit.artefacts.run.Run
-        Of one federation.
-
-    Raises
-    ------
-    InputError
-        When the runs' clients or given labels differ: those budgets do not add up on the same labels.
+    run : fnlkit.artefacts.run.Run
     """
-    seen, found, classes = set(), [], 0
-    for run in runs:
-        first = runs[0]
-        for name in ("client_offsets", "client_indices"):
-            if not np.array_equal(getattr(run, name), getattr(first, name)):
-                raise InputError("the runs have different clients; state the privacy of one federation at a time")
-        if not np.array_equal(run.labels["given"], first.labels["given"]):
-            raise InputError("the runs have different given labels; state the privacy of one federation at a time")
-        for entry in run.log:
-            if "private_counts" in entry.values:
-                sent = b"".join(np.asarray(v, np.int64).tobytes() for v in entry.values["private_counts"])
-                spent = float(np.asarray(entry.values["epsilon"][0]))
-                if (sent, spent) not in seen:
-                    seen.add((sent, spent))
-                    found.append(spent)
-                    classes = len(entry.values["private_counts"][0])
-    return found, classes
+    out = []
+    for round, entry in enumerate(run.log):
+        counts = entry.values.get("private_counts") or entry.values.get("exact_counts")
+        if counts:
+            spent = entry.values.get("epsilon")
+            made = ledger.release(
+                seed=run.settings["seed"],
+                round=round,
+                epsilon=float(np.asarray(spent[0])) if spent else None,
+                classes=len(counts[0]),
+                data=run.meta["dataset_checksum"],
+                given=run.labels["given"],
+                offsets=run.client_offsets,
+                indices=run.client_indices,
+            )
+            out.append(made)
+    return out
 
 
-def statement(runs, *, delta=1e-5):
-    """Return the privacy statement of runs on the same labels, as a dict; empty when no label was released.
+def statement(runs, *, known=(), delta=1e-5):
+    """Return the privacy statement of runs on one data set, as a dict; empty when no label was released.
+
+    Releases add up sample by sample, over runs, seeds and partitions: what is said holds for the sample whose labels were
+    told most.
 
     Parameters
     ----------
     runs : Run or sequence of Run
+    known : sequence of fnlkit.artefacts.ledger.Release
+        What else was released, from a ledger; what a run made too counts once.
     delta : float
         At which the tighter composition is given when the extra ``privacy`` is installed.
 
     Returns
     -------
     dict
-        label_releases, label_epsilon (pure, delta 0), label_epsilon_at_delta and label_delta where known, label_keep
-        (the probability of a true answer in the first release), label_statement (a sentence).
+        label_releases, label_epsilon (pure, delta 0; None without a bound), label_epsilon_at_delta and label_delta where
+        known, label_keep (the probability of a true answer in the first release), label_statement (a sentence).
+
+    Raises
+    ------
+    InputError
+        When the runs are of different data sets, whose labels do not add up.
     """
     runs = list(runs) if isinstance(runs, (list, tuple)) else [runs]
-    epsilons, classes = releases(runs)
-    if not epsilons:
+    data = {run.meta["dataset_checksum"] for run in runs}
+    if len(data) > 1:
+        raise InputError("the runs are of different data sets; state the privacy of one at a time")
+    made = [one for run in runs for one in releases(run)]
+    return summed([*known, *made], data.pop(), delta=delta) if made else {}
+
+
+def summed(made, data, *, delta=1e-5):
+    """Return what Releases cost in sum, as `statement` does.
+
+    Parameters
+    ----------
+    made : sequence of fnlkit.artefacts.ledger.Release
+    data : str
+        The data set's checksum.
+    delta : float
+    """
+    worst = ledger.together(made, data)
+    if not worst:
         return {}
+    times = "once" if len(worst) == 1 else f"{len(worst)} times"
+    if any(one.epsilon is None for one in worst):
+        sentence = (
+            f"Labels were released {times}, as they are at least once (release=exact): no differential privacy holds for them."
+        )
+        return {"label_releases": len(worst), "label_epsilon": None, "label_statement": sentence}
+    epsilons, classes = [one.epsilon for one in worst], worst[0].classes
     total = pure_epsilon(epsilons)
-    out = {
-        "label_releases": len(epsilons),
-        "label_epsilon": total,
-        "label_keep": keep_probability(epsilons[0], classes),
-    }
+    out = {"label_releases": len(worst), "label_epsilon": total, "label_keep": keep_probability(epsilons[0], classes)}
     tighter = epsilon_at(delta, epsilons, classes) if len(epsilons) > 1 else None
     also = ""
     if tighter is not None and tighter < total:
         out["label_epsilon_at_delta"], out["label_delta"] = tighter, delta
         also = f", or ({tighter:.4g}, {delta:g})"
-    times = "once" if len(epsilons) == 1 else f"{len(epsilons)} times"
+    whose = "Each label was released" if len(worst) == 1 else "The labels told most were released"
     out["label_statement"] = (
-        f"Each label was released {times} by randomised response: ({total:.4g}, 0)-label-DP{also} for what was "
-        "released. The model updates that clients send are trained on the labels and are not covered. The draws follow "
-        "from the run's seed: whoever knows it can replay them, so this run simulates a private release."
+        f"{whose} {times} by randomised response: ({total:.4g}, 0)-label-DP{also} for what was released. The model updates "
+        "that clients send are trained on the labels and are not covered. The draws follow from the run's seed: whoever "
+        "knows it can replay them, so this run simulates a private release."
     )
     return out
 

@@ -1,9 +1,14 @@
 """Slow tests run when asked; threads are pinned so that equal results are equal bytes."""
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Ledgers of label releases lie beside the data: those of tests in a place of their own.
+os.environ["FNLKIT_CACHE"] = tempfile.mkdtemp(prefix="fnlkit-tests-")
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
@@ -14,6 +19,7 @@ hypothesis.settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     hypothesis.settings.load_profile("ci")
 
+atexit.register(shutil.rmtree, os.environ["FNLKIT_CACHE"], ignore_errors=True)
 torch.set_num_threads(1)
 # Whoever starts the tests in the background of a script hands them an ignored Ctrl-C, and they would hand it on.
 signal.signal(signal.SIGINT, signal.default_int_handler)

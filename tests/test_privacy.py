@@ -1,13 +1,18 @@
 """Randomised response keeps its promise, what it costs adds up, and an audit tells a wrong mechanism."""
 
+import json
 import math
 import types
 
 import numpy as np
 import pytest
+import torch
 
-from fnlkit import privacy
+from fnlkit import catalogue, privacy
+from fnlkit.artefacts import ledger
+from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
+from tests import toy
 
 
 def test_the_published_epsilons_keep_about_a_fifth():
@@ -92,31 +97,182 @@ def test_many_labels_need_no_projection_and_few_do():
 
 
 # ---- the ledger
-def run_of(counts, epsilon=0.81, given=(0, 1, 2), clients=2):
-    """Return what `releases` reads of a Run."""
-    told = {"private_counts": list(counts), "epsilon": [np.float64(epsilon)] * len(counts)}
-    entry = types.SimpleNamespace(values=told)
-    other = types.SimpleNamespace(values={"lid": [np.float64(1)]})
+def run_of(seed, *, epsilon=0.81, given=(0, 1, 2), cut=1, held=None, data="d", round=1):
+    """Return what `releases` reads of a Run with two clients, parted at `cut`."""
+    held = np.arange(len(given)) if held is None else np.array(held)
+    name = "private_counts" if epsilon else "exact_counts"
+    told = {name: [np.array([1, 0, 0]), np.array([0, 1, 1])]} | ({"epsilon": [np.float64(epsilon)] * 2} if epsilon else {})
+    others = [types.SimpleNamespace(values={"lid": [np.float64(1)]})] * round
     return types.SimpleNamespace(
-        log=[other, entry],
+        settings={"seed": seed},
+        meta={"dataset_checksum": data},
+        log=[*others, types.SimpleNamespace(values=told)],
         labels={"given": np.array(given)},
-        client_offsets=np.linspace(0, len(given), clients + 1).astype(int),
-        client_indices=np.arange(len(given)),
+        client_offsets=np.array([0, cut, len(held)]),
+        client_indices=held,
     )
 
 
-def test_a_second_run_on_the_same_labels_adds_up_and_a_repeated_one_does_not():
-    first, second = run_of([[1, 0, 0], [0, 1, 1]]), run_of([[0, 1, 0], [0, 1, 1]])
+def spent(*runs, **known):
+    said = privacy.statement(list(runs), **known)
+    return said["label_releases"], said["label_epsilon"]
+
+
+def test_a_release_is_known_by_its_run_and_not_by_what_it_said():
+    """Every run here says the same counts: what tells them apart is what the draws follow from."""
+    first = run_of(0)
     alone = privacy.statement(first)
     assert (alone["label_releases"], alone["label_epsilon"]) == (1, 0.81)
     assert "once" in alone["label_statement"] and "(0.81, 0)-label-DP" in alone["label_statement"]
-    both = privacy.statement([first, second])
-    assert both["label_releases"] == 2 and both["label_epsilon"] == pytest.approx(1.62)
+    assert spent(first, run_of(0)) == (1, 0.81)  # a copy, or the same run again, tells nothing new
+    assert spent(*[run_of(seed) for seed in range(12)]) == (12, pytest.approx(12 * 0.81))
+    for other in (run_of(0, epsilon=0.5), run_of(0, round=2), run_of(0, cut=2), run_of(0, given=(0, 1, 1))):
+        assert spent(first, other)[0] == 2
+    both = privacy.statement([first, run_of(1)])
     assert "2 times" in both["label_statement"]
-    assert privacy.statement([first, run_of([[1, 0, 0], [0, 1, 1]])])["label_releases"] == 1
     assert privacy.statement(types.SimpleNamespace(**{**vars(first), "log": first.log[:1]})) == {}
-    with pytest.raises(InputError, match="different given labels"):
-        privacy.statement([first, run_of([[0, 1, 0], [0, 1, 1]], given=(2, 1, 2))])
+    with pytest.raises(InputError, match="different data sets"):
+        privacy.statement([first, run_of(1, data="other")])
+
+
+def test_releases_add_up_sample_by_sample_over_partitions():
+    """Samples 0, 1, 2 told at 0.81, then 2, 3 at 0.5, then 3, 4 at 0.4: sample 2 costs 1.31, the most."""
+    given = (0, 1, 2, 0, 1)
+    runs = [run_of(0, given=given, held=(0, 1, 2)), run_of(1, given=given, held=(2, 3), epsilon=0.5)]
+    runs.append(run_of(2, given=given, held=(4, 3), epsilon=0.4))
+    assert spent(*runs) == (2, pytest.approx(1.31))
+    assert spent(*runs[1:]) == (2, pytest.approx(0.9))
+    assert spent(runs[0], runs[2]) == (1, 0.81)  # no sample in both
+
+
+def test_no_differential_privacy_is_said():
+    said = privacy.statement([run_of(0), run_of(0, epsilon=None)])
+    assert said["label_releases"] == 2 and said["label_epsilon"] is None
+    assert "no differential privacy" in said["label_statement"]
+    assert json.loads(json.dumps(said, allow_nan=False)) == said
+
+
+def test_the_ledger_adds_up_and_keeps(tmp_path):
+    path = tmp_path / "new" / "data.npz.ledger"
+    assert ledger.read(path) == []
+    runs = [run_of(seed, given=(0, 1, 2, 0, 1), held=(seed, seed + 1)) for seed in range(3)]
+    for number, run in enumerate(runs, 1):
+        (made,) = privacy.releases(run)
+        assert len(ledger.commit(path, made)) == number
+        assert len(ledger.commit(path, made)) == number  # the same again
+    ledger.commit(path, privacy.releases(run_of(0, epsilon=None, data="other"))[0])
+    known = ledger.read(path)
+    assert [one.id for one in known[:3]] == [privacy.releases(run)[0].id for run in runs]
+    assert known[1].held.tolist() == [False, True, True, False, False] and known[3].epsilon is None
+    # What the ledger knows is added to what runs say; what both know counts once.
+    assert spent(runs[0], known=known) == (2, pytest.approx(1.62))
+    assert spent(run_of(7, given=(0, 1, 2, 0, 1), held=(1, 2)), known=known) == (3, pytest.approx(3 * 0.81))
+    assert b"given" not in path.read_bytes() and b"labels" not in path.read_bytes()
+
+
+def test_a_ledger_that_was_changed_is_refused(tmp_path):
+    path = tmp_path / "ledger"
+    for seed in range(3):
+        ledger.commit(path, privacy.releases(run_of(seed))[0])
+    whole = path.read_bytes()
+    first, second, third = whole.splitlines(keepends=True)
+    changed = [
+        second + third, first + third, whole.replace(b"0.81", b"0.01", 1), whole[:-30], b"[1, 2]\n", b"\xff\n", b"{}\n" + whole
+    ]  # fmt: skip
+    for data in changed:
+        path.write_bytes(data)
+        with pytest.raises(InputError, match="line [123] is no release"):
+            ledger.read(path)
+        with pytest.raises(InputError, match="line [123] is no release"):
+            ledger.commit(path, privacy.releases(run_of(9))[0])
+        assert path.read_bytes() == data
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(InputError, match="--ledger"):
+        ledger.read(folder)
+
+
+class Dies(Exception):
+    pass
+
+
+def test_a_release_is_in_the_ledger_before_it_is_made(tmp_path, monkeypatch):
+    """The first round, in which labels are told, fails: what was about to be told is written down, and adds up later."""
+    from fnlkit import datasets
+    from fnlkit.engines.sequential import Sequential
+    from fnlkit.experiment import Experiment, Settings
+    from fnlkit.partition import federation
+
+    digits = datasets.load("digits")
+    path = tmp_path / "digits.ledger"
+
+    def experiment(seed, partition=0, **options):
+        fed = federation(digits, clients=20, seed=partition)
+        settings = Settings(method="feddpcont", rounds=1, epochs=1, seed=seed)
+        return Experiment(fed, digits, settings, engine="sequential", release_ledger=path, **options)
+
+    def dies(*arguments):
+        raise Dies
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sequential, "_run", dies)
+        with pytest.raises(Dies):
+            experiment(0).run()
+    assert len(ledger.read(path)) == 1
+    run = experiment(0).run()  # the very same release, now made
+    assert len(ledger.read(path)) == 1 and ledger.read(path)[0].id == privacy.releases(run)[0].id
+    again = experiment(0, resume=run)
+    assert len(ledger.read(path)) == 1 and "once" in again.clients.notes[-1]
+    other = experiment(1, partition=5)
+    other.run()
+    assert "2 times" in other.clients.notes[-1] and "(1.62, 0)-label-DP" in other.clients.notes[-1]
+    path.write_text("not a ledger")
+    with pytest.raises(InputError, match="no release"):
+        experiment(2).run()
+
+
+def test_labels_as_they_came_are_released_whatever_corrected_them_since():
+    """Client 0 received 0 0 1 1 2 2; a vote of neighbours would make them 0 0 0 0 0 0."""
+    from fnlkit.methods.feddpcont import release_labels
+
+    client = toy.clients(count=1)[0]
+    counts = torch.bincount(client.given, minlength=toy.CLASSES)
+    client.y.fill_(3)
+    said = release_labels(client, None, {}, epsilon=None)
+    assert said["exact_counts"].tolist() == counts.tolist()
+    assert release_labels(client, None, {}, epsilon=None) == said
+
+    client = toy.clients(count=1)[0]
+    client.y.fill_(3)
+    client.rng = np.random.default_rng(0)
+    said = release_labels(client, None, {}, epsilon=50.0)  # keeps every label
+    assert said["private_counts"].tolist() == counts.tolist()
+
+    client = toy.clients(count=1)[0]  # relabelled before it was given to the client: `estimate-noise --apply relabel`
+    client.rows["input/received"] = torch.ones_like(client.given)
+    said = release_labels(client, None, {}, epsilon=None)
+    assert said["exact_counts"].tolist() == [0, len(client), 0, 0]
+
+
+@pytest.mark.parametrize("method", ["nnc(k=3, usual=feddpcont(release=exact))", "feddpcont(release=exact)"])
+def test_within_another_method_the_release_is_about_given_labels_too(method):
+    fed, model = toy.toy()
+    for client in fed.members:
+        client.rows["input/embedding"] = client.x.float()
+    program = catalogue.method(method)(
+        fed, model, catalogue.optimizer("fedavg", Fit(epochs=1)), catalogue.selector("uniform", 0.5), rounds=2
+    )
+    steps = list(program)
+    given = torch.cat([c.given for c in fed.members])
+    prior = next(step.report["prior"] for step in steps if "prior" in step.report)
+    assert prior == pytest.approx((torch.bincount(given, minlength=toy.CLASSES) / len(given)).numpy(), rel=1e-6)
+    if method.startswith("nnc"):
+        assert any(not torch.equal(c.y, c.given) for c in fed.members)
+
+
+def test_exact_and_an_epsilon_contradict_each_other():
+    with pytest.raises(InputError, match="release=exact has no epsilon, found 0.5"):
+        toy.train(method="feddpcont(release=exact, epsilon=0.5)")
 
 
 def test_the_tight_ledger_is_never_above_the_sum():

@@ -113,6 +113,31 @@ def load(name, *, cache=None, download=False):
     return bind(spec, reader, "data set", given=("where", "download"))(where=where, download=download)
 
 
+def beside(name, suffix, *, cache=None):
+    """Return the path of a file of ours that lies beside a data set: behind its own path, or in the cache folder.
+
+    Parameters
+    ----------
+    name : str
+        As in a federation's ``dataset``: a name or spec of `catalogue()`, or a path.
+    suffix : str
+        For example ``.ledger``.
+    cache : str or os.PathLike, optional
+
+    Examples
+    --------
+    >>> str(beside("/data/mine.npz", ".ledger")), str(beside("digits", ".ledger", cache="/cache"))
+    ('/data/mine.npz.ledger', '/cache/digits.ledger')
+    """
+    where = pathlib.Path(cache) if cache is not None else cache_folder()
+    if name not in _KNOWN and (os.sep in name.partition("(")[0] or pathlib.Path(name).exists()):
+        return pathlib.Path(f"{os.path.abspath(os.path.expanduser(name))}{suffix}")
+    spec = parse(name, "--dataset")
+    if isinstance(spec.parameters.get("path"), str):
+        return pathlib.Path(f"{os.path.abspath(os.path.expanduser(spec.parameters['path']))}{suffix}")
+    return where / f"{spec.name}{suffix}"
+
+
 def present(name, *, cache=None):
     """Return whether a known data set's files seem to be on this machine; they are read only by `load`.
 

@@ -10,7 +10,8 @@ from importlib.metadata import version
 import numpy as np
 import torch
 
-from fnlkit import catalogue, engines
+from fnlkit import catalogue, engines, privacy
+from fnlkit.artefacts import ledger
 from fnlkit.artefacts.run import Run
 from fnlkit.artefacts.stored import blocks
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
@@ -42,12 +43,14 @@ class Experiment:
     embeddings : float (n, D) or None
         One vector a training sample, for methods that ask for one (`catalogue.needs`); None takes principal components
         of the samples, and says so.
+    release_ledger : str, os.PathLike or None
+        File that releases of labels are written to before they are made (fnlkit.artefacts.ledger); None keeps none.
     **engine_options
         Passed to the engine (workers, at_once, ...).
     """
 
     def __init__(self, federation, dataset, settings, *, engine="auto", device="auto", resume=None, embeddings=None,
-                 **engine_options):  # fmt: skip
+                 release_ledger=None, **engine_options):  # fmt: skip
         if len(federation.client_offsets) < 2:
             raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
         trust = must_be(dataset, federation.meta, len(federation.given), what="the federation")
@@ -84,9 +87,19 @@ class Experiment:
         self.clients = engines.make(
             engine, members, self.network, inputs, seed=settings.seed, keep=settings.keep, **engine_options
         )
+<<<<<<< HEAD
         for text in (trust, note):
             if text:
                 self.clients.note(text)
+=======
+        if note:
+            self.clients.note(note)
+        if "received" in federation.extra:  # labels were corrected since: a release is about those that came
+            received = torch.from_numpy(np.asarray(federation.extra["received"], np.int64))
+            for client, indices in zip(members, federation.clients, strict=True):
+                client.rows["input/received"] = received[torch.from_numpy(np.asarray(indices))]
+        self.ledger, self.clients.on_release = release_ledger, self._releasing
+>>>>>>> 0c63621 (wip)
         fit = Fit(
             epochs=settings.epochs,
             batch_size=settings.batch_size,
@@ -155,6 +168,18 @@ class Experiment:
         if checkpoint:
             checkpoint(run)
         return run
+
+    def _releasing(self, round, epsilon):
+        """Write a release of labels into the ledger, before it is made, and say what all in there cost together."""
+        if self.ledger is None:
+            return
+        f, data = self.federation, self.dataset.checksum
+        arrays = {"given": f.given, "offsets": f.client_offsets, "indices": f.client_indices}
+        made = ledger.release(
+            seed=self.settings.seed, round=round, epsilon=epsilon, classes=f.classes, data=data, **arrays
+        )
+        said = privacy.summed(ledger.commit(self.ledger, made), data)["label_statement"]
+        self.clients.note(f"{said} (the ledger {self.ledger} counts)")
 
     def _record(self, step):
         clients, row = self.clients, {"round": len(self.history), "stage": step.stage, "clients": step.replies.ids.tolist()}

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from fnlkit.client.losses import contrastive, cross_entropy
+from fnlkit.errors import InputError
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.sends import Sent
 from fnlkit.parameters import Automatic, NotNegative, Range, Rounds, checked
@@ -19,20 +20,26 @@ from fnlkit.privacy import debias, randomised_response, to_simplex
 SENDS = {
     "private_counts": Sent("counts of its labels after randomised response", "once, before training", ("C",), "int64"),
     "epsilon": Sent("the epsilon at which they were released", "once, before training"),
+    "exact_counts": Sent("with release=exact, in place of both: counts of its labels", "once", ("C",), "int64"),
 }
 
 
 # ---- on the client
 def release_labels(client, model, received, *, epsilon):
-    """Flip every label once with T_DP and reply the counts (Algorithm 1, lines 2 to 6).
+    """Flip every given label once with T_DP and reply the counts (Algorithm 1, lines 2 to 6); None tells them unflipped.
 
-    The client keeps what it said: asked again, it says the same, so that the labels are released no more than once.
+    What is told is about the labels as the client received them: where labels were corrected since, other samples' labels
+    have had their say, and a release would cost more than its epsilon.  The client keeps what it said: asked again, it
+    says the same, so that the labels are released no more than once.
     """
     if "released_counts" not in client.state:
-        epsilon = epsilon if epsilon > 0 else published_epsilon(client.classes)
-        private = randomised_response(client.y.cpu().numpy(), client.classes, epsilon, client.rng)
-        client.state["released_counts"] = torch.from_numpy(np.bincount(private, minlength=client.classes))
-        client.state["released_epsilon"] = torch.tensor(epsilon, dtype=torch.float64)
+        told = client.rows.get("input/received", client.given).cpu().numpy()
+        if epsilon is not None:
+            told = randomised_response(told, client.classes, epsilon, client.rng)
+            client.state["released_epsilon"] = torch.tensor(epsilon, dtype=torch.float64)
+        client.state["released_counts"] = torch.from_numpy(np.bincount(told, minlength=client.classes))
+    if "released_epsilon" not in client.state:
+        return {"exact_counts": client.state["released_counts"]}
     return {"private_counts": client.state["released_counts"], "epsilon": client.state["released_epsilon"]}
 
 
@@ -56,6 +63,23 @@ def ramp(r, rounds, *, strength, delay, length):
     return strength * min(1.0, (r - delay + 1) / (length + 1)) if r >= delay else 0.0
 
 
+def told_prior(clients, model, *, epsilon, release, simplex):
+    """Ask all clients for their counts; return the distribution (C,) of their labels and what to report of it."""
+    if release == "exact" and epsilon > 0:
+        raise InputError(f"feddpcont: release=exact has no epsilon, found {epsilon:g}; leave one of the two out")
+    price = None if release == "exact" else epsilon if epsilon > 0 else published_epsilon(clients.classes)
+    clients.releasing_labels(price)
+    said = clients.round(np.arange(len(clients)), model, partial(release_labels, epsilon=price))
+    if price is None:
+        counts = said["exact_counts"].sum(0).double().numpy()
+        return counts / counts.sum(), {"prior_projected": False, "prior_moved": 0.0}
+    spent = said["epsilon"][0].item()
+    raw = debias(said["private_counts"].sum(0).numpy(), spent)
+    prior = to_simplex(raw, how=simplex)
+    projected = {"prior_projected": bool((raw < 0).any()), "prior_moved": float(np.abs(raw - prior).sum())}
+    return prior, {"label_epsilon": spent, **projected}
+
+
 @checked
 def feddpcont(
     clients,
@@ -65,6 +89,7 @@ def feddpcont(
     *,
     rounds,
     epsilon: Annotated[float, Range(open_low=True), Automatic()] = -1.0,
+    release: Literal["private", "exact"] = "private",
     strength: NotNegative = 1.0,
     expected=False,
     delay: Rounds = 0,
@@ -79,6 +104,9 @@ def feddpcont(
     rounds : int
     epsilon : float > 0, or -1
         Of the one release of every label; -1 is 0.81, 3.21, 1.17 for 10, 100, 14 classes.
+    release : "private" or "exact"
+        How clients tell the counts of their labels: through randomised response, or as they are, without any label
+        privacy (Table 4's "No DP").
     strength : float >= 0
         b; 1 in eq. 2.
     expected : bool
@@ -95,19 +123,11 @@ def feddpcont(
 
     Reports
     -------
-    label_epsilon, prior_projected (whether, and prior_moved: by how much in sum of differences), prior (C,), once;
-    contrast each round.
+    label_epsilon (none with release=exact), prior_projected (whether, and prior_moved: by how much in sum of differences),
+    prior (C,), once; contrast each round.
     """
-    told = clients.round(np.arange(len(clients)), model, partial(release_labels, epsilon=epsilon))
-    epsilon = told["epsilon"][0].item()
-    raw = debias(told["private_counts"].sum(0).numpy(), epsilon)
-    prior = to_simplex(raw, how=simplex)
-    report = {
-        "label_epsilon": epsilon,
-        "prior_projected": bool((raw < 0).any()),
-        "prior_moved": float(np.abs(raw - prior).sum()),
-        "prior": prior,
-    }
+    prior, report = told_prior(clients, model, epsilon=epsilon, release=release, simplex=simplex)
+    report["prior"] = prior
     for r in range(rounds):
         b = ramp(r, rounds, strength=strength, delay=delay, length=length)
         loss = partial(contrastive, strength=b, expected=expected, floor=floor) if b else cross_entropy

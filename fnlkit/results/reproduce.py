@@ -121,6 +121,7 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, **trai
                     ("embed", f"--dataset={dataset or recipe['dataset']}", f"--backbone={regime['backbone']}"),
                     vectors,
                 )
+            published = regime.get("published", {})  # by a method's name, or by all of its spec
             for place, method in enumerate(regime["methods"]):
                 short = method.partition("(")[0]
                 arguments = (f"--method={method}", f"--seed={seed}", *_options(options))
@@ -137,7 +138,7 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, **trai
                         tuple(steps),
                         arguments,
                         name,
-                        regime.get("published", {}).get(short),
+                        published.get(method, published.get(short)),
                     )
                 )
     if not out:

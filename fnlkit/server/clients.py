@@ -47,6 +47,9 @@ class Clients:
     Attributes
     ----------
     sizes : float64 Tensor (N,)
+    classes : int
+    on_release : callable(round, epsilon or None) or None
+        Called before the clients' labels are told in a round, with its number; it raises where that must not be.
     rounds : int
         Calls of `round` so far; the key of every client's stream.
     traffic : Traffic
@@ -61,6 +64,7 @@ class Clients:
     def __init__(self, clients, network, inputs, *, seed=0, keep=0.5):
         self.members, self.network, self.inputs, self.seed, self.keep = clients, network, inputs, seed, keep
         self.sizes = torch.from_numpy(sizes_of(clients).astype(np.float64))
+        self.classes, self.on_release = (clients[0].classes if len(clients) else 0), None
         self.rounds, self.traffic, self.log, self.rejected = 0, Traffic(), [], []
         self._replay, self._undo, self.notes = [], {}, []
         self.commit()
@@ -80,6 +84,17 @@ class Clients:
     def replay(self, log):
         """Answer the next rounds from a log instead of asking clients."""
         self._replay = list(log)[::-1]
+
+    def releasing_labels(self, epsilon):
+        """Say that clients will tell of their labels in the next round; a method's duty before that round.
+
+        Parameters
+        ----------
+        epsilon : float or None
+            Of randomised response; None when labels are told as they are.
+        """
+        if self.on_release is not None:
+            self.on_release(self.rounds, epsilon)
 
     def round(self, ids, model, *steps, broadcast=None, scatter=None):
         """Run steps on the clients and return what they reply.

@@ -67,18 +67,29 @@ def test_evaluate_tells_how_near_the_estimated_transition_comes(noisy, tmp_path)
         np.testing.assert_allclose(arrays[names[0]], expected, rtol=1e-12)
 
 
-def test_evaluate_adds_up_what_runs_on_the_same_labels_spent(noisy, tmp_path):
-    train = f"fnlkit train {noisy} --rounds 5 --fraction 0.2 --epochs 1 --method feddpcont"
-    done = fnlkit(" && ".join(f"{train} --seed {s} -o {s}.pt" for s in range(3)), tmp_path)
+def test_releases_of_the_same_labels_add_up_over_runs_and_partitions(noisy, tmp_path, monkeypatch):
+    monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path / "cache"))  # beside the embedded digits
+    train = "--rounds 5 --fraction 0.2 --epochs 1 --method feddpcont"
+    done = fnlkit(" && ".join(f"fnlkit train {noisy} {train} --seed {s} -o {s}.pt" for s in range(3)), tmp_path)
     assert done.returncode == 0, done.stderr
+    said = " ".join(done.stderr.split())
+    assert "was released once" in said and "released 3 times by randomised response: (2.43, 0)-label-DP" in said
+    assert [path.name for path in (tmp_path / "cache").glob("*.ledger")] == ["digits.ledger"]
     shutil.copy(tmp_path / "1.pt", tmp_path / "again.pt")
-    done = fnlkit("fnlkit evaluate 0.pt 1.pt 2.pt again.pt --json", tmp_path)
+    done = fnlkit("fnlkit evaluate 0.pt 1.pt 2.pt again.pt --json --ledger none", tmp_path)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["label_epsilon"] for row in rows] == [0.81] * 4
     assert [row["label_together_releases"] for row in rows] == [3] * 4  # a copy tells nothing new
     assert rows[0]["label_together_epsilon"] == pytest.approx(3 * 0.81)
     assert "released 3 times" in fnlkit("fnlkit evaluate 0.pt 1.pt 2.pt", tmp_path).stdout.replace("\n", " ")
-    assert "label_together_releases" not in fnlkit("fnlkit evaluate 0.pt --json", tmp_path).stdout
+    assert "label_together_releases" not in fnlkit("fnlkit evaluate 0.pt --json --ledger none", tmp_path).stdout
+    # The ledger knows more than the run alone, and another partition of the same samples is another release.
+    (row,) = map(json.loads, fnlkit("fnlkit evaluate 0.pt --json", tmp_path).stdout.splitlines())
+    assert row["label_epsilon"] == 0.81 and row["label_together_epsilon"] == pytest.approx(2.43)
+    done = fnlkit(f"fnlkit partition --clients 10 --seed 5 | fnlkit train {train} --ledger cache/digits.ledger -o p.pt", tmp_path)
+    assert "released 4 times" in " ".join(done.stderr.split()), done.stderr
+    done = fnlkit(f"fnlkit train {noisy} {train} --seed 7 --ledger {noisy} -o 7.pt", tmp_path)
+    assert done.returncode == 2 and "no release" in done.stderr and not (tmp_path / "7.pt").exists()
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -365,3 +365,16 @@ def test_moments_are_exact():
     np.testing.assert_allclose(std, (x / 255).std((0, 1, 2)), rtol=1e-9)
     floats = x / 255
     np.testing.assert_allclose(datasets.moments(floats), (mean, std), rtol=1e-9)
+
+
+def test_what_lies_beside_a_data_set(tmp_path, monkeypatch):
+    monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    for name, place in (
+        ("cifar10", tmp_path / "cache" / "cifar10.ledger"),
+        (str(tmp_path / "mine.npz"), tmp_path / "mine.npz.ledger"),
+        ("photos", tmp_path / "photos.ledger"),
+        ('folder(path="photos", size=64)', tmp_path / "photos.ledger"),
+    ):
+        assert datasets.beside(name, ".ledger") == place

@@ -53,6 +53,16 @@ def test_a_recipe_runs_continues_and_compares(tmp_path):
     assert first["client_rounds"] == second["client_rounds"] == 12
 
 
+def test_a_published_number_belongs_to_a_method_or_to_one_way_to_write_it():
+    recipe = reproduce.load("feddpcont-epsilon-cifar10")
+    found = {(job.regime, job.method): job.published for job in reproduce.jobs(recipe, seeds=1)}
+    assert found["random 0.4", "feddpcont(epsilon=0.81)"] == [72.99, 1.01]
+    assert found["random 0.4", "feddpcont(epsilon=0.01)"] == [72.12, 1.08]
+    assert found["random 0.4", "feddpcont(release=exact)"] is None
+    kept = {job.published[0] for job in reproduce.jobs(reproduce.load("feddpcont-epsilon-clothing1m"))}
+    assert kept == {70.79, 70.8}
+
+
 def test_what_a_failed_job_said_is_kept(tmp_path):
     path = tmp_path / "bad.toml"
     path.write_text(TINY.replace("fedcorr(iterations=1)", "fedcorr(iterations=900)"))

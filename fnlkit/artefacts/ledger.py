@@ -1,0 +1,210 @@
+"""The ledger of label releases: a text file beside the data, which says for good which labels were told at which price.
+
+A line is one JSON object and one release.  A release is known by what its draws follow from (`identity`), so that a run
+that is continued or repeated is one release, and a run with another seed is another, whatever it happened to say.  The
+ledger names samples by their position and holds no label.  Every line carries a SHA-256 over itself and the one before.
+"""
+
+import base64
+import hashlib
+import json
+import math
+import os
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+
+from fnlkit.artefacts import files
+from fnlkit.errors import InputError
+
+KIND = "fnlkit.ledger/1"
+MAX_BYTES, MAX_SAMPLES = 2**28, 2**30
+
+
+class Release(NamedTuple):
+    """Labels of some samples of a data set, told once.
+
+    Attributes
+    ----------
+    id : str
+        See `identity`.
+    epsilon : float or None
+        Of randomised response; None when the counts were told as they are, without any bound.
+    classes : int
+    data : str
+        The data set's checksum.
+    held : bool (n,)
+        The samples whose labels were told, by position in the training set.
+    seed, round : int
+        Of the run, for people who look.
+    """
+
+    id: str
+    epsilon: float | None
+    classes: int
+    data: str
+    held: np.ndarray
+    seed: int = 0
+    round: int = 0
+
+
+def identity(*, seed, round, epsilon, given, offsets, indices):
+    """Return what a release is known by, as 32 hexadecimal digits: everything that its draws and counts follow from.
+
+    Parameters
+    ----------
+    seed, round : int
+        Of the run, and its communication round in which labels were told.
+    epsilon : float or None
+    given : int64 (n,)
+    offsets, indices : int64
+        The clients, as in a federation.
+    """
+    total = hashlib.sha256(json.dumps([KIND, int(seed), int(round), epsilon]).encode())
+    for array in (given, offsets, indices):
+        array = np.ascontiguousarray(array, np.int64)
+        total.update(f"{array.shape}".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()[:32]
+
+
+def release(*, seed, round, epsilon, classes, data, given, offsets, indices):
+    """Return the Release of a run, from its own arrays; parameters as in `identity` and `Release`."""
+    held = np.zeros(len(given), bool)
+    held[np.asarray(indices)] = True
+    name = identity(seed=seed, round=round, epsilon=epsilon, given=given, offsets=offsets, indices=indices)
+    return Release(name, epsilon, int(classes), data, held, int(seed), int(round))
+
+
+def read(path):
+    """Return the Releases in a ledger, in the order in which they were made; [] when there is no such file.
+
+    Raises
+    ------
+    InputError
+        When the file is no ledger, or was changed by hand.
+    """
+    try:
+        with open(path, "rb") as handle:
+            data = handle.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InputError(f"ledger {files.shown(path)}: {error.strerror}; name another with --ledger") from error
+    if len(data) > MAX_BYTES:
+        raise InputError(f"ledger {files.shown(path)}: larger than {MAX_BYTES:,} bytes; is it a ledger?")
+    out, before = [], ""
+    for number, line in enumerate(data.splitlines(), 1):
+        try:
+            body = json.loads(line)
+            check = body.pop("sha256")
+            if body.get("kind") != KIND or check != _chained(before, body):
+                raise ValueError("its checksum does not fit")
+            out.append(_unpacked(body))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, zlib.error) as error:
+            raise InputError(
+                f"ledger {files.shown(path)}: line {number} is no release as fnlkit wrote it ({error}); what was told cannot "
+                "be added up any more: put the file back, or name another with --ledger"
+            ) from error
+        before = check
+    return out
+
+
+def commit(path, made):
+    """Write a Release into a ledger, if it is not there yet, and return all that the file then holds.
+
+    When this returns the release is on the disk: it is to be called before the labels are told.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        Folders that are missing are made.
+    made : Release
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read or written.
+    """
+    from filelock import FileLock
+
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        with FileLock(f"{os.fspath(path)}.lock"):
+            known = read(path)
+            if made.id not in {other.id for other in known}:
+                known.append(made)
+                files.write_bytes([_text(known)], path)
+            return known
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(
+            f"ledger {files.shown(path)}: {reason}; labels are only told where that can be written down: name another file "
+            "with --ledger"
+        ) from error
+
+
+def together(releases, data):
+    """Return the releases that hold the sample whose labels were told at the highest price in sum.
+
+    Releases of one sample add up in whatever federation it then was, whatever label it then had.
+
+    Parameters
+    ----------
+    releases : iterable of Release
+        One that is there twice counts once.
+    data : str
+        The data set's checksum; releases of other data do not count.
+    """
+    ours = list({one.id: one for one in releases if one.data == data}.values())
+    spent = np.zeros(max((len(one.held) for one in ours), default=0))
+    for one in ours:
+        spent[: len(one.held)][one.held] += math.inf if one.epsilon is None else one.epsilon
+    if not spent.any():
+        return []
+    sample = int(spent.argmax())
+    return [one for one in ours if sample < len(one.held) and one.held[sample]]
+
+
+def _text(releases):
+    lines, before = [], ""
+    for one in releases:
+        body = _packed(one)
+        before = _chained(before, body)
+        lines.append(json.dumps({**body, "sha256": before}))
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _chained(before, body):
+    return hashlib.sha256((before + json.dumps(body, sort_keys=True)).encode()).hexdigest()
+
+
+def _packed(one):
+    bits = zlib.compress(np.packbits(one.held).tobytes(), 9)
+    return {
+        "kind": KIND,
+        "release": one.id,
+        "epsilon": one.epsilon,
+        "classes": one.classes,
+        "data": one.data,
+        "samples": len(one.held),
+        "held": base64.b64encode(bits).decode(),
+        "seed": one.seed,
+        "round": one.round,
+    }
+
+
+def _unpacked(body):
+    samples, epsilon = body["samples"], body["epsilon"]
+    if type(samples) is not int or not 0 <= samples <= MAX_SAMPLES:
+        raise ValueError(f"`samples` is {samples!r}")
+    if epsilon is not None and not (isinstance(epsilon, int | float) and 0 < epsilon < math.inf):
+        raise ValueError(f"`epsilon` is {epsilon!r}")
+    length = -(-samples // 8)
+    bits = zlib.decompressobj().decompress(base64.b64decode(body["held"], validate=True), length + 1)
+    if len(bits) != length:
+        raise ValueError(f"`held` has {len(bits)} bytes for {samples} samples")
+    held = np.unpackbits(np.frombuffer(bits, np.uint8), count=samples).astype(bool)
+    numbers = [int(body[name]) for name in ("classes", "seed", "round")]
+    return Release(str(body["release"]), epsilon, numbers[0], str(body["data"]), held, *numbers[1:])
