@@ -5,10 +5,6 @@ import sys
 
 import click
 
-<<<<<<< HEAD
-from fnlkit.cli.plumbing import console, cross, dataset_option, json_option, out_console, printable, provenance
-from fnlkit.cli.source import need_input
-=======
 from fnlkit.cli.plumbing import (
     console,
     cross,
@@ -20,7 +16,7 @@ from fnlkit.cli.plumbing import (
     printable,
     provenance,
 )
->>>>>>> 0c63621 (wip)
+from fnlkit.cli.source import need_input
 
 
 @click.command()

@@ -131,7 +131,15 @@ def _width(stream):
     return None if stream.isatty() or "COLUMNS" in os.environ else 160
 
 
-<<<<<<< HEAD
+def ledger_path(chosen, dataset):
+    """Return the path of the ledger that --ledger names, the one beside the data without it, None for ``none``."""
+    from fnlkit.datasets import beside
+
+    if chosen is not None:
+        return None if chosen == "none" else chosen
+    return beside(dataset, ".ledger")
+
+
 def data_of(federation, dataset=None):
     """Return the data set of a federation, or the one that an option names, which must be the same; say what is on trust."""
     from fnlkit import datasets
@@ -142,21 +150,6 @@ def data_of(federation, dataset=None):
     if trust:
         console().print(trust, style="yellow", soft_wrap=True)
     return data
-=======
-def ledger_path(chosen, dataset):
-    """Return the path of the ledger that --ledger names, the one beside the data without it, None for ``none``."""
-    from fnlkit.datasets import beside
-
-    if chosen is not None:
-        return None if chosen == "none" else chosen
-    return beside(dataset, ".ledger")
-
-
-def need_input(file):
-    """Refuse to wait for a keyboard: without FILE a command reads a pipe."""
-    if file == "-" and sys.stdin is not None and sys.stdin.isatty():
-        raise InputError("no FILE and nothing in the pipe; name a file or pipe another fnlkit command into this one")
->>>>>>> 0c63621 (wip)
 
 
 def emit(artefact, target):

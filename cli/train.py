@@ -18,12 +18,8 @@ from fnlkit.cli.plumbing import (
     emit,
     engine_option,
     file_argument,
-<<<<<<< HEAD
-=======
     ledger_option,
     ledger_path,
-    need_input,
->>>>>>> 0c63621 (wip)
     provenance,
     setting_options,
 )

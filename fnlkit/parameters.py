@@ -158,6 +158,8 @@ def passes_on(inner, *names):
 
     def decorate(function):
         own = inspect.signature(function)
+        # Keywords of another such decorator pass through: only the outermost knows them all.
+        plain = function.__wrapped__ if getattr(function, "passer", None) is function else function
         mine = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
         theirs = {p.name: p for p in inspect.signature(inner).parameters.values() if p.kind is p.KEYWORD_ONLY}
         passed = [theirs[name] for name in names or theirs if name not in own.parameters]
@@ -166,9 +168,9 @@ def passes_on(inner, *names):
         @wraps(function)
         def call(*arguments, **keywords):
             shown.bind(*arguments, **keywords)  # a generator too complains of an unknown keyword as it is called
-            return function(*arguments, **keywords)
+            return plain(*arguments, **keywords)
 
-        call.__signature__ = shown
+        call.__signature__, call.passer = shown, call
         return call
 
     return decorate

@@ -159,6 +159,20 @@ def test_what_passes_a_parameter_on_may_declare_it_anew():
     assert outer_part(rule="public") == (0.97, "public")
 
 
+def test_parameters_of_two_functions_are_passed_on_together():
+    def second(*, count: parameters.Count = 1):
+        return count
+
+    @passes_on(inner_part, "share")
+    @passes_on(second)
+    def outer_part(**passed):
+        return passed
+
+    assert outer_part(share=0.2, count=3) == {"share": 0.2, "count": 3}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'rule'"):
+        outer_part(share=0.2, rule="paper")
+
+
 def inner_part(*, share: parameters.Share = 0.5, rule: Literal["paper", "public"] = "paper"):
     return share, rule
 

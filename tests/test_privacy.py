@@ -270,6 +270,24 @@ def test_within_another_method_the_release_is_about_given_labels_too(method):
         assert any(not torch.equal(c.y, c.given) for c in fed.members)
 
 
+def test_behind_a_relabelled_federation_the_labels_that_came_are_told():
+    from fnlkit import datasets
+    from fnlkit.estimators.apply import judged
+    from fnlkit.experiment import Experiment, Settings
+    from fnlkit.partition import federation
+
+    digits = datasets.load("digits")
+    fed = federation(digits, clients=10)
+    n = len(fed.given)
+    arrays = {"estimate_flagged": np.ones(n, bool), "estimate_suggested_label": np.zeros(n, np.int64)}
+    corrected = judged(fed, arrays, relabel=True)
+    assert not corrected.given.any()
+    settings = Settings(method="feddpcont(release=exact)", rounds=1, epochs=1)
+    run = Experiment(corrected, digits, settings, engine="sequential").run()
+    told = np.sum(run.log[0].values["exact_counts"], 0)
+    assert told.tolist() == np.bincount(fed.given, minlength=10).tolist()
+
+
 def test_exact_and_an_epsilon_contradict_each_other():
     with pytest.raises(InputError, match="release=exact has no epsilon, found 0.5"):
         toy.train(method="feddpcont(release=exact, epsilon=0.5)")

@@ -74,6 +74,8 @@ class Experiment:
         self.x_test, self.y_test = held(test), torch.from_numpy(np.asarray(dataset.y_test, np.int64))
         rows = {} if vectors is None else {"input/embedding": vectors}
         self.embedding = None if vectors is None else _content(vectors)
+        if "received" in federation.extra:  # labels were corrected since: a release is about those that came
+            rows["input/received"] = np.asarray(federation.extra["received"], np.int64)
         members = Members(
             train,
             federation.client_offsets,
@@ -87,19 +89,10 @@ class Experiment:
         self.clients = engines.make(
             engine, members, self.network, inputs, seed=settings.seed, keep=settings.keep, **engine_options
         )
-<<<<<<< HEAD
         for text in (trust, note):
             if text:
                 self.clients.note(text)
-=======
-        if note:
-            self.clients.note(note)
-        if "received" in federation.extra:  # labels were corrected since: a release is about those that came
-            received = torch.from_numpy(np.asarray(federation.extra["received"], np.int64))
-            for client, indices in zip(members, federation.clients, strict=True):
-                client.rows["input/received"] = received[torch.from_numpy(np.asarray(indices))]
         self.ledger, self.clients.on_release = release_ledger, self._releasing
->>>>>>> 0c63621 (wip)
         fit = Fit(
             epochs=settings.epochs,
             batch_size=settings.batch_size,
@@ -175,9 +168,7 @@ class Experiment:
             return
         f, data = self.federation, self.dataset.checksum
         arrays = {"given": f.given, "offsets": f.client_offsets, "indices": f.client_indices}
-        made = ledger.release(
-            seed=self.settings.seed, round=round, epsilon=epsilon, classes=f.classes, data=data, **arrays
-        )
+        made = ledger.release(seed=self.settings.seed, round=round, epsilon=epsilon, classes=f.classes, data=data, **arrays)
         said = privacy.summed(ledger.commit(self.ledger, made), data)["label_statement"]
         self.clients.note(f"{said} (the ledger {self.ledger} counts)")
 

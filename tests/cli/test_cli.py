@@ -86,7 +86,9 @@ def test_releases_of_the_same_labels_add_up_over_runs_and_partitions(noisy, tmp_
     # The ledger knows more than the run alone, and another partition of the same samples is another release.
     (row,) = map(json.loads, fnlkit("fnlkit evaluate 0.pt --json", tmp_path).stdout.splitlines())
     assert row["label_epsilon"] == 0.81 and row["label_together_epsilon"] == pytest.approx(2.43)
-    done = fnlkit(f"fnlkit partition --clients 10 --seed 5 | fnlkit train {train} --ledger cache/digits.ledger -o p.pt", tmp_path)
+    done = fnlkit(
+        f"fnlkit partition --clients 10 --seed 5 | fnlkit train {train} --ledger cache/digits.ledger -o p.pt", tmp_path
+    )
     assert "released 4 times" in " ".join(done.stderr.split()), done.stderr
     done = fnlkit(f"fnlkit train {noisy} {train} --seed 7 --ledger {noisy} -o 7.pt", tmp_path)
     assert done.returncode == 2 and "no release" in done.stderr and not (tmp_path / "7.pt").exists()
