@@ -137,10 +137,7 @@ def show(talk, federation, facts, top):
     extra, sizes = federation.extra, np.diff(federation.client_offsets)
     level, low, high = (extra[f"estimate_client_{name}"] for name in ("level", "level_low", "level_high"))
     judged = extra.get("estimate_judged_label", federation.given)
-    truth = None
-    if federation.true is not None:
-        wrong = (np.asarray(judged) != federation.true)[federation.client_indices]
-        truth = np.add.reduceat(wrong.astype(float), federation.client_offsets[:-1]) / sizes
+    truth = federation.wrong_share(judged)
     columns = ["client", "samples", "noise level", "95 % interval", "score"]
     table = Table(*columns, *(["true level"] if truth is not None else []), box=None)
     score = extra["estimate_client_score"]

@@ -116,10 +116,7 @@ def noise_tables(federation):
     out = [line]
     if facts["client_level"]:
         out.append(_client_noise(federation, facts))
-    seen = federation.client_indices if len(federation) else slice(None)
-    from fnlkit.noise.matrices import achieved
-
-    got = achieved(federation.true[seen], federation.given[seen], federation.classes)
+    got = federation.achieved_transition()
     if federation.classes <= 12:
         if (T := requested(federation)) is not None:
             out.append(cross(T, "transition asked for, rows true", _share))

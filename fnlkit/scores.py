@@ -49,21 +49,53 @@ def client_levels(labels, true, offsets, indices):
     return np.where(sizes > 0, sums / np.maximum(sizes, 1), 0.0)
 
 
-def achieved_transition(true, given, classes):
-    """Return T (C, C) counted from labels, its rows summing to 1, or to 0 for a class that is not there."""
-    flat = np.asarray(true, np.int64) * classes + np.asarray(given, np.int64)
-    counts = np.bincount(flat, minlength=classes**2).reshape(classes, classes).astype(np.float64)
-    return counts / np.maximum(counts.sum(1, keepdims=True), 1)
+def transition(counts):
+    """Return T (..., C, C) of counts[true, given], its rows summing to 1; a class without samples stays itself."""
+    counts = np.asarray(counts, np.float64)
+    totals = counts.sum(-1, keepdims=True)
+    return np.where(totals > 0, counts / np.where(totals > 0, totals, 1), np.eye(counts.shape[-1]))
 
 
-def transition_errors(estimated, achieved):
-    """Return transition_cosine and transition_error of two matrices (C, C), on the rows that the achieved one has."""
-    there = achieved.sum(1) > 0
-    a, b = estimated[there].ravel(), achieved[there].ravel()
+def transition_errors(estimated, counts):
+    """Return transition_cosine and transition_error of an estimate (C, C) against what labels show.
+
+    Parameters
+    ----------
+    estimated : (C, C)
+    counts : (C, C)
+        counts[true, given], see `confusion`; rows without a sample are left out of the comparison.
+    """
+    there = counts.sum(1) > 0
+    a, b = estimated[there].ravel(), transition(counts)[there].ravel()
     return {
         "transition_cosine": float(a @ b / np.sqrt((a @ a) * (b @ b))),
         "transition_error": float(np.abs(a - b).sum() / b.sum()),
     }
+
+
+def anchor_transition(probabilities, *, percentile=97.0, average=False):
+    """Return T (C, C), rows summing to 1: row j is the prediction where class j is at its most probable.
+
+    Parameters
+    ----------
+    probabilities : (n, C)
+        Predicted probabilities of given labels.
+    percentile : float in [0, 100]
+        The anchor of class j is the sample with the largest p_j that is not above this percentile of p_j: the largest
+        itself is often an outlier (Patrini 2017, eq. 12: 97 in the authors' code, 100 on CIFAR-100).
+    average : bool
+        Average the predictions from the percentile on (FedEFC's public code), in place of one sample's.
+    """
+    probabilities = np.asarray(probabilities, np.float64)
+    limits = np.percentile(probabilities, percentile, axis=0, method="higher")
+    rows = []
+    for j, limit in enumerate(limits):
+        column = probabilities[:, j]
+        if average:
+            rows.append(probabilities[column >= limit].mean(0))
+        else:
+            rows.append(probabilities[np.where(column <= limit, column, -1).argmax()])
+    return transition(rows)
 
 
 def auc(scores, positive):

@@ -9,6 +9,7 @@ import numpy as np
 
 from fnlkit.artefacts import files
 from fnlkit.errors import InputError
+from fnlkit.scores import client_levels, confusion, transition
 
 KIND = "fnlkit.federation/1"
 _REQUIRED = ("client_offsets", "client_indices", "given")
@@ -82,15 +83,27 @@ class Federation:
         start, stop = self.client_offsets[client], self.client_offsets[client + 1]
         return self.given[self.client_indices[start:stop]]
 
-    def wrong_share(self):
-        """Return the share of each client's samples whose given label is not the true one, (N,) float64.
+    def wrong_share(self, labels=None):
+        """Return the share of each client's samples whose label is not the true one, (N,) float64.
 
         None when nobody knows the true labels.
+
+        Parameters
+        ----------
+        labels : (n,) int, optional
+            Judged in place of the given labels.
         """
         if self.true is None:
             return None
-        wrong = (self.given != self.true)[self.client_indices]
-        return np.array([part.mean() for part in np.split(wrong, self.client_offsets[1:-1])]) if len(self) else np.zeros(0)
+        return client_levels(self.given if labels is None else labels, self.true, self.client_offsets, self.client_indices)
+
+    def achieved_transition(self):
+        """Return T (C, C) that the given labels of all clients' samples show against the true ones.
+
+        Before `partition` all samples count; a class without any stays itself.
+        """
+        seen = self.client_indices if len(self) else slice(None)
+        return transition(confusion(self.true[seen], self.given[seen], self.classes))
 
     def check(self):
         """Raise InputError unless every array has the shape, type and range that this class promises."""

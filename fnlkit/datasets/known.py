@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import pathlib
 import sys
 import wave
 import zlib
@@ -10,6 +9,7 @@ import zlib
 import numpy as np
 
 from fnlkit.artefacts import files
+from fnlkit.datasets import places
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.local import folder, progress
 from fnlkit.errors import InputError
@@ -27,8 +27,6 @@ _PATH = [
     "cancer-associated stroma",
     "colorectal adenocarcinoma epithelium",
 ]
-# Where Debian's package dataset-fashion-mnist puts it.
-_DEBIAN = pathlib.Path("/usr/share/datasets/fashion-mnist")
 _MAX_IDX = 64 * 2**20
 
 
@@ -51,13 +49,12 @@ def digits(*, where, download=False):
 def mnist(*, where, download=False):
     """Return MNIST from torchvision's files."""
     names = [str(digit) for digit in range(10)]
-    return _idx("mnist", "MNIST", [where / "MNIST" / "raw"], names, ((0.1307,), (0.3081,)), where, download)
+    return _idx("mnist", "MNIST", names, ((0.1307,), (0.3081,)), where, download)
 
 
 def fashion_mnist(*, where, download=False):
     """Return Fashion-MNIST from Debian's folder or torchvision's files."""
-    folders = [where / "FashionMNIST" / "raw", _DEBIAN]
-    return _idx("fashion-mnist", "FashionMNIST", folders, _FASHION, ((0.2860,), (0.3530,)), where, download)
+    return _idx("fashion-mnist", "FashionMNIST", _FASHION, ((0.2860,), (0.3530,)), where, download)
 
 
 def cifar10(*, where, download=False):
@@ -72,11 +69,11 @@ def cifar100(*, where, download=False):
 
 def eurosat(*, where, download=False):
     """Return EuroSAT (RGB); it has no published split, so every fifth image of a class is the test set's."""
-    place = where / "eurosat" / "2750"
-    if download and not place.is_dir():
+    place = places.first("eurosat", where)
+    if download and not places.found("eurosat", where):
         with _fetching("eurosat", place):
             _torchvision().datasets.EuroSAT(str(where), download=True)
-    if not place.is_dir():
+    if not places.found("eurosat", where):
         raise _missing("eurosat", f"unpack EuroSAT.zip so that {place}/AnnualCrop holds images")
     data = folder(path=str(place), where=where)
     data.name, data.observed = "eurosat", False
@@ -85,21 +82,18 @@ def eurosat(*, where, download=False):
 
 def pathmnist(*, where, download=False):
     """Return PathMNIST at 28 pixels from MedMNIST's file; its validation images are left out."""
-    places = [where / "pathmnist.npz"]
-    with contextlib.suppress(RuntimeError):
-        places.append(pathlib.Path.home() / ".medmnist" / "pathmnist.npz")
-    place = next((place for place in places if place.is_file()), None)
+    place, target = places.found("pathmnist", where), places.first("pathmnist", where)
     if place is None and download:
         try:
             import medmnist
         except ImportError:
             raise InputError("pathmnist: package medmnist is not installed; pip install 'fnlkit[medmnist]'") from None
-        place = places[0]
-        with _fetching("pathmnist", place):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            medmnist.PathMNIST(split="train", root=str(place.parent), download=True)
+        with _fetching("pathmnist", target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            medmnist.PathMNIST(split="train", root=str(target.parent), download=True)
+        place = places.found("pathmnist", where)
     if place is None:
-        raise _missing("pathmnist", f"put pathmnist.npz at {places[0]}")
+        raise _missing("pathmnist", f"put pathmnist.npz at {target}")
     arrays = files.read_arrays(place)
     keys = ("train_images", "train_labels", "test_images", "test_labels")
     if any(key not in arrays for key in keys) or arrays["train_images"].shape[1:] != (28, 28, 3):
@@ -116,19 +110,16 @@ def pathmnist(*, where, download=False):
 
 def speechcommands(*, where, download=False):
     """Return Speech Commands v0.02: waves of one second, zero-padded, with each training clip's speaker as a field."""
-    place = where / "SpeechCommands" / "speech_commands_v0.02"
-    if download and not place.is_dir():
+    place = places.first("speechcommands", where)
+    if download and not places.found("speechcommands", where):
         from fnlkit.vision import torchaudio
 
         with _fetching("speechcommands", place):
             where.mkdir(parents=True, exist_ok=True)
             torchaudio().datasets.SPEECHCOMMANDS(str(where), download=True)
-    lists = {}
-    for split in ("testing", "validation"):
-        file = place / f"{split}_list.txt"
-        if not file.is_file():
-            raise _missing("speechcommands", f"unpack speech_commands_v0.02.tar.gz so that {file} exists")
-        lists[split] = set(file.read_text(encoding="utf-8").split())
+    if not places.found("speechcommands", where):
+        raise _missing("speechcommands", f"unpack speech_commands_v0.02.tar.gz so that {place}/testing_list.txt exists")
+    lists = {part: set((place / f"{part}_list.txt").read_text(encoding="utf-8").split()) for part in ("testing", "validation")}
     words = sorted(child.name for child in place.iterdir() if child.is_dir() and not child.name.startswith("_"))
     label = {word: i for i, word in enumerate(words)}
     clips = sorted(f"{word}/{file.name}" for word in words for file in (place / word).glob("*.wav"))
@@ -166,25 +157,16 @@ def _clip(path, length):
     return out
 
 
-def _idx(name, torch_name, folders, class_names, statistics, where, download):
-    """Return a data set of four idx files, in the first of the folders that has them."""
-    needed = [f"{part}-{what}" for part in ("train", "t10k") for what in ("images-idx3-ubyte", "labels-idx1-ubyte")]
-
-    def find():
-        for place in folders:
-            found = [next((f for f in (place / n, place / f"{n}.gz") if f.is_file()), None) for n in needed]
-            if all(found):
-                return found
-        return None
-
-    found = find()
-    if found is None and download:
-        with _fetching(name, folders[0]):
+def _idx(name, torch_name, class_names, statistics, where, download):
+    """Return a data set of four idx files."""
+    target = places.first(name, where)
+    if download and not places.found(name, where):
+        with _fetching(name, target):
             getattr(_torchvision().datasets, torch_name)(str(where), download=True)
-        found = find()
-    if found is None:
-        raise _missing(name, f"put {', '.join(f'{n}.gz' for n in needed)} into {folders[0]}")
-    x_train, y_train, x_test, y_test = (_read_idx(file) for file in found)
+    place = places.found(name, where)
+    if place is None:
+        raise _missing(name, f"put {', '.join(f'{file}.gz' for file in places.PLACES[name][1])} into {target}")
+    x_train, y_train, x_test, y_test = (_read_idx(file) for file in places.idx_files(place))
     return Dataset(
         name=name,
         kind="image",
@@ -215,10 +197,9 @@ def _read_idx(path):
 
 
 def _cifar(name, torch_name, statistics, where, download):
-    inside = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}[name]
-    archive = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}[name]
-    missing = _missing(name, f"unpack {archive} in {where} so that {where / inside} holds the published files")
-    if not download and not (where / inside).is_dir():
+    target, archive = places.first(name, where), f"{name.replace('cifar', 'cifar-')}-python.tar.gz"
+    missing = _missing(name, f"unpack {archive} in {where} so that {target} holds the published files")
+    if not download and not places.found(name, where):
         raise missing
 
     def part(train, fetch=False):
@@ -226,7 +207,7 @@ def _cifar(name, torch_name, statistics, where, download):
         return getattr(_torchvision().datasets, torch_name)(str(where), train=train, download=fetch)
 
     if download:
-        with _fetching(name, where / inside):
+        with _fetching(name, target):
             part(True, fetch=True)
     try:
         train, test = part(True), part(False)

@@ -6,6 +6,7 @@ Nothing is downloaded unless asked for.  Samples are read when they are first ne
 import os
 import pathlib
 
+from fnlkit.datasets import places
 from fnlkit.errors import InputError
 from fnlkit.spec import bind, nearest, parse
 
@@ -27,17 +28,6 @@ _KNOWN = {
         "1,000,000 shop photographs of 14 classes with real label noise",
     ),
     "folder": ("fnlkit.datasets.local:folder", "any image folder with a sub-folder per class"),
-}
-# A file or folder that says that a data set is there, in the cache folder or absolute.
-_MARKERS = {
-    "mnist": ("MNIST/raw",),
-    "fashion-mnist": ("FashionMNIST/raw", "/usr/share/datasets/fashion-mnist"),
-    "cifar10": ("cifar-10-batches-py",),
-    "cifar100": ("cifar-100-python",),
-    "eurosat": ("eurosat/2750",),
-    "pathmnist": ("pathmnist.npz",),
-    "speechcommands": ("SpeechCommands/speech_commands_v0.02",),
-    "clothing1m": ("clothing1m",),
 }
 
 
@@ -139,7 +129,7 @@ def beside(name, suffix, *, cache=None):
 
 
 def present(name, *, cache=None):
-    """Return whether a known data set's files seem to be on this machine; they are read only by `load`.
+    """Return whether a known data set's files are where its reader looks for them; only `load` reads them.
 
     Parameters
     ----------
@@ -148,7 +138,7 @@ def present(name, *, cache=None):
     cache : str or os.PathLike, optional
     """
     where = pathlib.Path(cache) if cache is not None else cache_folder()
-    return name not in _MARKERS or any((where / marker).exists() for marker in _MARKERS[name])
+    return name not in places.PLACES or places.found(name, where) is not None
 
 
 def card(name):

@@ -11,6 +11,7 @@ import numpy as np
 
 from fnlkit.artefacts import files
 from fnlkit.artefacts.stored import Changed, Rows
+from fnlkit.datasets import places
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.facts import remembered
 from fnlkit.errors import InputError
@@ -255,7 +256,7 @@ def clothing1m(*, path="", size=224, where, download=False):
     size : int
         Side in pixels; images are resized to 8/7 of it and centre-cropped, as usual for 256 and 224.
     """
-    path = _as_path(path or where / "clothing1m", must_exist=False)
+    path = _as_path(path or places.first("clothing1m", where), must_exist=False)
     lists = _clothing_lists(path)
     if not lists:
         raise InputError(

@@ -10,6 +10,7 @@ from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgement import Judgement, sums, transitions
 from fnlkit.kernels import apply_inverse, project_to_simplex
 from fnlkit.parameters import Percentile, checked
+from fnlkit.scores import anchor_transition
 
 # Keeps the inverse of a nearly singular transition from blowing up rounding errors of softmax.
 RIDGE = 1e-3
@@ -28,11 +29,8 @@ def anchor(evidence, *, percentile: Percentile = 97.0, average=False):
     ----------
     evidence : fnlkit.estimators.evidence.Evidence
         Uses given probabilities, a given run, or a short warm-up on all clients.
-    percentile : float in [0, 100]
-        The anchor of class j is the sample with the largest p_j that is not above this percentile of p_j; the largest
-        itself is often an outlier (97 in the authors' code, 100 on CIFAR-100).
-    average : bool
-        Average the predictions from the percentile on, as FedEFC's public code does, in place of one sample's.
+    percentile : float in [0, 100], average : bool
+        As in `fnlkit.scores.anchor_transition`.
     """
     evidence.refuse("anchor", embeddings="write --probs, or nothing for a warm-up")
     probabilities, labels, offsets = evidence.predicted().astype(np.float64), evidence.labels, evidence.offsets
@@ -42,20 +40,6 @@ def anchor(evidence, *, percentile: Percentile = 97.0, average=False):
     level = sums(issue, offsets) / np.diff(offsets)
     _, client_T = transitions(guess, labels, offsets, evidence.classes)
     return Judgement(level, *mean_interval(issue, offsets, evidence.seed), level, issue, guess != labels, guess, T, client_T)
-
-
-def anchor_transition(probabilities, *, percentile=97.0, average=False):
-    """Return T (C, C) from predicted probabilities of given labels (m, C), rows sum to 1."""
-    limits = np.percentile(probabilities, percentile, axis=0, method="higher")
-    rows = []
-    for j, limit in enumerate(limits):
-        column = probabilities[:, j]
-        if average:
-            rows.append(probabilities[column >= limit].mean(0))
-        else:
-            rows.append(probabilities[np.where(column <= limit, column, -1).argmax()])
-    T = np.array(rows, np.float64)
-    return T / T.sum(1, keepdims=True)
 
 
 def true_posterior(probabilities, labels, T):

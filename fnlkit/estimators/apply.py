@@ -35,9 +35,6 @@ def judged(federation, arrays, *, relabel=False, provenance=None):
         if out.noise_client_level is not None and out.true is not None:
             out.noise_client_level = out.wrong_share()
         if "noise_achieved_transition" in extra and out.true is not None:
-            from fnlkit.noise.matrices import achieved
-
-            held = out.client_indices
-            extra["noise_achieved_transition"] = achieved(out.true[held], out.given[held], out.classes)
+            extra["noise_achieved_transition"] = out.achieved_transition()
     out.check()
     return out

@@ -3,8 +3,8 @@
 import numpy as np
 
 from fnlkit.errors import InputError
-from fnlkit.estimators.judgement import PREFIX, sums
-from fnlkit.scores import achieved_transition, auc, transition_errors
+from fnlkit.estimators.judgement import PREFIX
+from fnlkit.scores import auc, confusion, transition_errors
 
 
 def compare(federation):
@@ -53,10 +53,10 @@ def compare(federation):
             got = found[name].shape if name in found else "nothing"
             raise InputError(f"`{PREFIX}{name}` must have shape {shape}, found {got}; run estimate-noise again")
     held, offsets = np.asarray(federation.client_indices), np.asarray(federation.client_offsets)
-    judged = found.get("judged_label", np.asarray(federation.given))[held]
-    true = np.asarray(federation.true)[held]
+    judged = found.get("judged_label", np.asarray(federation.given))
+    level = federation.wrong_share(judged)
+    judged, true = judged[held], np.asarray(federation.true)[held]
     wrong, flagged = judged != true, found["flagged"][held].astype(bool)
-    level = sums(wrong, offsets) / np.diff(offsets)
     noisy = level > 0 if federation.noise_client_noisy is None else np.asarray(federation.noise_client_noisy)
     estimated, error = found["client_level"], found["client_level"] - level
     hits = int((flagged & wrong).sum())
@@ -74,4 +74,4 @@ def compare(federation):
         "label_accuracy": float(np.mean(~wrong)),
         "suggested_accuracy": float(np.mean(found["suggested_label"][held] == true)),
     }
-    return out | transition_errors(found["transition"], achieved_transition(true, judged, classes))
+    return out | transition_errors(found["transition"], confusion(true, judged, classes))

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fnlkit.estimators.intervals import bootstrap
-from fnlkit.estimators.judgement import Judgement, normalised, owners
+from fnlkit.estimators.judgement import Judgement, owners
 from fnlkit.kernels import class_thresholds, count_matrix
 from fnlkit.parameters import Range, checked
+from fnlkit.scores import transition
 
 
 @checked
@@ -68,8 +69,8 @@ def judge(probabilities, labels, offsets, *, thresholds="client", seed=0):
         issue=1 - probabilities[np.arange(len(labels)), labels],
         flagged=flagged,
         guess=np.where(flagged, found, labels),
-        transition=normalised(joint(counts, given).sum(0)),
-        client_transition=normalised(joint(counts, given)),
+        transition=transition(joint(counts, given).sum(0)),
+        client_transition=transition(joint(counts, given)),
     )
 
 

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fnlkit.estimators.judgement import Judgement, normalised
+from fnlkit.estimators.judgement import Judgement
 from fnlkit.parameters import NotNegative, Range, checked
+from fnlkit.scores import transition
 from fnlkit.streams import stream
 
 # Factors on the logits that are tried: below 1 the classifier was too sure, above it too timid.
@@ -72,8 +73,8 @@ def em(
         issue=1 - posterior[np.arange(len(guess)), evidence.labels],
         flagged=guess != evidence.labels,
         guess=guess,
-        transition=normalised(counts.sum(0)),
-        client_transition=normalised(counts),
+        transition=transition(counts.sum(0)),
+        client_transition=transition(counts),
     )
 
 
@@ -150,7 +151,7 @@ def _start(classes):
 def _maximised(p, one_hot, weights, T, prior, most):
     for _ in range(most):
         counts = (_posterior(p, one_hot, T) * weights[:, None]).T @ one_hot + prior * np.eye(len(T))
-        new = normalised(counts)
+        new = transition(counts)
         if np.abs(new - T).max() < 1e-5:
             return new
         T = new

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fnlkit.scores import transition
+
 PREFIX = "estimate_"
 
 
@@ -71,16 +73,9 @@ def owners(offsets):
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
-def normalised(counts):
-    """Return counts (..., C, C) with rows that sum to 1; the empty row of a class that nobody has is identity's."""
-    counts = np.asarray(counts, np.float64)
-    totals = counts.sum(-1, keepdims=True)
-    return np.where(totals > 0, counts / np.where(totals > 0, totals, 1), np.eye(counts.shape[-1]))
-
-
 def transitions(true, given, offsets, classes):
     """Return (T (C, C), T of each client (N, C, C)) from guesses of the true labels and the given ones, both (m,)."""
     clients = len(offsets) - 1
     cell = (owners(offsets) * classes + true) * classes + given
     counts = np.bincount(cell, minlength=clients * classes**2).reshape(clients, classes, classes)
-    return normalised(counts.sum(0)), normalised(counts)
+    return transition(counts.sum(0)), transition(counts)

@@ -9,7 +9,7 @@ import numpy as np
 
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import Judgement, sums, transitions
-from fnlkit.mixture import upper_component
+from fnlkit.mixture import two_components
 from fnlkit.parameters import checked
 
 # Gaussians far narrower than the data make every posterior 0 or 1.
@@ -54,7 +54,7 @@ def split(values, offsets, seed):
     """Return (probability (m,), mask (m,)) of the upper of two Gaussians, fitted to each group's values."""
     probability, mask = np.zeros(len(values)), np.zeros(len(values), bool)
     for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        mask[a:b], means, variances, shares = upper_component(values[a:b], seed=seed, full=True)
+        mask[a:b], means, variances, shares = two_components(values[a:b], seed=seed)
         probability[a:b] = upper_probability(values[a:b], means, variances, shares)
     return probability, mask
 

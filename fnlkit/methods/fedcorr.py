@@ -14,7 +14,7 @@ from fnlkit.errors import InputError
 from fnlkit.kernels import lid
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.sends import Sent
-from fnlkit.mixture import upper_component
+from fnlkit.mixture import two_components
 from fnlkit.parameters import Count, NotNegative, Rounds, Share, checked
 from fnlkit.streams import stream
 
@@ -51,7 +51,7 @@ def find_and_relabel(client, model, received, *, ratio, confidence, ranking, str
     The share pi of the noisy samples with the largest loss (eq. 6) gets the global model's class where its probability
     reaches theta (eq. 7).
     """
-    noisy = upper_component(client.rows["loss"].numpy(), seed=seed)
+    noisy = two_components(client.rows["loss"].numpy(), seed=seed).upper
     logits = model(client.x)
     if ranking == "global":
         losses = sample_losses(logits, client.y.to(logits.device)).cpu().numpy()
@@ -209,7 +209,7 @@ def fedcorr(
             cumulative[said.ids] += said["lid"].numpy()
             if i < len(cohorts) - 1:
                 yield Round(model, "pre-processing", said, rates)
-        noisy, means, variances, shares = upper_component(cumulative, seed=clients.seed, full=True)
+        noisy, means, variances, shares = two_components(cumulative, seed=clients.seed)
         level = np.zeros(count)
         found = clients.round(np.flatnonzero(noisy), model, find)
         if len(found.ids):

@@ -15,41 +15,21 @@ from fnlkit.client.scoring import softmax_numpy
 from fnlkit.kernels import class_thresholds
 from fnlkit.methods.fedefc import SENDS, conditioned, corrected, keep_transition, prestop
 from fnlkit.parameters import AboveOne, Percentile, checked, passes_on
+from fnlkit.scores import anchor_transition
 
 __all__ = ["SENDS", "confident_learning", "forward"]
 
 
 # ---- on the client
-def anchor_transition(client, model, received, *, percentile, anchor, weighting, limit, report):
+def keep_anchor_transition(client, model, received, *, percentile, anchor, weighting, limit, report):
     """Keep T, read off the predictions at each class's anchor points."""
     labels = client.y.cpu().numpy()
-    transition = anchors(softmax_numpy(model(client.x)), percentile=percentile, anchor=anchor)
+    transition = anchor_transition(softmax_numpy(model(client.x)), percentile=percentile, average=anchor == "mean")
     if weighting == "public":
         weighted = transition.T * (np.bincount(labels, minlength=client.classes) / len(labels))
         totals = weighted.sum(1, keepdims=True)
         return keep_transition(client, model, (weighted / np.where(totals > 0, totals, 1)).T.copy(), 0.0, report)
     return keep_transition(client, model, *conditioned(transition, limit), report)
-
-
-def anchors(probabilities, *, percentile=97.0, anchor="point"):
-    """Return T (C, C): row j is the prediction where class j is at its most probable, outliers left aside.
-
-    Parameters
-    ----------
-    probabilities : (n, C)
-    percentile : float in [0, 100]
-        Of p_j; 100 is the largest.
-    anchor : "point" or "mean"
-        The one sample at the percentile (Patrini 2017, eq. 12), or the mean of all from it on (FedEFC's code).
-    """
-    p = np.asarray(probabilities, np.float64)
-    rows = []
-    for j in range(p.shape[1]):
-        if anchor == "mean":
-            rows.append(p[p[:, j] >= np.percentile(p[:, j], percentile)].mean(0))
-        else:
-            rows.append(p[np.argsort(p[:, j], kind="stable")[round((len(p) - 1) * percentile / 100)]])
-    return np.array(rows)
 
 
 def prune(client, model, received):
@@ -96,9 +76,9 @@ def forward(
     start, patience, compare, ties, accuracy, latest : int, str
         As in `fedefc`.
     percentile : float in [0, 100]
-        Of the anchor points.
+        Of the anchor points, see `fnlkit.scores.anchor_transition`.
     anchor : "point" or "mean"
-        See `anchors`.
+        The one sample at the percentile (Patrini 2017, eq. 12), or the mean of all from it on (FedEFC's code).
     weighting : "off" or "public"
         ``public``: T is weighted with the class distribution, as the authors' code always does, and transposed.
     limit, report_transition : float, bool
@@ -106,7 +86,7 @@ def forward(
     """
     model, used = yield from prestop(clients, model, opt, select, rounds=rounds, **watch)
     estimate = partial(
-        anchor_transition,
+        keep_anchor_transition,
         percentile=percentile,
         anchor=anchor,
         weighting=weighting,

@@ -6,7 +6,6 @@ import numpy as np
 
 from fnlkit.artefacts.federation import Federation
 from fnlkit.errors import InputError
-from fnlkit.noise import matrices
 from fnlkit.noise.ground import Corruption, Ground
 from fnlkit.spec import bind, find, parse
 from fnlkit.streams import stream
@@ -93,8 +92,7 @@ def inject(federation, noise, *, seed, x=None):
         noisy = noisy | federation.noise_client_noisy
     out.noise_client_noisy = noisy
     if out.true is not None:
-        seen = out.client_indices if len(out) else slice(None)
-        out.extra["noise_achieved_transition"] = matrices.achieved(out.true[seen], out.given[seen], out.classes)
+        out.extra["noise_achieved_transition"] = out.achieved_transition()
     # Judgements of the labels before this noise are judgements no more.
     out.extra = {name: value for name, value in out.extra.items() if not name.startswith("estimate_")}
     out.check()
@@ -156,6 +154,5 @@ def summary(federation):
     out["requested_share"] = float(np.average(asked, weights=[len(here) for here in parts]))
     out["client_requested"] = asked if len(fed) else None
     present = np.bincount(true, minlength=fed.classes) > 0
-    got = matrices.achieved(true, given, fed.classes)
-    out["transition_error"] = float((np.abs(requested(fed) - got).sum(1) / 2)[present].mean())
+    out["transition_error"] = float((np.abs(requested(fed) - fed.achieved_transition()).sum(1) / 2)[present].mean())
     return out

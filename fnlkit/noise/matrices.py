@@ -226,10 +226,3 @@ def exact(labels, T, rng):
         here = rng.permutation(np.flatnonzero(labels == label))
         out[here[: counts[label].sum()]] = np.repeat(np.arange(classes), counts[label])
     return out
-
-
-def achieved(true, given, classes):
-    """Return the transition that happened, (C, C) float64 with rows true; an absent class stays itself."""
-    counts = np.bincount(true * classes + given, minlength=classes**2).reshape(classes, classes).astype(float)
-    total = counts.sum(1, keepdims=True)
-    return np.where(total > 0, counts / np.maximum(total, 1), np.eye(classes))

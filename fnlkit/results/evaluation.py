@@ -9,7 +9,7 @@ from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
 from fnlkit.models import build
 from fnlkit.models.head import WithHead
-from fnlkit.scores import achieved_transition, auc, client_levels, confusion, transition_errors
+from fnlkit.scores import auc, client_levels, confusion, transition_errors
 
 
 def summary(run, *, target=None):
@@ -104,8 +104,8 @@ def transition_similarity(run):
     if "transition" not in run.records or "true" not in run.labels:
         return None
     held = run.client_indices
-    truth = achieved_transition(run.labels["true"][held], run.labels["given"][held], run.meta["classes"])
-    return np.array([transition_errors(T, truth)["transition_cosine"] for T in run.records["transition"][1]])
+    counts = confusion(run.labels["true"][held], run.labels["given"][held], run.meta["classes"])
+    return np.array([transition_errors(T, counts)["transition_cosine"] for T in run.records["transition"][1]])
 
 
 def test_predictions(run, dataset):

@@ -15,10 +15,11 @@ from fnlkit.errors import InputError
 from fnlkit.estimators import em
 from fnlkit.estimators.evidence import Evidence
 from fnlkit.estimators.intervals import wilson
-from fnlkit.estimators.judgement import Judgement, normalised
+from fnlkit.estimators.judgement import Judgement
 from fnlkit.estimators.warmup import settings_of, trained, without
 from fnlkit.experiment import Experiment
 from fnlkit.review import site
+from fnlkit.scores import transition
 from fnlkit.streams import stream
 
 ASSUMPTIONS = (
@@ -127,8 +128,8 @@ def _judgement(clients, judged):
         issue=rows["issue"],
         flagged=rows["suggested"] != given,
         guess=rows["suggested"],
-        transition=normalised(counts.sum(0)),
-        client_transition=normalised(counts),
+        transition=transition(counts.sum(0)),
+        client_transition=transition(counts),
     )
 
 

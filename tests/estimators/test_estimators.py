@@ -11,7 +11,7 @@ from fnlkit import datasets, noise, partition
 from fnlkit.artefacts.federation import Federation
 from fnlkit.errors import InputError
 from fnlkit.estimators import ESTIMATORS, estimate
-from fnlkit.estimators.anchor import anchor_transition, true_posterior
+from fnlkit.estimators.anchor import true_posterior
 from fnlkit.estimators.apply import judged
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.confident import judge
@@ -19,7 +19,7 @@ from fnlkit.estimators.intervals import bootstrap, wilson
 from fnlkit.estimators.knn import neighbours_for
 from fnlkit.estimators.loss import upper_probability
 from fnlkit.estimators.warmup import fold_of, without
-from fnlkit.scores import auc
+from fnlkit.scores import anchor_transition, auc
 
 GOLDEN = Path(os.environ.get("FNLKIT_GOLDEN", Path(__file__).parents[3] / "shared" / "golden"))
 CLIENTS = 12

@@ -18,8 +18,9 @@ from fnlkit.client.training import Fit, plan, train_client
 from fnlkit.kernels import count_matrix, knn_vote
 from fnlkit.methods import fedcorr, na_fedavg, nnc
 from fnlkit.methods.fedefc import transition_of
-from fnlkit.methods.forward import anchor_transition, anchors, confident_issues
-from fnlkit.mixture import upper_component
+from fnlkit.methods.forward import confident_issues, keep_anchor_transition
+from fnlkit.mixture import two_components
+from fnlkit.scores import anchor_transition
 from fnlkit.server.aggregation import mean
 
 GOLDEN = Path(os.environ.get("FNLKIT_GOLDEN", Path(__file__).parents[3] / "shared" / "golden"))
@@ -78,12 +79,12 @@ def test_fedefc_transition_and_loss(case):
 def test_fedefc_anchor_points_are_means_in_the_public_code(case):
     g = golden("fedefc_transition_and_loss")
     p, y = g[f"{case}_pred_probs"], g[f"{case}_labels"]
-    assert anchors(p, anchor="mean") == pytest.approx(g[f"{case}_T_fwd_raw"], rel=1e-9)
+    assert anchor_transition(p, average=True) == pytest.approx(g[f"{case}_T_fwd_raw"], rel=1e-9)
     classes = p.shape[1]
     client = Client(0, torch.zeros(len(y), 1), torch.from_numpy(y), torch.from_numpy(y), classes, Inputs(False))
     scored = Scored(torch.from_numpy(np.log(p.astype(np.float64))))
     options = {"percentile": 97.0, "anchor": "mean", "weighting": "public", "limit": 1e3, "report": False}
-    assert anchor_transition(client, scored, {}, **options) is None
+    assert keep_anchor_transition(client, scored, {}, **options) is None
     t = client.state["transition"].numpy()
     assert t.T == pytest.approx(g[f"{case}_T_fwd_final"], rel=1e-6)
     assert corrected_loss(p, y, t) == pytest.approx(g[f"{case}_loss_T_fwd_final"].item(), rel=1e-6)
@@ -101,7 +102,7 @@ def test_fedcorr_stage_one():
     """The block that follows an iteration, as the authors run it: noisy clients, their levels, the new labels."""
     g = golden("fedcorr")
     n, clients = int(g["s1_n_per_client"]), int(g["s1_n_clients"])
-    noisy, means, variances, shares = upper_component(g["s1_lid"], seed=1, full=True)
+    noisy, means, variances, shares = two_components(g["s1_lid"], seed=1)
     assert np.flatnonzero(noisy).tolist() == g["s1_noisy_set"].tolist()
     assert np.sort(means) == pytest.approx(np.sort(g["s1_gmm_means"]), rel=1e-4)
     assert np.sort(variances) == pytest.approx(np.sort(g["s1_gmm_vars"]), rel=1e-4)
@@ -125,7 +126,7 @@ def test_fedcorr_stage_one():
 
 def test_fedcorr_a_mixture_splits_clean_clients_too():
     g = golden("fedcorr")
-    noisy = upper_component(g["s1_allclean_lid"], seed=1)
+    noisy = two_components(g["s1_allclean_lid"], seed=1).upper
     assert np.flatnonzero(noisy).tolist() == g["s1_allclean_noisy_set"].tolist()
 
 
