@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.errors import InputError, Terminated, WorkStopped
 
 # Summaries stand here so that `fnlkit --help` imports no command.
 COMMANDS = {
@@ -73,10 +73,14 @@ def group(ctx, verbose):
       fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise | fnlkit train -o run.pt && fnlkit evaluate run.pt
     """
     ctx.obj = verbose
+    if verbose > 1:
+        from fnlkit.client.failure import show_log
+
+        show_log()
 
 
 def _terminated(signum, frame):
-    raise SystemExit(128 + signum)
+    raise Terminated(128 + signum)
 
 
 def main(arguments=None):
@@ -91,9 +95,12 @@ def main(arguments=None):
     try:
         code = group.main(arguments, prog_name="fnlkit", standalone_mode=False)
         sys.stdout.flush()
-        sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as done:
-        sys.exit(done.exit_code)
+        code = done.exit_code
+    except Terminated as error:
+        sys.exit(error.code)
+    except SystemExit as error:
+        _fail(f"a part of yours ended the program (SystemExit: {error.code}); let it return or raise instead", 2, deep)
     except (click.Abort, KeyboardInterrupt):
         _say("fnlkit: interrupted")
         sys.exit(130)
@@ -112,6 +119,7 @@ def main(arguments=None):
         _fail(f"{place}{error.strerror or error}", 1, deep)
     except Exception as error:  # noqa: BLE001 - the last line of defence: one line, not a page
         _fail(f"internal error: {type(error).__name__}: {error}; run again with -vv and report the traceback", 1, deep)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _say(text):

@@ -39,6 +39,9 @@ from fnlkit.errors import InputError
               help="How many processes (or threads) share the clients' training; 0 takes one for each core.")  # fmt: skip
 @click.option("--at-once", type=click.IntRange(min=0), default=0,
               help="How many clients train side by side on one device; 0 takes as many as its memory holds.")  # fmt: skip
+@click.option("--client-timeout", type=click.FloatRange(min=0), default=None, metavar="SECONDS",
+              help="Engine workers: how long a client may take before another process is asked; an hour without it, "
+              "0 waits for ever.")  # fmt: skip
 @click.option("--embeddings", metavar="EMB.npz", default=None,
               help="A vector for each sample, made by `fnlkit embed`, for methods that compare samples.")  # fmt: skip
 @click.option("--checkpoint-every", type=click.IntRange(min=1), default=10, show_default=True,
@@ -59,6 +62,7 @@ def command(
     engine,
     workers,
     at_once,
+    client_timeout,
     embeddings,
     checkpoint_every,
     resume,
@@ -107,6 +111,7 @@ def command(
             release_ledger=ledger_path(ledger, federation.dataset),
             workers=workers,
             at_once=at_once,
+            client_timeout=client_timeout,
         )
         experiment.provenance.append(provenance("train", **options, engine=engine, device=device))
         say = console()

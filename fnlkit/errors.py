@@ -1,4 +1,4 @@
-"""Exceptions whose message is for the user: a mistake in what was given, and work that cannot go on."""
+"""Exceptions whose message is for the user: a mistake in what was given, and work that cannot go on; and being told to end."""
 
 
 class InputError(ValueError):
@@ -14,3 +14,17 @@ class WorkStopped(RuntimeError):
 
     Training that diverged, for example.  The command line prints the message as one line and exits with 1.
     """
+
+
+class Terminated(BaseException):
+    """The process was told to end (SIGTERM); no part of a user's can be taken for it, as with SystemExit.
+
+    Attributes
+    ----------
+    code : int
+        The exit code, 128 and the signal's number.
+    """
+
+    def __init__(self, code):
+        super().__init__(code)
+        self.code = code

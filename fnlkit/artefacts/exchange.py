@@ -29,11 +29,14 @@ class Traffic:
 
 
 class Exchange(NamedTuple):
-    """One entry of the log: clients asked (K,), clients whose reply counted, and their values {name: [array]}."""
+    """One entry of the log: clients asked (K,), clients whose reply counted, their values {name: [array]}, and the lengths
+    of their updates (float64, empty when nobody trained).
+    """
 
     asked: np.ndarray
     kept: np.ndarray
     values: dict
+    norms: np.ndarray = np.zeros(0)
 
 
 def pack_log(log):
@@ -48,7 +51,7 @@ def pack_log(log):
 
     for entry in log:
         named = {name: [put(v) for v in values] for name, values in entry.values.items()}
-        index.append([put(entry.asked), put(entry.kept), named])
+        index.append([put(entry.asked), put(entry.kept), named, put(entry.norms)])
     return index, torch.frombuffer(bytearray(buffer.getvalue() or b"\0"), dtype=torch.uint8)
 
 
@@ -63,6 +66,7 @@ def unpack_log(index, data):
         return np.frombuffer(raw, dtype, int(np.prod(shape)), start).reshape(shape).copy()
 
     return [
-        Exchange(get(asked), get(kept), {name: [get(v) for v in values] for name, values in named.items()})
-        for asked, kept, named in index
+        # Runs of the first weeks have no lengths of updates.
+        Exchange(get(asked), get(kept), {name: [get(v) for v in values] for name, values in named.items()}, *map(get, rest))
+        for asked, kept, named, *rest in index
     ]

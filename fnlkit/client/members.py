@@ -129,7 +129,7 @@ def ahead(clients):
         coming = deque(threads.submit(c.fetch) for c in clients[:count])
         try:
             for i, client in enumerate(clients):
-                coming.popleft().result()
+                coming.popleft().exception()  # a sample that cannot be read is its client's error, met again in its visit
                 if i + count < len(clients):
                     coming.append(threads.submit(clients[i + count].fetch))
                 yield client

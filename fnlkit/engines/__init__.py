@@ -13,7 +13,7 @@ ENGINES = {
 }
 
 # Options that not every engine takes; 0 leaves the choice to the engine.
-OPTIONS = {"workers": ("workers", "fused"), "at_once": ("stacked",)}
+OPTIONS = {"workers": ("workers", "fused"), "at_once": ("stacked",), "client_timeout": ("workers",)}
 
 
 def make(name, clients, network, inputs, **settings):

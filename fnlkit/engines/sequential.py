@@ -6,9 +6,9 @@ import torch
 
 from fnlkit._kernels import threads
 from fnlkit.client.client import LocalModel
+from fnlkit.client.failure import failure
 from fnlkit.client.members import ahead
 from fnlkit.client.training import Fit, plan, train_client
-from fnlkit.errors import InputError
 from fnlkit.server.clients import Clients
 from fnlkit.streams import stream
 
@@ -47,9 +47,9 @@ def one_thread():
 
 
 def visit(network, twin, client, weights, steps, received, *, seed, round):
-    """Return what one client replies to the steps of a round: named arrays, or the Exception that stopped it.
+    """Return what one client replies to the steps of a round: named arrays, or the Failure that stopped it.
 
-    A client that fails is a lost reply, named by the server; a mistake of the user's (InputError) stops the run.
+    A client that fails is a lost reply, named by the server.
 
     Parameters
     ----------
@@ -63,10 +63,8 @@ def visit(network, twin, client, weights, steps, received, *, seed, round):
     try:
         client.arrive()
         return _replies(network, twin, client, weights, steps, received, seed=seed, round=round)
-    except InputError:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, the other clients' work counts
-        return error
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the other clients' work counts
+        return failure(error, client.id, round)
     finally:
         client.leave()
 

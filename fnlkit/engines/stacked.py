@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from fnlkit.client.client import Part
+from fnlkit.client.failure import failure
 from fnlkit.client.members import ahead, sizes_of
 from fnlkit.client.training import Fit, train_client
 from fnlkit.engines.cohort import Cohort
@@ -99,7 +100,7 @@ class Stacked(Sequential):
             room = self.room if self.graphs.usable(self.network.device) else 0
             arguments = self.network, twin, clients, starts, fit, plans, received, scattered, *self._samples(clients)
             weights = self.graphs.train(Cohort(*arguments, room))
-        except Exception as error:  # noqa: BLE001 - one of the clients, or the network, cannot be stacked; told apart below
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - one of the clients, or the network, cannot be stacked; told apart below
             for visit, state in zip(part, streams, strict=True):
                 visit.client.rng.bit_generator.state = state
             if isinstance(error, torch.OutOfMemoryError) and len(part) > 1:
@@ -109,7 +110,7 @@ class Stacked(Sequential):
             self._one_by_one(part, fit)
             if all(v.error is None for v in part):
                 self._alone.add(name)
-                reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+                reason = failure(error, part[0].client.id, self.rounds).name  # its text may quote samples
                 self.note(f"stacked: {name} cannot be stacked ({reason}); its clients are trained one by one")
             return None
         for visit, w in zip(part, weights.unbind(0), strict=True):

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from fnlkit.client.client import Client, LocalModel
+from fnlkit.client.failure import Failure, failure
 from fnlkit.client.network import predict
 from fnlkit.client.training import Plan, plan
-from fnlkit.errors import InputError
 from fnlkit.streams import stream
 
 
@@ -19,7 +19,8 @@ class Visit:
     model : LocalModel
     received : dict
     reply : dict
-    error : Exception or None
+    round : int
+    error : Failure or None
         What stopped this client; the others go on.
     draws : Plan or None
         Of the local training at hand.
@@ -28,21 +29,20 @@ class Visit:
     client: Client
     model: LocalModel
     received: dict
+    round: int = 0
     reply: dict = field(default_factory=dict)
-    error: Exception = None
+    error: Failure = None
     draws: Plan = None
 
     def do(self, step):
-        """Run a client step; an InputError is the user's and stops the run, anything else loses this client's reply."""
+        """Run a client step; whatever it raises loses this client's reply."""
         self.guarded(lambda: self.reply.update(step(self.client, self.model, self.received) or {}))
 
     def guarded(self, action):
         try:
             action()
-        except InputError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other clients' work counts
-            self.error = error
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the other clients' work counts
+            self.error = failure(error, self.client.id, self.round)
 
     def trained(self, weights):
         """Take the weights that local training ended with."""
@@ -76,5 +76,5 @@ def visits(clients, ids, weights, broadcast, scatter, score=predict):
         client = clients.members[i]
         client.rng = stream(clients.seed, "client", clients.rounds, client.id)
         model = LocalModel(clients.network, weights, weights, client.inputs, score)
-        out.append(Visit(client, model, {**broadcast, **{k: v[j] for k, v in scatter.items()}}))
+        out.append(Visit(client, model, {**broadcast, **{k: v[j] for k, v in scatter.items()}}, clients.rounds))
     return out

@@ -8,14 +8,17 @@ repeats with the same random numbers and hence the same answer.
 import contextlib
 import io
 import json
+import logging
 import os
 import pickle
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from multiprocessing.connection import Connection, wait
 
@@ -25,6 +28,7 @@ import torch
 from fnlkit._kernels import threads
 from fnlkit.artefacts.stored import Changed, Stored
 from fnlkit.client.client import Client
+from fnlkit.client.failure import Failure, failure, log, show_log
 from fnlkit.client.members import Members
 from fnlkit.client.network import Network
 from fnlkit.client.training import Fit
@@ -32,11 +36,14 @@ from fnlkit.engines.sequential import Sequential, visit
 from fnlkit.engines.travel import pack, unpack
 from fnlkit.errors import InputError
 
-TRIES = 3  # a task whose workers die this often is lost; the round goes on without its client
+TRIES = 3  # a task whose workers die or stop this often is lost; the round goes on without its client
+TIMEOUT = 3600  # seconds, of one visit
+_START_SECONDS = 300  # a worker that has not even started by then never will
+_DRAIN_SECONDS = 60  # a living worker takes in and gives out bytes at any time
 _START = """import json, sys
 sys.path[:] = json.loads(sys.argv[2])
 from fnlkit.engines.workers import serve
-serve(int(sys.argv[1]))"""
+serve(int(sys.argv[1]), sys.argv[3] == "loud")"""
 
 
 class Workers(Sequential):
@@ -46,13 +53,17 @@ class Workers(Sequential):
     ----------
     workers : int
         Processes; 0 takes one for each core this process may use.
+    client_timeout : float or None
+        Seconds that one visit may take before its worker is replaced and the visit repeated; 0 sets no limit, None
+        takes an hour.
     """
 
-    def __init__(self, *args, workers=0, **settings):
+    def __init__(self, *args, workers=0, client_timeout=None, **settings):
         super().__init__(*args, **settings)
         if self.network.device.type != "cpu":
             raise InputError(f"--engine workers runs on the CPU, not on {self.network.device}; write --engine stacked")
         self.count = workers or len(os.sched_getaffinity(0))
+        self.timeout = TIMEOUT if client_timeout is None else client_timeout
         self.staff, self.shared = [], None
 
     def _run(self, ids, weights, steps, broadcast, scatter):
@@ -72,14 +83,16 @@ class Workers(Sequential):
                     got = {**broadcast, **{k: v[j] for k, v in scatter.items()}}
                     memory = (client.y, client.rows, client.state, client.dropped)
                     worker.take(j, (int(ids[j]), self.rounds, weights, steps, got, memory))
-                for worker in self._heard():
-                    j, answer = worker.answer()
+                for worker, late in self._heard():
+                    j, answer = worker.answer() if not late else (worker.task, None)
+                    if answer is _READY:
+                        continue
                     if answer is None:
-                        self._replace(worker, idle)
+                        self._replace(worker, idle, int(ids[j]) if late else None)
                         if tries[j] < TRIES:
                             todo.appendleft(j)
                         else:
-                            replies[j] = RuntimeError(f"its worker process died {TRIES} times")
+                            replies[j] = Failure("late", f"{self.timeout:g}") if late else Failure("died", str(TRIES))
                         continue
                     idle.append(worker)
                     replies[j] = self._accepted(self.members[ids[j]], answer)
@@ -91,19 +104,21 @@ class Workers(Sequential):
     def _accepted(self, client, answer):
         """Put a client's memory in place and return its reply, or the error that it met."""
         reply, (y, rows, state, dropped) = answer
+        if isinstance(reply, InputError):
+            raise reply
         client.y.copy_(y)
         client.rows, client.state, client.dropped = rows, state, dropped
-        if isinstance(reply, dict):
-            return reply
-        kind, name, text = reply
-        if kind == "input":
-            raise InputError(text)
-        return type(name, (Exception,), {})(text)
+        return reply
 
     def _heard(self):
-        """Wait; return the busy workers that have answered or died."""
+        """Wait; return (worker, whether it is late) for the busy ones that have answered or died or take too long."""
         busy = {w.connection: w for w in self.staff if w.task is not None}
-        return [busy[c] for c in wait(list(busy))]
+        patience = None
+        if self.timeout:
+            patience = max(0.0, min(w.deadline(self.timeout) for w in busy.values()) - time.monotonic())
+        heard = [(busy[c], False) for c in wait(list(busy), patience)]
+        now = time.monotonic()
+        return heard or [(w, True) for w in busy.values() if self.timeout and w.deadline(self.timeout) <= now]
 
     def _hire(self, count):
         if self.shared is None:
@@ -114,11 +129,17 @@ class Workers(Sequential):
         while len(self.staff) < count:
             self.staff.append(_Worker(self.shared))
 
-    def _replace(self, worker, idle):
+    def _replace(self, worker, idle, late=None):
         worker.dismiss()
         self.staff[self.staff.index(worker)] = new = _Worker(self.shared)
         idle.append(new)
-        self.note("workers: a worker process died and was replaced; its client was asked again")
+        if late is None:
+            self.note("workers: a worker process died and was replaced; its client was asked again")
+        else:
+            self.note(
+                f"workers: client {late} did not answer within {self.timeout:g} s; its worker was replaced and it was "
+                "asked again; --client-timeout sets the limit"
+            )
 
     def close(self):
         """End the workers and let go of the shared memory."""
@@ -188,31 +209,43 @@ class _Worker:
 
     def __init__(self, shared):
         ours, theirs = socket.socketpair()
+        # A stopped process drains nothing: neither end of a message may wait for it for ever.
+        for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, way, struct.pack("ll", _DRAIN_SECONDS, 0))
         with theirs:
             single = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _START, str(theirs.fileno()), json.dumps(sys.path)],
+                [sys.executable, "-c", _START, str(theirs.fileno()), json.dumps(sys.path), _loudness()],
                 pass_fds=(theirs.fileno(), *shared.descriptors),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, **single},
             )
         self.connection, self.task = Connection(ours.detach()), None
+        self.ready, self.since = False, time.monotonic()
         with contextlib.suppress(OSError):  # a worker that is already dead shows when it is asked
             self.connection.send_bytes(shared.message)
 
     def take(self, j, task):
-        self.task = j
+        self.task, self.since = j, time.monotonic()
         with contextlib.suppress(OSError):
             self.connection.send_bytes(pickle.dumps(task, protocol=5))
 
     def answer(self):
-        """Return (task, what came back), or (task, None) when the worker is dead."""
-        j, self.task = self.task, None
+        """Return (task, what came back), (task, _READY) when it has only started, (task, None) when it is dead."""
         try:
-            return j, pickle.loads(self.connection.recv_bytes())
+            message = self.connection.recv_bytes()
         except (EOFError, OSError):
-            return j, None
+            message = None
+        if message == _READY:
+            self.ready, self.since = True, time.monotonic()
+            return self.task, _READY
+        j, self.task = self.task, None
+        return j, None if message is None else pickle.loads(message)
+
+    def deadline(self, timeout):
+        """Return when a visit at hand has taken too long; a worker that is starting gets the time for that."""
+        return self.since + (timeout if self.ready else max(timeout, _START_SECONDS))
 
     def dismiss(self):
         self.connection.close()  # which ends the worker, see `serve`
@@ -223,14 +256,25 @@ class _Worker:
             self.process.wait()
 
 
-def serve(connection):
+_READY = b"ready"
+
+
+def _loudness():
+    return "loud" if log.isEnabledFor(logging.DEBUG) else "quiet"
+
+
+def serve(connection, loud=False):
     """Do tasks until the parent is gone; the main function of a worker process.
 
     Parameters
     ----------
     connection : int
         Descriptor of the socket to the parent.
+    loud : bool
+        Print the clients' own log on stderr.
     """
+    if loud:
+        show_log()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     torch.set_num_threads(1)
     threads.limit = 1
@@ -251,36 +295,33 @@ def serve(connection):
         ready.acquire()
         return pickle.loads(tasks.popleft())
 
-    failure, twin = None, None
+    broken, twin = None, None
     try:
         module, settings, members, seed = next_message()
         network = Network(torch.load(io.BytesIO(module), weights_only=False), **settings)
         clients = _clients(*members)
     except Exception as error:  # noqa: BLE001 - told to the parent with the first task
-        failure = InputError(f"a worker process cannot start: {error}; take --engine sequential")
+        broken = InputError(f"a worker process cannot start: {error}; take --engine sequential")
         clients = None
+    connection.send_bytes(_READY)
     while True:
         i, round, weights, steps, received, memory = next_message()
-        client = Client(i, None, memory[0], memory[0], 0, None) if failure else clients[i]
+        client = Client(i, None, memory[0], memory[0], 0, None) if broken else clients[i]
         client.y, client.rows, client.state, client.dropped = memory
+        reply = broken
         try:
-            if failure:
-                raise failure
-            steps = [unpack(step) for step in pickle.loads(steps)]
-            if twin is None and any(isinstance(s, Fit) and s.teacher for s in steps):
-                twin = network.twin()
-            reply = visit(network, twin, client, torch.from_numpy(weights), steps, received, seed=seed, round=round)
-        except InputError as error:
-            reply = ("input", "InputError", str(error))
+            if not broken:
+                steps = [unpack(step) for step in pickle.loads(steps)]
+                if twin is None and any(isinstance(s, Fit) and s.teacher for s in steps):
+                    twin = network.twin()
+                reply = visit(network, twin, client, torch.from_numpy(weights), steps, received, seed=seed, round=round)
         except Exception as error:  # noqa: BLE001 - told to the parent
-            reply = error
-        if isinstance(reply, Exception):
-            reply = ("failed", type(reply).__name__, str(reply))
+            reply = failure(error, i, round)
         try:
             after = (client.y, client.rows, client.state, client.dropped)
             answer = pickle.dumps((reply, after), protocol=5)
         except Exception as error:  # noqa: BLE001 - a reply that is no plain value
-            answer = pickle.dumps((("failed", type(error).__name__, str(error)), memory))
+            answer = pickle.dumps((failure(error, i, round), memory))
         client.rows, client.state = {}, {}
         if clients is not None:
             clients.forget()

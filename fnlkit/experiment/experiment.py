@@ -86,9 +86,8 @@ class Experiment:
             rows=rows,
             reviewed=federation.extra.get("reviewed"),
         )
-        self.clients = engines.make(
-            engine, members, self.network, inputs, seed=settings.seed, keep=settings.keep, **engine_options
-        )
+        limits = {"keep": settings.keep, "bound": settings.bound}
+        self.clients = engines.make(engine, members, self.network, inputs, seed=settings.seed, **limits, **engine_options)
         for text in (trust, note):
             if text:
                 self.clients.note(text)
@@ -283,8 +282,10 @@ class Experiment:
     def _continue(self, run):
         """Replay the server's program on the logged replies, then put the run's model and memories in place."""
         for field in fields(Settings):
-            name, before, now = field.name, run.settings.get(field.name), getattr(self.settings, field.name)
-            if name != "rounds" and before != now:
+            name, now = field.name, getattr(self.settings, field.name)
+            before = run.settings.get(name, field.default)  # an option that is younger than the run
+            # `keep` says when to stop, not what comes out: a run that lost too many may go on with a lower one.
+            if name not in ("rounds", "keep") and before != now:
                 raise InputError(f"--resume: the run was made with {option(name)} {before}, not {now}")
         same = np.array_equal(run.labels["given"], self.federation.given) and np.array_equal(
             run.client_indices, self.federation.client_indices

@@ -79,7 +79,12 @@ class Settings:
         "fp32", "Number format: fp64 is exact and slow; bf16 and, on a GPU, tf32 are fast and coarse."
     )
     keep: Share = _setting(
-        0.5, "Smallest share of a round's clients that must send back a usable model; with fewer, training stops."
+        0.5, "Smallest share of a round's clients that must send back a usable model; with fewer, training stops. 0: go on."
+    )
+    bound: NotNegative = _setting(
+        100.0,
+        "Refuse the model of a client that moved this many times as far as the median one and further than the model is "
+        "long; 0 refuses none.",
     )
     memorization: bool = _setting(
         False, "Also record how many wrong labels the models know by heart; the true labels must be known."

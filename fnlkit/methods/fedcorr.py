@@ -3,6 +3,7 @@
 Xu, Chen, Quek, Chong. FedCorr: Multi-stage federated learning for label noise correction. CVPR 2022.
 """
 
+import math
 from functools import partial
 from typing import Literal
 
@@ -16,6 +17,7 @@ from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.sends import Sent
 from fnlkit.mixture import two_components
 from fnlkit.parameters import Count, NotNegative, Rounds, Share, checked
+from fnlkit.server.selection import cohort_size
 from fnlkit.streams import stream
 
 SENDS = {
@@ -84,14 +86,15 @@ def budget(rounds, fraction, iterations, finetune_rounds, usual_rounds):
     """
     if iterations < 0:
         iterations = min(5, max(1, round(0.4 * rounds * fraction)))
-    left = rounds - round(iterations / fraction)
+    cost = math.ceil(iterations / fraction - 1e-9)
+    left = rounds - cost
     if usual_rounds < 0:
         usual_rounds = left - finetune_rounds if finetune_rounds >= 0 else left - round(left * 500 / 950)
     if finetune_rounds < 0:
         finetune_rounds = left - usual_rounds
     if min(finetune_rounds, usual_rounds) < 0 or finetune_rounds + usual_rounds > left:
         raise InputError(
-            f"fedcorr: {iterations} iterations cost {round(iterations / fraction)} of {rounds} rounds at fraction "
+            f"fedcorr: {iterations} iterations cost {cost} of {rounds} rounds at fraction "
             f"{fraction:g}, too many beside {max(0, finetune_rounds)} of fine-tuning and {max(0, usual_rounds)} of usual ones; "
             "raise --rounds or lower iterations, finetune_rounds, usual_rounds"
         )
@@ -169,10 +172,11 @@ def fedcorr(
     cumulative_lid (N,), lid_means, lid_variances, noise_level (N,), noisy_clients (N,) after each iteration.
     """
     count = len(clients)
-    fraction = getattr(select, "fraction", 0.1)
+    fraction = cohort_size(clients, getattr(select, "fraction", 0.1)) / count  # as it comes out in whole clients
     iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)
-    level, cumulative = np.zeros(count), np.zeros(count)
+    level, cumulative, visited = np.zeros(count), np.zeros(count), np.zeros(count)
     noisy = np.zeros(count, bool)
+    silent = np.zeros(count, bool)  # clients that nothing is known of: a visit that failed is tried again next time
     visits_of_all = -(-count // group)
     planned, passed = iterations * visits_of_all + finetune_rounds + usual_rounds, 0  # the regulariser's clock
 
@@ -207,15 +211,21 @@ def fedcorr(
             )
             passed += 1
             cumulative[said.ids] += said["lid"].numpy()
+            visited[said.ids] += 1
             if i < len(cohorts) - 1:
                 yield Round(model, "pre-processing", said, rates)
-        noisy, means, variances, shares = two_components(cumulative, seed=clients.seed)
+        known = visited > 0
+        # A visit that was lost counts as the mean of the client's others.
+        scores = np.where(visited == iteration + 1, cumulative, cumulative * (iteration + 1) / np.maximum(visited, 1))
+        noisy = np.zeros(count, bool)
+        noisy[known], means, variances, shares = two_components(scores[known], seed=clients.seed)
         level = np.zeros(count)
         found = clients.round(np.flatnonzero(noisy), model, find)
-        if len(found.ids):
-            level[found.ids] = found["noise_level"].numpy()
+        level[found.ids] = found["noise_level"].numpy()
+        silent = ~known | noisy
+        silent[found.ids] = False
         report = {
-            "cumulative_lid": cumulative.copy(),
+            "cumulative_lid": scores,
             "lid_means": means,
             "lid_variances": variances,
             "lid_shares": shares,
@@ -223,7 +233,7 @@ def fedcorr(
             "noisy_clients": noisy,
         }
         yield Round(model, "pre-processing", said, report | rates)
-    clean = level <= clean_level
+    clean = (level <= clean_level) & ~silent
     if finetune_rounds:
         stage = {"among": clean, "stage": "fine-tuning", "schedule": regularised, **later}
         model = yield from fedavg(clients, model, opt, select, rounds=finetune_rounds, **stage)

@@ -127,12 +127,14 @@ def prestop(
     steps = {"before" if accuracy == "global" else "after": (score_accuracy,)}
     for t in range(rounds):
         model, said = opt.round(clients, select(clients, model), model, **steps)
-        now = said["accuracy"].mean().item()  # A(t), clients count alike (eq. 2)
-        report = {"estimated_accuracy": now}
-        if t >= start:
-            better = now > reference or (ties == "reset" and now == reference)
-            counter = 0 if better else counter + 1
-        reference = now if compare == "previous" else max(now, reference)
+        report = {}
+        if len(said.ids):
+            now = said["accuracy"].mean().item()  # A(t), clients count alike (eq. 2)
+            report = {"estimated_accuracy": now}
+            if t >= start:
+                better = now > reference or (ties == "reset" and now == reference)
+                counter = 0 if better else counter + 1
+            reference = now if compare == "previous" else max(now, reference)
         found = counter == patience or t == latest
         if found:
             report["prestopping_round"] = t

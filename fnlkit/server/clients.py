@@ -2,6 +2,7 @@
 
 import copy
 import math
+import statistics
 from dataclasses import replace
 from functools import partial
 
@@ -9,13 +10,19 @@ import numpy as np
 import torch
 
 from fnlkit.artefacts.exchange import Exchange, Traffic
+from fnlkit.client.failure import Failure
 from fnlkit.client.members import Members, in_blocks, sizes_of
 from fnlkit.client.network import predict
 from fnlkit.errors import InputError, WorkStopped
 
+# Visits that are judged together where a cohort is too small to judge by itself; fewer when there are fewer clients.
+PATIENCE = 10
+# Updates that the next ones are compared with.
+_REMEMBERED = 50
+
 
 class Replies(dict):
-    """Named replies stacked on the cohort (K, ...), in client order.
+    """Named replies stacked on the cohort (K, ...), in client order.  Where nobody replied every name is empty, (0,).
 
     Attributes
     ----------
@@ -26,6 +33,11 @@ class Replies(dict):
     def __init__(self, values, ids):
         super().__init__(values)
         self.ids = np.asarray(ids, np.int64)
+
+    def __missing__(self, name):
+        if len(self.ids):
+            raise KeyError(name)
+        return torch.zeros(0, dtype=torch.float64)
 
 
 class TooManyLost(WorkStopped):
@@ -41,8 +53,12 @@ class Clients:
     network : fnlkit.client.network.Network
     inputs : fnlkit.client.inputs.Inputs
     seed : int
-    keep : float in (0, 1]
-        The least share of a cohort that must reply usefully for a round to count.
+    keep : float in [0, 1]
+        The least share of a cohort that must reply usefully for a round to count.  A cohort of one is judged together
+        with the visits before it, ten in all; with 0 so is every cohort, and one useful reply suffices.
+    bound : float >= 0
+        An update this many times as long as the median one, and longer than the model itself, is refused; 0 refuses
+        none.
 
     Attributes
     ----------
@@ -61,12 +77,13 @@ class Clients:
         What the engine has to say to the user, each thing once: what it chose, where it fell back to a slower way.
     """
 
-    def __init__(self, clients, network, inputs, *, seed=0, keep=0.5):
+    def __init__(self, clients, network, inputs, *, seed=0, keep=0.5, bound=100.0):
         self.members, self.network, self.inputs, self.seed, self.keep = clients, network, inputs, seed, keep
+        self.bound = bound
         self.sizes = torch.from_numpy(sizes_of(clients).astype(np.float64))
         self.classes, self.on_release = (clients[0].classes if len(clients) else 0), None
         self.rounds, self.traffic, self.log, self.rejected = 0, Traffic(), [], []
-        self._replay, self._undo, self.notes = [], {}, []
+        self._replay, self._undo, self._before, self.notes = [], {}, {}, []
         self.commit()
 
     def __len__(self):
@@ -119,6 +136,8 @@ class Clients:
         ------
         TooManyLost
             When fewer than the share `keep` of the cohort replied usefully.
+        InputError
+            When all clients failed with a mistake of the user's.
         """
         ids = np.asarray(torch.as_tensor(ids).cpu(), np.int64).reshape(-1)
         order = np.argsort(ids, kind="stable")
@@ -133,13 +152,13 @@ class Clients:
         replies = self._run(ids, model.weights, steps, broadcast, scatter) if len(ids) else []
         for i in ids.tolist():
             self.members[i].keep_reviewed()
-        kept = self._accept(ids, replies)
+        kept, norms = self._accept(ids, model, replies)
         self._meter(ids, model, broadcast, scatter, replies)
         self.rounds += 1
         names = list(replies[kept[0]]) if kept else []
         values = {name: [torch.as_tensor(replies[j][name]) for j in kept] for name in names}
         logged = {name: [v.cpu().numpy() for v in vs] for name, vs in values.items() if name != "weights"}
-        self.log.append(Exchange(ids, ids[kept], logged))
+        self.log.append(Exchange(ids, ids[kept], logged, norms))
         return Replies({name: gather(vs) for name, vs in values.items()}, ids[kept])
 
     def _answer_from_log(self, ids):
@@ -153,15 +172,22 @@ class Clients:
         return Replies({name: gather(values) for name, values in entry.values.items()}, entry.kept)
 
     def _remember(self, ids):
-        """Keep what a client's memory was at the last commit, before a round may change it."""
-        for i in ids.tolist():
-            if i not in self._undo:
-                c = self.members[i]
-                self._undo[i] = (c.y.clone(), _copied(c.rows), _copied(c.state), set(c.dropped))
+        """Keep what a client's memory was before the visit, and at the last commit."""
+        self._before = {i: _memory(self.members[i]) for i in ids.tolist()}
+        for i, memory in self._before.items():
+            self._undo.setdefault(i, memory)
+
+    def _forget(self, i):
+        """Undo one client's visit: its reply did not count, so neither does what it wrote down."""
+        if i in self._before:
+            client, (y, rows, state, dropped) = self.members[i], self._before[i]
+            client.y.copy_(y)  # copies of the rest: `_undo` may hold the same memory
+            client.rows, client.state, client.dropped = _copied(rows), _copied(state), set(dropped)
 
     def commit(self):
         """Make all rounds so far final; `rollback` returns here."""
         self._undo.clear()
+        self._before = {}
         if isinstance(self.members, Members):
             self.members.forget()
         self._point = (
@@ -181,6 +207,7 @@ class Clients:
         self.rounds, self.traffic = rounds, replace(traffic, sent=dict(traffic.sent))
         del self.log[entries:], self.rejected[rejected:]
         self._undo.clear()
+        self._before = {}
 
     def _run(self, ids, weights, steps, broadcast, scatter):
         """Return one reply (dict of arrays, or an Exception) a client, in the order of ids."""
@@ -203,14 +230,57 @@ class Clients:
     def close(self):
         """Let go of processes and shared memory; an engine without any does nothing."""
 
-    def _accept(self, ids, replies):
-        """Return positions of the replies that can be used; record why the others cannot."""
+    def _accept(self, ids, model, replies):
+        """Return (positions of the replies that can be used, lengths of their updates); record why the others cannot."""
         shapes = [frozenset(r) for r in replies if isinstance(r, dict)]
         expected = max(shapes, key=shapes.count) if shapes else frozenset()
-        return self.refuse(self.rounds, ids, [fault(reply, expected, self.network) for reply in replies])
+        reasons = [fault(reply, expected, self.network) for reply in replies]
+        norms = {
+            j: length(replies[j]["weights"], model.weights)
+            for j, reason in enumerate(reasons)
+            if reason is None and "weights" in replies[j]
+        }
+        for j, reason in self._too_long(norms, model).items():
+            reasons[j] = reason
+        if replies and all(isinstance(r, Failure) and r.code == "input" for r in replies):
+            if len(ids) > 1 or self._few(ids, []):  # a mistake of the user's meets every client
+                told = sorted({r.sentence for r in replies} - {""})
+                raise InputError(told[0] if told else "a part of yours refuses its input on every client; -vv shows why")
+        kept = self.refuse(self.rounds, ids, reasons)
+        return kept, np.array([norms[j] for j in kept if j in norms])
+
+    def _too_long(self, norms, model):
+        """Return {position: reason} of the updates that are out of all proportion to the cohort's and recent ones."""
+        known = [v for entry in self.log[-_REMEMBERED:] for v in entry.norms.tolist()][-_REMEMBERED:]
+        if not self.bound or len(known) + len(norms) < 2:
+            return {}
+        usual = statistics.median_low([*known, *norms.values()])
+        limit = max(self.bound * usual, length(model.weights))
+        out = {j: f"its update is {v / usual if usual else math.inf:.3g} times as long as the median one"
+               for j, v in norms.items() if v > limit}  # fmt: skip
+        if out:
+            self.note(f"an update more than {self.bound:g} times as long as the median one was refused (--bound)")
+        return out
+
+    def _few(self, ids, kept):
+        """Return whether so few clients of a round are left that its result means nothing.
+
+        A cohort of one is judged together with the visits before it, and so is every cohort when `keep` is 0.
+        """
+        asked, useful, enough = len(ids), len(kept), min(PATIENCE, len(self))
+        if useful == asked:
+            return False
+        if asked == 1 or not self.keep:
+            for entry in reversed(self.log):
+                if asked >= enough or (self.keep and len(entry.asked) > 1):
+                    break
+                asked, useful = asked + len(entry.asked), useful + len(entry.kept)
+            if asked < enough:
+                return False
+        return useful < max(1, math.ceil(self.keep * asked))
 
     def refuse(self, round, ids, reasons):
-        """Record which clients of a round are left out and why; return the places of the others.
+        """Record which clients of a round are left out and why, undo their visits, return the places of the others.
 
         Parameters
         ----------
@@ -228,12 +298,12 @@ class Clients:
         for client, reason in zip(ids.tolist(), reasons, strict=True):
             if reason:
                 self.rejected.append({"round": round, "client": client, "reason": reason})
-        if len(ids) and len(kept) < max(1, math.ceil(self.keep * len(ids))):
+                self._forget(client)
+        if self._few(ids, kept):
             listed = "; ".join(f"client {i}: {r}" for i, r in zip(ids.tolist(), reasons, strict=True) if r)
-            raise TooManyLost(
-                f"round {round}: {len(ids) - len(kept)} of {len(ids)} replies refused ({listed[:400]})"
-                f"{'; did training diverge? lower the learning rate' if 'NaN' in listed or 'infinite' in listed else ''}"
-            )
+            advice = "; did training diverge? lower the learning rate" if "NaN" in listed or "infinite" in listed else ""
+            advice = advice or ("; -vv shows what the clients say" if "failed" in listed else "")
+            raise TooManyLost(f"round {round}: {len(ids) - len(kept)} of {len(ids)} replies refused ({listed[:400]}){advice}")
         return kept
 
     def _meter(self, ids, model, broadcast, scatter, replies):
@@ -245,6 +315,16 @@ class Clients:
                 for name, value in reply.items():
                     self.traffic.bytes_up += nbytes(value)
                     self.traffic.sent[name] = self.traffic.sent.get(name, 0) + nbytes(value)
+
+
+def _memory(client):
+    return client.y.clone(), _copied(client.rows), _copied(client.state), set(client.dropped)
+
+
+def length(weights, start=None):
+    """Return the Euclidean length of weights, or of their distance from `start`, in float64."""
+    away = weights.detach().double()
+    return float((away if start is None else away - start.double()).norm())
 
 
 def _copied(memory):
@@ -283,8 +363,8 @@ def fault(reply, expected, network):
         The names that most of the cohort sent.
     network : fnlkit.client.network.Network
     """
-    if isinstance(reply, Exception):
-        return f"failed: {type(reply).__name__}: {reply}"
+    if isinstance(reply, Failure):
+        return str(reply)
     if not isinstance(reply, dict):
         return f"replied {type(reply).__name__}, expected named arrays"
     wrong = [f"misses {name!r}" for name in sorted(expected - set(reply))]

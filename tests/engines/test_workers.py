@@ -16,8 +16,9 @@ from fnlkit import catalogue
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
 from fnlkit.kernels import get_threads
+from fnlkit.spec import parse
 from tests.engines.test_engines import mlp
-from tests.toy import Net, toy, train
+from tests.toy import Net, stops_in_client_1, toy, train
 
 FIT = Fit(epochs=1, lr=0.1, batch_size=8)
 
@@ -91,6 +92,16 @@ def test_a_task_that_kills_every_worker_is_lost_with_its_client_named(staffed):
     assert [r["client"] for r in fed.rejected] == [3] and "died 3 times" in fed.rejected[0]["reason"]
 
 
+def test_a_stopped_worker_is_replaced_and_a_client_that_stops_them_all_is_lost(staffed, monkeypatch):
+    fed, model = staffed
+    monkeypatch.setattr(fed, "timeout", 2.0)
+    monkeypatch.setattr("fnlkit.engines.workers.TRIES", 2)
+    fed.rejected.clear()
+    assert fed.round(range(3), model, stops_in_client_1).ids.tolist() == [0, 2]
+    assert [(r["client"], r["reason"]) for r in fed.rejected] == [(1, "did not answer within 2 s")]
+    assert any("client 1 did not answer within 2 s; its worker was replaced" in note for note in fed.notes)
+
+
 def _counts_threads(client, model, received):
     return {"threads": torch.tensor(get_threads())}
 
@@ -105,7 +116,7 @@ def test_kernels_compute_with_one_thread_while_clients_run(engine, monkeypatch):
 
 
 def _wrong(client, model, received):
-    raise InputError("`k` is 0; write at least 1")
+    parse("mlp(")
 
 
 def _fails(client, model, received):
@@ -119,9 +130,9 @@ def test_errors_come_home_by_their_names(staffed):
     fed, model = staffed
     fed.rejected.clear()
     fed.round([0, 1, 2], model, _fails)
-    assert fed.rejected[0]["reason"] == "failed: FloatingPointError: overflow"
+    assert fed.rejected[0]["reason"] == "failed: FloatingPointError"
     assert "seen" in fed.members[2].rows and "seen" not in fed.members[1].rows
-    with pytest.raises(InputError, match="`k` is 0"):
+    with pytest.raises(InputError, match="cannot read 'mlp"):
         fed.round([0, 1], model, _wrong)
 
 

@@ -193,9 +193,12 @@ class FedOpt:
             broadcast=_together(broadcast, more.broadcast),
             scatter=_together(scatter, more.scatter),
         )
-        if "weights" not in said:  # a replayed round: the model that the run ended with is put in place afterwards
+        # A replayed round: the model that the run ended with is put in place afterwards.  Or nobody replied.
+        if "weights" not in said:
             return model, said
         kept, chosen = self._counted(clients, said, weights)
+        if not kept:
+            return model, said
         return model.with_weights(self._next(clients, model, said, kept, chosen, local)), said
 
     def _counted(self, clients, said, weights):

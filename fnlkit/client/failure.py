@@ -1,0 +1,78 @@
+"""What leaves a client that failed: a code and the name of an exception's class.  The text may quote samples: it stays."""
+
+import logging
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from fnlkit.errors import InputError
+
+# The client's own log: a record is made only where somebody asked for level DEBUG (`fnlkit -vv` does, in a simulation).
+log = logging.getLogger("fnlkit.client")
+_OURS = str(Path(__file__).resolve().parents[1])
+_WORDS = {
+    "failed": "failed: {name}",
+    "input": "failed: {name}",
+    "one-sample": "failed: {name} (batch norm cannot train on a last batch of one sample: change --batch-size)",
+    "died": "its worker process died {name} times",
+    "late": "did not answer within {name} s",
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A visit without a reply.
+
+    Attributes
+    ----------
+    code : str
+        ``failed``, ``input`` (what was given cannot be used), ``one-sample``, ``died`` or ``late``.
+    name : str
+        Of the exception's class; for ``died`` and ``late`` a number.
+    sentence : str
+        Of an InputError that fnlkit raised itself, which quotes settings; else empty.
+    """
+
+    code: str
+    name: str
+    sentence: str = ""
+
+    def __str__(self):
+        return _WORDS[self.code].format(name=self.name)
+
+
+def failure(error, client, round):
+    """Return what leaves a client that met an exception, and put its text into the client's own log.
+
+    Parameters
+    ----------
+    error : BaseException
+    client, round : int
+    """
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug("client %d, round %d:\n%s", client, round, "".join(traceback.format_exception(error)).rstrip())
+    if isinstance(error, InputError):
+        return Failure("input", "InputError", str(error) if _raised_here(error) else "")
+    code = "one-sample" if "more than 1 value per channel" in str(error) else "failed"
+    return Failure(code, _class_name(error))
+
+
+def show_log():
+    """Print the clients' own log on stderr from now on."""
+    if not any(isinstance(handler, logging.StreamHandler) for handler in log.handlers):
+        log.addHandler(logging.StreamHandler())
+    log.setLevel(logging.DEBUG)
+
+
+def _raised_here(error):
+    """Whether the innermost frame is fnlkit's own: a user's sentence may quote samples too."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return bool(frames) and frames[-1][0].f_code.co_filename.startswith(_OURS)
+
+
+def _class_name(error):
+    """Return the name of an exception's class; ``Exception`` for one made at run time, whose name could say anything."""
+    kind = type(error)
+    home = sys.modules.get(kind.__module__)
+    return kind.__name__ if getattr(home, kind.__name__, None) is kind else "Exception"

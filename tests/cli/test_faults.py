@@ -1,0 +1,113 @@
+"""What goes wrong inside clients, seen from the command line: what is said, and what is not."""
+
+import logging
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from fnlkit.cli import main
+from fnlkit.client.failure import log
+
+# Samples are recognised wherever they turn up: in a file, on a terminal, as text or as bytes.
+CANARY = 0.87654321
+NETWORK = """
+import sys
+import torch
+from torch import nn
+from fnlkit.errors import InputError
+
+class Mine(nn.Module):
+    def __init__(self, features, classes, error):
+        super().__init__()
+        self.layer, self.error = nn.Linear(features, classes), error
+    def forward(self, x):
+        if self.training and (x > 0.87).any():
+            raise self.error(f"cannot take {x.tolist()}")
+        return self.layer(x)
+
+def named(text):
+    return type(text.replace(".", "_").replace("[", "_").replace("]", "_"), (Exception,), {})(text)
+
+def build(*, input_shape, classes, error="value"):
+    kinds = {"value": ValueError, "input": InputError, "exit": SystemExit, "named": named}
+    return Mine(input_shape[0], classes, kinds[error])
+
+class Normed(nn.Module):
+    def __init__(self, features, classes):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(features, 4), nn.BatchNorm1d(4), nn.Linear(4, classes))
+    def forward(self, x):
+        return self.layers(x)
+
+def normed(*, input_shape, classes):
+    return Normed(input_shape[0], classes)
+
+def leaves(*, input_shape, classes):
+    sys.exit(0)
+"""
+
+
+def call(*arguments):
+    """Run a command in this process and return its exit code."""
+    with pytest.raises(SystemExit) as end:
+        main(list(map(str, arguments)))
+    return end.value.code or 0
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a network of the user's, 60 samples of which six carry the canary, and a federation of 5 clients."""
+    folder = tmp_path_factory.mktemp("faults")
+    (folder / "mynets.py").write_text(NETWORK)
+    rng = np.random.default_rng(0)
+    x, y = rng.random((60, 3)).astype(np.float32) * 0.8, rng.integers(0, 3, 60)
+    x[::10, 1] = CANARY
+    np.savez(folder / "data.npz", x_train=x, y_train=y, x_test=x[1:10], y_test=y[1:10])
+    split = np.arange(60) // 12
+    split[::10] = 0  # client 0 holds all of them
+    np.save(folder / "split.npy", split)
+    scheme = f'file(path="{folder}/split.npy")'
+    assert call("partition", "--dataset", folder / "data.npz", "--scheme", scheme, "-o", folder / "fed.npz") == 0
+    sys.path.insert(0, str(folder))
+    yield folder
+    sys.path.remove(str(folder))
+    sys.modules.pop("mynets", None)
+
+
+OPTIONS = ["--rounds", 3, "--fraction", 1, "--epochs", 1, "--engine", "sequential"]
+
+
+@pytest.mark.parametrize("error", ["value", "input", "exit", "named"])
+@pytest.mark.parametrize("method", ["fedavg", "fedcorr(iterations=1)"])
+def test_no_sample_leaves_a_client_in_the_text_of_an_exception(place, tmp_path, capfd, error, method):
+    run = tmp_path / "run.pt"
+    arguments = place / "fed.npz", "--model", f"mynets:build(error={error})", "--method", method, "-o", run
+    assert call("train", *arguments, *OPTIONS) == 0
+    said = capfd.readouterr()
+    wanted = {"value": "failed: ValueError", "input": "failed: InputError", "exit": "failed: SystemExit"}
+    assert wanted.get(error, "failed: Exception") in (tmp_path / "run.metrics.jsonl").read_text()
+    for text in (said.err, said.out, (tmp_path / "run.metrics.jsonl").read_text(), run.read_bytes().decode("latin-1")):
+        assert "cannot take" not in text and not re.search("0[._]8765", text)
+    assert np.float32(CANARY).tobytes() not in run.read_bytes()
+
+
+def test_the_text_is_in_the_clients_own_log(place, tmp_path, capfd):
+    arguments = place / "fed.npz", "--model", "mynets:build", "-o", tmp_path / "run.pt"
+    try:
+        assert call("-vv", "train", *arguments, *OPTIONS) == 0
+        assert "ValueError: cannot take [[" in capfd.readouterr().err
+    finally:
+        log.setLevel(logging.NOTSET)
+
+
+def test_a_part_that_ends_the_program_is_named(place, tmp_path, capfd):
+    assert call("train", place / "fed.npz", "--model", "mynets:leaves", "-o", tmp_path / "run.pt", *OPTIONS) == 2
+    assert "a part of yours ended the program (SystemExit: 0)" in capfd.readouterr().err
+
+
+def test_batch_norm_on_a_last_batch_of_one_gets_advice(place, tmp_path, capfd):
+    arguments = place / "fed.npz", "--model", "mynets:normed", "--batch-size", "1", "-o", tmp_path / "run.pt"
+    assert call("train", *arguments, *OPTIONS) == 1
+    assert "batch norm cannot train on a last batch of one sample: change --batch-size" in capfd.readouterr().err

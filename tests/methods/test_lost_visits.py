@@ -1,0 +1,94 @@
+"""A visit that fails costs that visit: it is named, and tried again when the method comes round to the client."""
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import catalogue
+from fnlkit.client.training import Fit
+from fnlkit.errors import InputError
+from fnlkit.server.clients import TooManyLost
+from fnlkit.spec import parse
+from tests.toy import toy
+
+
+def refuses(client, model, received):
+    if client.id == 2:
+        parse("mlp(")  # an InputError, as a part of fnlkit raises it
+
+
+def run(method, *, before=(), rounds=12, fraction=0.5, keep=0.5, count=6, lost=None):
+    """Run a method; `lost` says (client, visit of that client) -> whether it fails."""
+    fed, model = toy(count=count, keep=keep, dtype=torch.float32)
+    visits = dict.fromkeys(range(count), 0)
+
+    def breaks(client, model, received):
+        visits[client.id] += 1
+        if lost and lost(client.id, visits[client.id]):
+            raise ValueError(f"a sample of mine: {client.x[0].tolist()}")
+
+    opt = catalogue.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=8), before=(breaks, *before))
+    program = catalogue.method(method)(fed, model, opt, catalogue.selector("uniform", fraction), rounds=rounds)
+    return fed, list(program), visits
+
+
+METHODS = ["fedcorr(iterations=2)", "flr-plus(iterations=2)"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("keep", [0.0, 0.5])
+def test_a_failed_visit_of_one_is_skipped_named_and_tried_again(method, keep):
+    fed, steps, visits = run(method, keep=keep, lost=lambda client, visit: client == 2 and visit == 1)
+    assert [(r["client"], r["reason"]) for r in fed.rejected] == [(2, "failed: ValueError")]
+    stage = [s for s in steps if s.stage == "pre-processing"]
+    assert len(stage) == 12 and visits[2] >= 2  # an empty round is a round, and the next iteration asks again
+    assert [2 in s.replies.ids for s in stage].count(True) == 1
+    scores = [s.report["cumulative_lid"] for s in stage if "cumulative_lid" in s.report]
+    assert scores[0][2] == 0 and scores[1][2] > 0
+    # Its one score stands for both iterations: it is not the cleanest for having been away.
+    assert scores[1][2] > np.median(scores[1]) / 2
+
+
+def test_a_client_that_never_answers_takes_no_part_as_a_clean_one():
+    fed, steps, _ = run("fedcorr(iterations=2, clean_level=1)", lost=lambda client, visit: client == 2)
+    tuned = [s.replies.ids for s in steps if s.stage == "fine-tuning"]
+    assert tuned and 2 not in np.concatenate(tuned)
+
+
+def test_a_clients_own_input_error_is_its_own():
+    fed, steps, _ = run("fedcorr(iterations=1)", before=(refuses,))
+    assert {(r["client"], r["reason"]) for r in fed.rejected} == {(2, "failed: InputError")}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedcorr(iterations=1)"])
+def test_a_mistake_that_meets_every_client_stops_the_run_with_its_sentence(method):
+    def mistaken(client, model, received):
+        parse("mlp(")
+
+    with pytest.raises(InputError, match="cannot read 'mlp"):
+        run(method, before=(mistaken,))
+
+
+@pytest.mark.parametrize(("method", "keep"), [("fedavg", 0.5), ("fedavg", 0.0), ("fedcorr(iterations=1)", 0.0)])
+def test_a_run_that_reaches_nobody_stops(method, keep):
+    with pytest.raises(TooManyLost, match="-vv shows what the clients say"):
+        run(method, keep=keep, lost=lambda client, visit: True)
+
+
+@pytest.mark.parametrize("method", [m for m in catalogue.METHODS if m not in ("nnc", "akd")])
+def test_every_method_goes_on_after_a_cohort_of_which_nobody_is_left(method):
+    """With keep=0 rounds may come back empty, here the second and every fifth visit of whoever is asked."""
+    asked = []
+
+    def lost(client, visit):
+        asked.append(client)
+        return len(asked) in (4, 5, 6)
+
+    fed, steps, _ = run(method, keep=0.0, rounds=16, lost=lost)
+    assert len(fed.rejected) == 3 and len(steps) >= 8
+
+
+@pytest.mark.parametrize(("rounds", "fraction", "count"), [(16, 0.3, 8), (12, 0.4, 5)])
+def test_fedcorr_spends_no_more_client_rounds_than_its_budget(rounds, fraction, count):
+    fed, _, _ = run("fedcorr", rounds=rounds, fraction=fraction, count=count)
+    assert fed.traffic.client_rounds <= rounds * round(fraction * count)
