@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from fnlkit import own
 from fnlkit.errors import InputError, Terminated, WorkStopped
 
 # Summaries stand here so that `fnlkit --help` imports no command.
@@ -115,9 +116,13 @@ def main(arguments=None):
     except WorkStopped as error:
         _fail(str(error), 1, deep)
     except OSError as error:
+        if mistake := own.mistake(error):
+            _fail(str(mistake), 2, deep)
         place = f"{error.filename}: " if error.filename else ""
         _fail(f"{place}{error.strerror or error}", 1, deep)
     except Exception as error:  # noqa: BLE001 - the last line of defence: one line, not a page
+        if mistake := own.mistake(error):
+            _fail(str(mistake), 2, deep)
         _fail(f"internal error: {type(error).__name__}: {error}; run again with -vv and report the traceback", 1, deep)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -30,7 +30,7 @@ def command(file, dataset, backbone, device, batch_size, output):
 
     The data set is the one of the federation FILE or in the pipe, or the one --dataset names. Backbones: pixels, pca(dim=64),
     efficientnet-lite0, torchvision(name=resnet18), timm(name=...), open-clip(name=..., weights=PATH), or
-    module:function. Weights come from a file or from the libraries' caches; nothing is downloaded.
+    FILE.py:NAME. Weights come from a file or from the libraries' caches; nothing is downloaded.
 
     \b
     Example:

@@ -25,7 +25,7 @@ from fnlkit.estimators import ESTIMATORS, WARM_UP
 @click.command()
 @file_argument
 @click.option("--estimator", default="knn", show_default=True, metavar="SPEC",
-              help=f"How labels are judged: {', '.join(ESTIMATORS)}, or module:function of your own.")  # fmt: skip
+              help=f"How labels are judged: {', '.join(ESTIMATORS)}, or FILE.py:NAME of your own.")  # fmt: skip
 @click.option(
     "--embeddings", metavar="EMB.npz", default=None, help="A vector for each sample, made by `fnlkit embed`, for knn."
 )

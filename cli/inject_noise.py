@@ -14,7 +14,7 @@ from fnlkit.cli.source import need_input, refuse_both
     default="clients(rho=0.6, tau=0.5)",
     show_default=True,
     metavar="SPEC",
-    help="How labels become wrong: one of the models above, or module:function of your own.",
+    help="How labels become wrong: one of the models above, or FILE.py:NAME of your own.",
 )
 @seed_option
 @output_option("NOISY.npz")

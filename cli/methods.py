@@ -29,6 +29,7 @@ def command(name):
             table.add_row(key, first, source)
         say.print(table)
         for title, parts in (
+            ("loss", catalogue.LOSSES),
             ("optimizer", catalogue.OPTIMIZERS),
             ("aggregator", catalogue.AGGREGATORS),
             ("selector", catalogue.SELECTORS),

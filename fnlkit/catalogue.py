@@ -3,7 +3,8 @@
 import inspect
 from functools import partial
 
-from fnlkit.spec import Spec, bind, find, parse
+from fnlkit.errors import InputError
+from fnlkit.spec import Spec, bind, find, parse, shown
 
 METHODS = {
     "fedavg": "fnlkit.methods.fedavg:fedavg",
@@ -24,6 +25,13 @@ METHODS = {
 # What a method may take into its own local training: (r, rounds) -> (keywords of FedOpt.round, report).
 REGULARISERS = {
     "flr": "fnlkit.methods.flr:local_training",
+}
+LOSSES = {
+    "ce": "fnlkit.client.losses.cross_entropy:cross_entropy",
+    "smoothing": "fnlkit.client.losses.cross_entropy:smoothed_cross_entropy",
+    "gce": "fnlkit.client.losses.robust:generalised_cross_entropy",
+    "sce": "fnlkit.client.losses.robust:symmetric_cross_entropy",
+    "nce-rce": "fnlkit.client.losses.robust:normalised_and_reverse_cross_entropy",
 }
 OPTIMIZERS = {
     "fedavg": "fnlkit.server.optimizers.fedavg:fedavg",
@@ -59,11 +67,18 @@ def method(spec):
     """
     spec = parse(spec, "--method")
     function = find(spec.name, METHODS, "method")
-    inner = {key: spec.parameters.get(key) for key in _METHOD_PARAMETERS}
-    nested = {key: method(value) for key, value in inner.items() if isinstance(value, Spec)}
-    if isinstance(spec.parameters.get("regulariser"), Spec):
-        part = spec.parameters["regulariser"]
-        nested["regulariser"] = bind(part, find(part.name, REGULARISERS, "regulariser"), "regulariser")
+    nested = {}
+    for key, value in spec.parameters.items():
+        if key not in (*_METHOD_PARAMETERS, "regulariser") or (key == "regulariser" and value is None):
+            continue
+        if not isinstance(value, Spec):
+            what = "regulariser" if key == "regulariser" else "method"
+            where = f"method {spec.name!r}: parameter {key!r}"
+            raise InputError(f"{where} is {shown(value)}; write a {what}, for example {key}=flr(strength=3)")
+        if key == "regulariser":
+            nested[key] = bind(value, find(value.name, REGULARISERS, "regulariser"), "regulariser")
+        else:
+            nested[key] = method(value)
     rest = Spec(spec.name, {key: value for key, value in spec.parameters.items() if key not in nested})
     bound = bind(rest, function, "method", given=_BY_THE_RUN)
     bound.keywords.update(nested)
@@ -86,10 +101,50 @@ def needs(spec):
     return found
 
 
+def loss(spec, method="fedavg"):
+    """Return the loss that a spec such as ``gce(q=0.7)`` names, for the local training that a method leaves open.
+
+    Parameters
+    ----------
+    spec, method : str or Spec
+
+    Raises
+    ------
+    InputError
+        For an unknown loss or parameter, and for any but the default ``ce`` where the method brings its own.
+    """
+    spec = parse(spec, "--loss")
+    bound = bind(spec, find(spec.name, LOSSES, "loss"), "loss")
+    if spec != Spec("ce") and brings_loss(method):
+        free = ", ".join(name for name in METHODS if not brings_loss(name))
+        raise InputError(f"--loss {spec}: {parse(method)} brings its own loss; leave --loss out, or take one of {free}")
+    return bound if bound.keywords else bound.func
+
+
+def brings_loss(spec):
+    """Return whether a method leaves no part of local training to the loss of the run.
+
+    Its module says so by ``LOSS = "own"``, or ``LOSS = "usual"`` where the method that it takes in decides.
+
+    Parameters
+    ----------
+    spec : str or Spec
+        Of a method.
+    """
+    bound = method(spec)
+    while getattr(inspect.getmodule(bound.func), "LOSS", "open") == "usual":
+        usual = inspect.signature(bound).parameters["usual"].default
+        bound = usual if isinstance(usual, partial) else partial(usual)
+    return getattr(inspect.getmodule(bound.func), "LOSS", "open") == "own" or bound.keywords.get("regulariser") is not None
+
+
 def optimizer(spec, fit, **settings):
     """Return a FedOpt for a spec such as ``fedprox(mu=0.001)``, around the given Fit."""
     spec = parse(spec, "--optimizer")
-    return bind(spec, find(spec.name, OPTIMIZERS, "optimizer"), "optimizer")(fit, **settings)
+    made = bind(spec, find(spec.name, OPTIMIZERS, "optimizer"), "optimizer")(fit, **settings)
+    if not hasattr(made, "round"):
+        raise InputError(f"optimizer {spec.name!r} returned {type(made).__name__}; expected a FedOpt")
+    return made
 
 
 def aggregator(spec):
@@ -101,4 +156,10 @@ def aggregator(spec):
 def selector(spec, fraction):
     """Return a selector for a spec such as ``power-of-choice(d=30)``."""
     spec = parse(spec, "--selector")
-    return bind(spec, find(spec.name, SELECTORS, "selector"), "selector", given=("fraction",))(fraction=fraction)
+    made = bind(spec, find(spec.name, SELECTORS, "selector"), "selector", given=("fraction",))(fraction=fraction)
+    if not callable(made) or not hasattr(made, "fraction"):
+        raise InputError(
+            f"selector {spec.name!r} returned {type(made).__name__}; expected what is called as (clients, model, "
+            "among=None) and has `fraction`"
+        )
+    return made

@@ -33,7 +33,7 @@ def embed(dataset, spec="pca", *, device="auto", batch_size=None, progress=None)
         With ``x_train`` (n, ...) and ``kind``: ``image`` (NHWC, uint8 to 255 or float to 1), ``vector``, or ``wave``
         (int16 or float (n, samples), with ``sample_rate``), which is embedded by its log-Mel spectrogram.
     spec : str or Spec
-        A name of `BACKBONES` with its parameters, or ``module:function`` of the user's with the same signature.
+        A name of `BACKBONES` with its parameters, or ``FILE.py:NAME`` of the user's with the same signature.
     device : str
         ``auto`` takes a GPU when there is one.
     batch_size : int or None

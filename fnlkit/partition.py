@@ -38,7 +38,7 @@ def partition(labels, classes, scheme="iid", *, clients, seed, min_samples=1, fi
         Labels that the split looks at, 0 to classes - 1.
     classes : int
     scheme : str or Spec
-        A name of `SCHEMES` with its parameters, or ``module:function`` of your own, called as
+        A name of `SCHEMES` with its parameters, or ``FILE.py:NAME`` of your own, called as
         ``function(labels, classes, clients, rng, **parameters)``.
     clients : int or None
         N; None leaves it to the scheme (field, file).
@@ -82,6 +82,8 @@ def partition(labels, classes, scheme="iid", *, clients, seed, min_samples=1, fi
     best = -1
     for attempt in range(1 if fixed else ATTEMPTS):
         parts = draw(labels, classes, clients, stream(seed, "partition", attempt))
+        if not isinstance(parts, (list, tuple)):
+            raise InputError(f"scheme {spec}: returned {type(parts).__name__}; expected a list of each client's positions")
         smallest = min((len(part) for part in parts), default=0)
         if smallest >= min_samples:
             parts = [np.sort(np.asarray(part, np.int64)) for part in parts]

@@ -7,6 +7,7 @@ import inspect
 import re
 from dataclasses import dataclass, field
 
+from fnlkit import own
 from fnlkit.errors import InputError
 from fnlkit.parameters import Text, check
 
@@ -32,12 +33,13 @@ class Spec:
     def __str__(self):
         if not self.parameters:
             return self.name
-        return f"{self.name}({', '.join(f'{key}={_show(value)}' for key, value in self.parameters.items())})"
+        return f"{self.name}({', '.join(f'{key}={shown(value)}' for key, value in self.parameters.items())})"
 
 
-def _show(value):
+def shown(value):
+    """Return the text that a spec writes for a parameter's value."""
     if isinstance(value, list):
-        return f"[{', '.join(map(_show, value))}]"
+        return f"[{', '.join(map(shown, value))}]"
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else str(value)
@@ -152,7 +154,7 @@ def find(name, table, what):
     Parameters
     ----------
     name : str
-        A key of `table`, or ``module:function`` of the user's.
+        A key of `table`, or ``FILE.py:NAME`` or ``module:NAME`` of the user's (fnlkit.own).
     table : dict of str to str
         Names to ``module:function``; nothing is imported before it is asked for.
     what : str
@@ -163,16 +165,13 @@ def find(name, table, what):
     InputError
         When there is no such part.
     """
-    target = table.get(name, name)
-    if ":" not in target:
-        raise InputError(f"unknown {what} {name!r}{nearest(name, table)}; known: {', '.join(sorted(table))}")
-    module, _, function = target.partition(":")
-    try:
+    if name in table:
+        module, _, function = table[name].partition(":")
         return getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        if name in table:
-            raise
-        raise InputError(f"{what} {name!r}: {error}; write module:function of an importable module") from error
+    if ":" not in name:
+        known = ", ".join(sorted(table))
+        raise InputError(f"unknown {what} {name!r}{nearest(name, table)}; known: {known}, or FILE.py:NAME of your own")
+    return own.load(name, what)
 
 
 def bind(spec, function, what, *, given=()):
@@ -202,6 +201,8 @@ def bind(spec, function, what, *, given=()):
     for key, value in spec.parameters.items():
         if key not in known:
             names = ", ".join(known) or "none"
+            if key in inspect.signature(function).parameters and key not in given:
+                raise InputError(f"{what} {spec.name!r}: parameter {key!r} can be named when it stands after a `*` there")
             raise InputError(f"{what} {spec.name!r} has no parameter {key!r}{nearest(key, known)}; it takes: {names}")
         default = "" if known[key].annotation is Text else known[key].default
         values[key] = _checked(value, default, f"{what} {spec.name!r}: parameter {key!r}")
@@ -218,15 +219,15 @@ def _checked(value, default, where):
         return value.name
     if isinstance(default, bool):
         if not isinstance(value, bool):
-            raise InputError(f"{where} is {_show(value)}; write true or false")
+            raise InputError(f"{where} is {shown(value)}; write true or false")
     elif isinstance(default, (int, float)):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InputError(f"{where} is {_show(value)}; write a number")
+            raise InputError(f"{where} is {shown(value)}; write a number")
         if isinstance(default, int) and isinstance(value, float):
             if value != int(value):
                 raise InputError(f"{where} is {value}; write a whole number")
             return int(value)
         return float(value) if isinstance(default, float) else value
     elif isinstance(default, str) and not isinstance(value, str):
-        raise InputError(f"{where} is {_show(value)}; write a word")
+        raise InputError(f"{where} is {shown(value)}; write a word")
     return value

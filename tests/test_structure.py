@@ -25,7 +25,7 @@ HOMES = {
 }
 # A file may import from its own layer and from those before it.
 LAYERS = [
-    ["fnlkit/errors.py", "fnlkit/parameters.py", "fnlkit/spec.py", "fnlkit/streams.py", "fnlkit/_kernels/"],
+    ["fnlkit/errors.py", "fnlkit/own.py", "fnlkit/parameters.py", "fnlkit/spec.py", "fnlkit/streams.py", "fnlkit/_kernels/"],
     ["fnlkit/kernels/", "fnlkit/vision.py", "fnlkit/audio.py", "fnlkit/mixture.py", "fnlkit/scores.py"],
     ["fnlkit/artefacts/", "fnlkit/models/"],
     ["fnlkit/datasets/", "fnlkit/partition.py", "fnlkit/noise/"],

@@ -6,6 +6,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
+from fnlkit import own
 from fnlkit.errors import InputError
 
 # The client's own log: a record is made only where somebody asked for level DEBUG (`fnlkit -vv` does, in a simulation).
@@ -31,7 +32,8 @@ class Failure:
     name : str
         Of the exception's class; for ``died`` and ``late`` a number.
     sentence : str
-        Of an InputError that fnlkit raised itself, which quotes settings; else empty.
+        Of an InputError that fnlkit raised itself, which quotes settings, or where a part of the user's own went wrong;
+        else empty.
     """
 
     code: str
@@ -52,6 +54,8 @@ def failure(error, client, round):
     """
     if log.isEnabledFor(logging.DEBUG):
         log.debug("client %d, round %d:\n%s", client, round, "".join(traceback.format_exception(error)).rstrip())
+    if mistake := own.mistake(error, quoting=False):
+        return Failure("input", _class_name(error), str(mistake))
     if isinstance(error, InputError):
         return Failure("input", "InputError", str(error) if _raised_here(error) else "")
     code = "one-sample" if "more than 1 value per channel" in str(error) else "failed"

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from fnlkit import own
 from fnlkit.client.client import Batch
 from fnlkit.client.inputs import Augment
 from fnlkit.client.losses import cross_entropy
+from fnlkit.errors import InputError
 from fnlkit.models import reseed
 from fnlkit.streams import stream
 
@@ -220,9 +222,9 @@ def _step(network, client, fit, draws, received, twin, t):
         logits = network.module.classify(batch.features)
     else:
         logits = network.computed(network.module, x)
-    values, rows = _values(fit.loss, logits, batch)
+    values, rows = loss_values(fit.loss, logits, batch)
     if draws.share is not None:
-        other, _ = _values(fit.loss, logits, replace(batch, y=batch.y[partner]))
+        other, _ = loss_values(fit.loss, logits, replace(batch, y=batch.y[partner]))
         values = draws.share[t] * values + (1 - draws.share[t]) * other
     values.mean().backward()
     for name, new in rows.items():
@@ -239,6 +241,20 @@ def _judged(network, x):
     return logits
 
 
-def _values(loss, logits, batch):
+def loss_values(loss, logits, batch):
+    """Return what a loss says of a step: its values (..., B), and the rows to write back.
+
+    Raises
+    ------
+    InputError
+        When it does not return one value a sample.
+    """
     out = loss(logits, batch)
-    return out if isinstance(out, tuple) else (out, {})
+    values, rows = out if isinstance(out, tuple) and len(out) == 2 else (out, {})
+    if not isinstance(values, torch.Tensor) or values.shape != batch.y.shape:
+        found = f"shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else type(out).__name__
+        raise InputError(
+            f"{own.described(loss)}: returned {found}; a loss returns one value a sample, {tuple(batch.y.shape)}, or that "
+            "and a dict of rows"
+        )
+    return values, rows

@@ -16,6 +16,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from fnlkit.client.client import Batch
+from fnlkit.client.training import loss_values
 from fnlkit.models.dropout import Dropout2d
 
 BETAS, EPS = (0.9, 0.999), 1e-8  # torch.optim.Adam's
@@ -302,9 +303,9 @@ class Cohort:
                 batch.teacher = self._teach(x if plain is None else plain, pick)
         leaves, out = (self._branches if self.branched else self._stack)(weights, buffers, x)
         logits, batch.features = out if fit.features else (out, None)
-        values, rows = _values(fit.loss, logits, batch)
+        values, rows = loss_values(fit.loss, logits, batch)
         if self.share is not None:
-            other, _ = _values(fit.loss, logits, replace(batch, y=batch.y.gather(1, partner)))
+            other, _ = loss_values(fit.loss, logits, replace(batch, y=batch.y.gather(1, partner)))
             values = share[:, None] * values + rest[:, None] * other
         gradients = torch.autograd.grad(values.mean(-1).sum(), leaves, allow_unused=True)
         gradients = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
@@ -461,8 +462,3 @@ class Pools(Mapping):
             parts = self.made[name].split(self.room)
             for client, part in zip(self.clients, parts, strict=True):
                 client.rows[name].copy_(part[: len(client)])
-
-
-def _values(loss, logits, batch):
-    out = loss(logits, batch)
-    return out if isinstance(out, tuple) else (out, {})

@@ -213,8 +213,12 @@ CORRECTIONS = {
 
 
 # ---- losses: (visit, draws, fit, *, keywords) -> FusedLoss
-def _cross_entropy(visit, draws, fit, *, smoothing=0.0):
-    return FusedLoss("cross_entropy", smoothing=smoothing)
+def _cross_entropy(visit, draws, fit):
+    return FusedLoss("cross_entropy")
+
+
+def _smoothed(visit, draws, fit, *, rate=0.1):
+    return FusedLoss("cross_entropy", smoothing=rate)
 
 
 def _kept(visit, draws, fit):
@@ -257,6 +261,7 @@ def _embedded(visit, draws, fit, *, strength=10.0):
 
 LOSSES = {
     "fnlkit.client.losses.cross_entropy:cross_entropy": _cross_entropy,
+    "fnlkit.client.losses.cross_entropy:smoothed_cross_entropy": _smoothed,
     "fnlkit.client.losses.cross_entropy:kept_cross_entropy": _kept,
     "fnlkit.client.losses.correction:forward_corrected": _forward,
     "fnlkit.client.losses.contrastive:contrastive": _contrastive,

@@ -1,4 +1,4 @@
-"""Steps on their way to another process: functions go by name, with their bound keywords; never as code."""
+"""Steps on their way to another process: functions go by name, those of a user's file by its path; never as code."""
 
 import dataclasses
 import functools
@@ -7,6 +7,7 @@ import importlib
 import numpy as np
 import torch
 
+from fnlkit import own
 from fnlkit.client.inputs import Augment
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
@@ -34,6 +35,8 @@ def pack(value):
         return (type(value).__name__, [pack(v) for v in value])
     if isinstance(value, dict):
         return ("dict", {k: pack(v) for k, v in value.items()})
+    if path := own.path_of(value):
+        return ("own", path, value.__qualname__)
     return ("function", *_name(value))
 
 
@@ -51,7 +54,8 @@ def unpack(packed):
         return {"list": list, "tuple": tuple}[kind](map(unpack, rest[0]))
     if kind == "dict":
         return {k: unpack(v) for k, v in rest[0].items()}
-    return functools.reduce(getattr, rest[1].split("."), importlib.import_module(rest[0]))
+    module = own.file_module(rest[0]) if kind == "own" else importlib.import_module(rest[0])
+    return functools.reduce(getattr, rest[1].split("."), module)
 
 
 def _name(function):

@@ -25,6 +25,7 @@ from multiprocessing.connection import Connection, wait
 import numpy as np
 import torch
 
+from fnlkit import own
 from fnlkit._kernels import threads
 from fnlkit.artefacts.stored import Changed, Stored
 from fnlkit.client.client import Client
@@ -182,7 +183,8 @@ class _Shared:
         self.file.flush()
         settings = {"dtype": engine.network.dtype, "precision": engine.network.precision}
         try:
-            self.message = pickle.dumps((network.getvalue(), settings, members, engine.seed), protocol=5)
+            message = own.files(), network.getvalue(), settings, members, engine.seed
+            self.message = pickle.dumps(message, protocol=5)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(f"the samples cannot travel to another process: {error}; take --engine sequential") from error
 
@@ -297,7 +299,9 @@ def serve(connection, loud=False):
 
     broken, twin = None, None
     try:
-        module, settings, members, seed = next_message()
+        files, module, settings, members, seed = next_message()
+        for path in files:  # a network of the user's is found where its file is
+            own.file_module(path)
         network = Network(torch.load(io.BytesIO(module), weights_only=False), **settings)
         clients = _clients(*members)
     except Exception as error:  # noqa: BLE001 - told to the parent with the first task

@@ -49,7 +49,7 @@ def estimate(
     dataset : fnlkit.datasets.Dataset, or callable returning one
         Called only if the estimator needs samples.
     spec : str or Spec
-        A name of `ESTIMATORS` with its parameters, or ``module:function`` of the user's: a function of an
+        A name of `ESTIMATORS` with its parameters, or ``FILE.py:NAME`` of the user's: a function of an
         `fnlkit.estimators.evidence.Evidence` with keyword-only parameters that returns a Judgement.
     embeddings : float (n, d), optional
         One row for each sample of the training set, for ``knn``.
@@ -99,6 +99,7 @@ def estimate(
     >>> estimate(federation, digits, "knn(k=10)")["estimate_client_level"].max() < 0.1
     np.True_
     """
+    from fnlkit.errors import InputError
     from fnlkit.estimators.evidence import Evidence
     from fnlkit.spec import bind, find, parse
 
@@ -116,4 +117,7 @@ def estimate(
         device=device,
         say=say,
     )
-    return estimator(evidence).arrays(federation)
+    found = estimator(evidence)
+    if not hasattr(found, "arrays"):
+        raise InputError(f"estimator {spec.name!r} returned {type(found).__name__}; expected a Judgement")
+    return found.arrays(federation)

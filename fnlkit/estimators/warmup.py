@@ -7,13 +7,12 @@ import torch
 
 from fnlkit.artefacts.federation import Federation
 from fnlkit.artefacts.stored import Chosen
-from fnlkit.client.inputs import PRECISIONS, Inputs, intake
 from fnlkit.client.members import in_blocks
-from fnlkit.client.network import Network, predict
+from fnlkit.client.network import predict
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators import WARM_UP
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.models import build
+from fnlkit.experiment.network import trained_network, without_head
 from fnlkit.streams import stream
 
 _NEVER = 10**9
@@ -80,13 +79,8 @@ def trained(evidence, *, method="fedavg", federation=None, rounds=None):
         federation or evidence.federation, evidence.dataset, settings, engine=evidence.engine, device=evidence.device
     )
     if evidence.run is not None:
-        if experiment.network.size != len(evidence.run.weights):
-            raise InputError(
-                f"--run holds {len(evidence.run.weights):,} weights, its network on {evidence.dataset.name} has "
-                f"{experiment.network.size:,}; was it trained on this data set?"
-            )
         network = experiment.network
-        experiment.model.weights = evidence.run.weights.to(device=network.device, dtype=network.dtype)
+        experiment.model.weights = without_head(trained_network(evidence.run, evidence.dataset, device=network.device).network)
     experiment.run()
     if not torch.isfinite(experiment.model.weights).all():
         raise WorkStopped("the warm-up diverged; lower --lr")
@@ -101,21 +95,11 @@ def model_probabilities(run, dataset, positions, classes, device="auto"):
     InputError
         When the run was trained on other samples or classes.
     """
-    x, _, shape, image = intake(dataset)
-    if list(shape) != list(run.meta["input_shape"]) or int(run.meta["classes"]) != classes:
-        raise InputError(
-            f"--run was trained on samples of shape {run.meta['input_shape']} in {run.meta['classes']} classes; "
-            f"{dataset.name} has {list(shape)} in {classes}"
-        )
-    dtype = PRECISIONS[run.settings["precision"]]
+    if int(run.meta["classes"]) != classes:
+        raise InputError(f"--run was trained on {run.meta['classes']} classes; {dataset.name} has {classes}")
     device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    module = build(run.settings["model"], input_shape=shape, classes=classes, seed=run.settings["seed"])
-    network = Network(module, dtype=dtype, device=device)
-    if network.size != len(run.weights):
-        raise InputError(f"--run holds {len(run.weights):,} weights but its network {network.size:,}; train it again")
-    inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype, device)
-    weights = run.weights.to(device=device, dtype=dtype)
-    return _probabilities(network, weights, x, positions, inputs)
+    trained = trained_network(run, dataset, device=device)
+    return _probabilities(trained.network, None, trained.x_train, positions, trained.inputs)
 
 
 def cross_validated(evidence, *, folds, by="client"):

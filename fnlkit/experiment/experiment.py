@@ -4,7 +4,9 @@ import hashlib
 import platform
 import resource
 import time
+from collections.abc import Generator
 from dataclasses import asdict, fields, replace
+from functools import partial
 from importlib.metadata import version
 
 import numpy as np
@@ -16,7 +18,7 @@ from fnlkit.artefacts.run import Run
 from fnlkit.artefacts.stored import blocks
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
 from fnlkit.client.members import Members, held
-from fnlkit.client.network import Model, Network
+from fnlkit.client.network import Model
 from fnlkit.client.scoring import sample_losses
 from fnlkit.client.training import Fit
 from fnlkit.datasets.dataset import must_be
@@ -24,7 +26,9 @@ from fnlkit.errors import InputError
 from fnlkit.experiment import memory
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.memorization import global_memorization, local_memorization
+from fnlkit.experiment.network import build_network
 from fnlkit.experiment.settings import Settings, option
+from fnlkit.methods.fedavg import Round
 from fnlkit.scores import confusion
 
 
@@ -58,18 +62,17 @@ class Experiment:
         self.device = _device(device)
         dtype = PRECISIONS[settings.precision]
         train, test, shape, image = intake(dataset)
-        from fnlkit.models import build
-
         self.input_shape = shape
-        module = build(settings.model, input_shape=shape, classes=federation.classes, seed=settings.seed)
+        make = partial(build_network, settings.model, input_shape=shape, classes=federation.classes, seed=settings.seed)
+        make = partial(make, precision=settings.precision, device=self.device)
         wanted = catalogue.needs(settings.method)
         vectors, note = _embeddings(embeddings, federation, dataset, settings.method) if wanted else (None, None)
-        self.head = 0
-        if "head" in wanted:
-            module, self.head = _with_head(module, vectors.shape[1], settings)
         if settings.precision == "tf32" and self.device == "cpu":
             raise InputError("--precision tf32 is a GPU's; write fp32, fp64 or bf16")
-        self.network = Network(module, dtype=dtype, device=self.device, precision=settings.precision)
+        self.network = make()
+        self.head = _head_width(self.network, vectors.shape[1], settings) if "head" in wanted else 0
+        if self.head:
+            self.network = make(head=self.head)
         inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype, self.device)
         self.x_test, self.y_test = held(test), torch.from_numpy(np.asarray(dataset.y_test, np.int64))
         rows = {} if vectors is None else {"input/embedding": vectors}
@@ -93,6 +96,7 @@ class Experiment:
                 self.clients.note(text)
         self.ledger, self.clients.on_release = release_ledger, self._releasing
         fit = Fit(
+            loss=catalogue.loss(settings.loss, settings.method),
             epochs=settings.epochs,
             batch_size=settings.batch_size,
             lr=settings.lr,
@@ -108,6 +112,9 @@ class Experiment:
         select = catalogue.selector(settings.selector, settings.fraction)
         self.model = Model(self.network, self.network.flat.clone())
         self.program = catalogue.method(settings.method)(self.clients, self.model, self.opt, select, rounds=settings.rounds)
+        if not isinstance(self.program, Generator):
+            found = type(self.program).__name__
+            raise InputError(f"method {settings.method}: returned {found}; a method is a generator that yields Round")
         self.history, self.records, self.finished = [], {}, False
         self._opt_memory, self._evaluated_at = {}, 0
         self._seconds, self._began = 0.0, None
@@ -135,6 +142,9 @@ class Experiment:
         try:
             with torch.inference_mode(False):
                 for step in self.program:
+                    if not isinstance(step, Round):
+                        found = type(step).__name__
+                        raise InputError(f"method {self.settings.method}: yielded {found}; a method yields fnlkit's Round")
                     row = self._record(step)
                     self._commit(step.model)
                     if on_round:
@@ -367,10 +377,9 @@ def _content(rows):
     return total.hexdigest()
 
 
-def _with_head(module, size, settings):
-    """Return (network, D): with a head of the embedding's width where its own is another, else as it is and 0."""
-    from fnlkit.models.head import WithHead
-
-    if not hasattr(module, "width"):
+def _head_width(network, size, settings):
+    """Return the width of the head that an embedding of `size` asks for: 0 where the network's features have it."""
+    width = getattr(network.module, "width", None)
+    if width is None:
         raise InputError(f"{settings.method} needs a network with features, classify and width; {settings.model} has none")
-    return (module, 0) if module.width == size else (WithHead(module, size, settings.seed), size)
+    return 0 if width == size else size

@@ -33,6 +33,11 @@ class Settings:
     method: SpecText = _setting(
         "fedavg", "What is done about wrong labels while the clients train together; see `fnlkit methods`."
     )
+    loss: SpecText = _setting(
+        "ce",
+        f"What a client minimizes where the method leaves it open: {_names(catalogue.LOSSES)}. ce is the cross entropy; the "
+        "others give wrong labels less pull.",
+    )
     optimizer: SpecText = _setting(
         "fedavg",
         f"How far local models may drift from the common one: {_names(catalogue.OPTIMIZERS)}. fedavg leaves them free.",
@@ -48,7 +53,7 @@ class Settings:
     )
     model: SpecText = _setting(
         "auto",
-        f"The network: {_names(NETWORKS)}, or module:function of your own. auto chooses one that suits the samples.",
+        f"The network: {_names(NETWORKS)}, or FILE.py:NAME of your own. auto chooses one that suits the samples.",
     )
     augment: SpecText = _setting(
         "auto",

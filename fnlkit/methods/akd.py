@@ -17,6 +17,7 @@ from fnlkit.methods.nnc import vote
 from fnlkit.methods.sends import Sent
 from fnlkit.parameters import Count, NotNegative, Percentile, Positive, Rounds, Share, checked
 
+LOSS = "own"
 SENDS = {
     "noise_level": Sent("share of its labels that its neighbours outvote", "once, before training, with embeddings"),
     **{

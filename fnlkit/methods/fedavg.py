@@ -4,11 +4,22 @@ McMahan, Moore, Ramage, Hampson, Agüera y Arcas. Communication-efficient learni
 data. AISTATS 2017.
 """
 
+import inspect
 from typing import NamedTuple
 
 from fnlkit.client.network import Model
 
 SENDS = {}
+
+
+def follows_schedule(method):
+    """Return whether another method may take this one in: it accepts `stage`, `schedule` and more of local training.
+
+    Parameters
+    ----------
+    method : callable
+    """
+    return {"stage", "schedule"} <= set(inspect.signature(method).parameters)
 
 
 class Round(NamedTuple):

@@ -13,7 +13,7 @@ import torch
 from fnlkit.client.scoring import sample_losses, softmax_numpy
 from fnlkit.errors import InputError
 from fnlkit.kernels import lid
-from fnlkit.methods.fedavg import Round, fedavg
+from fnlkit.methods.fedavg import Round, fedavg, follows_schedule
 from fnlkit.methods.sends import Sent
 from fnlkit.mixture import two_components
 from fnlkit.parameters import Count, NotNegative, Rounds, Share, checked
@@ -174,6 +174,9 @@ def fedcorr(
     count = len(clients)
     fraction = cohort_size(clients, getattr(select, "fraction", 0.1)) / count  # as it comes out in whole clients
     iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)
+    if usual_rounds and not follows_schedule(usual) and (regulariser or (mixup and mixup_in == "all")):
+        what = "a regulariser" if regulariser else "mixup_in=all"
+        raise InputError(f"fedcorr: {what} cannot act in the last stage, whose method trains in its own way; leave out `usual`")
     level, cumulative, visited = np.zeros(count), np.zeros(count), np.zeros(count)
     noisy = np.zeros(count, bool)
     silent = np.zeros(count, bool)  # clients that nothing is known of: a visit that failed is tried again next time
@@ -241,6 +244,6 @@ def fedcorr(
         if correct and not clean.all():
             clients.round(np.flatnonzero(~clean), model, partial(relabel_confident, confidence=confidence, strict=strict))
     if usual_rounds:
-        stage = {"stage": "usual training", "schedule": regularised, **later} if usual is fedavg else {}
+        stage = {"stage": "usual training", "schedule": regularised, **later} if follows_schedule(usual) else {}
         model = yield from usual(clients, model, opt, select, rounds=usual_rounds, **stage)
     return model

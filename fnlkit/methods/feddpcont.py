@@ -17,6 +17,7 @@ from fnlkit.methods.sends import Sent
 from fnlkit.parameters import Automatic, NotNegative, Range, Rounds, checked
 from fnlkit.privacy import debias, randomised_response, to_simplex
 
+LOSS = "own"
 SENDS = {
     "private_counts": Sent("counts of its labels after randomised response", "once, before training", ("C",), "int64"),
     "epsilon": Sent("the epsilon at which they were released", "once, before training"),

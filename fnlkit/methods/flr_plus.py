@@ -12,6 +12,7 @@ from fnlkit.parameters import NotNegative, checked, passes_on
 
 __all__ = ["SENDS", "flr_plus"]
 
+LOSS = "own"
 RATES = ("alpha", "beta", "gamma", "warmup")
 STAGES = ("iterations", "finetune_rounds", "usual_rounds", "ratio", "confidence", "clean_level", "mixup")
 

@@ -19,6 +19,8 @@ from fnlkit.scores import anchor_transition
 
 __all__ = ["SENDS", "confident_learning", "forward"]
 
+LOSS = "own"
+
 
 # ---- on the client
 def keep_anchor_transition(client, model, received, *, percentile, anchor, weighting, limit, report):

@@ -16,6 +16,7 @@ from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.sends import Sent
 from fnlkit.parameters import Count, Share, checked
 
+LOSS = "usual"
 SENDS = {"noise_level": Sent("share of its labels that its neighbours outvote", "once, before training")}
 
 

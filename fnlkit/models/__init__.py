@@ -81,7 +81,7 @@ def build(spec, *, input_shape, classes, seed=0):
     Parameters
     ----------
     spec : str or Spec
-        A name of `NETWORKS` with its parameters, ``auto``, or ``module:function`` of the user's, called with the
+        A name of `NETWORKS` with its parameters, ``auto``, or ``FILE.py:NAME`` of the user's, called with the
         keywords input_shape and classes and the spec's own (keyword-only) parameters.
     input_shape : tuple of int
         (C, H, W), (d,) or (samples,), without the batch.

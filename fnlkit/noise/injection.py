@@ -34,7 +34,7 @@ def inject(federation, noise, *, seed, x=None):
     ----------
     federation : Federation
     noise : str or Spec
-        A name of `MODELS` with its parameters, or ``module:function`` of your own, called as
+        A name of `MODELS` with its parameters, or ``FILE.py:NAME`` of your own, called as
         ``function(ground, **parameters)`` with a `Ground`, returning a `Corruption`.
     seed : int
     x : (n, ...) array or callable returning it, optional

@@ -2,13 +2,8 @@
 
 import numpy as np
 
-from fnlkit.client.inputs import PRECISIONS, Inputs, intake
-from fnlkit.client.members import in_blocks
-from fnlkit.client.network import Network, predict
 from fnlkit.datasets.dataset import must_be
-from fnlkit.errors import InputError
-from fnlkit.models import build
-from fnlkit.models.head import WithHead
+from fnlkit.experiment.network import trained_network
 from fnlkit.scores import auc, client_levels, confusion, transition_errors
 
 
@@ -117,21 +112,8 @@ def test_predictions(run, dataset):
         When the data set is not the one that the run was trained on.
     """
     must_be(dataset, run.meta, len(run.labels["given"]), what="the run")
-    _, x_test, shape, image = intake(dataset)
-    if list(shape) != list(run.meta["input_shape"]):
-        raise InputError(f"{dataset.name} has samples of shape {shape}, the run was trained on {run.meta['input_shape']}")
-    dtype = PRECISIONS[run.settings["precision"]]
-    module = build(run.settings["model"], input_shape=shape, classes=run.meta["classes"], seed=run.settings["seed"])
-    if run.meta.get("head"):
-        module = WithHead(module, run.meta["head"])
-    network = Network(module, dtype=dtype)
-    if network.size != len(run.weights):
-        raise InputError(
-            f"the run holds {len(run.weights)} weights, its network {network.size}; is the module another one now?"
-        )
-    inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype)
-    weights = run.weights.to(dtype)
-    return in_blocks(lambda x: predict(network, weights, x, inputs).argmax(-1), x_test).numpy()
+    trained = trained_network(run, dataset)
+    return trained.logits(trained.x_test).argmax(-1).numpy()
 
 
 test_predictions.__test__ = False  # a function of ours, not a test of pytest's

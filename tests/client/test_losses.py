@@ -9,6 +9,7 @@ import torch
 
 from fnlkit.client import losses, scoring
 from fnlkit.client.client import Batch
+from fnlkit.client.losses import robust
 
 K, B, C, WIDTH, D = 3, 5, 4, 6, 2
 
@@ -78,6 +79,23 @@ def smooth(z, s, a=0.2):
     return -sum(t * math.log(q) for t, q in zip(target, p, strict=True))
 
 
+def generalised(z, s, q=0.7, k=0.0):
+    return (1 - max(softmax(z)[s["y"]], k) ** q) / q
+
+
+def reverse(z, s, log_zero=-4.0):
+    """-sum_j p_j log(one-hot_j), log 1 = 0 and log 0 = A."""
+    return -sum(p * (0.0 if j == s["y"] else log_zero) for j, p in enumerate(softmax(z)))
+
+
+def symmetric(z, s, a=0.1, b=1.0):
+    return a * plain(z, s) + b * reverse(z, s)
+
+
+def normalised(z, s, a=2.0, b=0.5):
+    return a * plain(z, s) / sum(-math.log(p) for p in softmax(z)) + b * reverse(z, s, -9.0)
+
+
 def forward(z, s):
     p, matrix = softmax(z), s["transition"]
     return -math.log(sum(p[j] * matrix[j][s["y"]] for j in range(C)))
@@ -140,7 +158,12 @@ def clamped(z, s, clamp=0.2):
 
 CASES = {
     "cross_entropy": (losses.cross_entropy, plain),
-    "smoothed": (partial(losses.cross_entropy, smoothing=0.2), smooth),
+    "smoothed": (partial(losses.smoothed_cross_entropy, rate=0.2), smooth),
+    "negative": (partial(losses.smoothed_cross_entropy, rate=-0.05), partial(smooth, a=-0.05)),
+    "gce": (robust.generalised_cross_entropy, generalised),
+    "truncated": (partial(robust.generalised_cross_entropy, truncate=0.1), partial(generalised, k=0.1)),
+    "sce": (robust.symmetric_cross_entropy, symmetric),
+    "nce-rce": (partial(robust.normalised_and_reverse_cross_entropy, alpha=2.0, beta=0.5, log_zero=-9.0), normalised),
     "kept": (losses.kept_cross_entropy, lambda z, s: s["keep"] * plain(z, s)),
     "forward": (partial(losses.forward_corrected, floor=0.0), forward),
     "contrastive": (partial(losses.contrastive, strength=0.7, floor=0), peer),
@@ -226,6 +249,16 @@ def test_gradients_equal_finite_differences(name):
             return loss(logits.detach(), Batch(**{**vars(batch), "features": f}))
 
         assert torch.autograd.gradcheck(by_features, (batch.features.clone().requires_grad_(),))
+
+
+def test_the_robust_losses_become_what_they_generalise():
+    logits, batch = batches(4)
+    p = logits.softmax(-1).gather(-1, batch.y[..., None])[..., 0]
+    close = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-6)
+    close(robust.generalised_cross_entropy(logits, batch, q=1.0), 1 - p)
+    close(robust.generalised_cross_entropy(logits, batch, q=1e-9), losses.cross_entropy(logits, batch))
+    close(robust.symmetric_cross_entropy(logits, batch, alpha=1.0, beta=0.0), losses.cross_entropy(logits, batch))
+    close(losses.smoothed_cross_entropy(logits, batch, rate=0.0), losses.cross_entropy(logits, batch))
 
 
 def test_the_mixture_writes_back_both_averages_and_keeps_none_it_was_not_given():

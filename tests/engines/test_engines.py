@@ -341,6 +341,15 @@ def test_fused_says_what_it_cannot_do():
     fed.close()
 
 
+def test_a_loss_without_a_kernel_is_handed_over_in_one_line():
+    fed, model = toy.toy("fused", network=mlp, count=4)
+    loss = catalogue.loss("sce")
+    for _ in range(2):
+        fed.round([0, 1, 2], model, FIT.changed(loss=loss))
+    assert len(fed.notes) == 1 and "no kernel for the loss 'symmetric_cross_entropy'" in fed.notes[0]
+    fed.close()
+
+
 # ---- the choice
 def test_auto_says_what_it_chose():
     fed, _ = toy.toy("auto", network=mlp)

@@ -10,7 +10,10 @@ from fnlkit import catalogue
 from fnlkit.artefacts.federation import Federation
 from fnlkit.artefacts.run import Run
 from fnlkit.errors import InputError
+from fnlkit.estimators import estimate
+from fnlkit.estimators.warmup import model_probabilities
 from fnlkit.experiment import Experiment, Settings
+from fnlkit.experiment.network import trained_network
 from fnlkit.results import evaluation
 
 
@@ -180,3 +183,29 @@ def test_late_accuracy_is_of_the_last_fifth_of_the_rounds():
     rows = [{"round": r, "accuracy": float(r)} for r in range(4, 100, 5)]
     assert evaluation.late_accuracy(rows) == np.mean([84, 89, 94, 99])
     assert evaluation.late_accuracy(rows[:1]) == 4 and evaluation.late_accuracy([]) is None
+
+
+def test_a_loss_is_compared_by_resume_and_older_runs_had_the_cross_entropy(tmp_path):
+    federation, dataset = problem()
+    left = finish(federation, dataset, settings(loss="gce(q=0.5)"), stop_after=4)
+    with pytest.raises(InputError, match=r"made with --loss gce\(q=0.5\), not ce"):
+        finish(federation, dataset, settings(), resume=left)
+    straight = finish(federation, dataset, settings(loss="gce(q=0.5)"))
+    same(finish(federation, dataset, settings(loss="gce(q=0.5)"), resume=reread(left, tmp_path)), straight)
+    left = reread(finish(federation, dataset, settings(), stop_after=4), tmp_path)
+    del left.settings["loss"]
+    same(finish(federation, dataset, settings(), resume=left), finish(federation, dataset, settings()))
+
+
+@pytest.mark.parametrize("estimator", ["loss", "energy"])
+def test_a_run_with_a_head_is_a_model_for_estimators(estimator):
+    """AKD's second output is no part of what predicts: the probabilities are those that evaluate sees."""
+    federation, dataset = problem()
+    embeddings = np.random.default_rng(0).normal(size=(len(dataset.y_train), 5)).astype(np.float32)
+    run = finish(federation, dataset, settings("akd(k=5)", rounds=4), embeddings=embeddings)
+    assert run.meta["head"] == 5
+    found = estimate(federation, dataset, estimator, run=run, warm_up={"rounds": 8, "epochs": 1, "fraction": 0.5})
+    assert np.isfinite(found["estimate_issue_score"]).all()
+    probabilities = model_probabilities(run, dataset, np.arange(20), 4)
+    logits = trained_network(run, dataset).logits(torch.from_numpy(dataset.x_train[:20]))
+    assert np.allclose(probabilities, logits.double().softmax(-1)) and len(logits[0]) == 4

@@ -1,6 +1,7 @@
 """What every method must hold to: what leaves a client, equal results twice, ugly clients, special cases, options."""
 
 import inspect
+import re
 import time
 from functools import cache, partial
 
@@ -11,6 +12,7 @@ import torch
 from fnlkit import catalogue
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Inputs
+from fnlkit.client.losses import cross_entropy
 from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit
 from fnlkit.engines import make
@@ -61,14 +63,14 @@ def with_embeddings(people):
     return people
 
 
-def run(method, *, people=None, rounds=8, optimizer="fedavg", engine="sequential", seed=0):
+def run(method, *, people=None, rounds=8, optimizer="fedavg", engine="sequential", seed=0, fit=None):
     """Return (federation, last model, rounds yielded) on the toy clients, all of whom hold embeddings."""
     people = with_embeddings(people or clients())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = Network(Net(), dtype=torch.float64)
     fed = make(engine, people, network, people[0].inputs, seed=seed)
-    opt = catalogue.optimizer(optimizer, Fit(epochs=2, lr=0.1, batch_size=8))
+    opt = catalogue.optimizer(optimizer, fit or Fit(epochs=2, lr=0.1, batch_size=8))
     model = Model(network, network.flat.clone())
     program = (catalogue.method(method) if isinstance(method, str) else method)(
         fed, model, opt, catalogue.selector("uniform", 0.5), rounds=rounds
@@ -471,3 +473,49 @@ def test_what_a_method_needs():
     assert catalogue.needs("akd") == {"embedding", "head"}
     assert catalogue.needs("akd(source=logits)") == catalogue.needs("flr") == set()
     assert catalogue.needs("akd(source=logits, level=neighbours)") == {"embedding"}
+
+
+@pytest.mark.parametrize("options", ["mixup_in=all", "regulariser=flr(warmup=0), mixup_in=all"])
+def test_usual_fedavg_is_the_default(options):
+    """As a spec it follows stage, regulariser and mixup as it does unnamed."""
+    named, unnamed = run(f"fedcorr({options}, usual=fedavg)"), run(f"fedcorr({options})")
+    assert torch.equal(named[1].weights, unnamed[1].weights)
+    assert [step.stage for step in named[2]] == [step.stage for step in unnamed[2]]
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        ("fedcorr(usual=3)", "'usual' is 3; write a method, for example usual=flr"),
+        ('nnc(usual="flr")', "'usual' is \"flr\"; write a method"),
+        ("fedcorr(usual=none)", "'usual' is none; write a method"),
+        ("fedcorr(usual=fedprox)", "unknown method 'fedprox'"),
+        ("fedcorr(regulariser=0.5)", "'regulariser' is 0.5; write a regulariser"),
+        ("fedcorr(usual=flr, mixup_in=all)", "mixup_in=all cannot act in the last stage"),
+        ("fedcorr(usual=flr, regulariser=flr)", "a regulariser cannot act in the last stage"),
+    ],
+)
+def test_what_cannot_take_the_last_stage_is_refused(method, says):
+    with pytest.raises(InputError, match=re.escape(says)):
+        run(method)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedcorr(usual=flr)", "na-fedavg", "nnc(k=5)"])
+def test_a_loss_acts_where_a_method_leaves_it_open(method):
+    found = []
+    for spec in ("ce", "gce(q=1)"):
+        fit = Fit(epochs=1, lr=0.1, batch_size=8, loss=catalogue.loss(spec, method))
+        _, model, steps = run(method, fit=fit)
+        found.append(steps[0].model.weights)
+        assert torch.isfinite(model.weights).all()
+    assert not torch.allclose(*found)
+
+
+def test_a_method_that_did_not_say_so_is_refused_in_its_first_round():
+    def undeclared(clients, model, opt, select, *, rounds):
+        model, said = opt.round(clients, select(clients, model), model, loss=cross_entropy)
+        yield Round(model, "training", said)
+        return model
+
+    with pytest.raises(InputError, match="the method brings its own loss; leave --loss out"):
+        run(undeclared, fit=Fit(loss=catalogue.loss("gce")))

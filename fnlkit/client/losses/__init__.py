@@ -2,26 +2,29 @@
 
 They act on the last axis and broadcast over the rest, so that one client and a stacked cohort share the code.
 Constants of a round are keywords, bound with functools.partial; what differs by client or class comes in
-``batch.received``, ``batch.state`` and ``batch.rows``.
+``batch.received``, ``batch.state`` and ``batch.rows``.  A loss that reads more than labels says so with `reads`.
+What ``--loss`` knows by name stands in fnlkit/catalogue.py; the losses of methods:
 
-    ======================  ===========================================================  ===============================
-    loss                    value of one sample, p = softmax(logits)                     reads
-    ======================  ===========================================================  ===============================
-    cross_entropy           -log p_y                                                     y
-    kept_cross_entropy      w_i (-log p_y)                                               rows["keep"]
-    forward_corrected       -log sum_j p_j T[j, y]                                       state["transition"]
-    contrastive             -log(p_y + f) + b log(p_y' + f), y' ~ q                      received["prior"], uniform
-    label_mixture           -log p_y + a log(1 - <p, t>)                                 teacher, rows["mixture_*"]
-    embedding_distilled     -log p_y + b d mean_j |e_j - ê_j|                            rows, features, received, state
-    logit_distilled         -log p_y + b d F^2 KL(p^F, p_global^F)                       teacher, received
-    ======================  ===========================================================  ===============================
+    ==========================  ===========================================================  ===============================
+    loss                        value of one sample, p = softmax(logits)                     reads
+    ==========================  ===========================================================  ===============================
+    cross_entropy               -log p_y                                                     y
+    smoothed_cross_entropy      -(1 - a) log p_y - a mean_j log p_j                          y
+    kept_cross_entropy          w_i (-log p_y)                                               rows["keep"]
+    forward_corrected           -log sum_j p_j T[j, y]                                       state["transition"]
+    contrastive                 -log(p_y + f) + b log(p_y' + f), y' ~ q                      received["prior"], uniform
+    label_mixture               -log p_y + a log(1 - <p, t>)                                 teacher, rows["mixture_*"]
+    embedding_distilled         -log p_y + b d mean_j |e_j - ê_j|                            rows, features, received, state
+    logit_distilled             -log p_y + b d F^2 KL(p^F, p_global^F)                       teacher, received
+    ==========================  ===========================================================  ===============================
 """
 
 from fnlkit.client.losses.contrastive import contrastive, draw_classes
 from fnlkit.client.losses.correction import forward_corrected
-from fnlkit.client.losses.cross_entropy import cross_entropy, kept_cross_entropy
+from fnlkit.client.losses.cross_entropy import cross_entropy, kept_cross_entropy, smoothed_cross_entropy
 from fnlkit.client.losses.distillation import embedding_distilled, logit_distilled
 from fnlkit.client.losses.mixture import label_mixture
+from fnlkit.client.losses.parts import needs, reads
 
 __all__ = [
     "contrastive",
@@ -32,4 +35,7 @@ __all__ = [
     "kept_cross_entropy",
     "label_mixture",
     "logit_distilled",
+    "needs",
+    "reads",
+    "smoothed_cross_entropy",
 ]

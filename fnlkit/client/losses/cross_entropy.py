@@ -1,24 +1,33 @@
 """Cross entropy with the working labels: plain, smoothed, or of the kept samples only."""
 
+from typing import Annotated
+
 from fnlkit.client.losses.parts import at
+from fnlkit.parameters import Range
 
 
-def cross_entropy(logits, batch, *, smoothing=0.0):
+def cross_entropy(logits, batch):
     """Return the cross entropy with the working labels, (..., B) in nats.
 
     Parameters
     ----------
     logits : Tensor (..., B, C)
     batch : fnlkit.client.client.Batch
-    smoothing : float in [0, 1)
-        Label smoothing: the target is (1 - smoothing) one-hot + smoothing / C (Szegedy 2016).  Negative values give
-        negative label smoothing (Wei 2022).
+    """
+    return -at(logits.log_softmax(-1), batch.y)
+
+
+def smoothed_cross_entropy(logits, batch, *, rate: Annotated[float, Range(-10, 1, open_high=True)] = 0.1):
+    """Return the cross entropy with smoothed labels (1 - rate) one-hot + rate / C, (..., B) (Szegedy 2016, Section 7).
+
+    Parameters
+    ----------
+    rate : float below 1
+        0.2 in FedLN's comparison, 0.1 in FLR's.  Negative ones move the target away from the other classes (negative
+        label smoothing, Wei 2022, eq. 2): -0.05 in FLR's; the values may then be negative.
     """
     logp = logits.log_softmax(-1)
-    values = -at(logp, batch.y)
-    if smoothing:
-        values = (1 - smoothing) * values - smoothing * logp.mean(-1)
-    return values
+    return -(1 - rate) * at(logp, batch.y) - rate * logp.mean(-1)
 
 
 def kept_cross_entropy(logits, batch):

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fnlkit import own
+from fnlkit.client.losses import needs
 from fnlkit.client.network import Model
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
@@ -180,14 +182,18 @@ class FedOpt:
         TooManyLost
             As Clients.round, and when too many aggregation weights are not positive numbers.
         """
+        if "loss" in fit and not self.rounds and self.fit.loss is not Fit.loss:
+            raise InputError("--loss: the method brings its own loss; leave --loss out")
         local = self.fit.changed(lr=self.fit.lr * self.decay**self.rounds, **fit)
+        wanted, remember = needs(local.loss)
+        local = local.changed(**dict.fromkeys(wanted, True))
         more = self.prepare(Request(ids, model, local, clients.sizes, self.memory))
         local = local.changed(corrections=(*self.corrections, *more.corrections, *corrections))
         self.rounds += 1
         said = clients.round(
             ids,
             model,
-            *(*self.before, *more.before, *before),
+            *(*remember, *self.before, *more.before, *before),
             local,
             *(*self.after, *more.after, *after),
             broadcast=_together(broadcast, more.broadcast),
@@ -218,6 +224,10 @@ class FedOpt:
         if scaled is not updates.trained:
             stacked = torch.cat([scaled.to(stacked), stacked[:, p:]], 1)
         merged = self.aggregate(stacked, weights)
+        if not isinstance(merged, torch.Tensor) or merged.shape != model.weights.shape:
+            found = tuple(merged.shape) if isinstance(merged, torch.Tensor) else type(merged).__name__
+            wanted = tuple(model.weights.shape)
+            raise InputError(f"{own.described(self.aggregate)}: returned {found}; an aggregator returns one vector {wanted}")
         merged[:p] = self.server(updates, merged[:p])
         return merged
 

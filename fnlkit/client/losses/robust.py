@@ -1,0 +1,64 @@
+"""Losses that are bounded, or nearly so, in the label: wrong labels pull less than under the cross entropy."""
+
+from typing import Annotated
+
+from fnlkit.client.losses.parts import at
+from fnlkit.parameters import NotNegative, Range
+
+# What log 0 is taken for where a one-hot label stands inside a logarithm.
+LogZero = Annotated[float, Range(-1000, 0, open_high=True)]
+
+
+def generalised_cross_entropy(
+    logits,
+    batch,
+    *,
+    q: Annotated[float, Range(0, 1, open_low=True)] = 0.7,
+    truncate: Annotated[float, Range(0, 1, open_high=True)] = 0.0,
+):
+    """Return (1 - p_y^q) / q, (..., B): GCE (Zhang, Sabuncu 2018, eq. 6).
+
+    Parameters
+    ----------
+    q : float in (0, 1]
+        1 is the mean absolute error, towards 0 it becomes the cross entropy.
+    truncate : float in [0, 1)
+        k: samples with p_y of at most k count (1 - k^q) / q, so that they have no gradient (eq. 7; 0.5 in the paper,
+        which prunes them in alternation; here each step looks anew).  0 leaves nothing out.
+    """
+    logp = at(logits.log_softmax(-1), batch.y)
+    values = (1 - (q * logp).exp()) / q
+    if truncate:
+        values = values.clamp_max((1 - truncate**q) / q)
+    return values
+
+
+def symmetric_cross_entropy(logits, batch, *, alpha: NotNegative = 0.1, beta: NotNegative = 1.0, log_zero: LogZero = -4.0):
+    """Return alpha CE + beta RCE, (..., B), with the reverse cross entropy RCE = -log_zero (1 - p_y) (Wang 2019, eq. 8).
+
+    Parameters
+    ----------
+    alpha, beta : float >= 0
+        0.1 and 1 on CIFAR-10, 6 and 0.1 on CIFAR-100.
+    log_zero : float < 0
+        A: what log 0 of the one-hot label is taken for.
+    """
+    logp = at(logits.log_softmax(-1), batch.y)
+    return -alpha * logp - beta * log_zero * (1 - logp.exp())
+
+
+def normalised_and_reverse_cross_entropy(
+    logits, batch, *, alpha: NotNegative = 1.0, beta: NotNegative = 1.0, log_zero: LogZero = -4.0
+):
+    """Return alpha NCE + beta RCE, (..., B), NCE = log p_y / sum_j log p_j (Ma 2020, eqs. 3 and 12).
+
+    Parameters
+    ----------
+    alpha, beta : float >= 0
+        1 and 1 on CIFAR-10, 10 and 0.1 on CIFAR-100.
+    log_zero : float < 0
+        A of the reverse cross entropy, as in `symmetric_cross_entropy`.
+    """
+    logp = logits.log_softmax(-1)
+    own = at(logp, batch.y)
+    return alpha * own / logp.sum(-1) - beta * log_zero * (1 - own.exp())

@@ -1,0 +1,91 @@
+"""A run's network: built in one way for training, for judging a run and for estimators that take one."""
+
+from typing import NamedTuple
+
+from fnlkit.client.inputs import PRECISIONS, Inputs, intake
+from fnlkit.client.members import in_blocks
+from fnlkit.client.network import Network, predict
+from fnlkit.errors import InputError
+from fnlkit.models import build
+from fnlkit.models.head import WithHead
+
+
+def build_network(spec, *, input_shape, classes, seed=0, head=0, precision="fp32", device="cpu"):
+    """Return the Network that settings name, with its initial weights.
+
+    Parameters
+    ----------
+    spec : str or Spec
+        As in fnlkit.models.build.
+    input_shape : tuple of int
+    classes, seed : int
+    head : int
+        Width of the second output that AKD trains (fnlkit.models.head); 0 for none.
+    precision : str
+        A key of fnlkit.client.inputs.PRECISIONS.
+    device : str
+
+    Raises
+    ------
+    InputError
+    """
+    module = build(spec, input_shape=input_shape, classes=classes, seed=seed)
+    if head:
+        module = WithHead(module, head, seed)
+    return Network(module, dtype=PRECISIONS[precision], device=device, precision=precision)
+
+
+class Trained(NamedTuple):
+    """A run's network with the run's weights, and what it reads.
+
+    Attributes
+    ----------
+    network : Network
+    inputs : Inputs
+    x_train, x_test : array (n, ...)
+        Raw samples of the data set.
+    """
+
+    network: Network
+    inputs: Inputs
+    x_train: object
+    x_test: object
+
+    def logits(self, x):
+        """Return logits (n, C) of raw samples (n, ...), a Tensor or an array of rows."""
+        return in_blocks(lambda part: predict(self.network, None, part, self.inputs), x)
+
+
+def trained_network(run, dataset, *, device="cpu"):
+    """Return the Trained network of a run, on a data set's samples.
+
+    Parameters
+    ----------
+    run : fnlkit.artefacts.run.Run
+    dataset : fnlkit.datasets.Dataset
+    device : str
+
+    Raises
+    ------
+    InputError
+        When the samples are of another shape than the run's, or the network is another one now.
+    """
+    x_train, x_test, shape, image = intake(dataset)
+    if list(shape) != list(run.meta["input_shape"]):
+        raise InputError(f"{dataset.name} has samples of shape {shape}, the run was trained on {run.meta['input_shape']}")
+    precision, spec = run.settings["precision"], run.settings["model"]
+    head, classes, seed = int(run.meta.get("head") or 0), run.meta["classes"], run.settings["seed"]
+    network = build_network(spec, input_shape=shape, classes=classes, seed=seed, head=head, precision=precision, device=device)
+    if network.size != len(run.weights):
+        raise InputError(
+            f"the run holds {len(run.weights):,} weights, its network {network.size:,}; is the module another one now?"
+        )
+    network.load(run.weights.to(device=device, dtype=network.dtype))
+    inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), network.dtype, device)
+    return Trained(network, inputs, x_train, x_test)
+
+
+def without_head(network):
+    """Return the weights (P + Q,) of a network without the second output that AKD trained, or all of them."""
+    module = network.module
+    return Network(module.module, dtype=network.dtype, device=network.device).flat if type(module) is WithHead else network.flat

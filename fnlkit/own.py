@@ -1,0 +1,210 @@
+"""Parts of the user's own: ``FILE.py:NAME`` or ``module:NAME``, imported only when named so, and their mistakes named.
+
+A file is looked for from the current folder, and so is a module that is not installed.  What a part is called with:
+
+    ==========  ======================================================  ============================================
+    part        called as                                               returns
+    ==========  ======================================================  ============================================
+    loss        (logits (..., B, C), batch, *, parameters)              values (..., B) [, rows to write back]
+    method      (clients, model, opt, select, *, rounds, parameters)    a generator of Round that returns the Model
+    optimizer   (fit, *, parameters, **settings)                        FedOpt(fit, ..., **settings)
+    aggregator  (stacked (K, P), weights (K,), *, parameters)           one vector (P,)
+    selector    (*, fraction, parameters)                               a selector with ``fraction``, see selection.py
+    regulariser (r, rounds, *, parameters)                              keywords of FedOpt.round, report
+    model       (*, input_shape, classes, parameters)                   a torch.nn.Module
+    noise       (ground, *, parameters)                                 fnlkit.noise.Corruption
+    scheme      (labels, classes, clients, rng, *, parameters)          positions of each client's samples
+    estimator   (evidence, *, parameters)                               fnlkit.estimators.judgement.Judgement
+    backbone    (dataset, forward, *, parameters)                       float (n_train, d)
+    ==========  ======================================================  ============================================
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import linecache
+import os
+import sys
+import traceback
+
+from fnlkit.errors import InputError
+
+# What a part is called with: by position, and by keyword.
+CALLS = {
+    "loss": (("logits", "batch"), ()),
+    "method": (("clients", "model", "opt", "select"), ("rounds",)),
+    "optimizer": (("fit",), ("aggregate", "decay")),
+    "aggregator": (("stacked", "weights"), ()),
+    "selector": ((), ("fraction",)),
+    "regulariser": (("r", "rounds"), ()),
+    "model": ((), ("input_shape", "classes")),
+    "noise": (("ground",), ()),
+    "scheme": (("labels", "classes", "clients", "rng"), ()),
+    "estimator": (("evidence",), ()),
+    "backbone": (("dataset", "forward"), ()),
+}
+_ABOUT_CODE = {NameError, UnboundLocalError, AttributeError, TypeError, ImportError, ModuleNotFoundError, RuntimeError}
+_FILES = {}  # name in sys.modules -> path, of modules that a FILE.py was imported as
+_SOURCES = set()  # paths of all that a user named
+
+
+class MistakeInPart(InputError):
+    """A part of the user's own failed; the message names its file, line and function."""
+
+
+def load(target, what):
+    """Return what ``FILE.py:NAME`` or ``module:NAME`` stands for.
+
+    Parameters
+    ----------
+    target : str
+    what : str
+        A key of `CALLS`, which it is checked against.
+
+    Raises
+    ------
+    InputError
+        When there is no such file, module or name, when importing it fails, or when it cannot be called as it will be.
+    """
+    place, _, name = target.rpartition(":")
+    where = f"{what} {target!r}"
+    module = _from_file(place, where) if place.endswith(".py") else _from_module(place, where)
+    try:
+        found = getattr(module, name)
+    except AttributeError:
+        from fnlkit.spec import nearest
+
+        names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise InputError(f"{where}: {place} has no {name!r}{nearest(name, names)}") from None
+    _check(found, what, where)
+    return found
+
+
+def file_module(path):
+    """Return the module of a Python file, imported once under a name that its path decides.
+
+    The file's folder is put at the end of sys.path, so that it may import what lies beside it.
+    """
+    path = os.path.abspath(path)
+    stem = os.path.splitext(os.path.basename(path))[0]
+    name = f"own_{stem}_{hashlib.sha256(path.encode()).hexdigest()[:8]}"
+    if name not in sys.modules:
+        _reach(os.path.dirname(path))
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        _FILES[name] = path
+        _SOURCES.add(path)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name], _FILES[name]
+            raise
+    return sys.modules[name]
+
+
+def files():
+    """Return the paths of all files imported by `file_module`; another process that imports them knows the same names."""
+    return list(_FILES.values())
+
+
+def path_of(function):
+    """Return the path of the FILE.py that a function came from, or None."""
+    return _FILES.get(getattr(function, "__module__", None))
+
+
+def mistake(error, *, quoting=True):
+    """Return a MistakeInPart that names where in a user's own part an exception arose, or None where it did elsewhere.
+
+    Parameters
+    ----------
+    error : BaseException
+    quoting : bool
+        False for what happened on a client: the exception's text is left out unless the interpreter or torch wrote it
+        about the code alone (an unknown name, shapes that do not fit), since any other may quote samples.
+    """
+    if isinstance(error, InputError):
+        return None
+    if isinstance(error, SyntaxError) and error.filename in _SOURCES:
+        return MistakeInPart(f"{_shown(error.filename)}, line {error.lineno}: {type(error).__name__}: {error.msg}")
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.abspath(f.filename) in _SOURCES]
+    if not frames:
+        return None
+    last = frames[-1]
+    inside = "" if last.name == "<module>" else f", in {last.name}"
+    told = quoting or (
+        type(error) in _ABOUT_CODE
+        and not linecache.getline(last.filename, last.lineno).lstrip().startswith(("raise", "assert"))
+    )
+    said = ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split()) if told else ""]))
+    return MistakeInPart(f"{_shown(last.filename)}, line {last.lineno}{inside}: {said}")
+
+
+def described(function):
+    """Return where a function stands, for messages: ``mine.py, line 3, in my_loss``; its name alone if that is unknown."""
+    plain = inspect.unwrap(getattr(function, "func", function))
+    name = getattr(plain, "__name__", type(plain).__name__)
+    try:
+        return f"{_shown(inspect.getsourcefile(plain))}, line {inspect.getsourcelines(plain)[1]}, in {name}"
+    except (OSError, TypeError):
+        return name
+
+
+def _from_file(path, where):
+    if not os.path.isfile(path):
+        raise InputError(f"{where}: there is no file {path} (seen from {os.getcwd()})")
+    return _imported(lambda: file_module(path), where)
+
+
+def _from_module(name, where):
+    _reach(os.getcwd())
+    module = _imported(lambda: importlib.import_module(name), where)
+    if source := getattr(module, "__file__", None):
+        _SOURCES.add(os.path.abspath(source))
+    return module
+
+
+def _reach(folder):
+    # At the end: nothing of the user's hides a module that others import.
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def _imported(action, where):
+    try:
+        return action()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever stands at the top of the user's file
+        if named := mistake(error):
+            raise named from error
+        reason = f"{type(error).__name__}: {error}" if not isinstance(error, ImportError) else error
+        raise InputError(f"{where}: {reason}; write FILE.py:NAME or module:NAME of an importable module") from error
+
+
+def _check(found, what, where):
+    positions, keywords = CALLS[what]
+    expected = f"({', '.join([*positions, '*', *keywords, 'parameters'])})"
+    if not callable(found):
+        raise InputError(f"{where} is {type(found).__name__}; expected a function of {expected}")
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):
+        return
+    place = described(found)
+    try:
+        bound = signature.bind_partial(*positions, **dict.fromkeys(keywords))
+    except TypeError:
+        raise InputError(f"{place}: takes {signature}; a {what} is called as {expected}") from None
+    open_ones = [
+        p.name
+        for p in signature.parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name not in bound.arguments and p.default is p.empty
+    ]
+    if open_ones:
+        raise InputError(f"{place}: takes {signature}; a {what} is called as {expected}, own parameters after a `*`")
+
+
+def _shown(path):
+    """Return a path as short as it can be told from the current folder."""
+    near = os.path.relpath(path)
+    return path if near.startswith("..") else near
