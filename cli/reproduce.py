@@ -87,22 +87,40 @@ def _plus_minus(mean, spread=None, sign=""):
     return f"{mean:{sign}.2f}" + ("" if spread is None else f" ± {spread:.2f}")
 
 
+def _memorized(row):
+    found = [row["global_memorized"], row["local_memorized"]]
+    return "" if None in found else " and ".join(f"{share:.1f}" for share in found)
+
+
 def _show(title, rows):
     from rich.table import Table
 
-    columns = "regime", "method", "runs", "best", "over first", "late", "over first", "published", "client-rounds", "seconds"
+    columns = (
+        "regime",
+        "method",
+        "runs",
+        "best",
+        "over first",
+        "late",
+        "over first",
+        "memorized",
+        "published",
+        "client-rounds",
+        "seconds",
+    )
     table = Table(*columns, box=None, title=title)
     for row in rows:
         cells = []
         for name in ("best", "late"):
             cells.append(_plus_minus(row[f"{name}_mean"], row[f"{name}_spread"]))
-            ahead = _plus_minus(row[f"{name}_over_first"], row[f"{name}_over_first_spread"], sign="+")
+            ahead = _plus_minus(row[f"{name}_over_first"], row[f"{name}_over_first_half"], sign="+")
             cells.append(f"{ahead} *" if row[f"{name}_clear"] else ahead)
         table.add_row(
             row["regime"],
             row["method"],
             str(row["runs"]),
             *cells,
+            _memorized(row),
             _plus_minus(*(row["published"] or [None])),
             f"{row['client_rounds']:,}",
             f"{row['seconds']:.0f}",
@@ -110,4 +128,5 @@ def _show(title, rows):
     say = out_console()
     say.print(table)
     say.print("in %, mean ± spread over runs; best: a run's best evaluation; late: mean of those in its last fifth of rounds")
-    say.print("over first: of runs with the same seed; * ahead by more than the spread of either method")
+    say.print("over first: of runs with the same seed, ± half a 95 % interval; * the interval lies above 0")
+    say.print("memorized: of the wrong labels, by the global model and by local models, at the last evaluation")

@@ -1,5 +1,6 @@
 """Recipes: published experiments as files, run as the commands a user would type, printed beside the published numbers."""
 
+import math
 import os
 import re
 import shlex
@@ -147,7 +148,9 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, **trai
 
 
 def _options(values):
-    return tuple(f"--{key.replace('_', '-')}={value}" for key, value in values.items())
+    """Return options as one would write them; what is true or false is a switch."""
+    given = {key.replace("_", "-"): value for key, value in values.items() if value is not False}
+    return tuple(f"--{key}" if value is True else f"--{key}={value}" for key, value in given.items())
 
 
 def commands(job):
@@ -232,13 +235,45 @@ def _spread(values):
     return stdev(values) if len(values) > 1 else None
 
 
+def half_width(values, level=0.95):
+    """Return half the width of Student's confidence interval for the mean of values, None for fewer than two.
+
+    Parameters
+    ----------
+    values : sequence of float
+    level : float in (0, 1)
+
+    Examples
+    --------
+    >>> round(half_width([1.0, 2.0, 3.0]), 3)
+    2.484
+    """
+    if len(values) < 2:
+        return None
+    from scipy.stats import t
+
+    return float(t.ppf((1 + level) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values)))
+
+
+def _memorized(runs):
+    """Return the mean shares, in percent, of wrong labels that global and local models repeat at the last evaluation."""
+    out = {}
+    for whose in ("global", "local"):
+        name = f"{whose}_noisy_memorized"
+        last = [next((row[name] for row in reversed(run.history) if name in row), None) for run in runs]
+        out[f"{whose}_memorized"] = None if None in last else 100 * mean(last)
+    return out
+
+
 def rows(all_jobs, folder):
     """Return one dict a regime and method: accuracy in percent, what it is over the regime's first method, published, cost.
 
     ``best`` is the best evaluation of each seed's run, ``late`` the mean of those in the last fifth of its rounds;
     ``over_first`` the mean, over seeds that both have, of what the method is ahead of the regime's first one, with its
-    spread; ``clear`` says that this is more than the spread (standard deviation over seeds) of either method.  Runs that
-    were not finished are left out.
+    spread and half its 95 % interval (Student's, of these paired differences); ``clear`` says that the interval lies above
+    zero.  ``global_memorized`` and ``local_memorized`` are shares of wrong labels that models repeat at the last evaluation
+    (of global models, and of a cohort's on their own samples), None where `memorization` was off.  Runs that were not
+    finished are left out.
 
     Parameters
     ----------
@@ -248,31 +283,31 @@ def rows(all_jobs, folder):
     groups = {}
     for job in all_jobs:
         path = Path(folder) / f"{job.name}.pt"
-        found = evaluation.summary(Run.read(str(path))) if path.exists() else {"finished": False}
-        if found["finished"]:  # half a run would look like a bad method
-            groups.setdefault((job.regime, job.method), []).append((job, found))
+        run = Run.read(str(path)) if path.exists() else None
+        if run is not None and run.finished:  # half a run would look like a bad method
+            found = evaluation.summary(run)
+            groups.setdefault((job.regime, job.method), []).append((job, found, run))
     out, baseline = [], {}
     for (regime, method), found in groups.items():
         row = {
             "regime": regime,
             "method": method,
             "runs": len(found),
-            "last_mean": 100 * mean(s["accuracy_last"] for _, s in found),
+            "last_mean": 100 * mean(s["accuracy_last"] for _, s, _ in found),
             "published": found[0][0].published,
-            "client_rounds": round(mean(s["client_rounds"] for _, s in found)),
-            "seconds": mean(s["seconds"] for _, s in found),
+            "client_rounds": round(mean(s["client_rounds"] for _, s, _ in found)),
+            "seconds": mean(s["seconds"] for _, s, _ in found),
+            **_memorized([run for *_, run in found]),
         }
         first = baseline.setdefault(regime, row)
         for name in ("best", "late"):
-            values = {job.seed: 100 * s[f"accuracy_{name}"] for job, s in found}
+            values = {job.seed: 100 * s[f"accuracy_{name}"] for job, s, _ in found}
             row[name], row[f"{name}_mean"] = values, mean(values.values())
-            row[f"{name}_spread"] = spread = _spread(values.values())
+            row[f"{name}_spread"] = _spread(values.values())
             # A seed draws noise and partition too: what is left between runs of one seed is the method.
             gains = [value - first[name][seed] for seed, value in values.items() if seed in first[name]]
-            row[f"{name}_over_first"] = mean(gains) if gains else None
-            row[f"{name}_over_first_spread"] = _spread(gains)
-            # "By more than the spread": of both sides, since either can be lucky.
-            least = None if spread is None else max(spread, first[f"{name}_spread"] or 0)
-            row[f"{name}_clear"] = bool(gains) and least is not None and row[f"{name}_over_first"] > least
+            row[f"{name}_over_first"] = ahead = mean(gains) if gains else None
+            row[f"{name}_over_first_spread"], row[f"{name}_over_first_half"] = _spread(gains), half_width(gains)
+            row[f"{name}_clear"] = ahead is not None and len(gains) > 1 and ahead > half_width(gains)
         out.append(row)
     return out

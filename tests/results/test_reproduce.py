@@ -5,6 +5,7 @@ import shlex
 import pytest
 
 from fnlkit import catalogue
+from fnlkit.artefacts.run import Run
 from fnlkit.cli import group
 from fnlkit.errors import InputError
 from fnlkit.results import reproduce
@@ -17,6 +18,7 @@ seeds = [0, 1]
 rounds = 6
 fraction = 0.2
 epochs = 1
+memorization = true
 [[regime]]
 name = "heavy"
 steps = ["partition --clients 10", "inject-noise --noise 'clients(rho=0.6, tau=0.5)'"]
@@ -50,6 +52,13 @@ def test_a_recipe_runs_continues_and_compares(tmp_path):
     assert first["method"] == "fedavg" and first["best_over_first"] == 0 and not first["best_clear"] and first["runs"] == 2
     assert second["published"] == [90.0, 1.0] and second["best_spread"] >= 0
     assert second["late_over_first"] == pytest.approx(second["late_mean"] - first["late_mean"])
+    # Two paired differences a and b: the interval of their mean is t(0.975, 1) = 12.7062 times |a - b| / 2 wide to each side.
+    gains = [second["late"][seed] - first["late"][seed] for seed in (0, 1)]
+    assert second["late_over_first_half"] == pytest.approx(12.7062 * abs(gains[0] - gains[1]) / 2, rel=1e-5)
+    assert second["late_clear"] == (min(gains) > 0 and second["late_over_first"] > second["late_over_first_half"])
+    run = Run.read(str(tmp_path / "runs" / "0-0-fedavg-0.pt")), Run.read(str(tmp_path / "runs" / "0-0-fedavg-1.pt"))
+    last = [100 * [row["local_noisy_memorized"] for row in r.history if "local_noisy_memorized" in row][-1] for r in run]
+    assert first["local_memorized"] == pytest.approx(sum(last) / 2) and 0 <= first["global_memorized"] <= 100
     assert first["client_rounds"] == second["client_rounds"] == 12
 
 
@@ -68,7 +77,7 @@ def test_what_a_failed_job_said_is_kept(tmp_path):
     path.write_text(TINY.replace("fedcorr(iterations=1)", "fedcorr(iterations=900)"))
     jobs = [j for j in reproduce.jobs(reproduce.load(str(path)), seeds=1) if "900" in j.method]
     (said,) = reproduce.run(jobs, tmp_path, at_once=1).values()
-    assert "leave too few" in said and "Traceback" not in said
+    assert "too many beside" in said and "Traceback" not in said
 
 
 def test_a_data_set_that_is_not_there_is_the_callers_mistake(tmp_path, monkeypatch):
@@ -89,6 +98,17 @@ def test_mistakes_are_named(tmp_path):
         reproduce.load(str(path))
     with pytest.raises(InputError, match="no regime has 'zzz'"):
         reproduce.jobs(reproduce.load("regimes"), only="zzz")
+
+
+def test_the_interval_of_paired_differences():
+    """t(0.975, 2) = 4.302653; the spread of 1, 2, 3 is 1: 4.302653 / sqrt(3) = 2.484138."""
+    assert reproduce.half_width([1.0, 2.0, 3.0]) == pytest.approx(2.484138, rel=1e-6)
+    assert reproduce.half_width([1.0]) is None
+
+
+def test_a_switch_of_a_recipe_is_a_switch():
+    (line,) = {reproduce.commands(job)[-1] for job in reproduce.jobs(reproduce.load("regimes-features"), seeds=1)[:1]}
+    assert "--memorization " in line and "--memorization=" not in line
 
 
 def test_a_name_in_full_means_itself():
