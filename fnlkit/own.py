@@ -133,10 +133,8 @@ def mistake(error, *, quoting=True):
         return None
     last = frames[-1]
     inside = "" if last.name == "<module>" else f", in {last.name}"
-    told = quoting or (
-        type(error) in _ABOUT_CODE
-        and not linecache.getline(last.filename, last.lineno).lstrip().startswith(("raise", "assert"))
-    )
+    chosen = linecache.getline(last.filename, last.lineno).lstrip().startswith(("raise", "assert"))
+    told = quoting or (type(error) in _ABOUT_CODE and not chosen)
     said = ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split()) if told else ""]))
     return MistakeInPart(f"{_shown(last.filename)}, line {last.lineno}{inside}: {said}")
 

@@ -241,6 +241,13 @@ def test_a_mistake_in_a_part_is_one_line_that_names_it(mistake, folder):
     assert "Traceback" not in done.stderr
 
 
+def test_what_a_part_says_of_samples_stays_on_the_client(folder):
+    """Its own sentence may quote them; the interpreter's about a name does not."""
+    (folder / "my.py").write_text("def part(logits, batch):\n    raise TypeError(f'{batch.y.tolist()} of someone')\n")
+    done = fnlkit(line("loss", "my.py:part"), folder)
+    assert done.returncode == 2 and "my.py, line 2, in part: TypeError\n" in done.stderr and "someone" not in done.stderr
+
+
 def test_what_nobody_named_is_not_imported(folder):
     (folder / "ce.py").write_text("raise SystemExit('imported')\n")
     assert fnlkit(f"{TRAIN} --loss ce", folder).returncode == 0

@@ -54,12 +54,13 @@ def failure(error, client, round):
     """
     if log.isEnabledFor(logging.DEBUG):
         log.debug("client %d, round %d:\n%s", client, round, "".join(traceback.format_exception(error)).rstrip())
-    if mistake := own.mistake(error, quoting=False):
-        return Failure("input", _class_name(error), str(mistake))
     if isinstance(error, InputError):
         return Failure("input", "InputError", str(error) if _raised_here(error) else "")
-    code = "one-sample" if "more than 1 value per channel" in str(error) else "failed"
-    return Failure(code, _class_name(error))
+    if "more than 1 value per channel" in str(error):
+        return Failure("one-sample", _class_name(error))
+    if mistake := own.mistake(error, quoting=False):
+        return Failure("input", _class_name(error), str(mistake))
+    return Failure("failed", _class_name(error))
 
 
 def show_log():
