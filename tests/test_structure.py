@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 import time
@@ -23,21 +24,6 @@ HOMES = {
     "matplotlib": ("fnlkit/results/plots.py",),
     "click": ("cli/",),
 }
-# A file may import from its own layer and from those before it.
-LAYERS = [
-    ["fnlkit/errors.py", "fnlkit/own.py", "fnlkit/parameters.py", "fnlkit/spec.py", "fnlkit/streams.py", "fnlkit/_kernels/"],
-    ["fnlkit/kernels/", "fnlkit/vision.py", "fnlkit/audio.py", "fnlkit/mixture.py", "fnlkit/scores.py"],
-    ["fnlkit/artefacts/", "fnlkit/models/"],
-    ["fnlkit/datasets/", "fnlkit/partition.py", "fnlkit/noise/"],
-    ["fnlkit/client/", "fnlkit/embed.py"],
-    ["fnlkit/server/", "fnlkit/privacy.py"],
-    ["fnlkit/engines/", "fnlkit/methods/"],
-    ["fnlkit/catalogue.py", "fnlkit/presets.py"],
-    ["fnlkit/experiment/"],
-    ["fnlkit/estimators/"],
-    ["fnlkit/results/", "fnlkit/review/"],
-    ["cli/"],
-]
 FILES = sorted(p.relative_to(ROOT).as_posix() for folder in ("fnlkit", "cli") for p in (ROOT / folder).rglob("*.py"))
 
 
@@ -66,22 +52,57 @@ def place(name):
     return None
 
 
-def layer(path):
-    fits = [(len(prefix), i) for i, prefixes in enumerate(LAYERS) for prefix in prefixes if path.startswith(prefix)]
-    return max(fits)[1] if fits else None
+def room(path):
+    """Return what a file belongs to: a package of fnlkit/, a module beside them, or the commands."""
+    top, inner, *deeper = path.split("/")
+    return "cli" if top == "cli" else inner if deeper else inner.removesuffix(".py")
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p != "fnlkit/__init__.py"])
-def test_imports_point_down(path):
-    own = layer(path)
-    assert own is not None, f"{path} stands in no layer of {__file__}"
+def drawing():
+    """Return the lines of rooms in docs/architecture.md, from the top."""
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").split("```")[1]
+    return [re.split(r"\s{5,}", line)[0].split() for line in text.strip().splitlines()]
+
+
+ROOMED = [path for path in FILES if path != "fnlkit/__init__.py"]
+
+
+def arrows():
+    """Return {(room, room): a file that imports so}."""
+    found = {}
+    for path in ROOMED:
+        for name in imports(path):
+            target = place(name) if name.partition(".")[0] == "fnlkit" else None
+            if target in ROOMED and room(target) != room(path):
+                found.setdefault((room(path), room(target)), f"{path} imports {target}")
+    return found
+
+
+def test_the_drawing_shows_the_rooms_and_every_arrow_points_down():
+    """Each line of the drawing imports from the lines below it alone, so that there is no circle either."""
+    lines = drawing()
+    level = {name: place for place, line in enumerate(reversed(lines)) for name in line}
+    rooms = {room(path) for path in ROOMED}
+    twice, missing = [r for line in lines for r in line if sum(lines, []).count(r) > 1], rooms ^ set(level)
+    assert not twice and not missing, f"docs/architecture.md: drawn twice {twice}; missing there or in the tree {missing}"
+    found = arrows()
+    for (start, end), example in found.items():
+        assert level[start] > level[end], f"{example}: in docs/architecture.md {end} does not stand below {start}"
+    print(f"{len(rooms)} rooms on {len(lines)} lines, {len(found)} arrows")
+    assert len(rooms) <= 32
+
+
+def test_the_architecture_names_files_that_exist():
+    named = re.findall(r"`((?:fnlkit|cli)/[\w/.]*)`", (ROOT / "docs/architecture.md").read_text(encoding="utf-8"))
+    assert len(named) > 8 and [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("path", ROOMED)
+def test_heavy_libraries_have_one_home(path):
     for name in imports(path):
         top = name.partition(".")[0]
         if top in HOMES:
             assert path.startswith(HOMES[top]), f"{path} imports {top}; only {HOMES[top]} may"
-        target = place(name) if top == "fnlkit" else None
-        if target and layer(target) is not None:
-            assert layer(target) <= own, f"{path} imports {target}, which stands above it"
 
 
 def test_kernels_import_nothing_of_ours():
