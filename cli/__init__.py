@@ -8,7 +8,7 @@ import sys
 import click
 
 from fnlkit import own
-from fnlkit.errors import InputError, Terminated, WorkStopped
+from fnlkit.errors import InputError, Terminated, WorkStopped, nearest
 
 # Summaries stand here so that `fnlkit --help` imports no command.
 COMMANDS = {
@@ -55,8 +55,6 @@ class Verbs(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(self, ctx, args):
-        from fnlkit.spec import nearest
-
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise InputError(f"no command {args[0]!r}{nearest(args[0], COMMANDS)}; known: {', '.join(COMMANDS)}")
         return super().resolve_command(ctx, args)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, nearest
 from fnlkit.parameters import Count, Range, checked
 from fnlkit.spec import bind, find, parse
 
@@ -141,8 +141,6 @@ def torchvision_backbone(
 
     zoo = torchvision().models
     if name not in zoo.list_models(module=zoo):
-        from fnlkit.spec import nearest
-
         raise InputError(f"torchvision has no classifier {name!r}{nearest(name, zoo.list_models(module=zoo))}")
     published = next(iter(zoo.get_model_weights(name)))
     made_for = published.transforms()
@@ -215,8 +213,6 @@ def open_clip_backbone(dataset, forward, *, name: str = "ViT-B-32", weights: str
     torchvision()  # open_clip imports it; it has to be made to work first
     clip = _extra("open_clip", "open_clip_torch")
     if name not in clip.list_models():
-        from fnlkit.spec import nearest
-
         raise InputError(f"open_clip has no network {name!r}{nearest(name, clip.list_models())}")
     path = pathlib.Path(weights).expanduser()
     if weights != "random" and not path.is_file():

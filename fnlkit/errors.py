@@ -1,5 +1,7 @@
 """Exceptions whose message is for the user: a mistake in what was given, and work that cannot go on; and being told to end."""
 
+import difflib
+
 
 class InputError(ValueError):
     """What was given cannot be used; the message says what was expected, what was found, and what to do.
@@ -28,3 +30,9 @@ class Terminated(BaseException):
     def __init__(self, code):
         super().__init__(code)
         self.code = code
+
+
+def nearest(word, words):
+    """Return a hint `; did you mean X?` when one of `words` is close to `word`, else an empty text."""
+    close = difflib.get_close_matches(word, list(words), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -28,7 +28,7 @@ import os
 import sys
 import traceback
 
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, nearest
 
 # What a part is called with: by position, and by keyword.
 CALLS = {
@@ -73,8 +73,6 @@ def load(target, what):
     try:
         found = getattr(module, name)
     except AttributeError:
-        from fnlkit.spec import nearest
-
         names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise InputError(f"{where}: {place} has no {name!r}{nearest(name, names)}") from None
     _check(found, what, where)

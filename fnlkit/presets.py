@@ -5,9 +5,9 @@ from functools import cache
 from importlib import resources
 
 from fnlkit.catalogue import METHODS
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, nearest
 from fnlkit.parameters import Patience, Rounds, kinds
-from fnlkit.spec import Spec, find, nearest, parse
+from fnlkit.spec import Spec, find, parse
 
 
 @cache

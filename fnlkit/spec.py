@@ -1,6 +1,5 @@
 """Specs: the text `name(key=value, ...)` that names a part and its parameters; parsed, never evaluated."""
 
-import difflib
 import functools
 import importlib
 import inspect
@@ -8,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from fnlkit import own
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, nearest
 from fnlkit.parameters import Text, check
 
 _TOKEN = re.compile(
@@ -140,12 +139,6 @@ class _Reader:
                 self.take(",")
         self.take(")")
         return out
-
-
-def nearest(word, words):
-    """Return a hint `; did you mean X?` when one of `words` is close to `word`, else an empty text."""
-    close = difflib.get_close_matches(word, list(words), 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def find(name, table, what):

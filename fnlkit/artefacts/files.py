@@ -23,8 +23,7 @@ import numpy as np
 from fnlkit.artefacts import npz as files_npz
 from fnlkit.artefacts import zip as files_zip
 from fnlkit.artefacts.stored import Stored
-from fnlkit.errors import InputError
-from fnlkit.spec import nearest
+from fnlkit.errors import InputError, nearest
 
 MAX_BYTES = 4 * 2**30 - 1
 MAX_META = 16 * 2**20

@@ -7,8 +7,8 @@ import os
 import pathlib
 
 from fnlkit.datasets import places
-from fnlkit.errors import InputError
-from fnlkit.spec import bind, nearest, parse
+from fnlkit.errors import InputError, nearest
+from fnlkit.spec import bind, parse
 
 # Name -> (module:function, one line).  The function takes where=<cache folder> and its own keyword parameters.
 _KNOWN = {

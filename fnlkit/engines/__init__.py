@@ -2,8 +2,7 @@
 
 import os
 
-from fnlkit.errors import InputError
-from fnlkit.spec import nearest
+from fnlkit.errors import InputError, nearest
 
 ENGINES = {
     "sequential": "fnlkit.engines.sequential:Sequential",

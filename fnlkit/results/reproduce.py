@@ -15,9 +15,8 @@ from statistics import mean, stdev
 
 from fnlkit import catalogue
 from fnlkit.artefacts.run import Run
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.errors import InputError, WorkStopped, nearest
 from fnlkit.results import evaluation
-from fnlkit.spec import nearest
 
 
 @dataclass(frozen=True)
