@@ -38,21 +38,23 @@ from fnlkit.errors import WorkStopped
     help="How many runs to train at once; one for each core without it.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the commands and stop.")
+@click.option("--trust", is_flag=True, help="Run code that a recipe of somebody's names, module:function; read it first.")
 @click.option("-o", "--output", default=None, metavar="FOLDER", help="Where runs are kept; a second call continues there.")
-def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at_once, dry_run, output):
+def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at_once, dry_run, trust, output):
     """Run a recipe and print mean, spread, published number, client-rounds and time; list recipes without a name.
 
     \b
     Example:
       fnlkit reproduce regimes --dry-run
     """
+    from fnlkit.results import recipe as recipes
     from fnlkit.results import reproduce
 
     if recipe is None:
-        for name in reproduce.recipes():
-            out_console().print(f"{name}: {reproduce.load(name).get('title', '')}")
+        for name in recipes.names():
+            out_console().print(f"{name}: {recipes.load(name).get('title', '')}")
         return
-    found = reproduce.load(recipe)
+    found = recipes.load(recipe, trust=trust)
     if dataset and os.path.exists(dataset):
         dataset = os.path.abspath(dataset)
     embeddings = embeddings and os.path.abspath(embeddings)

@@ -19,6 +19,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
+_CODE = re.compile(r"[\w./~+-]*:[\w./:~+-]*")
 _CONSTANTS = {"true": True, "false": False, "none": None}
 
 
@@ -139,6 +140,14 @@ class _Reader:
                 self.take(",")
         self.take(")")
         return out
+
+
+def own_code(text):
+    """Return the parts of a spec, or of any text, that stand for code beside fnlkit's: ``module:function``.
+
+    What a file says is never imported without its reader's word; this is how a file is asked.
+    """
+    return _CODE.findall(text)
 
 
 def find(name, table, what):

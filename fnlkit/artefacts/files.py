@@ -234,6 +234,26 @@ def _in_place(path, raw, name, begin, size):
     return Stored(os.fspath(path), begin + start, dtype, shape)
 
 
+def read_text(source, *, max_bytes=2**24):
+    """Return the text of a regular file (UTF-8, with or without its mark).
+
+    Parameters
+    ----------
+    source : str or os.PathLike
+    max_bytes : int
+
+    Raises
+    ------
+    InputError
+        One line that names the file, for a pipe, a device, a folder, a file that is too large, or bytes that are no text.
+    """
+    name, raw = _slurp(os.fspath(source), max_bytes)
+    try:
+        return bytes(raw).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: no text in UTF-8: {error.reason} at byte {error.start:,}") from error
+
+
 def pick(arrays, key, source):
     """Return the array of a user's file that `key` names; without a key, its only one.
 

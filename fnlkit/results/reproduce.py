@@ -1,22 +1,24 @@
 """Recipes: published experiments as files, run as the commands a user would type, printed beside the published numbers."""
 
+import contextlib
 import math
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
-import tomllib
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from statistics import mean, stdev
 
 from fnlkit import catalogue
 from fnlkit.artefacts.run import Run
-from fnlkit.errors import InputError, WorkStopped, nearest
+from fnlkit.errors import InputError, WorkStopped
 from fnlkit.results import evaluation
+from fnlkit.results.recipe import step as recipe_step
 
 
 @dataclass(frozen=True)
@@ -44,42 +46,6 @@ class Job:
     train: tuple
     name: str
     published: tuple | None
-
-
-def recipes():
-    """Return the names of the recipes that come with fnlkit."""
-    folder = resources.files("fnlkit.data") / "recipes"
-    return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
-
-
-def load(name):
-    """Return a recipe as a dict: a name of `recipes()` or the path of a .toml file.
-
-    Raises
-    ------
-    InputError
-        When there is none, or it is not TOML with [[regime]] tables.
-    """
-    if name.endswith(".toml"):
-        path = Path(name)
-    elif name in recipes():
-        path = resources.files("fnlkit.data") / "recipes" / f"{name}.toml"
-    else:
-        raise InputError(f"no recipe {name!r}{nearest(name, recipes())}; known: {', '.join(recipes())}, or a .toml file")
-    try:
-        recipe = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{name}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{name}: not a recipe: {error}") from error
-    for key, kind in (("dataset", str), ("seeds", list), ("train", dict), ("regime", list)):
-        if not isinstance(recipe.get(key), kind):
-            raise InputError(f"{name}: a recipe needs {key!r} ({kind.__name__})")
-    for regime in recipe["regime"]:
-        for key in ("name", "steps", "methods"):
-            if key not in regime:
-                raise InputError(f"{name}: regime {regime.get('name', '?')!r} needs {key!r}")
-    return recipe
 
 
 def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, **train):
@@ -112,7 +78,7 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, **trai
             prepare, source = [], f"--dataset={dataset or recipe['dataset']}"
             for i, step in enumerate(regime["steps"]):
                 target = f"{number}-{seed}-{i}.npz"
-                prepare.append(((*shlex.split(step), source, f"--seed={seed}"), target))
+                prepare.append(((*recipe_step(step), source, f"--seed={seed}"), target))
                 source = target
             vectors, embed = embeddings, None
             if embeddings is None and "backbone" in regime:
@@ -186,23 +152,15 @@ def run(all_jobs, folder, *, at_once, on_done=None):
         "NUMBA_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
     }
-    failed = {}
+    failed, children = {}, _Children(folder, environment)
     # Runs beside each other share the cores.
     cores = max(1, len(os.sched_getaffinity(0)) // at_once)
 
     def call(arguments):
-        command = [sys.executable, "-c", "from fnlkit.cli import main; main()", *arguments]
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        if done.returncode:
-            lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
-            raise (InputError if done.returncode == 2 else WorkStopped)(lines[-1].removeprefix("fnlkit: error: "))
+        code, said = children.run(arguments)
+        if code:
+            lines = said.decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
+            raise (InputError if code == 2 else WorkStopped)(lines[-1].removeprefix("fnlkit: error: "))
 
     def federation(step):
         arguments, target = step
@@ -218,16 +176,80 @@ def run(all_jobs, folder, *, at_once, on_done=None):
             call(["train", job.prepare[-1][1], *job.train, *share, *where])
         except (InputError, WorkStopped) as failure:
             error = failed[job.name] = str(failure)
-        if on_done:
+        if on_done and not children.ending:
             on_done(job, error)
 
     with ThreadPoolExecutor(at_once) as pool:
-        # One level of the chains after the other: what two jobs share is made once.
-        levels = max(len(job.prepare) for job in all_jobs)
-        for i in range(levels):
-            list(pool.map(federation, dict.fromkeys(job.prepare[i] for job in all_jobs if i < len(job.prepare))))
-        list(pool.map(train, all_jobs))
+        try:
+            # One level of the chains after the other: what two jobs share is made once.
+            levels = max(len(job.prepare) for job in all_jobs)
+            for i in range(levels):
+                list(pool.map(federation, dict.fromkeys(job.prepare[i] for job in all_jobs if i < len(job.prepare))))
+            list(pool.map(train, all_jobs))
+        except BaseException:  # also Ctrl-C and SIGTERM sent to this process alone
+            pool.shutdown(wait=False, cancel_futures=True)
+            children.end()
+            raise
     return failed
+
+
+class _Children:
+    """Commands in processes of their own, which save and end when they are told to, and when this process is gone.
+
+    Each holds the reading end of one pipe that nobody writes to: it closes with this process, however that ends.
+    """
+
+    _START = """import os, signal, sys, threading
+def watch(pipe=int(sys.argv.pop(1))):
+    os.read(pipe, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+from fnlkit.cli import main
+threading.Thread(target=watch, daemon=True).start()
+main()"""
+
+    def __init__(self, folder, environment):
+        self.folder, self.environment, self.ending = folder, environment, False
+        self.running, self.lock = set(), threading.Lock()
+        self.watched, self.held = os.pipe()
+
+    def __del__(self):
+        for descriptor in (self.watched, self.held):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def run(self, arguments):
+        """Return (exit code, what it said on stderr)."""
+        with self.lock:
+            if self.ending:
+                raise WorkStopped("it was told to end")
+            child = subprocess.Popen(
+                [sys.executable, "-c", self._START, str(self.watched), *arguments],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=(self.watched,),
+            )
+            self.running.add(child)
+        try:
+            said = child.communicate()[1]
+        finally:
+            with self.lock:
+                self.running.discard(child)
+        return child.returncode, said
+
+    def end(self, patience=10):
+        """Tell all to save and end; those that do not are killed."""
+        with self.lock:
+            self.ending, left = True, list(self.running)
+        for child in left:
+            child.send_signal(signal.SIGTERM)
+        for child in left:
+            try:
+                child.wait(patience)
+            except subprocess.TimeoutExpired:
+                child.kill()
 
 
 def _spread(values):

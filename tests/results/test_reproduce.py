@@ -1,6 +1,12 @@
 """Recipes are commands: they parse, name what exists, run, continue, and compare."""
 
+import os
 import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +14,7 @@ from fnlkit import catalogue
 from fnlkit.artefacts.run import Run
 from fnlkit.cli import group
 from fnlkit.errors import InputError
-from fnlkit.results import reproduce
+from fnlkit.results import recipe, reproduce
 
 TINY = """
 title = "tiny"
@@ -27,9 +33,9 @@ published = { fedcorr = [90.0, 1.0] }
 """
 
 
-@pytest.mark.parametrize("name", reproduce.recipes())
+@pytest.mark.parametrize("name", recipe.names())
 def test_recipes_that_come_with_fnlkit_name_what_exists(name):
-    for job in reproduce.jobs(reproduce.load(name)):
+    for job in reproduce.jobs(recipe.load(name)):
         catalogue.method(job.method)
         for line in reproduce.commands(job):
             program, verb, *arguments = shlex.split(line)
@@ -42,7 +48,7 @@ def test_recipes_that_come_with_fnlkit_name_what_exists(name):
 def test_a_recipe_runs_continues_and_compares(tmp_path):
     path = tmp_path / "tiny.toml"
     path.write_text(TINY)
-    jobs = reproduce.jobs(reproduce.load(str(path)))
+    jobs = reproduce.jobs(recipe.load(str(path)))
     said = []
     assert reproduce.run(jobs[:1], tmp_path / "runs", at_once=1, on_done=lambda job, error: said.append(error)) == {}
     stamp = (tmp_path / "runs" / "0-0-1.npz").stat().st_mtime_ns
@@ -63,19 +69,19 @@ def test_a_recipe_runs_continues_and_compares(tmp_path):
 
 
 def test_a_published_number_belongs_to_a_method_or_to_one_way_to_write_it():
-    recipe = reproduce.load("feddpcont-epsilon-cifar10")
-    found = {(job.regime, job.method): job.published for job in reproduce.jobs(recipe, seeds=1)}
+    listed = reproduce.jobs(recipe.load("feddpcont-epsilon-cifar10"), seeds=1)
+    found = {(job.regime, job.method): job.published for job in listed}
     assert found["random 0.4", "feddpcont(epsilon=0.81)"] == [72.99, 1.01]
     assert found["random 0.4", "feddpcont(epsilon=0.01)"] == [72.12, 1.08]
     assert found["random 0.4", "feddpcont(release=exact)"] is None
-    kept = {job.published[0] for job in reproduce.jobs(reproduce.load("feddpcont-epsilon-clothing1m"))}
+    kept = {job.published[0] for job in reproduce.jobs(recipe.load("feddpcont-epsilon-clothing1m"))}
     assert kept == {70.79, 70.8}
 
 
 def test_what_a_failed_job_said_is_kept(tmp_path):
     path = tmp_path / "bad.toml"
     path.write_text(TINY.replace("fedcorr(iterations=1)", "fedcorr(iterations=900)"))
-    jobs = [j for j in reproduce.jobs(reproduce.load(str(path)), seeds=1) if "900" in j.method]
+    jobs = [j for j in reproduce.jobs(recipe.load(str(path)), seeds=1) if "900" in j.method]
     (said,) = reproduce.run(jobs, tmp_path, at_once=1).values()
     assert "too many beside" in said and "Traceback" not in said
 
@@ -83,21 +89,21 @@ def test_what_a_failed_job_said_is_kept(tmp_path):
 def test_a_data_set_that_is_not_there_is_the_callers_mistake(tmp_path, monkeypatch):
     monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path / "cache"))
     with pytest.raises(InputError, match="^cifar10 is not on this machine: run `fnlkit data get cifar10`"):
-        reproduce.run(reproduce.jobs(reproduce.load("regimes"), seeds=1)[:1], tmp_path, at_once=1)
+        reproduce.run(reproduce.jobs(recipe.load("regimes"), seeds=1)[:1], tmp_path, at_once=1)
 
 
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(InputError, match="did you mean 'regimes'"):
-        reproduce.load("regime")
+        recipe.load("regime")
     path = tmp_path / "x.toml"
     path.write_text("title = ")
     with pytest.raises(InputError, match="not a recipe"):
-        reproduce.load(str(path))
+        recipe.load(str(path))
     path.write_text("title = 'a'")
     with pytest.raises(InputError, match="needs 'dataset'"):
-        reproduce.load(str(path))
+        recipe.load(str(path))
     with pytest.raises(InputError, match="no regime has 'zzz'"):
-        reproduce.jobs(reproduce.load("regimes"), only="zzz")
+        reproduce.jobs(recipe.load("regimes"), only="zzz")
 
 
 def test_the_interval_of_paired_differences():
@@ -107,12 +113,99 @@ def test_the_interval_of_paired_differences():
 
 
 def test_a_switch_of_a_recipe_is_a_switch():
-    (line,) = {reproduce.commands(job)[-1] for job in reproduce.jobs(reproduce.load("regimes-features"), seeds=1)[:1]}
+    (line,) = {reproduce.commands(job)[-1] for job in reproduce.jobs(recipe.load("regimes-features"), seeds=1)[:1]}
     assert "--memorization " in line and "--memorization=" not in line
 
 
 def test_a_name_in_full_means_itself():
-    recipe = reproduce.load("fedln-table3-fashion-mnist")
-    assert {job.regime for job in reproduce.jobs(recipe, only="N_L 0.4, n_s 0")} == {"n_l 0.4, n_s 0"}
-    assert len({job.regime for job in reproduce.jobs(recipe, only="n_l 0.4")}) > 1
-    assert len({job.regime for job in reproduce.jobs(recipe)}) == len(recipe["regime"])
+    found = recipe.load("fedln-table3-fashion-mnist")
+    assert {job.regime for job in reproduce.jobs(found, only="N_L 0.4, n_s 0")} == {"n_l 0.4, n_s 0"}
+    assert len({job.regime for job in reproduce.jobs(found, only="n_l 0.4")}) > 1
+    assert len({job.regime for job in reproduce.jobs(found)}) == len(found["regime"])
+
+
+def _training(folder, parent, deadline=120):
+    """Wait for the child of a recipe to train; return its number."""
+    until = time.monotonic() + deadline
+    while time.monotonic() < until and parent.poll() is None:
+        for lock in folder.glob("*.pt.lock"):
+            rows = lock.with_name(lock.name.replace(".pt.lock", ".metrics.jsonl"))
+            if lock.read_text().strip() and rows.exists() and rows.stat().st_size:
+                return int(lock.read_text())
+        time.sleep(0.05)
+    raise AssertionError(parent.stderr.read())
+
+
+def _gone(process, seconds=10):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            if "Z" in Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]:
+                return True
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_recipe_ends_with_its_children_and_can_be_continued(tmp_path):
+    """A signal to the parent alone; killed outright, its children notice.  Two starts of real processes: some seconds."""
+    (tmp_path / "long.toml").write_text(TINY.replace("rounds = 6", "rounds = 1000000").replace("[0, 1]", "[0]"))
+    program = "from fnlkit.cli import main; main()"
+    command = [sys.executable, "-c", program, "reproduce", "long.toml", "--only", "heavy", "--jobs", "1", "-o", "runs"]
+    for sign, code in ((signal.SIGTERM, 143), (signal.SIGKILL, -9)):
+        parent = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env=dict(os.environ),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        child = _training(tmp_path / "runs", parent)
+        parent.send_signal(sign)
+        assert parent.wait(30) == code, parent.stderr.read()
+        parent.stderr.close()
+        assert _gone(child)
+        (run,) = (tmp_path / "runs").glob("*.pt")
+        assert not Run.read(str(run)).finished
+
+
+SAID = {
+    "metrics": ("rounds = 6", "rounds = 6\nmetrics = '/tmp/x'", "train has no 'metrics'"),
+    "output": ("rounds = 6", "rounds = 6\noutput = '/tmp/x'", "train has no 'output'"),
+    "step's path": ("--clients 10", "--clients 10 -o /tmp/x", "'-o' has no place in a recipe"),
+    "another command": ("partition --clients 10", "data get", "begin with partition"),
+    "own network": ("epochs = 1", "epochs = 1\nmodel = 'evilmod:build'", "would run code of its author's, 'evilmod:build'"),
+    "own method": ('"fedavg", ', '"fedavg", "nnc(usual=evilmod:run)", ', "would run code of its author's"),
+    "own noise": ("'clients(rho=0.6, tau=0.5)'", "evilmod:noise", "would run code of its author's"),
+    "typo": ("epochs = 1", "epoch = 1", "train has no 'epoch'; did you mean 'epochs'"),
+    "seeds": ("[0, 1]", "[0, true]", "write distinct whole numbers"),
+    "methods": ('["fedavg", "fedcorr(iterations=1)"]', "[3]", "'methods' is .3.; write texts"),
+    "regime": ("[[regime]]", "[regime]", "needs 'regime' as list"),
+    "published": ("[90.0, 1.0]", "nan", "write .mean, standard deviation."),
+    "long key": ("epochs = 1", ".".join("a" * 5000) + " = 1", "a key of more than 16 parts"),
+    "quotes": ("'clients(rho=0.6, tau=0.5)'", "'clients", "No closing quotation"),
+}
+
+
+@pytest.mark.parametrize("what", SAID)
+def test_a_recipe_says_nothing_but_what_a_recipe_may(tmp_path, what):
+    old, new, said = SAID[what]
+    assert old in TINY
+    path = tmp_path / "x.toml"
+    path.write_text(TINY.replace(old, new))
+    with pytest.raises(InputError, match=said):
+        recipe.load(str(path))
+    if what.startswith("own"):
+        assert recipe.load(str(path), trust=True)
+
+
+def test_a_recipe_is_a_regular_file_of_bounded_size(tmp_path):
+    os.mkfifo(tmp_path / "pipe.toml")
+    with open(tmp_path / "sparse.toml", "wb") as handle:
+        handle.truncate(3 * 2**30)
+    (tmp_path / "zero.toml").symlink_to("/dev/zero")
+    for name, said in (("pipe", "no regular file"), ("zero", "no regular file"), ("sparse", "more than the limit")):
+        with pytest.raises(InputError, match=said):
+            recipe.load(str(tmp_path / f"{name}.toml"))

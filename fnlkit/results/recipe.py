@@ -1,0 +1,167 @@
+"""The recipe: a published experiment as a TOML file; what it may say is said here, and checked before anything runs."""
+
+import re
+import shlex
+import tomllib
+from importlib import resources
+
+from fnlkit.artefacts import files
+from fnlkit.errors import InputError, nearest
+from fnlkit.spec import own_code
+
+MAX_BYTES = 2**20
+_MAX_JOBS = 100_000
+# A part of a dotted key, as TOML allows it: bare or quoted.
+_LONG_KEY = re.compile(r"""(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){16}""")
+# What a step may say; neither what it reads beside the data set nor where it writes.
+_STEPS = {
+    "partition": ("--scheme", "--clients", "--min-samples", "--labels"),
+    "inject-noise": ("--noise",),
+    "estimate-noise": ("--estimator", "--apply"),
+}
+# Options of `train` beside its settings; no path is among them.
+_TRAIN = ("preset", "engine", "device", "workers", "at_once", "checkpoint_every", "client_timeout")
+_TOP = {"title": str, "dataset": str, "seeds": list, "train": dict, "regime": list}
+_REGIME = {"name": str, "steps": list, "methods": list, "train": dict, "published": dict, "backbone": str}
+_NEEDED = {"a recipe": ("dataset", "seeds", "train", "regime"), "a regime": ("name", "steps", "methods")}
+
+
+def names():
+    """Return the names of the recipes that come with fnlkit."""
+    folder = resources.files("fnlkit.data") / "recipes"
+    return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
+
+
+def load(name, *, trust=False):
+    """Return a recipe as a dict: a name of `names()` or the path of a .toml file.
+
+    Parameters
+    ----------
+    name : str
+    trust : bool
+        Accept parts of somebody's own (module:function), which running the recipe would import.
+
+    Raises
+    ------
+    InputError
+        When there is none, or it says anything that a recipe may not.
+    """
+    if name.endswith(".toml"):
+        text = files.read_text(name, max_bytes=MAX_BYTES)
+    elif name in names():
+        text = (resources.files("fnlkit.data") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
+    else:
+        raise InputError(f"no recipe {name!r}{nearest(name, names())}; known: {', '.join(names())}, or a .toml file")
+    shown = files.shown(name)
+    if _LONG_KEY.search(text):
+        raise InputError(f"{shown}: not a recipe: a key of more than 16 parts")
+    try:
+        recipe = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{shown}: not a recipe: {error}") from error
+    except ValueError as error:  # numbers and dates that Python has no room for
+        raise InputError(f"{shown}: not a recipe: {error}") from error
+    try:
+        _check(recipe)
+        if not trust:
+            _no_own_code(recipe)
+    except InputError as error:
+        raise InputError(f"{shown}: {error}") from error
+    return recipe
+
+
+def _check(recipe):
+    _table(recipe, _TOP, "a recipe")
+    seeds = recipe["seeds"]
+    if not seeds or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds) or len(set(seeds)) < len(seeds):
+        raise InputError(f"`seeds` is {_short(seeds)}; write distinct whole numbers from 0 on")
+    if not recipe["regime"]:
+        raise InputError("a recipe needs at least one [[regime]]")
+    jobs = 0
+    for regime in recipe["regime"]:
+        _table(regime, _REGIME, "a regime")
+        for key in ("steps", "methods"):
+            if not regime[key] or not all(isinstance(text, str) and text.strip() for text in regime[key]):
+                raise InputError(f"regime {regime['name']!r}: {key!r} is {_short(regime[key])}; write texts")
+        for text in regime["steps"]:
+            step(text)
+        for method, number in regime.get("published", {}).items():
+            if not (isinstance(number, list) and 1 <= len(number) <= 2 and all(map(_real, number))):
+                raise InputError(f"published {method!r} is {_short(number)}; write [mean, standard deviation] in percent")
+        jobs += len(regime["methods"]) * len(seeds)
+    if jobs > _MAX_JOBS:
+        raise InputError(f"{jobs:,} runs; expected at most {_MAX_JOBS:,}")
+    for options in (recipe["train"], *(regime.get("train", {}) for regime in recipe["regime"])):
+        _train(options)
+
+
+def _table(table, known, what):
+    if not isinstance(table, dict):
+        raise InputError(f"{what} is {_short(table)}; write a table")
+    for key, value in table.items():
+        if key not in known:
+            raise InputError(f"{what} has no {_short(key)}{nearest(key, known)}; it takes: {', '.join(known)}")
+        if not isinstance(value, known[key]):
+            raise InputError(f"{what} needs {key!r} as {known[key].__name__}, found {_short(value)}")
+    for key in _NEEDED[what]:
+        if key not in table:
+            raise InputError(f"{what} needs {key!r} ({known[key].__name__})")
+
+
+def step(text):
+    """Return the arguments of one step, for example ``partition --clients 10``.
+
+    Raises
+    ------
+    InputError
+        When it is no command that makes a federation, or names a file to read or write.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"step {_short(text)}: {error}") from error
+    if not words or words[0] not in _STEPS:
+        raise InputError(f"step {_short(text)}: begin with {', '.join(_STEPS)}")
+    allowed, rest = _STEPS[words[0]], words[1:]
+    while rest:
+        option, equals, value = rest.pop(0).partition("=")
+        if option not in allowed:
+            raise InputError(f"step {_short(text)}: {_short(option)} has no place in a recipe; it may say {', '.join(allowed)}")
+        if not equals and (not rest or rest[0].startswith("--")):
+            raise InputError(f"step {_short(text)}: {option} needs a value")
+        if not equals:
+            rest.pop(0)
+    return words
+
+
+def _train(options):
+    from dataclasses import fields
+
+    from fnlkit.experiment import Settings
+
+    known = [field.name for field in fields(Settings) if field.name not in ("method", "seed")] + list(_TRAIN)
+    for key, value in options.items():
+        if key not in known:
+            raise InputError(f"train has no {_short(key)}{nearest(key, known)} in a recipe; it takes: {', '.join(known)}")
+        if not isinstance(value, (str, int, float)):
+            raise InputError(f"train.{key} is {_short(value)}; write a number or a text")
+
+
+def _no_own_code(recipe):
+    said = [recipe["train"], *(regime.get("train", {}) for regime in recipe["regime"])]
+    specs = [value for options in said for value in options.values() if isinstance(value, str)]
+    for regime in recipe["regime"]:
+        specs += [*regime["methods"], regime.get("backbone", "")]
+        specs += [word for text in regime["steps"] for word in step(text)[1:]]
+    for spec in specs:
+        if found := own_code(spec):
+            raise InputError(f"it would run code of its author's, {_short(found[0])}; read that code, then add --trust")
+
+
+def _real(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e6
+
+
+def _short(value):
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
