@@ -41,6 +41,7 @@ setup(
         ],
         "privacy": ["dp-accounting>=0.4"],
         "plot": ["matplotlib>=3.8"],
+        "export": ["onnx>=1.16", "onnxscript>=0.3", "onnxruntime>=1.18"],
     },
     entry_points={"console_scripts": ["fnlkit = fnlkit.cli:main"]},
 )

@@ -20,6 +20,8 @@ COMMANDS = {
     "audit": "Say which sites have wrong labels, and of which kind.",
     "review": "Let a person look at suspicious samples and decide.",
     "correct": "Act on suggested labels without a person.",
+    "predict": "Predict the classes of new samples.",
+    "export": "Write a run's model for other programs.",
     "plot": "Draw runs: curves, confusions, LID scores, noise levels.",
     "embed": "Compute embeddings of a data set's samples.",
     "methods": "List methods, or show what one does and sends.",

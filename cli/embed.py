@@ -1,11 +1,17 @@
 """`fnlkit embed`: a data set in, one vector a sample out."""
 
+import hashlib
+import json
+import shutil
+import time
 from contextlib import contextmanager
 
 import click
 
 from fnlkit.cli.plumbing import console, data_of, dataset_option, device_option, emit, output_option, provenance
 from fnlkit.cli.source import need_input, refuse_both
+
+_EVERY = 30  # seconds between two lines of progress
 
 
 @click.command()
@@ -24,9 +30,12 @@ from fnlkit.cli.source import need_input, refuse_both
     type=click.IntRange(min=1),
     help="How many images go through the network at once; 16 on a CPU and 256 on a GPU without it.",
 )
+@click.option("--new", metavar="FILE", default=None, help="Samples of your own to embed as well, for `predict`: npy, or npz.")
 @output_option("EMB.npz")
-def command(file, dataset, backbone, device, batch_size, output):
-    """Compute embeddings of a data set's training samples, for estimate-noise and distillation.
+def command(file, dataset, backbone, device, batch_size, new, output):
+    """Compute embeddings of a data set's training and test samples: for estimate-noise, distillation, train --features.
+
+    An interrupted call continues where it stopped when it is given again.
 
     The data set is the one of the federation FILE or in the pipe, or the one --dataset names. Backbones: pixels, pca(dim=64),
     efficientnet-lite0, torchvision(name=resnet18), timm(name=...), open-clip(name=..., weights=PATH), or
@@ -36,9 +45,11 @@ def command(file, dataset, backbone, device, batch_size, output):
     Example:
       fnlkit embed --dataset digits --backbone 'pca(dim=16)' -o EMB.npz
     """
+    import numpy as np
+
     from fnlkit import datasets
     from fnlkit.artefacts import files
-    from fnlkit.embed import embed
+    from fnlkit.embed import embed_parts
     from fnlkit.spec import parse
 
     spec = parse(backbone, "--backbone")
@@ -50,21 +61,52 @@ def command(file, dataset, backbone, device, batch_size, output):
         need_input(file or "-")
         federation = Federation.read(file or "-")
         data = data_of(federation, dataset)
-    with bar(f"{data.name}, {spec}") as progress:
-        vectors = embed(data, spec, device=device, batch_size=batch_size, progress=progress)
-    refuse_both(file, dataset)
-    console().print(f"{data.name}: {len(vectors):,} embeddings of {vectors.shape[1]:,} values by {spec}", style="dim")
-    made = provenance("embed", dataset=data.name, backbone=str(spec), checksum=data.checksum)
-    meta = {"dataset": data.name, "checksum": data.checksum, "backbone": str(spec), "provenance": [made]}
-    emit(files.Artefact("fnlkit.embeddings/1", {"embeddings": vectors}, meta), output)
+    parts = {"embeddings": data.x_train, "test": data.x_test}
+    if new:
+        parts["new"] = datasets.samples_like(data, new)
+    facts = [data.checksum, str(spec), batch_size, device, list(parts), len(parts.get("new", ()))]
+    place = datasets.cache_folder() / "embeddings" / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+    with bar(f"{data.name}, {spec}") as progress, resumable(place) as kept:
+        found = embed_parts(data, parts, spec, device=device, batch_size=batch_size, progress=progress, place=kept)
+        made = provenance("embed", dataset=data.name, backbone=str(spec), batch_size=batch_size, checksum=data.checksum)
+        meta = {"dataset": data.name, "checksum": data.checksum, "backbone": str(spec), "provenance": [made]}
+        refuse_both(file, dataset)
+        emit(files.Artefact("fnlkit.embeddings/1", {name: np.asarray(rows) for name, rows in found.items()}, meta), output)
+    width, counts = found["embeddings"].shape[1], ", ".join(f"{len(rows):,} {_WORDS[name]}" for name, rows in found.items())
+    console().print(f"{data.name}: embeddings of {width:,} values by {spec}: {counts}", style="dim")
+
+
+_WORDS = {"embeddings": "training", "test": "test", "new": "new"}
+
+
+@contextmanager
+def resumable(place):
+    """Yield a folder for unfinished work, removed once it is done; None where it cannot be made."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        yield None
+        return
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
 
 
 @contextmanager
 def bar(title):
-    """Yield a function (done, total) that moves a bar on a terminal, or does nothing elsewhere."""
+    """Yield a function (done, total) that moves a bar on a terminal, or writes a line every half a minute elsewhere."""
     talk = console()
     if not talk.is_terminal:
-        yield None
+        began = said = time.monotonic()
+
+        def line(done, total):
+            nonlocal said
+            now = time.monotonic()
+            if now - said >= _EVERY:
+                said = now
+                left = (now - began) / max(1, done) * (total - done)
+                talk.print(f"{title}: {done:,} of {total:,}, about {left:,.0f} s left", style="dim", soft_wrap=True)
+
+        yield line
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 

@@ -44,6 +44,8 @@ from fnlkit.errors import InputError
               "0 waits for ever.")  # fmt: skip
 @click.option("--embeddings", metavar="EMB.npz", default=None,
               help="A vector for each sample, made by `fnlkit embed`, for methods that compare samples.")  # fmt: skip
+@click.option("--features", metavar="EMB.npz", default=None,
+              help="Train on the vectors of `fnlkit embed` in place of the samples: a frozen network's.")  # fmt: skip
 @click.option("--checkpoint-every", type=click.IntRange(min=1), default=10, show_default=True,
               help="Write the run to -o after every so many rounds, so that an interruption costs no more.")  # fmt: skip
 @click.option("--resume", metavar="RUN", default=None,
@@ -64,6 +66,7 @@ def command(
     at_once,
     client_timeout,
     embeddings,
+    features,
     checkpoint_every,
     resume,
     ledger,
@@ -86,6 +89,7 @@ def command(
     from fnlkit import datasets
     from fnlkit.artefacts.federation import Federation
     from fnlkit.artefacts.run import Run
+    from fnlkit.datasets.features import open_embeddings, with_features
     from fnlkit.estimators.rows import read_rows
     from fnlkit.experiment import Experiment, Settings
 
@@ -97,7 +101,11 @@ def command(
         console().print(f"--resume {resume}: there is no such file yet; this run starts from the beginning", style="yellow")
     federation = Federation.read(file)
     data = datasets.load(dataset or federation.dataset)
-    vectors = None if embeddings is None else read_rows(embeddings, "embeddings", federation)
+    vectors = None
+    if features:
+        data, vectors = with_features(data, features), open_embeddings(features).arrays["embeddings"]
+    if embeddings:
+        vectors = read_rows(embeddings, "embeddings", federation)
     with held(output):
         _pin_threads()
         experiment = Experiment(

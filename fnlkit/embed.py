@@ -1,15 +1,21 @@
 """Embeddings of a data set: one vector a sample, for neighbours, teachers and anchors; labels are never looked at."""
 
+import os
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Annotated
 
 import numpy as np
 
+from fnlkit.artefacts.stored import Chosen, Stored, blocks
 from fnlkit.errors import InputError, nearest
 from fnlkit.parameters import Count, Range, checked
 from fnlkit.spec import bind, find, parse
 
-# A backbone is called as backbone(dataset, forward, **its own parameters) and returns float32 (n_train, d); `forward`
-# runs a torch module over the images in batches, on the device and with the progress that the caller asked for.
+# A backbone is called as backbone(dataset, forward, **its own parameters) for each part of a data set, with a `View`, and
+# returns float32 (n, d) of its `x_train`; `forward` runs a torch module over those in batches, on the device and with the
+# progress that the caller asked for.
 BACKBONES = {
     "pixels": "fnlkit.embed:pixels",
     "pca": "fnlkit.embed:pca",
@@ -18,6 +24,7 @@ BACKBONES = {
     "open-clip": "fnlkit.embed:open_clip_backbone",
     "efficientnet-lite0": "fnlkit.embed:efficientnet_lite0",
 }
+_MOST_FITTED = 2**30
 # Pixels that images are scaled to; 0: the network's own.
 Size = Annotated[int, Range()]
 # Mean and standard deviation that the EfficientNet-Lite weights were trained with (127 and 128 of 255), not ImageNet's.
@@ -58,23 +65,63 @@ def embed(dataset, spec="pca", *, device="auto", batch_size=None, progress=None)
     >>> embed(types.SimpleNamespace(x_train=x, kind="image"), "pca(dim=5)").shape
     (50, 5)
     """
+    settings = {"device": device, "batch_size": batch_size, "progress": progress}
+    return np.asarray(embed_parts(dataset, {"embeddings": dataset.x_train}, spec, **settings)["embeddings"])
+
+
+def embed_parts(dataset, parts, spec="pca", *, device="auto", batch_size=None, progress=None, place=None):
+    """Return one embedding for every sample of several arrays, all by one backbone.
+
+    Parameters
+    ----------
+    dataset : object
+        As for `embed`; what a backbone learns, it learns from its training samples.
+    parts : dict of str to array (n, ...)
+        For example ``{"embeddings": dataset.x_train, "test": dataset.x_test}``.
+    spec, device, batch_size, progress
+        As for `embed`; `progress` counts the samples of all parts.
+    place : pathlib.Path or None
+        A folder that keeps what is done, batch by batch: an interrupted call continues there, with the same bytes.
+
+    Returns
+    -------
+    dict of str to float32 array (n, d)
+    """
     spec = parse(spec, "backbone")
     if batch_size is not None and batch_size < 1:
         raise InputError(f"`batch_size` is {batch_size}; write at least 1")
     backbone = bind(spec, find(spec.name, BACKBONES, "backbone"), "backbone")
+    total, before, out, memory = sum(len(x) for x in parts.values()), 0, {}, {}
+    for name, x in parts.items():
+        view = View(x, dataset.x_train, dataset.kind, getattr(dataset, "sample_rate", 0), memory)
 
-    def forward(module, size, mean, std, *, normalise, interpolation="bilinear"):
-        return _forward(
-            module, _images(dataset, spec.name), size, mean, std, normalise=normalise, interpolation=interpolation,
-            device=device, batch_size=batch_size, progress=progress,
-        )  # fmt: skip
+        def forward(module, size, mean, std, *, normalise, interpolation="bilinear", view=view, name=name, before=before):
+            return _forward(
+                module, _images(view, spec.name), size, mean, std, normalise=normalise, interpolation=interpolation,
+                device=device, batch_size=batch_size, progress=progress and (lambda done, _: progress(before + done, total)),
+                place=place and place / name,
+            )  # fmt: skip
 
-    out = np.ascontiguousarray(backbone(dataset, forward), np.float32)
-    if out.ndim != 2 or len(out) != len(dataset.x_train):
-        raise InputError(f"backbone {spec.name!r} gave {out.shape} for {len(dataset.x_train):,} samples; expected (n, d)")
-    if not np.isfinite(out).all():
-        raise InputError(f"backbone {spec.name!r} gave values that are not finite; check its weights")
+        found = backbone(view, forward)
+        if not isinstance(found, Stored):
+            found = np.ascontiguousarray(found, np.float32)
+        if found.ndim != 2 or len(found) != len(x):
+            raise InputError(f"backbone {spec.name!r} gave {found.shape} for {len(x):,} samples; expected (n, d)")
+        if not all(np.isfinite(found[a:b]).all() for a, b in blocks(found)):
+            raise InputError(f"backbone {spec.name!r} gave values that are not finite; check its weights")
+        out[name], before = found, before + len(x)
     return out
+
+
+@dataclass(frozen=True)
+class View:
+    """What a backbone sees: samples to embed (`x_train`), samples to learn from (`fit`), and what it keeps between parts."""
+
+    x_train: object
+    fit: object
+    kind: str
+    sample_rate: int = 0
+    memory: dict = field(default_factory=dict)
 
 
 @checked
@@ -86,13 +133,15 @@ def pixels(dataset, forward, *, normalise=False):
     normalise : bool
         Rows of length 1.
     """
-    x = _flat(dataset)
+    x = _numbers(dataset.x_train[:], dataset)
     return _unit(x) if normalise else x
 
 
 @checked
 def pca(dataset, forward, *, dim: Count = 64, whiten=False, normalise=False):
-    """Return the first principal components of the samples, fitted on all of them; the signs are fixed by scikit-learn.
+    """Return the first principal components of the samples, fitted on the training samples; scikit-learn fixes the signs.
+
+    They are fitted on all training samples up to 1 GiB of float32 values, above on every k-th, about 1 GiB of them.
 
     Parameters
     ----------
@@ -105,15 +154,30 @@ def pca(dataset, forward, *, dim: Count = 64, whiten=False, normalise=False):
     """
     from sklearn.decomposition import PCA
 
-    x = _flat(dataset)
-    most = min(x.shape)
+    values = int(np.prod(np.shape(_numbers(dataset.fit[:1], dataset))[1:]))
+    most = min(len(dataset.fit), values)
     if not 1 <= dim <= most:
-        raise InputError(f"backbone 'pca': `dim` is {dim}; {x.shape[0]:,} samples of {x.shape[1]:,} values allow 1 to {most:,}")
-    # Exact where that takes seconds; else a randomised solver (Halko 2011) from a fixed seed.
-    solver = "randomized"
-    if most <= 1024:
-        solver = "covariance_eigh" if most == x.shape[1] else "full"
-    out = PCA(dim, whiten=whiten, svd_solver=solver, random_state=0, copy=False).fit_transform(x)
+        raise InputError(
+            f"backbone 'pca': `dim` is {dim}; {len(dataset.fit):,} samples of {values:,} values allow 1 to {most:,}"
+        )
+    if "pca" not in dataset.memory:
+        # Exact where that takes seconds; else a randomised solver (Halko 2011) from a fixed seed.
+        solver = "randomized"
+        if most <= 1024:
+            solver = "covariance_eigh" if most == values else "full"
+        fitted = PCA(dim, whiten=whiten, svd_solver=solver, random_state=0, copy=False)
+        every = max(1, len(dataset.fit) * values * 4 // _MOST_FITTED)
+        chosen = dataset.fit if every == 1 else Chosen(dataset.fit, np.arange(0, len(dataset.fit), every))
+        dataset.memory["pca"] = fitted, fitted.fit_transform(_numbers(chosen[:], dataset)) if every == 1 else None
+        if every > 1:
+            fitted.fit(_numbers(chosen[:], dataset))
+    fitted, known = dataset.memory["pca"]
+    if known is not None and dataset.x_train is dataset.fit:
+        out = known
+    else:
+        out = np.empty((len(dataset.x_train), dim), np.float32)
+        for a, b in blocks(dataset.x_train):
+            out[a:b] = fitted.transform(_numbers(dataset.x_train[a:b], dataset))
     return _unit(out) if normalise else out
 
 
@@ -274,45 +338,133 @@ def efficientnet_lite0(dataset, forward, *, size: Count = 224, normalise=True):
     return forward(Pooled(), size, *LITE, normalise=normalise)
 
 
-def _forward(module, images, size, mean, std, *, normalise, interpolation, device, batch_size, progress):
-    """Run a module over images (n, H, W, C) in batches; float32 (n, d)."""
+def _forward(
+    module, images, size, mean, std, *, normalise, interpolation, device, batch_size, progress, place=None
+):  # fmt: skip
+    """Run a module over images (n, H, W, C) in batches, on a CPU by one single-threaded batch a core; float32 (n, d)."""
     import torch
-    import torch.nn.functional as F
 
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     elif str(device).startswith("cuda") and not torch.cuda.is_available():
         raise InputError(f"`device` is {device} but torch sees no GPU; write cpu or auto")
+    if images.shape[-1] not in (1, 3):
+        raise InputError(f"images have {images.shape[-1]} channels; backbones for images take 1 or 3")
     batch_size = batch_size or (16 if str(device) == "cpu" else 256)
     # Convolutions run on this layout without a copy.
     module = module.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)
     mean, std = (torch.tensor(value, dtype=torch.float32, device=device)[:, None, None] for value in (mean, std))
-    out = None
-    if images.shape[-1] not in (1, 3):
-        raise InputError(f"images have {images.shape[-1]} channels; backbones for images take 1 or 3")
-    for start in range(0, len(images), batch_size):
-        part = torch.from_numpy(np.ascontiguousarray(images[start : start + batch_size]))
-        scale = 255.0 if part.dtype == torch.uint8 else 1.0
-        x = part.to(device).movedim(-1, 1).float() / scale
-        if x.shape[1] == 1:
-            x = x.expand(-1, 3, -1, -1)
-        if tuple(x.shape[-2:]) != (size, size):
-            mode = interpolation if interpolation in ("bilinear", "bicubic") else "bilinear"
-            x = F.interpolate(x, (size, size), mode=mode, align_corners=False, antialias=True)
-        x = ((x - mean) / std).contiguous(memory_format=torch.channels_last)
+
+    def batch(start):
         with torch.inference_mode():
+            part = torch.from_numpy(np.ascontiguousarray(images[start : start + batch_size]))
+            return _features(module, _scaled(part.to(device), size, mean, std, interpolation), normalise, size)
+
+    cores = len(os.sched_getaffinity(0)) if str(device) == "cpu" else 1
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if str(device) == "cpu" else before)
+    try:
+        kept = Batches(place, len(images), batch_size)
+        with ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,)) as threads:
+            todo = iter(kept.missing())
+            running = {threads.submit(batch, start): start for start in islice(todo, 2 * cores)}
             try:
-                features = module(x).float().flatten(1)
-            except AssertionError as error:  # vision transformers take one size only
-                raise InputError(f"this backbone does not take images of {size} pixels: {error}") from error
-            if normalise:
-                features = F.normalize(features, dim=1)
-        if out is None:
-            out = np.empty((len(images), features.shape[1]), np.float32)
-        out[start : start + len(part)] = features.cpu().numpy()
-        if progress:
-            progress(start + len(part), len(images))
-    return out
+                while running:
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        kept.put(running.pop(future), future.result())
+                        running |= {threads.submit(batch, start): start for start in islice(todo, 1)}
+                        if progress:
+                            progress(kept.done, len(images))
+            finally:
+                for future in running:
+                    future.cancel()
+        return kept.whole()
+    finally:
+        torch.set_num_threads(before)
+
+
+def _scaled(x, size, mean, std, interpolation):
+    """Return network input (B, 3, size, size) of images (B, H, W, C)."""
+    import torch
+    import torch.nn.functional as F
+
+    scale = 255.0 if x.dtype == torch.uint8 else 1.0
+    x = x.movedim(-1, 1).float() / scale
+    if x.shape[1] == 1:
+        x = x.expand(-1, 3, -1, -1)
+    if tuple(x.shape[-2:]) != (size, size):
+        mode = interpolation if interpolation in ("bilinear", "bicubic") else "bilinear"
+        x = F.interpolate(x, (size, size), mode=mode, align_corners=False, antialias=True)
+    return ((x - mean) / std).contiguous(memory_format=torch.channels_last)
+
+
+def _features(module, x, normalise, size):
+    import torch.nn.functional as F
+
+    try:
+        features = module(x).float().flatten(1)
+    except AssertionError as error:  # vision transformers take one size only
+        raise InputError(f"this backbone does not take images of {size} pixels: {error}") from error
+    return (F.normalize(features, dim=1) if normalise else features).cpu().numpy()
+
+
+class Batches:
+    """Rows (n, d) that come batch by batch, in memory or, with a place, in a file that survives an interruption.
+
+    The file ``rows`` holds the numbers, ``done`` a byte for each batch, written after its rows, behind d.
+    """
+
+    def __init__(self, place, count, size):
+        self.place, self.count, self.size, self.rows, self.marks = place, count, size, None, None
+        self.finished = np.zeros(-(-count // size), np.uint8)
+        if place is not None:
+            place.mkdir(parents=True, exist_ok=True)
+            known = (place / "done").read_bytes() if (place / "done").is_file() else b""
+            if len(known) == 8 + len(self.finished):
+                self.finished[:] = np.frombuffer(known, np.uint8, offset=8)
+                self._open(int.from_bytes(known[:8], "little"))
+
+    @property
+    def done(self):
+        """Rows that are there."""
+        return min(self.count, int(self.finished.sum()) * self.size)
+
+    def missing(self):
+        """Yield the first positions of the batches that are not there."""
+        yield from (np.flatnonzero(self.finished == 0) * self.size).tolist()
+
+    def _open(self, width):
+        shape = (self.count, width)
+        if self.place is None:
+            self.rows = np.empty(shape, np.float32)
+            return
+        with open(self.place / "done", "ab"):
+            pass
+        self.marks = os.open(self.place / "done", os.O_WRONLY)
+        os.ftruncate(self.marks, 8 + len(self.finished))
+        os.pwrite(self.marks, width.to_bytes(8, "little"), 0)
+        with open(self.place / "rows", "ab") as values:
+            values.truncate(self.count * width * 4)
+        self.rows = Stored(os.open(self.place / "rows", os.O_RDWR), 0, np.float32, shape, own=True)
+
+    def __del__(self):
+        if self.marks is not None:
+            os.close(self.marks)
+
+    def put(self, start, rows):
+        """Keep the rows of the batch that begins at a position."""
+        if self.rows is None:
+            self._open(rows.shape[1])
+        if self.place is None:
+            self.rows[start : start + len(rows)] = rows
+        else:
+            os.pwrite(self.rows.descriptor, np.ascontiguousarray(rows).data, start * rows.shape[1] * 4)
+            os.pwrite(self.marks, b"\1", 8 + start // self.size)
+        self.finished[start // self.size] = 1
+
+    def whole(self):
+        """Return all rows, an array or Stored."""
+        return np.empty((0, 1), np.float32) if self.rows is None else self.rows
 
 
 def _images(dataset, name):
@@ -321,9 +473,8 @@ def _images(dataset, name):
     return dataset.x_train
 
 
-def _flat(dataset):
-    """Return the samples as float32 rows, freshly allocated."""
-    x = dataset.x_train
+def _numbers(x, dataset):
+    """Return samples as float32 rows, freshly allocated."""
     if dataset.kind == "wave":
         from fnlkit.audio import log_mel
 

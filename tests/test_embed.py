@@ -204,12 +204,3 @@ def test_the_command_writes_an_artefact(tmp_path):
     data = datasets.load("digits")
     np.testing.assert_array_equal(artefact.arrays["embeddings"], embed(data, "pca(dim=16)"))
     assert artefact.meta["checksum"] == data.checksum and artefact.meta["backbone"] == "pca(dim=16)"
-
-
-def test_the_command_takes_one_source(tmp_path):
-    from click.testing import CliRunner
-
-    from fnlkit.cli.embed import command
-
-    done = CliRunner().invoke(command, ["fed.npz", "--dataset", "digits"])
-    assert isinstance(done.exception, InputError) and "name one of them" in str(done.exception)

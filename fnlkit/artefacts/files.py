@@ -22,7 +22,7 @@ import numpy as np
 
 from fnlkit.artefacts import npz as files_npz
 from fnlkit.artefacts import zip as files_zip
-from fnlkit.artefacts.stored import Stored
+from fnlkit.artefacts.stored import Stored, blocks
 from fnlkit.errors import InputError, nearest
 
 MAX_BYTES = 4 * 2**30 - 1
@@ -193,6 +193,32 @@ def open_arrays(path, *, decoded, small=SMALL):
                 places = files_zip.places(raw, max_members=64, max_bytes=2**50, deflate=True)
                 return {p.name.removesuffix(".npy"): _placed(path, raw, p, decoded, small) for p in places}
     return read_arrays(path)
+
+
+def open_artefact(path, *, kinds, decoded, remember):
+    """Return the artefact in an npz as `read` does, arrays above 64 MiB left in the file as `open_arrays` leaves them.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    kinds : list of str
+    decoded : pathlib.Path
+    remember : callable
+        ``remember(name, compute)`` returns ``compute()``, perhaps from an earlier time on this file: the check of its
+        SHA-256 reads all of it.
+    """
+    if not os.path.isfile(path) or os.stat(path).st_size <= SMALL:
+        return read(path, kinds=kinds)
+    arrays = open_arrays(path, decoded=decoded)
+    with _one_line(shown(path)):
+        missing = [key for key in _RESERVED if key not in arrays]
+        if missing:
+            raise InputError(f"a file without {missing[0]!r}, not one of fnlkit")
+        kind, text, digest = (files_npz.text(arrays.pop(key), key) for key in _RESERVED)
+        _check_kind(kind, kinds)
+        if remember("sha256", lambda: _digest(kind, text, arrays)) != digest:
+            raise InputError("damaged: the SHA-256 over its content does not match; make the file again")
+        return Artefact(kind, arrays, _parse_meta(text))
 
 
 def _placed(path, raw, place, decoded, small):
@@ -556,7 +582,9 @@ def _digest(kind, text, arrays):
     total = hashlib.sha256(f"{kind}\0{text}\0".encode())
     for name in sorted(arrays):
         value = arrays[name]
-        if not hasattr(value, "detach"):
+        if isinstance(value, Stored):
+            what, data = value.dtype.name, b""
+        elif not hasattr(value, "detach"):
             value = files_npz.plain(value, name)
             what, data = value.dtype.name if value.dtype.kind != "U" else value.dtype.str, files_npz.raw_bytes(value)
         else:
@@ -565,4 +593,7 @@ def _digest(kind, text, arrays):
             what, data = files_pt.raw_bytes(value)
         total.update(f"{name}\0{what}\0{tuple(value.shape)}\0".encode())
         total.update(data)
+        if isinstance(value, Stored):
+            for a, b in blocks(value):
+                total.update(files_npz.raw_bytes(value[a:b]))
     return total.hexdigest()

@@ -57,26 +57,28 @@ class Stored(Rows):
 
     Parameters
     ----------
-    file : str, os.PathLike, file object or int
-        A path, or an open file or its descriptor, which in a process that inherits it is the same.
+    file : str, os.PathLike or int
+        A path, or the descriptor of an open file, which in a process that inherits it is the same.
     offset : int
         Bytes before the first row.
     dtype : numpy.dtype
         Of the file; rows come in the machine's own byte order.
     shape : tuple of int
+    own : bool
+        Close the descriptor with this array; of a path always.
     """
 
-    def __init__(self, file, offset, dtype, shape):
+    def __init__(self, file, offset, dtype, shape, own=False):
         self.file, self.offset, self.stored, self.shape = file, int(offset), np.dtype(dtype), tuple(shape)
         self.dtype = self.stored.newbyteorder("=")
         self.row = int(np.prod(shape[1:], dtype=np.int64)) * self.stored.itemsize
-        if isinstance(file, int) or hasattr(file, "fileno"):
-            self.descriptor, self.own = file if isinstance(file, int) else file.fileno(), False
+        if isinstance(file, int):
+            self.descriptor, self.own = file, own
         else:
             self.descriptor, self.own = os.open(file, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)), True
 
     def __reduce__(self):
-        return Stored, (self.file if self.own else self.descriptor, self.offset, self.stored, self.shape)
+        return Stored, (self.file, self.offset, self.stored, self.shape)
 
     def __del__(self):
         if getattr(self, "own", False):

@@ -1,5 +1,6 @@
 """From stored samples to what a network sees: scaling, normalisation and augmentation by given draws."""
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,8 +143,8 @@ def _spectrograms(waves, rate):
     first = log_mel(waves[:1], rate)
     if len(waves) * first.nbytes <= 2**26:
         return log_mel(waves[:], rate)
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the array that reads it
-    for start in range(0, len(waves), 256):
-        file.write(log_mel(waves[start : start + 256], rate).data)
-    file.flush()
-    return Stored(file, 0, first.dtype, (len(waves), *first.shape[1:]))
+    with tempfile.TemporaryFile() as file:
+        for start in range(0, len(waves), 256):
+            file.write(log_mel(waves[start : start + 256], rate).data)
+        file.flush()
+        return Stored(os.dup(file.fileno()), 0, first.dtype, (len(waves), *first.shape[1:]), own=True)

@@ -39,6 +39,8 @@ class Dataset:
         True labels, where a set declares them beside the observed ones.
     content : callable or None
         Returns what the checksum is taken over, where reading all samples would take too long.
+    features : dict or None
+        Of a data set seen through a frozen network: ``path``, ``sha256`` and ``backbone`` of its embeddings.
     remember : callable
         ``remember(name, compute)`` returns ``compute()``, perhaps from an earlier time on the same files.
     """
@@ -56,6 +58,7 @@ class Dataset:
     observed: bool = False
     y_train_true: np.ndarray = None
     content: Any = None
+    features: dict = None
     remember: Any = field(default=lambda name, compute: compute(), repr=False)
 
     @property

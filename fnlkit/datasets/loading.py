@@ -128,6 +128,13 @@ def beside(name, suffix, *, cache=None):
     return where / f"{spec.name}{suffix}"
 
 
+def samples_like(dataset, path):
+    """Return samples of the user's in the layout of a data set's own; see fnlkit.datasets.local.samples_like."""
+    from fnlkit.datasets import local
+
+    return local.samples_like(dataset, path, where=cache_folder())
+
+
 def present(name, *, cache=None):
     """Return whether a known data set's files are where its reader looks for them; only `load` reads them.
 

@@ -76,6 +76,37 @@ def npy(path, *, where):
     return _named(path, arrays, found, where)
 
 
+def samples_like(dataset, path, *, where):
+    """Return samples of the user's (n, ...) in the layout of a data set's own.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    path : str
+        npy, or npz with one array, or with ``x``, ``x_new`` or ``x_test``; or a folder of images, in the order of their
+        names.
+    where : pathlib.Path
+        The cache folder.
+    """
+    wanted, kind = dataset.x_train.shape[1:], dataset.kind
+    if os.path.isdir(path):
+        found = sorted(f for f in pathlib.Path(path).rglob("*") if f.suffix.lower() in _IMAGES)
+        if not found:
+            raise InputError(f"{files.shown(path)}: no images ({', '.join(_IMAGES)})")
+        x = _decoded(found, wanted[0] if kind == "image" and wanted[0] == wanted[1] else 0)
+    else:
+        arrays = files.open_arrays(path, decoded=where / "decoded")
+        key = next((key for key in ("x", "x_new", "x_test") if key in arrays), "")
+        raw = files.pick(arrays, key, path)
+        try:
+            x, kind = _samples(raw, key or "array", dataset.sample_rate)
+        except InputError as error:
+            raise InputError(f"{files.shown(path)}: {error}") from error
+    if kind != dataset.kind or x.shape[1:] != wanted:
+        raise InputError(f"{files.shown(path)}: {kind} samples of {x.shape[1:]}; those of {dataset.name} are {wanted}")
+    return x
+
+
 def _named(path, arrays, found, where):
     try:
         data = _from_arrays(str(path), arrays)

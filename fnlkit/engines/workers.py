@@ -198,7 +198,7 @@ class _Shared:
         inner = source
         while isinstance(inner, Changed):
             inner = inner.source
-        if isinstance(inner, Stored) and not inner.own:
+        if isinstance(inner, Stored) and isinstance(inner.file, int):
             self.descriptors.append(inner.descriptor)
         return source
 

@@ -73,7 +73,7 @@ class Experiment:
         self.head = _head_width(self.network, vectors.shape[1], settings) if "head" in wanted else 0
         if self.head:
             self.network = make(head=self.head)
-        inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype, self.device)
+        inputs = self.inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype, self.device)
         self.x_test, self.y_test = held(test), torch.from_numpy(np.asarray(dataset.y_test, np.int64))
         rows = {} if vectors is None else {"input/embedding": vectors}
         self.embedding = None if vectors is None else _content(vectors)
@@ -277,6 +277,15 @@ class Experiment:
                 "classes": int(f.classes),
                 "input_shape": list(self.input_shape),
                 "embedding": self.embedding,
+                "features": self.dataset.features,
+                "samples": {
+                    "kind": self.dataset.kind,
+                    "shape": [int(side) for side in self.dataset.x_train.shape[1:]],
+                    "mean": list(self.inputs.mean),
+                    "std": list(self.inputs.std),
+                    "sample_rate": self.dataset.sample_rate,
+                    "class_names": list(self.dataset.class_names),
+                },
                 "head": self.head,
                 "provenance": self.provenance,
                 "machine": machine(self.clients, self.device) | self._cost(),
@@ -302,6 +311,9 @@ class Experiment:
         )
         if not same or run.meta.get("dataset_checksum") != self.dataset.checksum:
             raise InputError("--resume: the run was made from another federation or data set; give the one it was made from")
+        before, now = (features and features["sha256"] for features in (run.meta.get("features"), self.dataset.features))
+        if before != now:
+            raise InputError("--resume: the run was made with other --features; give those it was made with")
         if run.meta.get("embedding") != self.embedding:
             raise InputError("--resume: the run was made with other embeddings; give the ones it was made with")
         self.history = [row for row in run.history if row["stage"] != "final"]

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
 from fnlkit.client.members import in_blocks
 from fnlkit.client.network import Network, predict
+from fnlkit.datasets.features import with_features
 from fnlkit.errors import InputError
 from fnlkit.models import build
 from fnlkit.models.head import WithHead
@@ -70,19 +71,39 @@ def trained_network(run, dataset, *, device="cpu"):
     InputError
         When the samples are of another shape than the run's, or the network is another one now.
     """
+    if run.meta.get("features") and dataset.features is None:
+        dataset = with_features(dataset, run.meta["features"]["path"])
     x_train, x_test, shape, image = intake(dataset)
     if list(shape) != list(run.meta["input_shape"]):
         raise InputError(f"{dataset.name} has samples of shape {shape}, the run was trained on {run.meta['input_shape']}")
-    precision, spec = run.settings["precision"], run.settings["model"]
-    head, classes, seed = int(run.meta.get("head") or 0), run.meta["classes"], run.settings["seed"]
-    network = build_network(spec, input_shape=shape, classes=classes, seed=seed, head=head, precision=precision, device=device)
+    network = network_of(run, device=device)
+    inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), network.dtype, device)
+    return Trained(network, inputs, x_train, x_test)
+
+
+def network_of(run, *, device="cpu"):
+    """Return the Network of a run with its weights.
+
+    Raises
+    ------
+    InputError
+        When the network is another one now.
+    """
+    network = build_network(
+        run.settings["model"],
+        input_shape=run.meta["input_shape"],
+        classes=run.meta["classes"],
+        seed=run.settings["seed"],
+        head=int(run.meta.get("head") or 0),
+        precision=run.settings["precision"],
+        device=device,
+    )
     if network.size != len(run.weights):
         raise InputError(
             f"the run holds {len(run.weights):,} weights, its network {network.size:,}; is the module another one now?"
         )
     network.load(run.weights.to(device=device, dtype=network.dtype))
-    inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), network.dtype, device)
-    return Trained(network, inputs, x_train, x_test)
+    return network
 
 
 def without_head(network):

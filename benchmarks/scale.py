@@ -1,0 +1,110 @@
+"""Data larger than memory through the whole pipe: peak memory and time of every command.
+
+    python -m benchmarks.scale FOLDER [--only bytes|photos] [--gigabytes 20] [--photos 100000]
+
+makes a data set of mostly empty .npy files (a sparse file where the disk knows them) and a folder of small JPEG files,
+unless they are in FOLDER already, and sends each through partition, inject-noise, embed, train and evaluate.
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+SIDE, CLASSES = 96, 10
+FNLKIT = "from fnlkit.cli import main; main()"
+
+
+def make_bytes(folder, gigabytes):
+    """Write x_train.npy of so many GB and its like: every hundredth image random, the others holes in the file."""
+    count = int(gigabytes * 1e9) // (3 * SIDE * SIDE)
+    rng = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    for part, size in (("test", 2000), ("train", count)):
+        np.save(folder / f"y_{part}.npy", rng.integers(0, CLASSES, size))
+        header = np.lib.format.header_data_from_array_1_0(np.empty((1, SIDE, SIDE, 3), np.uint8))
+        with open(folder / f"x_{part}.npy", "wb") as file:
+            np.lib.format.write_array_header_1_0(file, {**header, "shape": (size, SIDE, SIDE, 3)})
+            start = file.tell()
+            file.truncate(start + size * 3 * SIDE * SIDE)
+            for i in range(0, size, 100):
+                file.seek(start + i * 3 * SIDE * SIDE)
+                file.write(rng.integers(0, 256, 3 * SIDE * SIDE, np.uint8).data)
+
+
+def make_photos(folder, count):
+    """Write so many JPEG files of 32 x 32 pixels: a colour for each class, and noise."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    colours = rng.integers(60, 196, (CLASSES, 3))
+    for i in range(count):
+        place = folder / ("test" if i % 10 == 9 else "train") / str(i // 10 % CLASSES)
+        if i < 10 * CLASSES:
+            place.mkdir(parents=True, exist_ok=True)
+        pixels = colours[int(place.name)] + rng.integers(-60, 60, (32, 32, 3))
+        Image.fromarray(pixels.astype(np.uint8)).save(place / f"{i:06}.jpg", quality=85)
+
+
+def measured(arguments):
+    """Run one command; return (seconds, seconds of CPU, peak in MiB, bytes read from disk or cache)."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    # A process of its own for each, since the peak of children is the largest of all of them.
+    child = subprocess.run(
+        [sys.executable, "-c", _PEAK, sys.executable, "-c", FNLKIT, *map(str, arguments)], stdout=subprocess.PIPE, check=True
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.perf_counter() - began, cpu, int(child.stdout.split()[-1]) / 1024
+
+
+_PEAK = """import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(code)"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", choices=["bytes", "photos"], default=None)
+    parser.add_argument("--gigabytes", type=float, default=20.0)
+    parser.add_argument("--photos", type=int, default=100_000)
+    parser.add_argument("--make", action="store_true", help="Make the data and stop.")
+    options = parser.parse_args()
+    sets = {
+        "bytes": (make_bytes, options.gigabytes, "pca(dim=16)", ["--model", "mlp(hidden=16)", "--augment", "none"]),
+        "photos": (make_photos, options.photos, "torchvision(name=resnet18, weights=random, size=32)", ["--model", "lenet5"]),
+    }
+    for name, (make, amount, backbone, network) in sets.items():
+        if options.only not in (None, name):
+            continue
+        data = options.folder / name
+        if not data.exists():
+            make(data, amount)
+        if options.make:
+            continue
+        fed, noisy, emb, run = (options.folder / f"{name}-{part}" for part in ("fed.npz", "noisy.npz", "emb.npz", "run.pt"))
+        short = ["--rounds", "3", "--fraction", "0.01", "--epochs", "1"]
+        commands = [
+            ["partition", "--dataset", data, "--clients", "1000", "--labels", "true", "-o", fed],
+            ["partition", "--dataset", data, "--clients", "1000", "--labels", "true", "-o", fed],
+            ["inject-noise", fed, "-o", noisy],
+            ["embed", noisy, "--backbone", backbone, "-o", emb],
+            ["estimate-noise", noisy, "--estimator", "knn", "--embeddings", emb, "-o", options.folder / f"{name}-judged.npz"],
+            ["train", noisy, *short, *network, "-o", run],
+            ["train", noisy, *short, "--features", emb, "--model", "mlp(hidden=64)", "-o", options.folder / f"{name}-head.pt"],
+            ["evaluate", run],
+        ]
+        print(f"{name}: {amount:,} {'GB' if name == 'bytes' else 'files'}; seconds, seconds of CPU, peak MiB")
+        for command in commands:
+            seconds, cpu, peak = measured(command)
+            print(f"  {command[0]:15} {seconds:8.1f} {cpu:8.1f} {peak:8.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

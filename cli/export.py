@@ -1,0 +1,25 @@
+"""`fnlkit export`: a run in, a model for other programs out."""
+
+import click
+
+from fnlkit.cli.plumbing import console
+
+
+@click.command()
+@click.argument("run", metavar="RUN.pt")
+@click.option("-o", "--output", required=True, metavar="MODEL", help="model.onnx, model.pt2 or state_dict.pt.")
+def command(run, output):
+    """Write a run's model for other programs: ONNX, a program of torch.export, or a state dictionary.
+
+    ONNX and pt2 hold the normalisation and take images (n, channels, height, width) of values in 0 to 1, or vectors.
+
+    \b
+    Example:
+      fnlkit export run.pt -o model.pt2
+    """
+    from fnlkit.artefacts.run import Run
+    from fnlkit.results.deployment import export
+
+    apart = export(Run.read(run), output)
+    if apart is not None:
+        console().print(f"{output}: its logits differ from the network's by at most {apart:.1e}", style="dim")

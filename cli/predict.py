@@ -1,0 +1,40 @@
+"""`fnlkit predict`: a run and samples in, predictions out."""
+
+import csv
+import io
+
+import click
+
+from fnlkit.cli.plumbing import console
+
+
+@click.command()
+@click.argument("run", metavar="RUN.pt")
+@click.argument("data", metavar="DATA")
+@click.option("--all", "every", is_flag=True, help="Add a column with the probability of each class.")
+@click.option("-o", "--output", default="-", metavar="FILE.csv", help="Where to write; to stdout without it.")
+def command(run, data, every, output):
+    """Predict the classes of new samples with a run's model, as csv: sample, class, name, probability.
+
+    DATA is an npy, an npz with one array or x, x_new or x_test, or a folder of images; for a run on --features it is a
+    file of `fnlkit embed --new`.
+
+    \b
+    Example:
+      fnlkit predict run.pt photos.npz -o predictions.csv
+    """
+    from fnlkit.artefacts import files
+    from fnlkit.artefacts.run import Run
+    from fnlkit.results.deployment import described, probabilities
+
+    trained = Run.read(run)
+    names, found = probabilities(trained, data)
+    words = described(trained)["class_names"]
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["sample", "class", "name", "probability", *(words if every else [])])
+    for name, row, label in zip(names, found, found.argmax(1).tolist(), strict=True):
+        rows.writerow([name, label, words[label], f"{row[label]:.6f}", *(f"{p:.6f}" for p in row if every)])
+    files.write_bytes([text.getvalue().encode()], output)
+    if output != "-":
+        console().print(f"{len(found):,} predictions, mean probability {found.max(1).mean():.3f}", style="dim")

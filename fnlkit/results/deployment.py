@@ -1,0 +1,147 @@
+"""A trained model leaves the toolkit: predictions for new samples, and files that other programs load."""
+
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from torch import nn
+
+from fnlkit import datasets
+from fnlkit.client.inputs import Inputs, intake
+from fnlkit.client.members import in_blocks
+from fnlkit.client.network import predict
+from fnlkit.datasets.features import open_embeddings
+from fnlkit.errors import InputError
+from fnlkit.experiment.network import network_of
+
+FORMATS = (".onnx", ".pt2", ".pt")
+
+
+def probabilities(run, path):
+    """Return (names, probabilities float64 (n, C)) that a run's model gives to samples in a file or folder.
+
+    Parameters
+    ----------
+    run : fnlkit.artefacts.run.Run
+    path : str
+        npy, or npz with one array or ``x``, ``x_new`` or ``x_test``; a folder of images; for a run on features a file of
+        `fnlkit embed`, whose new samples are taken, or its test samples where it has none.
+
+    Returns
+    -------
+    names : list of str
+        File names of images, else positions.
+
+    Raises
+    ------
+    InputError
+        When the samples are not such as the run was trained on.
+    """
+    about = described(run)
+    if run.meta.get("features"):
+        arrays = open_embeddings(path, "DATA").arrays
+        x = arrays.get("new", arrays.get("test"))
+        if x is None or list(x.shape[1:]) != about["shape"]:
+            found = "no vectors of new samples" if x is None else f"vectors of {x.shape[1:]}"
+            raise InputError(f"{path}: {found}; the run was trained on {about['shape']}; make it with `fnlkit embed --new`")
+    else:
+        like = np.empty((1, *about["shape"]), np.uint8)
+        x = datasets.samples_like(
+            SimpleNamespace(x_train=like, kind=about["kind"], sample_rate=about["sample_rate"], name=f"{run.meta['dataset']}"),
+            path,
+        )
+    names = list(map(str, getattr(x, "names", range(len(x)))))
+    network = network_of(run)
+    part = SimpleNamespace(x_train=x[:1], x_test=x, kind=about["kind"], sample_rate=about["sample_rate"])
+    x = intake(part)[1]
+    inputs = Inputs(about["kind"] == "image", tuple(about["mean"]), tuple(about["std"]), network.dtype)
+    logits = in_blocks(lambda part: predict(network, None, part, inputs), x)
+    return names, torch.softmax(logits.double(), -1).numpy()
+
+
+def described(run):
+    """Return what a run knows of the samples that it was trained on: kind, shape, mean, std, sample_rate, class_names."""
+    if "samples" not in run.meta:
+        raise InputError("the run was made by an fnlkit that did not note what its samples are; train it again")
+    return run.meta["samples"]
+
+
+class Deployed(nn.Module):
+    """A network with its normalisation: images (n, C, H, W) of values in [0, 1], or vectors (n, d), to logits (n, C)."""
+
+    def __init__(self, module, about):
+        super().__init__()
+        self.module, self.image = module, about["kind"] == "image"
+        if self.image:
+            for name in ("mean", "std"):
+                self.register_buffer(name, torch.tensor(about[name], dtype=torch.float32)[:, None, None])
+
+    def forward(self, x):
+        return self.module((x - self.mean) / self.std if self.image else x)
+
+
+def export(run, target):
+    """Write a run's model as ONNX, as a program of torch.export, or as a state dictionary, by the target's ending.
+
+    The first two hold the normalisation too and take any number of images (n, C, H, W) of values in [0, 1], or vectors;
+    ONNX is run once with onnxruntime, where that is installed, and compared.
+
+    Parameters
+    ----------
+    run : fnlkit.artefacts.run.Run
+    target : str
+        ``.onnx``, ``.pt2`` or ``.pt``.
+
+    Returns
+    -------
+    float or None
+        The largest difference of two logits between the file and the network; None for a state dictionary, and for ONNX
+        without onnxruntime.
+
+    Raises
+    ------
+    InputError
+        For another ending, or packages that are missing (extra `export`).
+    """
+    ending = Path(target).suffix
+    if ending not in FORMATS:
+        raise InputError(f"-o {target}: its ending says the format; write {', '.join(FORMATS)}")
+    if not Path(target).resolve().parent.is_dir():
+        raise InputError(f"-o {target}: there is no such folder; make it first")
+    module = network_of(run).module.float().eval()
+    module = getattr(module, "module", module) if run.meta.get("head") else module
+    for parameter in module.parameters():
+        parameter.grad = None
+    if ending == ".pt":
+        torch.save({name: value.detach().clone() for name, value in module.state_dict().items()}, target)
+        return None
+    deployed = Deployed(module, described(run)).eval().requires_grad_(False)
+    # Three samples: torch.export takes a size of 0 or 1 for a constant.
+    x = torch.rand(3, *run.meta["input_shape"], generator=torch.Generator().manual_seed(0))
+    expected, free = deployed(x), ({0: torch.export.Dim("n")},)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's exporters warn of their own insides
+        if ending == ".onnx":
+            return _onnx(deployed, x, free, expected, target)
+        torch.export.save(torch.export.export(deployed, (x,), dynamic_shapes=free), target)
+        found = torch.export.load(target).module()(x)
+    return float((found - expected).abs().max())
+
+
+def _onnx(deployed, x, free, expected, target):
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"-o {target}: {error.name} is not installed; run: pip install 'fnlkit[export]'") from None
+    program = torch.onnx.export(deployed, (x,), dynamic_shapes=free, dynamo=True, verbose=False)
+    program.save(target)
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    session = onnxruntime.InferenceSession(target, providers=["CPUExecutionProvider"])
+    found = session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
+    return float(np.abs(found - expected.numpy()).max())

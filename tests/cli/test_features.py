@@ -1,0 +1,158 @@
+"""Training on frozen features, and what becomes of a trained model: predictions and files for other programs."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import datasets
+from fnlkit.artefacts import files
+from fnlkit.artefacts.run import Run
+from fnlkit.cli import main
+from fnlkit.embed import Batches, embed
+from fnlkit.experiment.network import network_of
+from fnlkit.results.deployment import Deployed, described, export, probabilities
+from fnlkit.results.evaluation import test_predictions
+
+
+def call(*arguments):
+    """Run a command in this process; return its exit code."""
+    with pytest.raises(SystemExit) as end:
+        main(list(map(str, arguments)))
+    return end.value.code
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A noisy federation over digits, embeddings of its samples and of new ones, a run on them and one on the images."""
+    place = tmp_path_factory.mktemp("features")
+    np.savez(place / "new.npz", x=datasets.load("digits").x_test[:7])
+    frozen = ["--features", place / "emb.npz", "--model", "mlp(hidden=12)"]
+    short = ["--rounds", "4", "--fraction", "0.5", "--epochs", "2"]
+    for arguments in (
+        ["partition", "--dataset", "digits", "--clients", "8", "-o", place / "fed.npz"],
+        ["inject-noise", place / "fed.npz", "-o", place / "noisy.npz"],
+        ["embed", place / "noisy.npz", "--backbone", "pca(dim=20)", "--new", place / "new.npz", "-o", place / "emb.npz"],
+        ["train", place / "noisy.npz", *frozen, *short, "-o", place / "head.pt"],
+        ["train", place / "noisy.npz", *short, "-o", place / "run.pt"],
+    ):  # fmt: skip
+        assert call(*arguments) == 0, arguments
+    return place
+
+
+def test_embeddings_are_of_training_test_and_new_samples(made):
+    found = files.read(made / "emb.npz").arrays
+    data = datasets.load("digits")
+    np.testing.assert_array_equal(found["embeddings"], embed(data, "pca(dim=20)"))
+    assert found["test"].shape == (359, 20)
+    np.testing.assert_allclose(found["new"], found["test"][:7], atol=1e-5)
+
+
+def test_a_run_on_features_trains_them_on_every_engine_and_is_judged(made, capsys):
+    run = Run.read(made / "head.pt")
+    assert run.meta["machine"]["engine"] == "fused" and run.meta["input_shape"] == [20]
+    assert run.meta["features"]["backbone"] == "pca(dim=20)" and len(run.weights) == 20 * 12 + 12 + 12 * 10 + 10
+    other = made / "other.pt"
+    again = ["train", made / "noisy.npz", "--features", made / "emb.npz", "--model", "mlp(hidden=12)", "--rounds", "4"]
+    assert call(*again, "--fraction", "0.5", "--epochs", "2", "--engine", "sequential", "-o", other) == 0
+    torch.testing.assert_close(Run.read(other).weights, run.weights, rtol=0, atol=1e-4)
+    capsys.readouterr()
+    assert call("evaluate", made / "head.pt", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["accuracy_last"] == run.history[-1]["accuracy"] > 0.3
+
+
+@pytest.mark.parametrize("method", ["nnc(k=5)", "akd(k=5)"])
+def test_methods_that_need_an_embedding_take_the_features(made, method):
+    target = made / "method.pt"
+    options = ["--model", "mlp(hidden=20)", "--rounds", "2", "--method", method]
+    assert call("train", made / "noisy.npz", "--features", made / "emb.npz", *options, "-o", target) == 0
+    assert Run.read(target).meta["embedding"] is not None
+
+
+def test_a_linear_head_resumes_bit_for_bit_and_only_on_its_features(made, capfd):
+    options = ["--features", made / "emb.npz", "--model", "mlp(hidden=[])", "--fraction", "0.5"]
+    whole, half = made / "whole.pt", made / "half.pt"
+    assert call("train", made / "noisy.npz", *options, "--rounds", "4", "-o", whole) == 0
+    assert call("train", made / "noisy.npz", *options, "--rounds", "2", "-o", half) == 0
+    assert call("train", made / "noisy.npz", *options, "--rounds", "4", "--resume", half, "-o", half) == 0
+    assert torch.equal(Run.read(whole).weights, Run.read(half).weights)
+    assert call("embed", "--dataset", "digits", "--backbone", "pca(dim=20, whiten=true)", "-o", made / "white.npz") == 0
+    options[1] = made / "white.npz"
+    assert call("train", made / "noisy.npz", *options, "--rounds", "5", "--resume", half, "-o", half) == 2
+    assert "other --features" in capfd.readouterr().err
+
+
+def test_features_of_another_data_set_are_refused(made, capfd, tmp_path):
+    artefact = files.read(made / "emb.npz")
+    artefact.meta["checksum"] = "0" * 64
+    files.write(artefact, tmp_path / "other.npz")
+    assert call("train", made / "noisy.npz", "--features", tmp_path / "other.npz") == 2
+    assert "checksums differ" in capfd.readouterr().err
+    del artefact.arrays["test"]
+    files.write(artefact, tmp_path / "train.npz")
+    assert call("train", made / "noisy.npz", "--features", tmp_path / "train.npz") == 2
+    assert "holds no test samples" in capfd.readouterr().err
+
+
+def test_interrupted_embeddings_continue_with_the_same_bytes(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
+    first = Batches(tmp_path / "p", 10, 4)
+    first.put(8, rows[8:])
+    del first
+    second = Batches(tmp_path / "p", 10, 4)
+    assert list(second.missing()) == [0, 4]
+    for start in (4, 0):
+        second.put(start, rows[start : start + 4])
+    third = Batches(tmp_path / "p", 10, 4)
+    assert not list(third.missing()) and third.done == 10
+    np.testing.assert_array_equal(third.whole()[:], rows)
+
+
+@pytest.mark.parametrize("which", ["run", "head"])
+def test_predictions_are_those_of_the_evaluation(made, which, tmp_path, capsys):
+    data = "emb.npz" if which == "head" else "new.npz"
+    assert call("predict", made / f"{which}.pt", made / data, "--all", "-o", tmp_path / "p.csv") == 0
+    rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
+    expected = test_predictions(Run.read(made / f"{which}.pt"), datasets.load("digits"))[:7]
+    assert [int(row["class"]) for row in rows] == expected.tolist() and rows[3]["name"] == str(expected[3])
+    assert all(abs(sum(float(row[str(c)]) for c in range(10)) - 1) < 1e-4 for row in rows)
+    capsys.readouterr()
+    assert call("predict", made / f"{which}.pt", made / data) == 0
+    assert capsys.readouterr().out.startswith("sample,class,name,probability\n0,")
+
+
+def test_samples_of_another_shape_are_refused(made, tmp_path, capfd):
+    np.save(tmp_path / "x.npy", np.zeros((3, 9, 9), np.uint8))
+    assert call("predict", made / "run.pt", tmp_path / "x.npy") == 2
+    assert "are (8, 8, 1)" in capfd.readouterr().err
+    assert call("predict", made / "head.pt", tmp_path / "x.npy") == 2
+
+
+@pytest.mark.parametrize("which", ["run", "head"])
+def test_exports_compute_what_the_network_does(made, which, tmp_path):
+    run = Run.read(made / f"{which}.pt")
+    assert export(run, str(tmp_path / "m.pt")) is None
+    state = torch.load(tmp_path / "m.pt", weights_only=True)
+    module = network_of(run).module
+    assert sum(v.numel() for v in state.values()) == len(run.weights) and state.keys() == module.state_dict().keys()
+    assert export(run, str(tmp_path / "m.pt2")) < 1e-5
+    program = torch.export.load(tmp_path / "m.pt2").module()
+    x = datasets.load("digits").x_test[:7]
+    if which == "run":
+        _, found = probabilities(run, str(made / "new.npz"))
+        x = torch.from_numpy(x).movedim(-1, 1).float() / 255
+        np.testing.assert_allclose(program(x).double().softmax(-1).numpy(), found, atol=1e-5)
+    assert Deployed(module, described(run)).image == (which == "run")
+
+
+def test_onnx_equals_the_network(made, tmp_path):
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    assert export(Run.read(made / "run.pt"), str(tmp_path / "m.onnx")) < 1e-5
+
+
+def test_an_unknown_format_is_named(made, capfd):
+    assert call("export", made / "run.pt", "-o", "model.h5") == 2
+    assert "write .onnx, .pt2, .pt" in capfd.readouterr().err
