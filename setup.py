@@ -31,6 +31,7 @@ setup(
     ],
     extras_require={
         "test": ["hypothesis>=6.100"],
+        "browser": ["selenium>=4.20"],
         "bench": ["cleanlab>=2.9", "scikit-dimension>=0.3", "pandas"],
         "medmnist": ["medmnist>=3"],
         "embed": [
