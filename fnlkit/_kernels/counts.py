@@ -5,8 +5,11 @@ import numpy as np
 from fnlkit._kernels._compile import inlined, kernel
 from fnlkit._kernels.lanes import (
     at_least,
+    below,
     choose,
+    count_bits,
     equal,
+    fetch,
     first_bit,
     larger,
     largest,
@@ -30,52 +33,82 @@ def sum_rows(probs, labels, classes, start, stop, sums, members):
     return -1
 
 
+# Rows that are judged before any is counted.  Where a count goes is known late, and a processor that has once met the
+# same count twice in a row holds back all loads behind it.
+TOGETHER = 64
+# Bytes that memory is asked for before they are read: rows of odd lengths hide the pattern from the processor.
+AHEAD = 4096
+
+
 @inlined
 def count_rows(probs, labels, classes, limits, counts, start, stop):
     """Count the rows of one client; see `count_confident`."""
     width = 64 // probs.itemsize
-    blocks = (classes + width - 1) // width
-    tail = (1 << (classes - (blocks - 1) * width)) - 1
-    nothing = -np.inf
-    nans = 0
-    if blocks == 1:
-        limit = load(limits, 0)
-        for i in range(start, stop):
-            p = load_some(probs, i * classes, tail, nothing)
-            nans |= not_numbers(p, p)
-            confident = at_least(p, limit)
-            top = equal(p, spread(largest(p)))
-            # One confident class: that one.  Several: the largest of all.
-            chosen = confident if confident & (confident - 1) == 0 else top
-            true = first_bit(chosen | 1 << classes)
-            counts[true * classes + labels[i]] += 1
-        return nans != 0
-    behind = (blocks - 1) * width
+    true = np.empty(TOGETHER, np.int64)
+    sums = spread(probs.dtype.type(0))
+    lanes = np.arange(width).astype(probs.dtype)
+    for first in range(start, stop, TOGETHER):
+        last = min(first + TOGETHER, stop)
+        if classes <= width:
+            sums = judge_short(probs, classes, limits, first, last, true, sums)
+        else:
+            sums = judge_long(probs, classes, limits, lanes, first, last, true, sums)
+        for i in range(first, last):
+            counts[true[i - first] * classes + labels[i]] += 1
+    return not_numbers(sums, sums) != 0
+
+
+@inlined
+def judge_short(probs, classes, limits, start, stop, true, sums):
+    """Write the class of each row of at most one vector; return `sums` and what the rows add to it, NaN if one is."""
+    tail, nothing, ahead = (1 << classes) - 1, -np.inf, AHEAD // probs.itemsize
+    limit = load(limits, 0)
+    for i in range(start, stop):
+        fetch(probs, i * classes + ahead)
+        p = load_some(probs, i * classes, tail, nothing)
+        sums = sums + p
+        confident = at_least(p, limit)
+        top = equal(p, spread(largest(p)))
+        # One confident class: that one.  Several: the largest of all.
+        chosen = confident if confident & (confident - 1) == 0 else top
+        true[i - start] = first_bit(chosen | 1 << classes)
+    return sums
+
+
+@inlined
+def judge_long(probs, classes, limits, lanes, start, stop, true, sums):
+    """Write the class of each row of several vectors, `lanes` (width,) being 0, 1, ...; return as `judge_short`."""
+    width = 64 // probs.itemsize
+    behind = (classes - 1) // width * width
+    tail, nothing, ahead = (1 << (classes - behind)) - 1, -np.inf, AHEAD // probs.itemsize
+    step = spread(probs.dtype.type(width))
     for i in range(start, stop):
         row = i * classes
-        p = load_some(probs, row + behind, tail, nothing)
+        p, here = load(probs, row), load(lanes, 0)
+        confident = at_least(p, load(limits, 0))
+        best, where, some = p, here, p
+        found, number = first_bit(confident), count_bits(confident)
+        fetch(probs, row + ahead)
+        fetch(probs, row + ahead + behind)
+        for at in range(width, behind, width):
+            fetch(probs, row + ahead + at)
+            p, here = load(probs, row + at), here + step
+            confident = at_least(p, load(limits, at))
+            where = choose(below(best, p), here, where)
+            best, some = larger(p, best), some + p
+            found = at + first_bit(confident) if confident else found
+            number += count_bits(confident)
+        p, here = load_some(probs, row + behind, tail, nothing), here + step
         confident = at_least(p, load(limits, behind))
-        best, block, several = p, spread(probs.dtype.type(blocks - 1)), confident & (confident - 1)
-        true = behind + first_bit(confident) if confident else classes
-        nans |= not_numbers(p, p)
-        # Backwards, so that what is remembered is the first: of the confident classes, and of the largest
-        # probabilities.
-        for b in range(blocks - 2, -1, -1):
-            p = load(probs, row + b * width)
-            nans |= not_numbers(p, p)
-            block = choose(at_least(p, best), spread(probs.dtype.type(b)), block)
-            best = larger(p, best)
-            confident = at_least(p, load(limits, b * width))
-            several |= confident & (confident - 1) | (0 if true == classes else confident)
-            true = b * width + first_bit(confident) if confident else true
+        where = choose(below(best, p), here, where)
+        best, sums = larger(p, best), sums + (some + p)
+        found = behind + first_bit(confident) if confident else found
+        number += count_bits(confident)
         top = equal(best, spread(largest(best)))
-        # Among the lanes that hold the largest probability, the one of the earliest block; then of the earliest lane.
-        first = smallest(choose(top, block, spread(probs.dtype.type(blocks))))
-        lane = first_bit(top & equal(block, spread(first)) | 1 << (width - 1))
-        true = int(first) * width + lane if several else true
+        first = int(smallest(choose(top, where, spread(probs.dtype.type(classes)))))
         # Only a row with NaN can have an answer behind the last class; it must not be written there.
-        counts[min(true, classes) * classes + labels[i]] += 1
-    return nans != 0
+        true[i - start] = min(found if number == 1 else first, classes) if number else classes
+    return sums
 
 
 @kernel
@@ -124,7 +157,7 @@ def count_confident(probs, labels, classes, offsets, limits, counts, start, stop
     Returns
     -------
     bool
-        Whether some probability is NaN; the counts are then worth nothing.
+        Whether some probability may be NaN, and surely if one is; the counts are then worth nothing.
     """
     nans = False
     for client in range(len(offsets) - 1):

@@ -228,7 +228,7 @@ def _confident(probs, labels, offsets, thresholds, threads):
     def work(piece, start, stop):
         return counts.count_confident(flat, labels, classes, offsets, limits, found[piece % copies], start, stop)
 
-    if any(run(work, [(i, *piece) for i, piece in enumerate(pieces)], threads)):
+    if any(run(work, [(i, *piece) for i, piece in enumerate(pieces)], threads)) and np.isnan(probs).any():
         _no_nan(probs)
     found = found.sum(0) if copies > 1 else found[0]
     return found.reshape(clients, classes + 1, classes)[:, :classes]

@@ -321,6 +321,23 @@ E, U = np.eye(2), np.full(3, 0.5)
 IMAGES = np.zeros((2, 4, 4, 3), np.uint8)
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("classes", [1, 3, 8, 16, 17, 40, 70])
+def test_one_nan_anywhere_is_found_and_infinity_is_a_number(classes, kind):
+    rng = np.random.default_rng(classes)
+    probs, labels = rng.dirichlet(np.ones(classes), 3).astype(kind), rng.integers(0, classes, 3)
+    limits = np.full(classes, 0.4 / classes)
+    for column in range(classes):
+        for row in range(3):
+            probs[row, column] = np.nan
+            with pytest.raises(InputError, match=f"NaN, found one at row {row}, class {column}"):
+                kernels.count_matrix(probs, labels, thresholds=limits)
+            probs[row, column] = 1 / classes
+    probs[0, -1], probs[1, -1], probs[2, 0] = np.inf, -np.inf, np.inf
+    found = kernels.count_matrix(probs, labels, thresholds=limits)
+    np.testing.assert_array_equal(found, naive.count_matrix(probs, labels, limits))
+
+
 @pytest.mark.parametrize(
     "call, message",
     [
