@@ -3,6 +3,7 @@
 import json
 
 import click
+from click.core import ParameterSource
 
 from fnlkit.cli.plumbing import (
     console,
@@ -19,7 +20,7 @@ from fnlkit.cli.plumbing import (
     setting_options,
 )
 from fnlkit.cli.source import need_input
-from fnlkit.estimators import ESTIMATORS, WARM_UP
+from fnlkit.estimators import ESTIMATORS, WARM_UP, warm_up_of
 
 
 @click.command()
@@ -48,13 +49,17 @@ from fnlkit.estimators import ESTIMATORS, WARM_UP
 @json_option
 @seed_option
 @output_option("JUDGED.npz")
-def command(file, estimator, embeddings, probs, run, dataset, applied, device, engine, top, as_json, seed, output, **warm_up):
+@click.pass_context
+def command(
+    ctx, file, estimator, embeddings, probs, run, dataset, applied, device, engine, top, as_json, seed, output, **warm_up
+):
     """Judge labels, clients and the noise transition of a federation.
 
     Writes the federation with arrays estimate_*: noise level of each client with its 95 % interval, transition matrix,
     issue score, flag and suggested label of each sample. A summary goes to stderr, with --json as one JSON object;
     where true labels are known it says how good the estimates are. An estimator that needs a model trains one first,
-    unless --run gives it; the options from --model to --momentum are for that training.
+    unless --run gives it; the options from --model to --momentum are for that training, in whose rounds at least 10
+    clients take part unless --fraction says otherwise.
 
     \b
     Example:
@@ -68,6 +73,8 @@ def command(file, estimator, embeddings, probs, run, dataset, applied, device, e
     from fnlkit.estimators.rows import read_rows
 
     federation, talk, notes = Federation.read(file), console(), []
+    given = {name: v for name, v in warm_up.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    warm_up = warm_up_of(len(federation) or 1, given)
 
     def load():
         from fnlkit import datasets
@@ -90,7 +97,7 @@ def command(file, estimator, embeddings, probs, run, dataset, applied, device, e
         probabilities=read_rows(probs, "probabilities", federation) if probs else None,
         run=_read_run(run) if run else None,
         seed=seed,
-        warm_up=warm_up,
+        warm_up=given,
         engine=engine,
         device=device,
         say=say,

@@ -151,7 +151,7 @@ def _preset(ctx, name):
     from fnlkit import presets
 
     mine = [k for k in ctx.params if ctx.get_parameter_source(k) is not ParameterSource.DEFAULT]
-    found, left_out = presets.load(name, changed=mine)
+    found, left_out = presets.beside(name, mine)
     if left_out:
         console().print(
             f"--preset {name}: its {', '.join(left_out)} are shares of its own budget, "

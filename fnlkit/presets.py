@@ -45,25 +45,12 @@ def describe(name):
     return table[name]
 
 
-def load(name, *, changed=()):
-    """Return the options of `fnlkit train` that a preset sets, and what of its method another budget leaves out.
-
-    A method's own numbers of rounds (all its parameters that -1 leaves to the method) are shares of the preset's
-    budget.  With another budget they would overrule it, so that they are left to the method, which then splits what
-    there is.
+def load(name):
+    """Return the options of `fnlkit train` that a preset sets, as a dict of option values.
 
     Parameters
     ----------
     name : str
-    changed : iterable of str
-        Options that the user gives instead of the preset's.
-
-    Returns
-    -------
-    options : dict
-        Option values; none of `changed`.
-    left_out : list of str
-        ``parameter=value`` of the method's parameters that were left out, [] as a rule.
 
     Raises
     ------
@@ -73,13 +60,41 @@ def load(name, *, changed=()):
     Examples
     --------
     >>> from fnlkit.presets import load
-    >>> load("fedcorr/cifar10")[0]["lr"]
+    >>> load("fedcorr/cifar10")["lr"]
     0.03
-    >>> load("fedefc/mnist", changed=["rounds"])[0]["method"], load("fedefc/mnist", changed=["rounds"])[1]
+    """
+    return dict(describe(name)["train"])
+
+
+def beside(name, given):
+    """Return what a preset sets beside options that the user gives, and what of its method another budget leaves out.
+
+    A method's own numbers of rounds (all its parameters that -1 leaves to the method) are shares of the preset's
+    budget.  With another budget they would overrule it, so that they are left to the method, which then splits what
+    there is.
+
+    Parameters
+    ----------
+    name : str
+    given : iterable of str
+        Options that the user gives.
+
+    Returns
+    -------
+    options : dict
+        Option values; none of `given`.
+    left_out : list of str
+        ``parameter=value`` of the method's parameters that were left out, [] as a rule.
+
+    Examples
+    --------
+    >>> from fnlkit.presets import beside
+    >>> options, left_out = beside("fedefc/mnist", ["rounds"])
+    >>> options["method"], left_out
     ('fedefc', ['start=10', 'patience=3'])
     """
-    options = {key: value for key, value in describe(name)["train"].items() if key not in changed}
-    if "method" not in options or not {"rounds", "fraction"} & set(changed):
+    options = {key: value for key, value in load(name).items() if key not in given}
+    if "method" not in options or not {"rounds", "fraction"} & set(given):
         return options, []
     method = parse(options["method"], "--method")
     known = kinds(find(method.name, METHODS, "method"))

@@ -68,12 +68,14 @@ def train(
     *,
     rounds=6,
     fit=None,
+    aggregator="mean",
     fraction=0.25,
     **settings,
 ):
     """Run a method on the toy federation; return (federation, last model, rounds yielded)."""
     fed, model = toy(engine, **settings)
-    opt = catalogue.optimizer(optimizer, fit or Fit(epochs=2, lr=0.1, batch_size=8))
+    fit = fit or Fit(epochs=2, lr=0.1, batch_size=8)
+    opt = catalogue.optimizer(optimizer, fit, aggregate=catalogue.aggregator(aggregator))
     select = catalogue.selector(selector, fraction)
     program = catalogue.method(method)(fed, model, opt, select, rounds=rounds)
     steps = []

@@ -24,6 +24,14 @@ ESTIMATORS = {
 }
 # Where the short training that some estimators need differs from the defaults of fnlkit.experiment.Settings.
 WARM_UP = {"rounds": 25, "fraction": 0.2, "augment": "none"}
+# At least so many clients train in each of its rounds, or all where there are fewer: a model of one or two knows their labels.
+LEAST_COHORT = 10
+
+
+def warm_up_of(clients, given=None):
+    """Return the warm-up's settings, as fields of fnlkit.experiment.Settings, for so many clients; `given` ones win."""
+    fraction = max(WARM_UP["fraction"], min(1.0, LEAST_COHORT / clients))
+    return WARM_UP | {"fraction": fraction} | (given or {})
 
 
 def estimate(
@@ -60,7 +68,7 @@ def estimate(
     seed : int >= 0
     warm_up : dict, optional
         Fields of fnlkit.experiment.Settings that change how a model is trained where one is needed; their
-        defaults are those of Settings, but for `WARM_UP`.
+        defaults are those of Settings, but for `WARM_UP`, and at least 10 clients train in each round.
     engine, device : str
         As in fnlkit.experiment.Experiment.
     say : callable(str), optional

@@ -34,6 +34,7 @@ def anchor(evidence, *, percentile: Percentile = 97.0, average=False):
     """
     evidence.refuse("anchor", embeddings="write --probs, or nothing for a warm-up")
     probabilities, labels, offsets = evidence.predicted().astype(np.float64), evidence.labels, evidence.offsets
+    evidence.weigh(probabilities.argmax(1), "predictions")
     T = anchor_transition(probabilities, percentile=percentile, average=average)
     true = true_posterior(probabilities, labels, T)
     issue, guess = 1 - true[np.arange(len(labels)), labels], true.argmax(1)

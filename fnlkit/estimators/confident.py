@@ -48,6 +48,7 @@ def confident(
         from fnlkit.estimators.warmup import cross_validated
 
         probabilities = cross_validated(evidence, folds=folds, by=by)
+    evidence.weigh(probabilities.argmax(1), "predictions")
     return judge(probabilities, evidence.labels, evidence.offsets, thresholds=thresholds, seed=evidence.seed)
 
 

@@ -56,6 +56,7 @@ def em(
         from fnlkit.estimators.warmup import cross_validated
 
         probabilities = cross_validated(evidence, folds=folds, by=by)
+    evidence.weigh(probabilities.argmax(1), "predictions")
     bounds = evidence.offsets[1:-1]
     logits, labels = np.split(scores_of(probabilities), bounds), np.split(evidence.labels, bounds)
     pairs = list(zip(logits, labels, strict=True))

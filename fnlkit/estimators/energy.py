@@ -47,6 +47,11 @@ def energy(evidence, *, percentile: Percentile = 75.0, side: Literal["below", "a
     beyond = scores < tau if side == "below" else scores >= tau
     rank = ranks(scores, model.record("energy_global"))
     guess = model.probabilities(evidence.positions).argmax(1)
+    evidence.weigh(guess, "predictions")
+    evidence.say(
+        f"energy: levels rank clients and are no shares of wrong labels: they count energies {side} the {percentile:g}th "
+        "percentile of all, and clean labels have such too"
+    )
     sizes = np.diff(offsets)
     T, client_T = transitions(np.where(beyond, guess, labels), labels, offsets, evidence.classes)
     return Judgement(

@@ -76,6 +76,17 @@ class Evidence:
             if given[name] is not None:
                 raise InputError(f"--{name}: {estimator} does not look at it; {instead}")
 
+    def weigh(self, guess, what):
+        """Say that a judgement is void where the guessed labels (m,) agree with the given ones no more than by chance."""
+        share = float(np.mean(guess == self.labels))
+        counts = [np.bincount(values, minlength=self.classes) / len(values) for values in (guess, self.labels)]
+        chance = float(counts[0] @ counts[1])
+        if share <= chance + 3 * np.sqrt(max(chance * (1 - chance), 1e-12) / len(guess)):
+            self.say(
+                f"void: {what} agree with {100 * share:.0f} % of the given labels, and by chance with {100 * chance:.0f} %; "
+                "levels, flags and suggestions say nothing here"
+            )
+
     def embedded(self):
         """Return embeddings (m, d) of the clients' samples; pixels or principal components where none were given."""
         if self._embeddings is None:
@@ -91,6 +102,8 @@ class Evidence:
         found = self._rows(self._embeddings, "embeddings", "fnlkit embed")
         if found.shape[1] < 1:
             raise InputError("`embeddings` have no dimension; make them again with `fnlkit embed`")
+        if len(found) > 1 and (found == found[0]).all():
+            raise InputError("the embedding is the same for every sample, so nobody has neighbours; check what was embedded")
         return found
 
     def predicted(self):
@@ -112,6 +125,8 @@ class Evidence:
                 f"`probabilities` must be >= 0 with rows that sum to 1; the row of sample {self.positions[worst]} has "
                 f"minimum {found[worst].min():.3g} and sum {found[worst].sum():.6g}; are they logits?"
             )
+        if len(found) > 1 and np.ptp(found, 0).max() < 1e-9:
+            raise InputError("`probabilities` are the same for every sample and tell no label from another; check their model")
         found = np.maximum(found, 0)
         return found / found.sum(1, keepdims=True)
 

@@ -11,6 +11,7 @@ import numpy as np
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import Judgement, sums, transitions
 from fnlkit.kernels import knn_vote
+from fnlkit.methods.nnc import neighbours_for
 from fnlkit.parameters import Range, checked
 
 # Below this many samples a class, votes are wrong on clean labels of the easiest images too.
@@ -57,16 +58,12 @@ def knn(
             "votes' own errors, and suggested labels are often wrong; --estimator confident does without neighbours"
         )
     votes, share = vote_by_group(evidence.embedded(), labels, groups, k, settings)
+    evidence.weigh(votes, "neighbours' votes")
     flagged, sizes = votes != labels, np.diff(offsets)
     wrong = sums(flagged, offsets)
     T, client_T = transitions(votes, labels, offsets, classes)
     score = sums(share, offsets) / sizes
     return Judgement(wrong / sizes, *wilson(wrong, sizes), score, share, flagged, votes, T, client_T)
-
-
-def neighbours_for(sizes, classes):
-    """Return how many neighbours (N,) clients of these sizes get: 0.6 samples per class, from 5 to 100."""
-    return np.clip(np.rint(0.6 * np.asarray(sizes) / classes), 5, 100).astype(np.int64)
 
 
 def vote_by_group(embeddings, labels, offsets, k, settings):

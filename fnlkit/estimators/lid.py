@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
+from fnlkit.estimators import WARM_UP
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import Judgement, owners, sums, transitions
 from fnlkit.estimators.loss import split, upper_probability
@@ -34,7 +35,8 @@ def lid(
     evidence : fnlkit.estimators.evidence.Evidence
         Trains a warm-up, from a given run's model if there is one.
     iterations : int >= 0
-        T1; 0 takes what the warm-up's rounds pay for: rounds x fraction, at least 1.
+        T1; 0 takes a fifth of the warm-up's rounds, or rounds x fraction where a fraction is given; at least 1.  More
+        do not help: models that have learnt the wrong labels tell clients apart worse.
     k : int
         Neighbours of the LID score.
     beta, mixup : float
@@ -47,7 +49,8 @@ def lid(
     reason = "it trains a warm-up; write --run to start from a model"
     evidence.refuse("lid", embeddings=reason, probs=reason)
     settings = settings_of(evidence)
-    iterations = iterations or max(1, round(settings.rounds * settings.fraction))
+    fraction = (evidence.warm_up or {}).get("fraction", WARM_UP["fraction"])
+    iterations = iterations or max(1, round(settings.rounds * fraction))
     parameters = f"iterations={iterations}, finetune_rounds=0, usual_rounds=0, correct=false"
     method = f"fedcorr({parameters}, k={k}, beta={beta}, mixup={mixup}, lid_variant={variant})"
     model = trained(evidence, method=method, rounds=max(1, round(iterations / settings.fraction)))
@@ -60,6 +63,7 @@ def lid(
     of = owners(evidence.offsets)
     flagged, labels = large & noisy[of], evidence.labels
     guess = model.probabilities(evidence.positions).argmax(1)
+    evidence.weigh(guess, "predictions")
     wrong, sizes = sums(flagged, evidence.offsets), np.diff(evidence.offsets)
     T, client_T = transitions(np.where(flagged, guess, labels), labels, evidence.offsets, evidence.classes)
     return Judgement(wrong / sizes, *wilson(wrong, sizes), scores, issue * sure[of], flagged, guess, T, client_T)

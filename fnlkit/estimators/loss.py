@@ -35,6 +35,7 @@ def loss(evidence, *, scope: Literal["pooled", "client"] = "pooled"):
     evidence.refuse("loss", embeddings="write --probs, or nothing for a warm-up")
     offsets, labels = evidence.offsets, evidence.labels
     probabilities = evidence.predicted()
+    evidence.weigh(probabilities.argmax(1), "predictions")
     losses = cross_entropies(probabilities, labels)
     groups = offsets if scope == "client" else np.array([0, len(labels)])
     issue, flagged = split(losses, groups, evidence.seed)

@@ -10,7 +10,7 @@ from fnlkit.artefacts.stored import Chosen
 from fnlkit.client.members import in_blocks
 from fnlkit.client.network import predict
 from fnlkit.errors import InputError, WorkStopped
-from fnlkit.estimators import WARM_UP
+from fnlkit.estimators import warm_up_of
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.network import trained_network, without_head
 from fnlkit.streams import stream
@@ -48,7 +48,8 @@ class Trained:
 
 def settings_of(evidence):
     """Return the warm-up's Settings; a given run decides the model and its numbers."""
-    settings = Settings(**WARM_UP | (evidence.warm_up or {}) | {"seed": evidence.seed, "eval_every": _NEVER})
+    chosen = warm_up_of(len(evidence.federation), evidence.warm_up)
+    settings = Settings(**chosen | {"seed": evidence.seed, "eval_every": _NEVER})
     if evidence.run is not None:
         settings = replace(settings, **{name: evidence.run.settings[name] for name in ("model", "precision")})
     return settings

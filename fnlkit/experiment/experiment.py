@@ -30,6 +30,7 @@ from fnlkit.experiment.network import build_network
 from fnlkit.experiment.settings import Settings, option
 from fnlkit.methods.fedavg import Round
 from fnlkit.scores import confusion
+from fnlkit.server.selection import cohort_size
 
 
 class Experiment:
@@ -91,7 +92,7 @@ class Experiment:
         )
         limits = {"keep": settings.keep, "bound": settings.bound}
         self.clients = engines.make(engine, members, self.network, inputs, seed=settings.seed, **limits, **engine_options)
-        for text in (trust, note):
+        for text in (trust, note, _alone(settings.fraction, self.clients)):
             if text:
                 self.clients.note(text)
         self.ledger, self.clients.on_release = release_ledger, self._releasing
@@ -350,6 +351,16 @@ def machine(clients, device):
         "numpy": np.__version__,
         "sklearn": version("scikit-learn"),
     }
+
+
+def _alone(fraction, clients):
+    """Return a sentence where a round takes one client of several, else None."""
+    if len(clients) < 2 or cohort_size(clients, fraction) > 1:
+        return None
+    return (
+        f"--fraction {fraction:g} of {len(clients)} clients is one client a round: its model is the next global model, "
+        f"and nothing is averaged; --fraction {min(1, 5 / len(clients)):g} takes {min(5, len(clients))}"
+    )
 
 
 def _device(name):

@@ -5,7 +5,7 @@ TIST 2024.
 """
 
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -13,9 +13,9 @@ import torch
 from fnlkit.client.losses import embedding_distilled, logit_distilled
 from fnlkit.methods import na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
-from fnlkit.methods.nnc import vote
+from fnlkit.methods.nnc import allowed_neighbours, vote
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import Count, NotNegative, Percentile, Positive, Rounds, Share, checked
+from fnlkit.parameters import Automatic, NotNegative, Percentile, Positive, Range, Rounds, Share, checked
 
 LOSS = "own"
 SENDS = {
@@ -60,7 +60,7 @@ def akd(
     temperature: Positive = 2.0,
     above: Share = 0.0,
     level: Literal["auto", "neighbours", "energy", "all"] = "auto",
-    k: Count = 100,
+    k: Annotated[int, Range(1), Automatic()] = -1,
     include_self=False,
     at: Rounds = -1,
     percentile: Percentile = 75.0,
@@ -84,7 +84,7 @@ def akd(
         How the level is estimated: by neighbours' votes before training (auto with embeddings), by energy scores in
         one round of all clients (auto with logits; until then nobody is distilled), or not at all: everybody is
         distilled.
-    k, include_self : int >= 1, bool
+    k, include_self : int >= 1 or -1, bool
         Of the votes, as in NNC.
     at, percentile : int >= 0 or -1, float in [0, 100]
         Of the energy scores, as in NA-FedAvg.
@@ -105,6 +105,7 @@ def akd(
     everyone, report = np.arange(len(clients)), {}
     levels = np.full(len(clients), np.inf if level == "all" else 0.0)
     if level == "neighbours":
+        k = allowed_neighbours(clients, k, "akd")
         step = partial(vote, k=k, include_self=include_self, ties="random", correct=False, least=0.0)
         said = clients.round(everyone, model, step)
         levels[said.ids] = said["noise_level"].numpy()

@@ -147,6 +147,11 @@ def prestop(
 
 def corrected(clients, model, opt, select, *, rounds, estimate, **step):
     """Yield rounds in which clients run `estimate` on the received model and then train (Algorithm 1, phase 2)."""
+    if not rounds:
+        clients.note(
+            "no prestopping round was found before the budget's end, so nothing was corrected: this run is FedAvg; "
+            "compare=best finds one more often, and latest=ROUND takes that round at the latest"
+        )
     for _ in range(rounds):
         model, said = opt.round(clients, select(clients, model), model, before=(estimate,), **step)
         report = {}

@@ -5,7 +5,7 @@ TIST 2024.
 """
 
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -14,15 +14,60 @@ from fnlkit.errors import InputError
 from fnlkit.kernels import knn_vote
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import Count, Share, checked
+from fnlkit.parameters import Automatic, Range, Share, checked
 
 LOSS = "usual"
 SENDS = {"noise_level": Sent("share of its labels that its neighbours outvote", "once, before training")}
 
 
+# Neighbours that always vote, however few a client's samples are, and those of the paper, whose clients hold 167 a class.
+LEAST, MOST = 5, 100
+
+
 def needs(**parameters):
     """Return what a run must give the clients: ``embedding`` is put into rows["input/embedding"] (n, D)."""
     return ("embedding",)
+
+
+def neighbours_for(sizes, classes):
+    """Return how many neighbours (N,) clients of these sizes get: 0.6 samples per class, from 5 to 100."""
+    return np.clip(np.rint(0.6 * np.asarray(sizes) / classes), LEAST, MOST).astype(np.int64)
+
+
+def allowed_neighbours(clients, k, name):
+    """Return k as `vote` takes it, 0 for each client's own number, after refusing one that drowns a sample's class.
+
+    Beyond what a client holds of a class most neighbours are of other classes, however clean the labels are, and votes
+    turn right labels into wrong ones.
+
+    Parameters
+    ----------
+    clients : Clients
+    k : int
+        -1 is `neighbours_for` each client's size.
+    name : str
+        The method, for messages.
+
+    Raises
+    ------
+    InputError
+        When k is more than the mean number of samples that a client holds of a class.
+    """
+    if k < 0:
+        own = neighbours_for(clients.sizes.numpy(), clients.classes)
+        if own.min() < MOST:
+            clients.note(
+                f"{name}: {own.min()} to {own.max()} neighbours vote, 0.6 times what the client holds of a class "
+                "(the paper: 100 at 167 a class)"
+            )
+        return 0
+    most = max(LEAST, int(clients.sizes.mean().item() / clients.classes))
+    if k > most:
+        raise InputError(
+            f"{name}: k is {k} but a client holds {clients.sizes.mean().item() / clients.classes:.0f} samples of a class on "
+            f"average, so that most neighbours would be of other classes; write k={most} or less, or leave k out"
+        )
+    return k
 
 
 # ---- on the client
@@ -36,6 +81,7 @@ def vote(client, model, received, *, k, include_self, ties, correct, least):
         raise InputError("nnc and akd compare samples by an embedding but the clients hold none; give one")
     points, labels = client.rows["input/embedding"].cpu().numpy(), client.y.cpu().numpy()
     seed = int(client.rng.integers(2**62))
+    k = k or int(neighbours_for(len(labels), client.classes))
     votes, share = knn_vote(points, labels, k=k, classes=client.classes, seed=seed, include_self=include_self, ties=ties)
     level = float(np.mean(votes != labels))
     client.rows["neighbour_disagreement"] = torch.from_numpy(share.astype(np.float32))
@@ -55,7 +101,7 @@ def nnc(
     select,
     *,
     rounds,
-    k: Count = 100,
+    k: Annotated[int, Range(1), Automatic()] = -1,
     least: Share = 0.0,
     include_self=False,
     ties: Literal["random", "lowest"] = "random",
@@ -66,8 +112,10 @@ def nnc(
     Parameters
     ----------
     rounds : int
-    k : int >= 1
-        Neighbours within the client.
+    k : int >= 1, or -1
+        Neighbours within the client: 100 in the paper, whose clients hold 167 samples of a class.  -1 takes 0.6 times
+        the client's samples per class, from 5 to 100, which is the same there; more than the clients hold of a class
+        on average is refused.
     least : float in [0, 1]
         A client whose estimated level is lower keeps its labels; 0.15 in the public code.
     include_self : bool
@@ -81,6 +129,7 @@ def nnc(
     -------
     noise_level (N,), once.
     """
+    k = allowed_neighbours(clients, k, "nnc")
     step = partial(vote, k=k, include_self=include_self, ties=ties, correct=True, least=least)
     said = clients.round(np.arange(len(clients)), model, step)
     levels = np.zeros(len(clients))

@@ -75,8 +75,8 @@ def _against_truth(run):
         "labels_broken": int((~wrong & ~right).sum()),
     }
     levels = client_levels(run.labels["given"], run.labels["true"], run.client_offsets, held)
-    if "noise_level" in run.records:
-        estimated = run.records["noise_level"][1][0]  # the first: later ones judge labels that were corrected since
+    estimated = first_levels(run)
+    if estimated is not None:
         out["noise_level_error"] = float(np.mean(np.abs(estimated - levels)))
     if "cumulative_lid" in run.records:
         out["client_auc"] = auc(run.records["cumulative_lid"][1][-1], levels > 0)
@@ -84,6 +84,11 @@ def _against_truth(run):
     if found is not None:
         out["transition_cosine_first"], out["transition_cosine_last"] = found[0], found[-1]
     return out
+
+
+def first_levels(run):
+    """Return the noise levels (N,) that a method estimated first, or None: later ones judge labels corrected since."""
+    return run.records["noise_level"][1][0] if "noise_level" in run.records else None
 
 
 def transition_similarity(run):

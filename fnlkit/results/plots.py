@@ -127,7 +127,8 @@ def _lid(plt, run):
 
 
 def _noise(plt, run):
-    estimated = _need(run, "noise_level")[1][-1]
+    _need(run, "noise_level")
+    estimated = evaluation.first_levels(run)
     if "true" not in run.labels:
         raise InputError("the run knows no true labels; --kind noise needs a federation with injected noise")
     levels = scores.client_levels(run.labels["given"], run.labels["true"], run.client_offsets, run.client_indices)

@@ -48,3 +48,23 @@ def trimmed_mean(stacked, weights, *, share: Annotated[float, Range(0, 0.5, open
     k = len(stacked)
     cut = int(share * k)
     return stacked.sort(0).values[cut : k - cut].double().mean(0).to(stacked.dtype)
+
+
+def outvotes_nobody(aggregate, count):
+    """Return a sentence where median or trimmed mean cannot outvote a single one of `count` clients, else None.
+
+    Parameters
+    ----------
+    aggregate : (K, P), (K,) -> (P,)
+    count : int
+        K.
+    """
+    function = getattr(aggregate, "func", aggregate)
+    if function not in (median, trimmed_mean):
+        return None
+    one_away = torch.zeros(count, 1, dtype=torch.float64)
+    one_away[-1] = 1
+    if not aggregate(one_away, torch.ones(count)).item():
+        return None
+    name = function.__name__.replace("_", "-")
+    return f"--aggregator {name} outvotes nobody in a round of {count}: it is their mean; raise --fraction for larger rounds"

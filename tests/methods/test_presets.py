@@ -14,7 +14,7 @@ from fnlkit.spec import parse
 
 @pytest.mark.parametrize("name", presets.names())
 def test_a_preset_can_be_run(name):
-    said, (options, _) = presets.describe(name), presets.load(name)
+    said, options = presets.describe(name), presets.load(name)
     assert set(said) <= {"source", "dataset", "steps", "train", "unstated"}
     assert set(options) <= {f.name for f in fields(Settings)}
     settings = Settings(**options)
@@ -35,7 +35,7 @@ def test_there_is_one_for_each_method_and_data_set_of_the_papers():
 
 @pytest.mark.parametrize("name", [n for n in presets.names() if n.startswith(("fedcorr", "flr-plus"))])
 def test_the_three_stages_fill_the_rounds(name):
-    options, _ = presets.load(name)
+    options = presets.load(name)
     given = parse(options["method"]).parameters
     stages = given["iterations"], given["finetune_rounds"], given["usual_rounds"]
     assert stages[0] / options["fraction"] + stages[1] + stages[2] == options["rounds"]

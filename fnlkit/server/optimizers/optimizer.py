@@ -12,7 +12,7 @@ from fnlkit.client.losses import needs
 from fnlkit.client.network import Model
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
-from fnlkit.server.aggregation import mean
+from fnlkit.server.aggregation import mean, outvotes_nobody
 
 
 @dataclass(frozen=True)
@@ -223,6 +223,8 @@ class FedOpt:
         scaled = self.rescale(updates)
         if scaled is not updates.trained:
             stacked = torch.cat([scaled.to(stacked), stacked[:, p:]], 1)
+        if text := outvotes_nobody(self.aggregate, len(stacked)):
+            clients.note(text)
         merged = self.aggregate(stacked, weights)
         if not isinstance(merged, torch.Tensor) or merged.shape != model.weights.shape:
             found = tuple(merged.shape) if isinstance(merged, torch.Tensor) else type(merged).__name__

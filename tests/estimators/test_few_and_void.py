@@ -1,0 +1,79 @@
+"""Federations of few sites, and evidence that says nothing: the estimators say so or do better, never nonsense."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fnlkit import datasets, noise, partition
+from fnlkit.errors import InputError
+from fnlkit.estimators import estimate, warm_up_of
+from fnlkit.estimators.apply import judged
+from fnlkit.estimators.compare import compare
+from fnlkit.estimators.evidence import Evidence
+from fnlkit.estimators.warmup import settings_of
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return datasets.load("digits")
+
+
+def federation(digits, clients, model="clients(rho=0.6, tau=0.2)"):
+    return noise.inject(partition.federation(digits, clients=clients, seed=0), model, seed=0)
+
+
+@pytest.mark.parametrize(("clients", "fraction"), [(1, 1.0), (5, 1.0), (10, 1.0), (20, 0.5), (100, 0.2), (1000, 0.2)])
+def test_a_warm_up_takes_every_client_when_they_are_few(clients, fraction):
+    assert warm_up_of(clients)["fraction"] == fraction
+    assert warm_up_of(clients, {"fraction": 0.3})["fraction"] == 0.3
+    evidence = SimpleNamespace(federation=range(clients), warm_up=None, seed=0, run=None)
+    assert settings_of(evidence).fraction == fraction
+
+
+def test_five_sites_are_ranked_by_the_noise_that_they_have(digits):
+    noisy = federation(digits, 5)
+    few = compare(judged(noisy, estimate(noisy, digits, "loss", warm_up={"fraction": 0.2})))
+    now = compare(judged(noisy, estimate(noisy, digits, "loss")))
+    assert now["client_auc"] == 1 and now["sample_auc"] > 0.9
+    assert few["client_auc"] < 0.8 and few["sample_auc"] < 0.7  # what one client a round knows
+
+
+def test_constant_features_are_no_evidence(digits):
+    noisy, said = federation(digits, 5), []
+    with pytest.raises(InputError, match="the embedding is the same for every sample"):
+        estimate(noisy, digits, "knn", embeddings=np.ones((1438, 4)))
+    blank = SimpleNamespace(**{n: getattr(digits, n) for n in ("name", "kind", "y_train", "checksum")})
+    blank.x_train = np.zeros_like(digits.x_train)
+    with pytest.raises(InputError, match="the embedding is the same for every sample"):
+        estimate(noisy, blank, "knn", say=said.append)
+
+
+@pytest.mark.parametrize("name", ["confident", "loss", "anchor", "em"])
+def test_predictions_that_do_not_vary_are_refused(name, digits):
+    with pytest.raises(InputError, match="`probabilities` are the same for every sample"):
+        estimate(federation(digits, 5), digits, name, probabilities=np.full((1438, 10), 0.1))
+
+
+@pytest.mark.parametrize("name", ["knn", "confident", "loss", "anchor", "em"])
+def test_evidence_that_tells_nothing_is_called_void(name, digits):
+    rng, noisy, said = np.random.default_rng(0), federation(digits, 5), []
+    rows = {"embeddings": rng.normal(size=(1438, 4))} if name == "knn" else {"probabilities": rng.dirichlet(np.ones(10), 1438)}
+    estimate(noisy, digits, name, say=said.append, **rows)
+    assert any(text.startswith("void: ") and "by chance" in text for text in said), said
+
+
+def test_evidence_that_tells_something_is_not_called_void(digits):
+    for model in ("none", "symmetric(eta=0.6)"):
+        said = []
+        estimate(federation(digits, 5, model), digits, "knn", say=said.append)
+        assert not any("void" in text for text in said)
+    evidence, said = Evidence(federation(digits, 5, "none"), digits, say=lambda text: said.append(text)), []
+    evidence.weigh(np.full(1438, 3), "votes for one class")
+    assert said and "void" in said[0]
+
+
+def test_energy_says_that_its_levels_are_no_shares(digits):
+    noisy, said = federation(digits, 5, "none"), []
+    found = estimate(noisy, digits, "energy", say=said.append, warm_up={"rounds": 2})
+    assert found["estimate_client_level"].mean() > 0.3 and any("no shares of wrong labels" in text for text in said)

@@ -1,0 +1,61 @@
+"""What a method did not do is said: votes among too many neighbours, a correction that never began."""
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import catalogue
+from fnlkit.errors import InputError
+from fnlkit.methods.nnc import allowed_neighbours, neighbours_for
+from tests.toy import toy, train
+
+
+class Held:
+    """What `allowed_neighbours` asks of Clients."""
+
+    def __init__(self, sizes, classes=10):
+        self.sizes, self.classes, self.notes = torch.tensor(sizes, dtype=torch.float64), classes, []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def test_the_papers_k_is_taken_at_the_papers_size_and_refused_where_it_drowns_a_class():
+    paper = Held([1667] * 30)
+    assert allowed_neighbours(paper, 100, "nnc") == 100 and neighbours_for([1667], 10).item() == 100
+    assert allowed_neighbours(paper, -1, "nnc") == 0 and not paper.notes
+    small = Held([144] * 10)
+    with pytest.raises(InputError, match="k is 100 but a client holds 14 samples of a class on average.*k=14 or less"):
+        allowed_neighbours(small, 100, "nnc")
+    assert allowed_neighbours(small, 14, "nnc") == 14
+    assert allowed_neighbours(small, -1, "akd") == 0 and "akd: 9 to 9 neighbours vote" in small.notes[0]
+
+
+def test_votes_of_too_many_neighbours_made_right_labels_wrong_and_the_default_does_not():
+    """144 samples a client, 46 % of the labels wrong: with k = 100 a fifth of the labels was right afterwards."""
+    from fnlkit import datasets, noise, partition
+    from fnlkit.experiment import Experiment, Settings
+
+    digits = datasets.load("digits")
+    fed = noise.inject(partition.federation(digits, clients=10, seed=0), "symmetric(eta=0.46)", seed=0)
+    settings = {"rounds": 1, "epochs": 1, "fraction": 0.2}
+    x = digits.x_train.reshape(len(digits.x_train), -1).astype(np.float32)
+    run = Experiment(fed, digits, Settings(method="nnc", **settings), embeddings=x, engine="sequential").run()
+    right = run.labels["corrected"] == run.labels["true"]
+    assert right.mean() > 0.7 > (fed.given == fed.true).mean()
+    with pytest.raises(InputError, match="k=14 or less"):
+        Experiment(fed, digits, Settings(method="nnc(k=100)", **settings), embeddings=x, engine="sequential").run()
+
+
+@pytest.mark.parametrize("method", ["fedefc", "forward", "confident-learning"])
+@pytest.mark.parametrize(("found", "options"), [(False, "(start=99)"), (True, "(latest=1)")])
+def test_a_run_without_a_prestopping_round_says_that_it_was_fedavg(method, found, options):
+    fed, _, steps = train(method=method + options, rounds=3)
+    assert any("prestopping_round" in step.report for step in steps) == found
+    assert any("this run is FedAvg" in note for note in fed.notes) == (not found)
+
+
+def test_every_method_with_neighbours_takes_the_default(tmp_path):
+    for name in ("nnc", "akd"):
+        assert "k" not in catalogue.method(name).keywords
+    assert toy()[0].classes == 4

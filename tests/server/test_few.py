@@ -1,0 +1,37 @@
+"""A round of one or two clients: robust aggregation outvotes nobody, and it is said."""
+
+from functools import partial
+
+import pytest
+
+from fnlkit import catalogue, datasets, partition
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.server.aggregation import mean, median, outvotes_nobody, trimmed_mean
+from tests.toy import train
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "first"),
+    [(median, 3), (catalogue.aggregator("median"), 3), (partial(trimmed_mean, share=0.1), 10), (trimmed_mean, 10)],
+)
+def test_from_how_many_clients_on_one_is_outvoted(aggregate, first):
+    silent = [count for count in range(1, 30) if outvotes_nobody(aggregate, count) is None]
+    assert silent == list(range(first, 30))
+    assert f"nobody in a round of {first - 1}" in outvotes_nobody(aggregate, first - 1)
+
+
+def test_the_mean_promises_nothing():
+    assert all(outvotes_nobody(part, 1) is None for part in (mean, catalogue.aggregator("mean")))
+
+
+@pytest.mark.parametrize(("fraction", "said"), [(1 / 12, True), (0.5, False)])
+def test_a_run_says_it_once(fraction, said):
+    fed, _, _ = train(rounds=3, fraction=fraction, aggregator="median")
+    assert sum("median outvotes nobody" in note for note in fed.notes) == said
+
+
+@pytest.mark.parametrize(("clients", "fraction", "said"), [(5, 0.2, True), (5, 0.4, False), (1, 1.0, False), (20, 0.1, False)])
+def test_one_client_a_round_is_said(clients, fraction, said):
+    digits = datasets.load("digits")
+    experiment = Experiment(partition.federation(digits, clients=clients), digits, Settings(rounds=1, fraction=fraction))
+    assert sum("one client a round" in note for note in experiment.clients.notes) == said
