@@ -142,12 +142,21 @@ def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, no
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
     out = empty(dataset, labels) if noisy is None else noisy
     out = Federation(**{**out.__dict__, "client_offsets": offsets, "client_indices": np.concatenate(parts)})
+    out.meta = {**out.meta, **_names(parts, parse(scheme, "--scheme"), dataset.fields)}
     if out.true is not None:
         level = out.wrong_share()
         if noisy is not None or level.any():
             out.noise_client_level, out.noise_client_noisy = level, level > 0
     out.check()
     return out
+
+
+def _names(parts, spec, fields):
+    """Return {"client_names": [...]} where each client is a value of a field, else {}."""
+    if spec.name != "field":
+        return {}
+    values = fields[str(spec.parameters["name"])]
+    return {"client_names": [str(values[part[0]]) for part in parts]}
 
 
 def empty(dataset, labels="auto"):

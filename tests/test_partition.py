@@ -234,3 +234,12 @@ def test_truth_is_declared_never_assumed(tmp_path):
     assert (federation(digits, clients=3).true == digits.y_train).all()
     with pytest.raises(InputError, match="write auto, observed or true"):
         empty(mine, "wrong")
+
+
+def test_clients_that_are_values_of_a_field_carry_their_names(tmp_path):
+    x, y = np.zeros((30, 4), np.float32), np.arange(30) % 3
+    site = np.array(["Aix", "Bonn", "Cork"])[np.arange(30) // 10]
+    np.savez(tmp_path / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y, site_train=site)
+    mine = datasets.load(tmp_path / "mine.npz")
+    assert federation(mine, "field(name=site)").meta["client_names"] == ["Aix", "Bonn", "Cork"]
+    assert "client_names" not in federation(mine, clients=3).meta
