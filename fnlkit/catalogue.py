@@ -37,6 +37,13 @@ OPTIMIZERS = {
     "fedavg": "fnlkit.server.optimizers.fedavg:fedavg",
     "fedprox": "fnlkit.server.optimizers.fedprox:fedprox",
     "feddyn": "fnlkit.server.optimizers.feddyn:feddyn",
+    "scaffold": "fnlkit.server.optimizers.scaffold:scaffold",
+    "fednova": "fnlkit.server.optimizers.fednova:fednova",
+    "fedexp": "fnlkit.server.optimizers.fedexp:fedexp",
+    "fedadam": "fnlkit.server.optimizers.adaptive:fedadam",
+    "fedyogi": "fnlkit.server.optimizers.adaptive:fedyogi",
+    "ditto": "fnlkit.server.optimizers.ditto:ditto",
+    "fedbn": "fnlkit.server.optimizers.fedbn:fedbn",
 }
 AGGREGATORS = {
     "mean": "fnlkit.server.aggregation:mean",

@@ -9,6 +9,16 @@ def proximal(w, w_start, batch, *, mu):
     return mu * (w - w_start)
 
 
+def control_variate(w, w_start, batch):
+    """Return c - c_k with c ``received["control"]`` (P,) and c_k ``state["control"]`` (..., P) (SCAFFOLD, Karimireddy 2020)."""
+    return (batch.received["control"].to(w) - batch.state["control"]).expand_as(w)
+
+
+def towards_global(w, w_start, batch, *, strength):
+    """Return the gradient of strength/2 ||w - w_global||^2, w_global being ``state["global"]`` (..., P) (Ditto, Li 2021)."""
+    return strength * (w - batch.state["global"])
+
+
 def dynamic(w, w_start, batch, *, alpha):
     """Return the gradient of alpha/2 ||w - w_start||^2 - <g, w> (FedDyn, Acar 2021, eq. 1); g is ``state["dual"]``."""
     return alpha * (w - w_start) - batch.state["dual"]

@@ -196,6 +196,15 @@ def _dynamic(visit, *, alpha):
     return {"proximal": alpha, "linear": -visit.client.state["dual"].numpy()}
 
 
+def _control(visit):
+    return {"linear": (visit.received["control"] - visit.client.state["control"]).numpy()}
+
+
+def _towards_global(visit, *, strength):
+    anchor = visit.client.state["global"]
+    return {"proximal": strength, "linear": strength * (visit.model.weights[: len(anchor)] - anchor).numpy()}
+
+
 def _adaptive(visit):
     return {"proximal": 2 * float(visit.received["proximal"])}
 
@@ -207,6 +216,8 @@ def _adaptive_norm(visit):
 CORRECTIONS = {
     "fnlkit.client.drift:proximal": _proximal,
     "fnlkit.client.drift:dynamic": _dynamic,
+    "fnlkit.client.drift:control_variate": _control,
+    "fnlkit.client.drift:towards_global": _towards_global,
     "fnlkit.methods.fedcorr:adaptive_proximal": _adaptive,
     "fnlkit.methods.fedcorr:adaptive_proximal_norm": _adaptive_norm,
 }

@@ -3,6 +3,6 @@
 An optimizer is a function ``NAME(fit, *, parameters, **settings) -> FedOpt``.
 """
 
-from fnlkit.server.optimizers.optimizer import Additions, FedOpt, Request, Updates, local_steps
+from fnlkit.server.optimizers.optimizer import Additions, FedOpt, Request, Updates, gradient_weight, local_steps
 
-__all__ = ["Additions", "FedOpt", "Request", "Updates", "local_steps"]
+__all__ = ["Additions", "FedOpt", "Request", "Updates", "gradient_weight", "local_steps"]

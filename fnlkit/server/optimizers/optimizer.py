@@ -46,7 +46,7 @@ class Additions:
     Attributes
     ----------
     before, after : tuple of client steps
-        Run around local training; a Fit is a step too.
+        Run around local training, next to it: `before` comes after what the method does before.  A Fit is a step too.
     corrections : tuple
         Gradient terms, see fnlkit.client.drift.
     broadcast, scatter : dict
@@ -101,6 +101,24 @@ class Updates:
 def local_steps(sizes, fit):
     """Return how many steps each client's local training takes, float64 (...,), for numbers of samples (...)."""
     return fit.epochs * torch.ceil(torch.as_tensor(sizes, dtype=torch.float64) / fit.batch_size)
+
+
+def gradient_weight(sizes, fit):
+    """Return how much the gradients of a client's local training weigh together, ||a||_1 of FedNova (eq. 13), (...,).
+
+    tau steps without momentum; with rho, where a gradient acts on in all later steps, (tau - rho (1 - rho^tau) / (1 -
+    rho)) / (1 - rho), at rho = 1 tau (tau + 1) / 2.  A step of Adam counts as one.
+
+    Parameters
+    ----------
+    sizes : Tensor (...)
+        Numbers of samples.
+    fit : Fit
+    """
+    steps, momentum = local_steps(sizes, fit), fit.momentum if fit.optimizer == "sgd" else 0.0
+    if momentum == 1:
+        return steps * (steps + 1) / 2
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
 def add_nothing(request):
@@ -193,7 +211,7 @@ class FedOpt:
         said = clients.round(
             ids,
             model,
-            *(*remember, *self.before, *more.before, *before),
+            *(*remember, *self.before, *before, *more.before),
             local,
             *(*self.after, *more.after, *after),
             broadcast=_together(broadcast, more.broadcast),

@@ -1,0 +1,67 @@
+"""SCAFFOLD: control variates take out of every local step what a client's gradients differ by from everybody's.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh. SCAFFOLD: Stochastic controlled averaging for federated learning. ICML
+2020.
+"""
+
+from functools import partial
+
+import torch
+
+from fnlkit.client.drift import control_variate
+from fnlkit.parameters import Positive, checked
+from fnlkit.server.optimizers.optimizer import Additions, FedOpt, gradient_weight
+
+
+# ---- on the client
+def recall_control(client, model, received):
+    """Make room for c_k, once."""
+    if "control" not in client.state:
+        client.state["control"] = torch.zeros_like(received["control"], device=model.weights.device)
+
+
+def update_control(client, model, received):
+    """c_k <- c_k - c + (w_global - w_k) / (eta ||a_k||), option II; the last is `reach`, with momentum too a mean gradient."""
+    p, control = model.network.parameters_count, received["control"].to(model.weights)
+    moved = (model.start[:p] - model.weights[:p]) / received["reach"].to(model.weights)
+    client.state["control"] = client.state["control"] - control + moved
+
+
+# ---- the server
+def controls(request):
+    """Send c to all and each client its own learning rate times accumulated steps."""
+    model = request.model
+    zeros = torch.zeros_like(model.weights[: model.network.parameters_count])
+    sizes = request.sizes[torch.as_tensor(request.ids, dtype=torch.int64)]
+    return Additions(
+        before=(recall_control,),
+        after=(update_control,),
+        corrections=(control_variate,),
+        broadcast={"control": request.memory.get("control", zeros)},
+        scatter={"reach": request.fit.lr * gradient_weight(sizes, request.fit)},
+    )
+
+
+def move_control(updates, merged, *, server_lr):
+    """c <- c + K/N mean_k(c_k' - c_k), which follows from the weights alone; w <- w + eta_g (mean_k(w_k) - w)."""
+    start, memory = updates.start, updates.memory
+    control = memory.get("control", torch.zeros_like(start))
+    reach = updates.fit.lr * gradient_weight(updates.sizes[updates.ids], updates.fit)
+    change = ((start - updates.trained) / reach.to(start)[:, None] - control).mean(0)
+    memory["control"] = control + updates.share * change
+    return start + server_lr * (merged - start)
+
+
+@checked
+def scaffold(fit, *, server_lr: Positive = 1.0, **settings):
+    """Return SCAFFOLD (Karimireddy 2020, Algorithm 1, option II): local steps go along g - c_k + c.
+
+    A client sends its weights only: the server computes what its control variate moves by.  Clients receive c beside the
+    model.  Where a robust aggregator leaves clients out, c still follows all of them.
+
+    Parameters
+    ----------
+    server_lr : float > 0
+        eta_g; 1 in the paper's experiments.
+    """
+    return FedOpt(fit, prepare=controls, server=partial(move_control, server_lr=server_lr), uniform_weights=True, **settings)
