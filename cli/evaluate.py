@@ -31,7 +31,8 @@ from fnlkit.cli.source import need_input
 def command(runs, dataset, as_json, ledger, target, output):
     """Judge runs: accuracy best and last, per class, corrected labels, estimated noise, traffic.
 
-    Without RUN reads stdin. Several runs make one table with a mean and spread for each method.
+    Without RUN reads stdin. Several runs make one table with a mean and spread of those that differ by their seeds alone;
+    every other difference is a column of it, and `group` in --json.
 
     \b
     Example:
@@ -58,6 +59,9 @@ def command(runs, dataset, as_json, ledger, target, output):
     spent = _spent_together([run for _, run in loaded], ledger)
     for row, more in zip(rows, spent, strict=True):
         row |= more
+    if len(loaded) > 1:
+        for row, group in zip(rows, evaluation.distinct([run for _, run in loaded]), strict=True):
+            row["group"] = group
     values = None
     if len(loaded) == 1:
         run = loaded[0][1]
@@ -173,13 +177,13 @@ def _show_many(rows):
         )
     say = out_console()
     say.print(table)
-    methods = {}
+    groups = {}
     for row in rows:
         if row["accuracy_best"] is not None:
-            methods.setdefault((row["dataset"], row["method"]), []).append(row)
-    columns = "data set", "method", "runs", "best accuracy", "last accuracy"
-    table = Table(*columns, box=None, title="mean ± standard deviation, in %")
-    for where, group in methods.items():
+            groups.setdefault(tuple("" if v is None else str(v) for v in row["group"].values()), []).append(row)
+    names = [{"dataset": "data set"}.get(name, name.replace("_", " ")) for name in rows[0]["group"]]
+    table = Table(*names, "runs", "best accuracy", "last accuracy", box=None, title="mean ± standard deviation, in %")
+    for where, group in groups.items():
         cells = []
         for key in ("accuracy_best", "accuracy_last"):
             found = [100 * row[key] for row in group]

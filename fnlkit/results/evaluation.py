@@ -1,5 +1,7 @@
 """What a run is worth: accuracy, corrected labels, estimated noise, traffic.  Only judgements and noise.py see the truth."""
 
+import json
+
 import numpy as np
 
 from fnlkit.datasets.dataset import must_be
@@ -45,6 +47,43 @@ def summary(run, *, target=None):
         return out | _against_truth(run)
     given, corrected = (run.labels[name][run.client_indices] for name in ("given", "corrected"))
     return out | {"labels_changed": int((given != corrected).sum())}
+
+
+def distinct(runs):
+    """Return what tells runs apart, one dict a run: ``dataset``, ``method`` and everything else that differs among them.
+
+    Runs with equal dicts are repetitions: they differ by seeds alone.  Looked at are all settings of training, the
+    data set's checksum, the embeddings, and the parameters of the commands that made the labels and the split.
+
+    Parameters
+    ----------
+    runs : list of fnlkit.artefacts.run.Run
+
+    Returns
+    -------
+    list of dict of str to plain values
+        The same keys in each, data set and method first.
+    """
+    described = [_decided_by(run) for run in runs]
+    names = dict.fromkeys(name for one in described for name in one)
+    differ = [n for n in names if n in ("dataset", "method") or len({json.dumps(one.get(n)) for one in described}) > 1]
+    return [{name: one.get(name) for name in differ} for one in described]
+
+
+def _decided_by(run):
+    """Return what decides a run's result but its seeds, by name."""
+    out = {"dataset": run.meta.get("dataset"), "method": run.settings["method"]}
+    out |= {name: value for name, value in run.settings.items() if name not in ("method", "seed")}
+    for step in run.meta.get("provenance", []):
+        command = step.get("command") if isinstance(step, dict) else None
+        if command not in (None, "train", "evaluate"):
+            for name, value in dict(step.get("parameters") or {}).items():
+                if name != "dataset":
+                    name = f"{command} --{name.replace('_', '-')}"
+                    out[name] = value if name not in out else f"{out[name]} + {value}"
+    for name in ("dataset_checksum", "embedding"):
+        out[name.replace("_", " ")] = str(run.meta.get(name) or "none")[:12]
+    return out
 
 
 def late_accuracy(scored):

@@ -28,7 +28,8 @@ def plot(runs, kind, target):
     Parameters
     ----------
     runs : list of (label, Run)
-        ``accuracy`` takes several, with a band of one standard deviation where runs share a method; the others take one.
+        ``accuracy`` takes several, with a band of one standard deviation over those that differ by seeds alone; the
+        others take one.
     kind : str
         One of KINDS: test accuracy over client-rounds; true against working labels at each stage; histogram of cumulative
         LID scores with its two Gaussians (FedCorr, Figure 3); estimated against true noise level of each client; shares of
@@ -65,18 +66,18 @@ def _need(run, name):
 
 def _accuracy(plt, runs):
     figure, axis = plt.subplots(figsize=(6, 3.6))
-    methods = {}
-    for _, run in runs:
+    curves_of, groups = {}, evaluation.distinct([run for _, run in runs])
+    for (_, run), group in zip(runs, groups, strict=True):
         scored = [
             (row.get("client_rounds", run.traffic.client_rounds), row["accuracy"]) for row in run.history if "accuracy" in row
         ]
         if scored:
-            methods.setdefault(run.settings["method"], []).append(np.array(scored))
-    for name, curves in methods.items():
+            curves_of.setdefault(_named(group, groups), []).append(np.array(scored))
+    for name, curves in curves_of.items():
         grid = np.unique(np.concatenate([c[:, 0] for c in curves]))
         grid = grid[(grid >= max(c[0, 0] for c in curves)) & (grid <= min(c[-1, 0] for c in curves))]
         values = 100 * np.stack([np.interp(grid, c[:, 0], c[:, 1]) for c in curves])
-        (line,) = axis.plot(grid, values.mean(0), label=f"{name} ({len(curves)} runs)")
+        (line,) = axis.plot(grid, values.mean(0), label=f"{name} ({len(curves)} run{'s' * (len(curves) > 1)})")
         if len(curves) > 1:
             spread = values.std(0, ddof=1)
             axis.fill_between(grid, values.mean(0) - spread, values.mean(0) + spread, alpha=0.2, color=line.get_color())
@@ -85,6 +86,14 @@ def _accuracy(plt, runs):
     )
     axis.legend(frameon=False)
     return figure
+
+
+def _named(group, groups):
+    """Return what the legend calls runs: the method, and what else tells them from the others."""
+    shown = [f"{name} {value}" for name, value in group.items() if name not in ("dataset", "method")]
+    if len({other["dataset"] for other in groups}) > 1:
+        shown.insert(0, Path(str(group["dataset"])).name)
+    return ", ".join([group["method"], *shown])
 
 
 def _labels(plt, run):

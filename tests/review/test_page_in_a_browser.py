@@ -37,7 +37,11 @@ def test_keyboard_review(browser, tmp_path):
     clean = partition.federation(data, clients=4, labels="observed")
     rng = np.random.default_rng(0)
     suggested = (clean.given + 1) % 10
-    arrays = {"issue_score": rng.random(len(clean.given)), "flagged": np.ones(len(clean.given), bool), "suggested_label": suggested}
+    arrays = {
+        "issue_score": rng.random(len(clean.given)),
+        "flagged": np.ones(len(clean.given), bool),
+        "suggested_label": suggested,
+    }
     federation = replace(clean, extra={f"estimate_{k}": v for k, v in arrays.items()})
     chosen = choose(federation, 2, budget=8)
     near = neighbours_of(data.x_train.reshape(len(data.x_train), -1), chosen.positions, federation.clients[2])
