@@ -56,6 +56,13 @@ SELECTORS = {
 }
 # Parameters of a method that are themselves methods: usual=flr(strength=3).
 _METHOD_PARAMETERS = ("usual",)
+# Parameters of a method that are other parts: their table, what they are called, what the method supplies itself, an example.
+_PART_PARAMETERS = {
+    "regulariser": (REGULARISERS, "regulariser", (), "flr(strength=3)"),
+    "usual_optimizer": (OPTIMIZERS, "optimizer", (), "feddyn(alpha=0.01)"),
+    "usual_aggregator": (AGGREGATORS, "aggregator", (), "median"),
+    "usual_selector": (SELECTORS, "selector", ("fraction",), "power-of-choice(d=30)"),
+}
 _BY_THE_RUN = ("rounds", "among", "stage", "schedule")
 
 
@@ -76,16 +83,13 @@ def method(spec):
     function = find(spec.name, METHODS, "method")
     nested = {}
     for key, value in spec.parameters.items():
-        if key not in (*_METHOD_PARAMETERS, "regulariser") or (key == "regulariser" and value is None):
+        if key not in (*_METHOD_PARAMETERS, *_PART_PARAMETERS) or (key in _PART_PARAMETERS and value is None):
             continue
+        table, what, given, example = _PART_PARAMETERS.get(key, (None, "method", (), "flr(strength=3)"))
         if not isinstance(value, Spec):
-            what = "regulariser" if key == "regulariser" else "method"
             where = f"method {spec.name!r}: parameter {key!r}"
-            raise InputError(f"{where} is {shown(value)}; write a {what}, for example {key}=flr(strength=3)")
-        if key == "regulariser":
-            nested[key] = bind(value, find(value.name, REGULARISERS, "regulariser"), "regulariser")
-        else:
-            nested[key] = method(value)
+            raise InputError(f"{where} is {shown(value)}; write a {what}, for example {key}={example}")
+        nested[key] = bind(value, find(value.name, table, what), what, given=given) if table else method(value)
     rest = Spec(spec.name, {key: value for key, value in spec.parameters.items() if key not in nested})
     bound = bind(rest, function, "method", given=_BY_THE_RUN)
     bound.keywords.update(nested)

@@ -8,6 +8,11 @@ def sample_losses(logits, labels):
     return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
 
 
+def double_softmax_losses(logits, labels):
+    """Return the cross entropy (n,) of a softmax of the softmax, as FedCorr's public code has it; its order differs."""
+    return sample_losses(logits.softmax(-1), labels)
+
+
 def energy(logits):
     """Return the energy score logsumexp(logits), (...): high where the network is sure (FedLN, Section 4.2)."""
     return logits.logsumexp(-1)

@@ -4,13 +4,14 @@ Xu, Chen, Quek, Chong. FedCorr: Multi-stage federated learning for label noise c
 """
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 import numpy as np
 import torch
 
-from fnlkit.client.scoring import sample_losses, softmax_numpy
+from fnlkit.client.scoring import double_softmax_losses, sample_losses, softmax_numpy
 from fnlkit.errors import InputError
 from fnlkit.kernels import lid
 from fnlkit.methods.fedavg import Round, fedavg, follows_schedule
@@ -23,6 +24,7 @@ from fnlkit.streams import stream
 SENDS = {
     "lid": Sent("mean LID of the local model's predictions (eq. 2)", "each visit of stage 1"),
     "noise_level": Sent("share of samples in the upper component of its losses", "noisy clients, after each iteration"),
+    "local_loss": Sent("mean loss of the received model on it", "candidates of usual_selector=power-of-choice"),
 }
 
 
@@ -40,14 +42,17 @@ def adaptive_proximal_norm(w, w_start, batch):
     return act[..., None].to(w.dtype) * torch.where(norm > 0, away / norm.clamp_min(1e-30), torch.zeros_like(away))
 
 
-def score_locally(client, model, received, *, k, variant):
+LOSSES = {"cross-entropy": sample_losses, "double-softmax": double_softmax_losses}
+
+
+def score_locally(client, model, received, *, k, variant, losses="cross-entropy"):
     """Reply the mean LID of the local model's predictions (eq. 2); keep the samples' losses."""
     logits = model(client.x)
-    client.rows["loss"] = sample_losses(logits, client.y.to(logits.device)).cpu()
+    client.rows["loss"] = LOSSES[losses](logits, client.y.to(logits.device)).cpu()
     return {"lid": torch.tensor(lid(softmax_numpy(logits), k=k, variant=variant).mean(), dtype=torch.float64)}
 
 
-def find_and_relabel(client, model, received, *, ratio, confidence, ranking, strict, seed):
+def find_and_relabel(client, model, received, *, ratio, confidence, ranking, strict, seed, losses="cross-entropy"):
     """Split the losses in two, relabel the largest with confident global predictions, reply the noise level.
 
     The share pi of the noisy samples with the largest loss (eq. 6) gets the global model's class where its probability
@@ -56,11 +61,11 @@ def find_and_relabel(client, model, received, *, ratio, confidence, ranking, str
     noisy = two_components(client.rows["loss"].numpy(), seed=seed).upper
     logits = model(client.x)
     if ranking == "global":
-        losses = sample_losses(logits, client.y.to(logits.device)).cpu().numpy()
+        ranks = LOSSES[losses](logits, client.y.to(logits.device)).cpu().numpy()
         candidates = np.flatnonzero(noisy)
     else:
-        losses, candidates = client.rows["loss"].numpy(), np.arange(len(client))
-    worst = candidates[np.argsort(-losses[candidates], kind="stable")[: int(noisy.sum() * ratio)]]
+        ranks, candidates = client.rows["loss"].numpy(), np.arange(len(client))
+    worst = candidates[np.argsort(-ranks[candidates], kind="stable")[: int(noisy.sum() * ratio)]]
     relabel(client, torch.from_numpy(worst), logits.softmax(-1).cpu(), confidence, strict)
     return {"noise_level": torch.tensor(noisy.mean(), dtype=torch.float64)}
 
@@ -82,16 +87,21 @@ def budget(rounds, fraction, iterations, finetune_rounds, usual_rounds):
     """Return (iterations, fine-tuning rounds, usual rounds) that cost what `rounds` rounds of FedAvg cost.
 
     An iteration visits every client once and so costs 1 / fraction rounds.  At the published 1000 rounds with fraction
-    0.1 this is (5, 500, 450); small budgets get fewer iterations, at most two fifths of the budget.
+    0.1 this is (5, 500, 450); small budgets get fewer iterations, at most two fifths of the budget.  A stage left out
+    (0: the paper's ablations) leaves the others their rounds, and the run ends so much earlier (appendix C.6).
     """
+    published = min(5, max(1, round(0.4 * rounds * fraction)))
+    reckoned = iterations if iterations > 0 or 0 <= min(finetune_rounds, usual_rounds) else published
+    left = rounds - math.ceil(reckoned / fraction - 1e-9)
+    finetune = round(left * 500 / 950)
     if iterations < 0:
-        iterations = min(5, max(1, round(0.4 * rounds * fraction)))
+        iterations = published
     cost = math.ceil(iterations / fraction - 1e-9)
-    left = rounds - cost
-    if usual_rounds < 0:
-        usual_rounds = left - finetune_rounds if finetune_rounds >= 0 else left - round(left * 500 / 950)
     if finetune_rounds < 0:
-        finetune_rounds = left - usual_rounds
+        finetune_rounds = finetune if usual_rounds <= 0 else left - usual_rounds
+        usual_rounds = usual_rounds if usual_rounds >= 0 else left - finetune
+    elif usual_rounds < 0:
+        usual_rounds = left - (finetune_rounds or finetune)
     if min(finetune_rounds, usual_rounds) < 0 or finetune_rounds + usual_rounds > left:
         raise InputError(
             f"fedcorr: {iterations} iterations cost {cost} of {rounds} rounds at fraction "
@@ -99,6 +109,81 @@ def budget(rounds, fraction, iterations, finetune_rounds, usual_rounds):
             "raise --rounds or lower iterations, finetune_rounds, usual_rounds"
         )
     return iterations, finetune_rounds, usual_rounds
+
+
+def usual_training(opt, select, fraction, *, optimizer, aggregator, selector, lr, decay):
+    """Return (optimiser, selector) of the last stage: the run's, with what is given put in its place.
+
+    The memory of the run's optimiser goes on in its successor: it is what a run saves and restores.
+    """
+    fit = opt.fit.changed(lr=lr) if lr else opt.fit
+    aggregate = opt.aggregate if aggregator is None else aggregator
+    if optimizer is not None:
+        opt = optimizer(fit, aggregate=aggregate, decay=decay, memory=opt.memory)
+    elif lr or decay != 1:
+        opt = replace(opt, fit=fit, aggregate=aggregate, decay=decay, rounds=0)
+    elif aggregator is not None:
+        opt = replace(opt, aggregate=aggregate)
+    return opt, select if selector is None else selector(fraction=fraction)
+
+
+def pre_processing(clients, model, opt, *, iterations, group, beta, mixup, seek, score, term, regularised):
+    """Yield the rounds of stage 1; return (model, noise levels, noisy clients of the last iteration, silent clients).
+
+    Each of the three is (N,); silent are clients that nothing is known of: a visit that failed is tried again next time.
+
+    Parameters
+    ----------
+    seek, score : client steps
+        Run on the noisy clients after an iteration; on each client after its local training.
+    term : gradient term
+        Scaled by beta mu_k.
+    regularised : r -> (keywords, report)
+        What local training takes beside that in round r.
+    """
+    count, passed = len(clients), 0
+    level, cumulative, visited = np.zeros(count), np.zeros(count), np.zeros(count)
+    noisy, silent = np.zeros(count, bool), np.zeros(count, bool)
+    for iteration in range(iterations):
+        visits = stream(clients.seed, "fedcorr-visits", iteration).permutation(count)
+        cohorts = [np.sort(visits[i : i + group]) for i in range(0, count, group)]
+        for i, ids in enumerate(cohorts):
+            step, rates = regularised(passed)
+            model, said = opt.round(
+                clients,
+                ids,
+                model,
+                after=(score,),
+                corrections=(term,) if beta else (),
+                scatter={"proximal": beta * level[ids]},
+                mixup=mixup,
+                **step,
+            )
+            passed += 1
+            cumulative[said.ids] += said["lid"].numpy()
+            visited[said.ids] += 1
+            if i < len(cohorts) - 1:
+                yield Round(model, "pre-processing", said, rates)
+        known = visited > 0
+        # A visit that was lost counts as the mean of the client's others.
+        scores = np.where(visited == iteration + 1, cumulative, cumulative * (iteration + 1) / np.maximum(visited, 1))
+        noisy = np.zeros(count, bool)
+        noisy[known], means, variances, shares = two_components(scores[known], seed=clients.seed)
+        level = np.zeros(count)
+        found = clients.round(np.flatnonzero(noisy), model, seek)
+        level[found.ids] = found["noise_level"].numpy()
+        silent = ~known | noisy
+        silent[found.ids] = False
+        report = {
+            "cumulative_lid": scores,
+            "lid_means": means,
+            "lid_variances": variances,
+            "lid_shares": shares,
+            "noise_level": level,
+            "noisy_clients": noisy,
+        }
+        yield Round(model, "pre-processing", said, report | rates)
+    return model, level, noisy, silent
 
 
 @checked
@@ -126,7 +211,14 @@ def fedcorr(
     proximal: Literal["squared", "norm"] = "squared",
     ranking: Literal["global", "local"] = "global",
     lid_variant: Literal["paper", "fedcorr"] = "paper",
+    losses: Literal["cross-entropy", "double-softmax"] = "cross-entropy",
+    relabelled: Literal["rest", "noisy"] = "rest",
     strict=False,
+    usual_optimizer=None,
+    usual_aggregator=None,
+    usual_selector=None,
+    usual_lr: NotNegative = 0.0,
+    usual_decay: NotNegative = 1.0,
 ):
     """Find noisy clients and samples, relabel, fine-tune on clean clients, then train as usual.
 
@@ -135,7 +227,8 @@ def fedcorr(
     rounds : int
         Budget in rounds of FedAvg; the three stages share it (see `budget`).
     iterations, finetune_rounds, usual_rounds : int >= 0, or -1
-        T1, T2, T3; -1 takes them from the budget.  0 leaves a stage out (the paper's ablations).
+        T1, T2, T3; -1 takes them from the budget.  0 leaves a stage out (the paper's ablations), and the others keep
+        their rounds.
     beta : float >= 0
         Strength of the adaptive proximal term (eq. 5); 0 leaves it out.
     k : int >= 1
@@ -164,8 +257,19 @@ def fedcorr(
         over all samples of the client.
     lid_variant : "paper" or "fedcorr"
         As in fnlkit.lid.
+    losses : "cross-entropy" or "double-softmax"
+        The samples' losses that are split and ranked; double-softmax repeats the public code, which takes the cross
+        entropy of a softmax of the softmax.
+    relabelled : "rest" or "noisy"
+        Whose labels are corrected after fine-tuning: of the clients that took no part in it (Algorithm 1), or of those
+        that the last mixture called noisy (public code).
     strict : bool
         True relabels above the confidence only (public code), False from it on (eq. 7).
+    usual_optimizer, usual_aggregator, usual_selector : optimiser, aggregator, selector or None
+        Take the run's place in stage 3 alone, for example feddyn(alpha=0.01), median, power-of-choice(d=30) (Figure 4).
+    usual_lr, usual_decay : float >= 0
+        Learning rate of stage 3, 0 for the run's, and its decay a round, counted from there; with FedDyn the paper
+        takes 0.1 and 0.998.
 
     Reports
     -------
@@ -177,73 +281,54 @@ def fedcorr(
     if usual_rounds and not follows_schedule(usual) and (regulariser or (mixup and mixup_in == "all")):
         what = "a regulariser" if regulariser else "mixup_in=all"
         raise InputError(f"fedcorr: {what} cannot act in the last stage, whose method trains in its own way; leave out `usual`")
-    level, cumulative, visited = np.zeros(count), np.zeros(count), np.zeros(count)
-    noisy = np.zeros(count, bool)
-    silent = np.zeros(count, bool)  # clients that nothing is known of: a visit that failed is tried again next time
     visits_of_all = -(-count // group)
     planned, passed = iterations * visits_of_all + finetune_rounds + usual_rounds, 0  # the regulariser's clock
 
     def regularised(r):
         return regulariser(passed + r, planned) if regulariser else ({}, {})
 
-    later = {"mixup": mixup} if mixup_in == "all" else {}
-    term = adaptive_proximal if proximal == "squared" else adaptive_proximal_norm
-    score = partial(score_locally, k=k, variant=lid_variant)
-    find = partial(
-        find_and_relabel,
-        ratio=ratio if correct else 0.0,
-        confidence=confidence,
-        ranking=ranking,
-        strict=strict,
-        seed=clients.seed,
+    model, level, noisy, silent = yield from pre_processing(
+        clients,
+        model,
+        opt,
+        iterations=iterations,
+        group=group,
+        beta=beta,
+        mixup=mixup,
+        seek=partial(
+            find_and_relabel,
+            ratio=ratio if correct else 0.0,
+            confidence=confidence,
+            ranking=ranking,
+            strict=strict,
+            seed=clients.seed,
+            losses=losses,
+        ),
+        score=partial(score_locally, k=k, variant=lid_variant, losses=losses),
+        term=adaptive_proximal if proximal == "squared" else adaptive_proximal_norm,
+        regularised=regularised,
     )
-    for iteration in range(iterations):
-        visits = stream(clients.seed, "fedcorr-visits", iteration).permutation(count)
-        cohorts = [np.sort(visits[i : i + group]) for i in range(0, count, group)]
-        for i, ids in enumerate(cohorts):
-            step, rates = regularised(0)
-            model, said = opt.round(
-                clients,
-                ids,
-                model,
-                after=(score,),
-                corrections=(term,) if beta else (),
-                scatter={"proximal": beta * level[ids]},
-                mixup=mixup,
-                **step,
-            )
-            passed += 1
-            cumulative[said.ids] += said["lid"].numpy()
-            visited[said.ids] += 1
-            if i < len(cohorts) - 1:
-                yield Round(model, "pre-processing", said, rates)
-        known = visited > 0
-        # A visit that was lost counts as the mean of the client's others.
-        scores = np.where(visited == iteration + 1, cumulative, cumulative * (iteration + 1) / np.maximum(visited, 1))
-        noisy = np.zeros(count, bool)
-        noisy[known], means, variances, shares = two_components(scores[known], seed=clients.seed)
-        level = np.zeros(count)
-        found = clients.round(np.flatnonzero(noisy), model, find)
-        level[found.ids] = found["noise_level"].numpy()
-        silent = ~known | noisy
-        silent[found.ids] = False
-        report = {
-            "cumulative_lid": scores,
-            "lid_means": means,
-            "lid_variances": variances,
-            "lid_shares": shares,
-            "noise_level": level,
-            "noisy_clients": noisy,
-        }
-        yield Round(model, "pre-processing", said, report | rates)
+    passed += iterations * visits_of_all
+    later = {"mixup": mixup} if mixup_in == "all" else {}
     clean = (level <= clean_level) & ~silent
     if finetune_rounds:
         stage = {"among": clean, "stage": "fine-tuning", "schedule": regularised, **later}
         model = yield from fedavg(clients, model, opt, select, rounds=finetune_rounds, **stage)
         passed += finetune_rounds
-        if correct and not clean.all():
-            clients.round(np.flatnonzero(~clean), model, partial(relabel_confident, confidence=confidence, strict=strict))
+        rest = noisy if relabelled == "noisy" else ~clean
+        if correct and rest.any():
+            clients.round(np.flatnonzero(rest), model, partial(relabel_confident, confidence=confidence, strict=strict))
     if usual_rounds:
+        opt, select = usual_training(
+            opt,
+            select,
+            fraction,
+            optimizer=usual_optimizer,
+            aggregator=usual_aggregator,
+            selector=usual_selector,
+            lr=usual_lr,
+            decay=usual_decay,
+        )
         stage = {"stage": "usual training", "schedule": regularised, **later} if follows_schedule(usual) else {}
         model = yield from usual(clients, model, opt, select, rounds=usual_rounds, **stage)
     return model

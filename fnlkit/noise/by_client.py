@@ -17,14 +17,15 @@ def clients(
     rho: Share = 0.6,
     tau: Share = 0.5,
     exact=False,
+    exact_samples=False,
     kind: Literal["symmetric", "asymmetric", "pairflip"] = "symmetric",
     map="",
 ):
     """FedCorr's noise (Xu 2022, Sec. 4.1): some clients are noisy, each at its own level.
 
     Client k is noisy with probability rho; its level mu_k ~ U(tau, 1).  Each of its samples is picked with probability
-    mu_k and gets a label drawn from ALL classes, so that the share of wrong labels is mu_k (C - 1) / C.  The authors'
-    code draws from the first 10 classes whatever C is; here from all.
+    mu_k, as in the authors' code, and gets a label drawn from ALL classes, so that the share of wrong labels is
+    mu_k (C - 1) / C.  That code draws from the first 10 classes whatever C is; here from all.
 
     Parameters
     ----------
@@ -32,6 +33,8 @@ def clients(
     tau : float in [0, 1]
     exact : bool
         rho N clients and mu_k n_k samples, rounded, instead of independent draws (FLR, Kim 2024).
+    exact_samples : bool
+        mu_k n_k samples, rounded, of clients that are drawn (FedCorr's text).
     kind : {"symmetric", "asymmetric", "pairflip"}
         Where picked labels go: any class; the published map (only its classes change); the next class.
     map : str
@@ -50,7 +53,7 @@ def clients(
     # The whole training set has stream 0, client k stream k + 1.
     for k in np.flatnonzero(noisy):
         own, here = ground.rng(k + 1), ground.clients[k]
-        if exact:
+        if exact or exact_samples:
             picked = here[own.permutation(len(here))[: round(level[k] * len(here))]]
         else:
             picked = here[own.random(len(here)) < level[k]]

@@ -15,6 +15,7 @@ CASES = [
     ("stacked", "flr", "fedprox(mu=0.1)", {}),
     ("fused", "fedcorr", "feddyn(alpha=0.1)", {}),
     ("fused", "flr", "fedprox(mu=0.1)", {}),
+    ("fused", "fedcorr(usual_optimizer=feddyn(alpha=0.1), usual_decay=0.9)", "fedavg", {}),
     ("workers", "fedcorr", "feddyn(alpha=0.1)", {"workers": 1}),
 ]
 

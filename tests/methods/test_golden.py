@@ -124,6 +124,14 @@ def test_fedcorr_stage_one():
     assert (after != g["s1_targets_before"]).sum() == 20
 
 
+def test_fedcorr_losses_of_the_public_code():
+    g = golden("fedcorr")
+    logits, labels = torch.from_numpy(g["ds_logits"]), torch.from_numpy(g["ds_labels"])
+    losses = {name: f(logits, labels).numpy() for name, f in fedcorr.LOSSES.items()}
+    assert losses["double-softmax"] == pytest.approx(g["ds_loss_official"], rel=1e-5)
+    assert losses["cross-entropy"] == pytest.approx(g["ds_ce"], rel=1e-5)
+
+
 def test_fedcorr_a_mixture_splits_clean_clients_too():
     g = golden("fedcorr")
     noisy = two_components(g["s1_allclean_lid"], seed=1).upper

@@ -28,6 +28,10 @@ RUNS = {
     "fedcorr(group=4, proximal=norm, ranking=local, strict=true, lid_variant=fedcorr, mixup_in=all)": {
         "lid", "noise_level"
     },
+    "fedcorr(losses=double-softmax, relabelled=noisy, usual_aggregator=median)": {"lid", "noise_level"},
+    "fedcorr(usual_optimizer=feddyn(alpha=0.1), usual_selector=power-of-choice(d=9))": {
+        "lid", "noise_level", "local_loss"
+    },
     "fedcorr(usual=flr(strength=3))": {"lid", "noise_level"},
     "flr-plus": {"lid", "noise_level"},
     "flr": set(),

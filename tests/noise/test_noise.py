@@ -27,6 +27,7 @@ GLOBAL = [
 CLIENTS = [
     "clients(rho=0.6, tau=0.5)",
     "clients(rho=0.6, tau=0.5, exact=true)",
+    "clients(rho=0.6, tau=0.5, exact_samples=true)",
     "clients(rho=1, tau=0.2, kind=asymmetric, map=mnist)",
     "clients(rho=1, tau=0.2, kind=pairflip)",
     "sparse(level=0.4, sparsity=0.4, per_client=true, noisy_share=0.8, clean_level=0.1)",
@@ -150,6 +151,21 @@ def test_flr_noise_takes_exact_shares():
     assert federation.noise_client_noisy.sum() == 3
     for got, asked in zip(summary(federation)["client_level"], summary(federation)["client_requested"], strict=True):
         assert abs(got - asked) <= 0.5 / 400 + 1e-12
+
+
+def test_fedcorr_noise_with_exact_shares_on_clients_that_are_drawn():
+    # Pairflip changes every label that is picked, so that the wrong share is the picked one.
+    drawn, exact = (f"clients(rho=0.3, tau=0.25, kind=pairflip{more})" for more in ("", ", exact_samples=true"))
+    levels, noisy_clients = [], set()
+    for seed in range(5):
+        one, other = (noisy(spec, seed, fed(10, 400)) for spec in (drawn, exact))
+        assert (one.noise_client_noisy == other.noise_client_noisy).all()  # who is noisy stays a draw
+        assert np.array_equal(one.noise_transition, other.noise_transition)
+        noisy_clients.add(int(other.noise_client_noisy.sum()))
+        asked = np.array(summary(other)["client_requested"])
+        assert np.abs(np.array(summary(other)["client_level"]) - asked).max() <= 0.5 / 400 + 1e-12
+        levels.append(np.abs(np.array(summary(one)["client_level"]) - asked).max())
+    assert len(noisy_clients) > 1 and max(levels) > 2 / 400
 
 
 def test_published_maps():
