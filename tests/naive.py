@@ -31,6 +31,19 @@ def count_matrix(probs, labels, thresholds, least_diagonal=1):
     return counts
 
 
+def count_matrix_of_largest(probs, labels, thresholds, least_diagonal=1):
+    """counts[true, given] where the first largest probability reaches its threshold."""
+    classes = probs.shape[1]
+    counts = np.zeros((classes, classes), int)
+    for p, y in zip(probs, labels, strict=True):
+        largest = max(range(classes), key=lambda c: float(p[c]))
+        if float(p[largest]) >= thresholds[largest] - 1e-6:
+            counts[largest, y] += 1
+    for c in range(classes):
+        counts[c, c] = max(counts[c, c], least_diagonal)
+    return counts
+
+
 def distances(points, i):
     """Distances from point i to the others, in the order of the points."""
     return [math.dist(points[i], other) for j, other in enumerate(points) if j != i]

@@ -111,6 +111,45 @@ def judge_long(probs, classes, limits, lanes, start, stop, true, sums):
     return sums
 
 
+@inlined
+def count_largest_rows(probs, labels, classes, limits, counts, start, stop):
+    """Count the rows of one client whose first largest probability reaches its limit; see `count_largest`."""
+    width = 64 // probs.itemsize
+    blocks = (classes + width - 1) // width
+    behind = (blocks - 1) * width
+    tail = (1 << (classes - behind)) - 1
+    nothing = -np.inf
+    nans = 0
+    if blocks == 1:
+        limit = load(limits, 0)
+        for i in range(start, stop):
+            p = load_some(probs, i * classes, tail, nothing)
+            nans |= not_numbers(p, p)
+            top = equal(p, spread(largest(p)))
+            chosen = top & -top & at_least(p, limit)
+            counts[first_bit(chosen | 1 << classes) * classes + labels[i]] += 1
+        return nans != 0
+    for i in range(start, stop):
+        row = i * classes
+        best = load_some(probs, row + behind, tail, nothing)
+        nans |= not_numbers(best, best)
+        block = spread(probs.dtype.type(blocks - 1))
+        for b in range(blocks - 2, -1, -1):  # backwards, so that of equal ones the first is remembered
+            p = load(probs, row + b * width)
+            nans |= not_numbers(p, p)
+            block = choose(at_least(p, best), spread(probs.dtype.type(b)), block)
+            best = larger(p, best)
+        top = equal(best, spread(largest(best)))
+        first = smallest(choose(top, block, spread(probs.dtype.type(blocks))))
+        true = int(first) * width + first_bit(top & equal(block, spread(first)) | 1 << (width - 1))
+        # Only a row with NaN can have an answer behind the last class.
+        true = min(true, classes)
+        if true < classes and probs[row + true] < limits[true]:
+            true = classes
+        counts[true * classes + labels[i]] += 1
+    return nans != 0
+
+
 @kernel
 def label_sums(probs, labels, classes, offsets, start, stop, sums, members):
     """Sum the probability of each row's own label by client and label, for the rows start..stop.
@@ -164,4 +203,18 @@ def count_confident(probs, labels, classes, offsets, limits, counts, start, stop
         first, last = max(offsets[client], start), min(offsets[client + 1], stop)
         if first < last:
             nans |= count_rows(probs, labels, classes, limits[client], counts[client], first, last)
+    return nans
+
+
+@kernel
+def count_largest(probs, labels, classes, offsets, limits, counts, start, stop):
+    """Count as `count_confident`, but for the first largest probability of a row alone, and only where it is confident.
+
+    Parameters and what is returned are those of `count_confident`.
+    """
+    nans = False
+    for client in range(len(offsets) - 1):
+        first, last = max(offsets[client], start), min(offsets[client + 1], stop)
+        if first < last:
+            nans |= count_largest_rows(probs, labels, classes, limits[client], counts[client], first, last)
     return nans

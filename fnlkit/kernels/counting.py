@@ -1,5 +1,7 @@
 """Confident learning: class thresholds and count matrices, clients in one call."""
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -16,6 +18,7 @@ _SLACK = 1e-6
 _LEAST = 2e-6
 # cleanlab's threshold of a class without labels, which no probability reaches.
 _ABSENT = 2.0
+_RULES = {"cleanlab": counts.count_confident, "largest": counts.count_largest}
 
 
 def _row_pieces(offsets, classes, threads):
@@ -117,6 +120,7 @@ def count_matrix(
     probs: ArrayLike,
     labels: ArrayLike,
     *,
+    rule: Literal["cleanlab", "largest"] = "cleanlab",
     thresholds: ArrayLike | None = None,
     client_offsets: ArrayLike | None = None,
     calibrate: bool = False,
@@ -126,8 +130,9 @@ def count_matrix(
 ) -> NDArray[np.int64] | NDArray[np.float64]:
     """Return how often each class is confidently predicted under each observed label: counts[true, given].
 
-    A sample counts for the class whose threshold its probability reaches; for its most probable class if it reaches
-    several; not at all if none.
+    By cleanlab's rule a sample counts for the class whose threshold its probability reaches; for its most probable class
+    if it reaches several; not at all if none.  By the rule `largest` it counts for its most probable class where that one
+    reaches its threshold, and not at all else.
 
     Parameters
     ----------
@@ -135,6 +140,10 @@ def count_matrix(
         Predicted probabilities, a row a sample.
     labels : array (n,) of int
         Observed labels, 0..C-1.
+    rule : "cleanlab" or "largest"
+        They differ where a class that is not the most probable is the only one to reach its threshold (cleanlab's
+        counts it), and where several reach theirs but the most probable does not (cleanlab's counts that one).
+        FedEFC's eqs. 3 and 4 are `largest`.
     thresholds : array (C,) or (K, C), optional
         Default: `class_thresholds` of each client.
     client_offsets : array (K + 1,) of int, optional
@@ -174,6 +183,8 @@ def count_matrix(
     array([[2, 0],
            [0, 1]])
     """
+    if rule not in _RULES:
+        raise InputError(f"`rule` must be {' or '.join(_RULES)}, found {rule!r}")
     probs, labels, offsets = _probabilities(probs, labels, client_offsets)
     threads = checks.thread_count(threads)
     classes, clients = probs.shape[1], len(offsets) - 1
@@ -182,7 +193,7 @@ def count_matrix(
         thresholds = _thresholds(sums, members, np.inf)
     else:
         thresholds = _by_client(thresholds, "thresholds", clients, classes, client_offsets is not None)
-    found = _confident(probs, labels, offsets, thresholds, threads)
+    found = _confident(probs, labels, offsets, thresholds, threads, _RULES[rule])
     diagonal = np.arange(classes)
     found[:, diagonal, diagonal] = np.maximum(found[:, diagonal, diagonal], least_diagonal)
     if calibrate:
@@ -209,8 +220,8 @@ def _by_client(value, name, clients, classes, batched):
     return np.broadcast_to(array, (clients, classes))
 
 
-def _confident(probs, labels, offsets, thresholds, threads):
-    """Counts (K, C, C) of confident samples."""
+def _confident(probs, labels, offsets, thresholds, threads, count):
+    """Counts (K, C, C) of confident samples by a kernel of `_RULES`."""
     classes, clients = probs.shape[1], len(offsets) - 1
     exact = thresholds - _SLACK
     width = 64 // probs.itemsize
@@ -226,7 +237,7 @@ def _confident(probs, labels, offsets, thresholds, threads):
     flat = probs.reshape(-1)
 
     def work(piece, start, stop):
-        return counts.count_confident(flat, labels, classes, offsets, limits, found[piece % copies], start, stop)
+        return count(flat, labels, classes, offsets, limits, found[piece % copies], start, stop)
 
     if any(run(work, [(i, *piece) for i, piece in enumerate(pieces)], threads)) and np.isnan(probs).any():
         _no_nan(probs)

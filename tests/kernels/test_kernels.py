@@ -45,6 +45,26 @@ def test_counts_equal_naive(seed, kind, classes, n):
         np.testing.assert_array_equal(got[k], naive.count_matrix(probs[a:b], labels[a:b], limits[k]))
         alone = kernels.count_matrix(probs[a:b], labels[a:b], thresholds=limits[k], least_diagonal=0)
         np.testing.assert_array_equal(alone, naive.count_matrix(probs[a:b], labels[a:b], limits[k], 0))
+    largest = kernels.count_matrix(probs, labels, client_offsets=offsets, rule="largest")
+    for k, (a, b) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+        expected = naive.count_matrix_of_largest(probs[a:b], labels[a:b], limits[k])
+        np.testing.assert_array_equal(largest[k], expected)
+
+
+def test_the_two_rules_of_counting_differ_where_they_say():
+    # Thresholds 0.6 and 0.3.  (0.55, 0.45): only class 1, not the largest, reaches its own.  (0.7, 0.3): both reach, the
+    # largest counts by either rule.  (0.5, 0.5) with limits (0.6, 0.3): the first largest does not reach.
+    probs, labels, limits = np.array([[0.55, 0.45], [0.7, 0.3], [0.5, 0.5]]), np.array([0, 0, 1]), np.array([0.6, 0.3])
+    common = {"thresholds": limits, "least_diagonal": 0}
+    assert kernels.count_matrix(probs, labels, **common).tolist() == [[1, 0], [1, 1]]
+    assert kernels.count_matrix(probs, labels, rule="largest", **common).tolist() == [[1, 0], [0, 0]]
+    # Three classes: two reach their thresholds, the largest does not; cleanlab's rule counts the largest all the same.
+    probs, limits = np.array([[0.4, 0.35, 0.25]]), np.array([0.5, 0.3, 0.2])
+    common = {"thresholds": limits, "least_diagonal": 0}
+    assert kernels.count_matrix(probs, [2], **common)[0, 2] == 1
+    assert kernels.count_matrix(probs, [2], rule="largest", **common).sum() == 0
+    with pytest.raises(InputError, match="cleanlab or largest"):
+        kernels.count_matrix(probs, [2], rule="both")
 
 
 def test_calibrated_counts_sum_to_the_labels():
