@@ -18,6 +18,11 @@ def energy(logits):
     return logits.logsumexp(-1)
 
 
+def confidence(logits):
+    """Return the largest softmax probability, (...): the softmax score that FedLN's Table 2 sets beside the energy."""
+    return logits.softmax(-1).amax(-1)
+
+
 def softmax_numpy(logits):
     """Return softmax probabilities (n, C) of logits as a numpy array."""
     return torch.softmax(logits, -1).cpu().numpy()

@@ -262,9 +262,9 @@ def _distilled(visit, draws, fit, *, strength=10.0, temperature=2.0, towards="te
     return FusedLoss("distill", strength=strength, temperature=temperature, towards=towards)
 
 
-def _embedded(visit, draws, fit, *, strength=10.0):
+def _embedded(visit, draws, fit, *, strength=10.0, scale=1.0):
     client, weights = visit.client, visit.model.weights
-    teacher = client.rows["input/embedding"].to(weights.dtype) * client.state["embedding_scale"].to(weights.dtype)
+    teacher = client.rows["input/embedding"].to(weights.dtype) * scale
     if visit.model.network.module.width != teacher.shape[1] and not hasattr(visit.model.network.module, "head"):
         raise Unknown(f"its features and an embedding of {teacher.shape[1]} numbers need a head between them")
     return FusedLoss("embedding", strength=strength * float(visit.received["distil"]), teacher=teacher.numpy())

@@ -16,7 +16,13 @@ from fnlkit.parameters import Percentile, checked
 
 
 @checked
-def energy(evidence, *, percentile: Percentile = 75.0, side: Literal["below", "above"] = "below"):
+def energy(
+    evidence,
+    *,
+    percentile: Percentile = 75.0,
+    side: Literal["below", "above"] = "below",
+    score: Literal["energy", "softmax"] = "energy",
+):
     """Judge samples by the energy logsumexp(logits) of their client's local model after one round of training.
 
     The threshold is a percentile of all energies under the global model before that round; the level is the share of a
@@ -31,13 +37,15 @@ def energy(evidence, *, percentile: Percentile = 75.0, side: Literal["below", "a
         v.
     side : "below" or "above"
         Which energies count as noisy; ``above`` is the formula's Heaviside function and the public code.
+    score : "energy" or "softmax"
+        softmax: the largest probability in the energy's place (FedLN, Table 2).
     """
     from fnlkit.estimators.warmup import trained
 
     reason = "it trains a warm-up; write --run to start from a model"
     evidence.refuse("energy", embeddings=reason, probs=reason)
     before = 0 if evidence.run is not None else -1
-    method = f"fnlkit.estimators.energy:warm_up_and_score(percentile={percentile}, side={side}, before={before})"
+    method = f"fnlkit.estimators.energy:warm_up_and_score(percentile={percentile}, side={side}, score={score}, before={before})"
     model = trained(evidence, method=method)
     offsets, labels = evidence.offsets, evidence.labels
     level, tau = model.record("noise_level"), model.record("energy_threshold").item()
@@ -71,7 +79,7 @@ def ranks(values, among):
     return np.searchsorted(np.sort(among), values) / max(1, len(among))
 
 
-def warm_up_and_score(clients, model, opt, select, *, rounds, percentile=75.0, side="below", before=-1):
+def warm_up_and_score(clients, model, opt, select, *, rounds, percentile=75.0, side="below", score="energy", before=-1):
     """Train `rounds` rounds of FedAvg (`before` when that is not negative), then one of all clients, scoring energies.
 
     Reports
@@ -80,7 +88,9 @@ def warm_up_and_score(clients, model, opt, select, *, rounds, percentile=75.0, s
     """
     if before:
         model = yield from fedavg(clients, model, opt, select, rounds=rounds if before < 0 else before, stage="warm-up")
-    model, said, levels, tau = estimation_round(clients, model, opt, percentile=percentile, side=side, threshold="pooled")
+    model, said, levels, tau = estimation_round(
+        clients, model, opt, percentile=percentile, side=side, threshold="pooled", score=score
+    )
     report = {
         "noise_level": levels,
         "energy_threshold": np.array([tau]),

@@ -8,18 +8,19 @@ from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
-import torch
 
 from fnlkit.client.losses import embedding_distilled, logit_distilled
 from fnlkit.methods import na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
+from fnlkit.methods.na_fedavg import RoundNumber
 from fnlkit.methods.nnc import allowed_neighbours, vote
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import Automatic, NotNegative, Percentile, Positive, Range, Rounds, Share, checked
+from fnlkit.parameters import Automatic, NotNegative, Percentile, Positive, Range, Share, checked
 
 LOSS = "own"
 SENDS = {
     "noise_level": Sent("share of its labels that its neighbours outvote", "once, before training, with embeddings"),
+    "embedding_square": Sent("mean square of its embeddings", "once, before training, with scale=rms"),
     **{
         name: Sent(na_fedavg.SENDS[name].what, "once, in the estimation round, with logits", ("n",))
         for name in ("scores_global", "scores_local")
@@ -35,15 +36,9 @@ def needs(*, source="embeddings", level="auto", **parameters):
 
 
 # ---- on the client
-def measure_scale(client, model, received, *, scale):
-    """Keep the factor that gives the teacher's embeddings a mean square of 1, or 1 itself.
-
-    Packages normalise embeddings or do not: without a common unit the strength would mean something else for each.
-    """
-    if "embedding_scale" not in client.state:
-        square = client.rows["input/embedding"].double().square().mean()
-        factor = square.clamp_min(1e-24).rsqrt() if scale == "rms" else torch.ones((), dtype=torch.float64)
-        client.state["embedding_scale"] = factor.to(model.weights)
+def measure_square(client, model, received):
+    """Reply the mean square of the client's embeddings."""
+    return {"embedding_square": client.rows["input/embedding"].double().square().mean().cpu()}
 
 
 # ---- the server
@@ -62,10 +57,11 @@ def akd(
     level: Literal["auto", "neighbours", "energy", "all"] = "auto",
     k: Annotated[int, Range(1), Automatic()] = -1,
     include_self=False,
-    at: Rounds = -1,
+    at: RoundNumber = -1,
     percentile: Percentile = 75.0,
+    score: Literal["energy", "softmax"] = "energy",
     towards: Literal["teacher", "student"] = "teacher",
-    scale: Literal["rms", "given"] = "rms",
+    scale: Literal["given", "rms"] = "given",
 ):
     """Add strength x [level_m > above] x KD to the cross entropy of each client (eq. 9).
 
@@ -86,40 +82,49 @@ def akd(
         distilled.
     k, include_self : int >= 1 or -1, bool
         Of the votes, as in NNC.
-    at, percentile : int >= 0 or -1, float in [0, 100]
+    at, percentile, score : int >= 1 or -1, float in [0, 100], str
         Of the energy scores, as in NA-FedAvg.
     towards : "teacher" or "student"
         Direction of KL with logits; see `fnlkit.client.losses.logit_distilled`.
-    scale : "rms" or "given"
-        Unit of the embeddings: a mean square of 1 on each client, or as they come.
+    scale : "given" or "rms"
+        Unit of the teacher's embeddings: as they come (eq. 9), or a mean square of 1 over the federation, for which each
+        client sends its own once.  Some packages normalise embeddings to a length of 1, some do not: without a common
+        unit `strength` means something else for each.
 
     A student of another width than the teacher's gets a linear head (fnlkit.models.head), trained and averaged with the
     model; in the public code it stays on the client, the paper does not say.
 
     Reports
     -------
-    noise_level (N,), once, and energy_threshold with energy scores.
+    noise_level (N,), once; energy_threshold with energy scores; embedding_scale with scale=rms.
     """
     if level == "auto":
         level = "neighbours" if source == "embeddings" else "energy"
     everyone, report = np.arange(len(clients)), {}
     levels = np.full(len(clients), np.inf if level == "all" else 0.0)
+    asked = []
     if level == "neighbours":
         k = allowed_neighbours(clients, k, "akd")
-        step = partial(vote, k=k, include_self=include_self, ties="random", correct=False, least=0.0)
-        said = clients.round(everyone, model, step)
+        asked.append(partial(vote, k=k, include_self=include_self, ties="random", correct=False, least=0.0))
+    if source == "embeddings" and scale == "rms":
+        asked.append(measure_square)
+    said = clients.round(everyone, model, *asked) if asked else {}
+    if "noise_level" in said:
         levels[said.ids] = said["noise_level"].numpy()
-        report = {"noise_level": levels}
-    elif level == "energy":
-        at, rounds = na_fedavg.when_to_estimate(rounds, getattr(select, "fraction", 0.1), at, "akd")
-        model = yield from fedavg(clients, model, opt, select, rounds=at, stage="before estimation")
+        report["noise_level"] = levels
+    factor = 1.0
+    if "embedding_square" in said:
+        sizes, squares = clients.sizes[said.ids], said["embedding_square"]
+        report["embedding_scale"] = factor = max(1e-24, ((sizes * squares).sum() / sizes.sum()).item()) ** -0.5
+    if level == "energy":
+        before, rounds = na_fedavg.when_to_estimate(rounds, clients, select, at, "akd")
+        model = yield from fedavg(clients, model, opt, select, rounds=before, stage="before estimation")
         model, said, levels, tau = na_fedavg.estimation_round(
-            clients, model, opt, percentile=percentile, side="below", threshold="pooled"
+            clients, model, opt, percentile=percentile, side="below", threshold="pooled", score=score
         )
         yield Round(model, "estimation", said, {"noise_level": levels, "energy_threshold": tau})
     if source == "embeddings":
-        step = {"loss": partial(embedding_distilled, strength=strength), "features": True}
-        step["before"] = (partial(measure_scale, scale=scale),)
+        step = {"loss": partial(embedding_distilled, strength=strength, scale=factor), "features": True}
     else:
         loss = partial(logit_distilled, strength=strength, temperature=temperature, towards=towards)
         step = {"loss": loss, "teacher": True}

@@ -30,10 +30,10 @@ def score_accuracy(client, model, received):
     return {"accuracy": right.double().mean()}
 
 
-def estimate_transition(client, model, received, *, weighting, clip, limit, report):
+def estimate_transition(client, model, received, *, rule, weighting, clip, limit, report):
     """Keep T, estimated with the received model from the confident counts of the client's samples (eqs. 3 to 9)."""
     labels = client.y.cpu().numpy()
-    counts = count_matrix(softmax_numpy(model(client.x)), labels, least_diagonal=1 if clip else 0)
+    counts = count_matrix(softmax_numpy(model(client.x)), labels, rule=rule, least_diagonal=1 if clip else 0)
     shares = np.bincount(labels, minlength=client.classes) / len(labels)
     transition, identity = transition_of(counts, shares, weighting=weighting, limit=limit)
     return keep_transition(client, model, transition, identity, report)
@@ -111,7 +111,7 @@ def prestop(
     rounds,
     start: Rounds = -1,
     patience: Patience = -1,
-    compare: Literal["previous", "best"] = "previous",
+    compare: Literal["best", "previous"] = "best",
     ties: Literal["count", "reset"] = "count",
     accuracy: Literal["global", "local"] = "global",
     latest: Rounds = -1,
@@ -135,7 +135,9 @@ def prestop(
             if t >= start:
                 better = now > reference or (ties == "reset" and now == reference)
                 counter = 0 if better else counter + 1
-            reference = now if compare == "previous" else max(now, reference)
+                reference = max(now, reference)
+            if compare == "previous":
+                reference = now
         found = counter == patience or t == latest
         if found:
             report["prestopping_round"] = t
@@ -170,6 +172,7 @@ def fedefc(
     select,
     *,
     rounds,
+    rule: Literal["largest", "cleanlab"] = "largest",
     weighting: Literal["off", "paper", "public"] = "off",
     clip=False,
     limit: AboveOne = 1e3,
@@ -185,8 +188,10 @@ def fedefc(
         First round that is watched; -1 is 40, at most a fifth of the rounds (a tenth of up to 100: MNIST).
     patience : int >= 1, or -1
         gamma_thr, rounds in a row without a rise; -1 is 6, or 3 for up to 100 rounds (MNIST).
-    compare : "previous" or "best"
-        With which accuracy A(t) is compared: the last round's (Algorithm 1), or the best so far (public code).
+    compare : "best" or "previous"
+        With which accuracy A(t) is compared: the best since `start` (public code), or the last round's (Algorithm 1 as
+        printed), which falls `patience` times in a row once in hundreds of rounds; the paper's own T_e of 54 needs the
+        first.
     ties : "count" or "reset"
         What an equal accuracy does to the counter: Algorithm 1 counts it, the prose does not.
     accuracy : "global" or "local"
@@ -194,6 +199,9 @@ def fedefc(
         code, which takes the running accuracy during training.
     latest : int >= 0, or -1
         Take this round as T_e when none was found before; -1 never does.
+    rule : "largest" or "cleanlab"
+        What makes a sample confident in a class: it is the most probable one and reaches its threshold (eqs. 3 and 4), or
+        cleanlab's confident joint (public code); see `fnlkit.count_matrix`.
     weighting : "off", "paper" or "public"
         Weigh the counts with the client's class distribution, for severe imbalance; see `transition_of`.
     clip : bool
@@ -208,5 +216,5 @@ def fedefc(
     estimated_accuracy each round until T_e, prestopping_round, and the cohort's mean transition (C, C) on request.
     """
     model, used = yield from prestop(clients, model, opt, select, rounds=rounds, **watch)
-    estimate = partial(estimate_transition, weighting=weighting, clip=clip, limit=limit, report=report_transition)
+    estimate = partial(estimate_transition, rule=rule, weighting=weighting, clip=clip, limit=limit, report=report_transition)
     return (yield from corrected(clients, model, opt, select, rounds=rounds - used, estimate=estimate, loss=forward_corrected))

@@ -4,18 +4,23 @@ Tsouvalas, Saeed, Ozcelebi, Meratnia. Labeling chaos to learning harmony: Federa
 TIST 2024.
 """
 
+import math
 from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
 import torch
 
-from fnlkit.client.scoring import energy
+from fnlkit.client.scoring import confidence, energy
 from fnlkit.errors import InputError
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import Percentile, Range, Rounds, checked
+from fnlkit.parameters import Automatic, Percentile, Range, checked
+from fnlkit.server.selection import cohort_size
 
+# A round as the paper counts them, from 1 on.
+RoundNumber = Annotated[int, Range(1), Automatic()]
+SCORES = {"energy": energy, "softmax": confidence}
 SENDS = {
     "scores_global": Sent("energy of each sample under the received model", "once, in the estimation round", ("n",)),
     "scores_local": Sent("energy of each sample under the trained model", "once, in the estimation round", ("n",)),
@@ -24,20 +29,20 @@ SENDS = {
 
 
 # ---- on the client
-def score_energy(client, model, received, *, name):
-    """Reply the energy scores logsumexp(logits) of the model at hand (n,), as S_G before training or S_m after."""
-    return {name: energy(model(client.x)).double().cpu()}
+def score_samples(client, model, received, *, name, score):
+    """Reply a score of each sample (n,) by the model at hand, as S_G before training or S_m after."""
+    return {name: SCORES[score](model(client.x)).double().cpu()}
 
 
-def keep_energy(client, model, received):
+def keep_scores(client, model, received, *, score):
     """Keep the scores of the received model, in place of sending them."""
-    client.rows["scores_global"] = energy(model(client.x)).double().cpu()
+    client.rows["scores_global"] = SCORES[score](model(client.x)).double().cpu()
 
 
-def estimate_own_level(client, model, received, *, percentile, side):
+def estimate_own_level(client, model, received, *, percentile, side, score):
     """Reply the noise level alone, with the threshold taken from the client's own scores."""
     before = client.rows.pop("scores_global").numpy()
-    after = energy(model(client.x)).double().cpu().numpy()
+    after = SCORES[score](model(client.x)).double().cpu().numpy()
     level = share_beyond(after, np.percentile(before, percentile), side)
     return {"noise_level": torch.tensor(level, dtype=torch.float64)}
 
@@ -90,7 +95,7 @@ def noise_aware_weights(sizes, levels, *, weighting="paper", least=0.01):
     return np.maximum(weights, least * sizes)
 
 
-def estimation_round(clients, model, opt, *, percentile, side, threshold, weigh=None):
+def estimation_round(clients, model, opt, *, percentile, side, threshold, score="energy", weigh=None):
     """Return (model, replies, levels (N,), tau) of the round R_w, in which every client takes part.
 
     Parameters
@@ -100,13 +105,13 @@ def estimation_round(clients, model, opt, *, percentile, side, threshold, weigh=
     """
     if threshold == "own":
         steps = {
-            "before": (keep_energy,),
-            "after": (partial(estimate_own_level, percentile=percentile, side=side),),
+            "before": (partial(keep_scores, score=score),),
+            "after": (partial(estimate_own_level, percentile=percentile, side=side, score=score),),
         }
     else:
         steps = {
-            "before": (partial(score_energy, name="scores_global"),),
-            "after": (partial(score_energy, name="scores_local"),),
+            "before": (partial(score_samples, name="scores_global", score=score),),
+            "after": (partial(score_samples, name="scores_local", score=score),),
         }
 
     def levels_of(said):
@@ -117,16 +122,25 @@ def estimation_round(clients, model, opt, *, percentile, side, threshold, weigh=
     return model, said, *levels_of(said)
 
 
-def when_to_estimate(rounds, fraction, at, name):
-    """Return (R_w, rounds after it) so that all cost what `rounds` rounds of FedAvg cost; R_w costs 1 / fraction."""
-    at = at if at >= 0 else min(30, round(0.15 * rounds))
-    after = rounds - at - max(1, round(1 / fraction))
+def when_to_estimate(rounds, clients, select, at, name):
+    """Return (rounds before R_w, rounds after it) so that all cost at most what `rounds` rounds of FedAvg cost.
+
+    R_w, in which all N clients take part, costs N / m of them for cohorts of m.
+
+    Parameters
+    ----------
+    at : int >= 1, or -1
+        R_w, the first round being 1.
+    """
+    at = at if at >= 1 else min(30, max(1, round(0.15 * rounds)))
+    cost = len(clients) / cohort_size(clients, getattr(select, "fraction", 0.1))
+    after = math.floor(rounds - (at - 1) - cost)
     if after < 0:
         raise InputError(
-            f"{name}: the round in which all clients take part costs {round(1 / fraction)} of {rounds} rounds at "
-            f"fraction {fraction:g} and {at} come before it; raise --rounds or --fraction, or lower `at`"
+            f"{name}: the round in which all clients take part costs {cost:.3g} of {rounds} rounds and {at - 1} come "
+            f"before it; raise --rounds or --fraction, or lower `at`"
         )
-    return at, after
+    return at - 1, after
 
 
 @checked
@@ -137,8 +151,9 @@ def na_fedavg(
     select,
     *,
     rounds,
-    at: Rounds = -1,
+    at: RoundNumber = -1,
     percentile: Percentile = 75.0,
+    score: Literal["energy", "softmax"] = "energy",
     threshold: Literal["pooled", "own"] = "pooled",
     side: Literal["below", "above"] = "below",
     weighting: Literal["paper", "public"] = "paper",
@@ -151,10 +166,12 @@ def na_fedavg(
     ----------
     rounds : int
         Budget in rounds of FedAvg; R_w, in which all clients take part, costs 1 / fraction of them.
-    at : int >= 0, or -1
-        R_w; -1 is 30, at most 0.15 of the rounds (published: 30 of 200).
+    at : int >= 1, or -1
+        R_w, the first round being 1; -1 is 30, at most 0.15 of the rounds (published: 30 of 200).
     percentile : float in [0, 100]
         v of the threshold.
+    score : "energy" or "softmax"
+        logsumexp of the logits, or the largest softmax probability (FedLN's Table 2).
     threshold : "pooled" or "own"
         From all clients' scores, which they send (the paper); or from each client's own, who then sends its level
         alone.
@@ -169,11 +186,11 @@ def na_fedavg(
     -------
     noise_level (N,), aggregation_weights (N,) and energy_threshold in round R_w.
     """
-    at, after = when_to_estimate(rounds, getattr(select, "fraction", 0.1), at, "na-fedavg")
+    before, after = when_to_estimate(rounds, clients, select, at, "na-fedavg")
     weigh = partial(noise_aware_weights, clients.sizes.numpy(), weighting=weighting, least=least)
-    model = yield from fedavg(clients, model, opt, select, rounds=at, stage="before estimation")
+    model = yield from fedavg(clients, model, opt, select, rounds=before, stage="before estimation")
     model, said, levels, tau = estimation_round(
-        clients, model, opt, percentile=percentile, side=side, threshold=threshold, weigh=weigh
+        clients, model, opt, percentile=percentile, side=side, threshold=threshold, score=score, weigh=weigh
     )
     report = {"noise_level": levels, "aggregation_weights": weigh(levels)}
     if np.isfinite(tau):

@@ -19,7 +19,7 @@ def sparse(
     per_client=False,
     noisy_share: Share = 1.0,
     clean_level: Share = 0.0,
-    construction: Literal["confident-learning", "fedln-code"] = "confident-learning",
+    construction: Literal["auto", "confident-learning", "fedln-code"] = "auto",
 ):
     """Class-dependent noise with zeros: one matrix for everybody (FedEFC) or one per client (FedLN).
 
@@ -28,17 +28,22 @@ def sparse(
     level : float in [0, 1)
         Mean of 1 - T[i, i].
     sparsity : float in [0, 1]
-        Share of zeros beside the diagonal; 1 flips classes in pairs.
+        Share of zeros beside the diagonal; 1 leaves one other class: a pair's other in confident-learning, any in
+        fedln-code.
     per_client : bool
         A matrix of its own for each client; needs a partitioned federation.
     noisy_share : float in [0, 1]
         With per_client: the share F of clients that get `level`, rounded, drawn at random.
     clean_level : float in [0, 1)
         With per_client: the level of the other clients (FedLN, Table 6).
-    construction : {"confident-learning", "fedln-code"}
-        The first draws an uneven diagonal and changes exactly as many labels as the matrix announces, by largest
-        remainders; the second has an even diagonal and independent draws, as FedLN's public code.
+    construction : {"auto", "confident-learning", "fedln-code"}
+        confident-learning draws an uneven diagonal and changes exactly as many labels as the matrix announces, by largest
+        remainders (FedEFC; auto with one matrix).  fedln-code has an even diagonal, 1 - level in every class, and
+        independent draws (FedLN's Definition 2.1 and its code; auto with per_client): under uneven ones a class's
+        commonest label on a client can be a wrong one, and no vote inside a client sees that.
     """
+    if construction == "auto":
+        construction = "fedln-code" if per_client else "confident-learning"
 
     def corrupted(labels, rate, rng, shares):
         if construction == "fedln-code":

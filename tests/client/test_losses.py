@@ -33,7 +33,7 @@ def batches(seed=0):
             "mixture_server": distribution(K, B),
             "input/embedding": real(K, B, D),
         },
-        state={"transition": distribution(K, C), "embedding_scale": torch.from_numpy(rng.random(K)) + 0.5},
+        state={"transition": distribution(K, C)},
         received={"prior": torch.from_numpy(rng.dirichlet(np.ones(C))), "distil": torch.tensor([1.0, 0.0, 1.0])},
         teacher=real(K, B, C),
         features=real(K, B, WIDTH + D),
@@ -134,9 +134,9 @@ def mixture(z, s, a=2.0, alpha=0.6, beta=0.7, gamma=0.5):
     return plain(z, s) + a * math.log(1 - sum(p * q for p, q in zip(softmax(z), t, strict=True)))
 
 
-def embedded(z, s, b=10.0):
+def embedded(z, s, b=10.0, scale=1.0):
     guess = s["features"][WIDTH:]
-    apart = sum(abs(s["scale"] * e - g) for e, g in zip(s["embedding"], guess, strict=True)) / D
+    apart = sum(abs(scale * e - g) for e, g in zip(s["embedding"], guess, strict=True)) / D
     return plain(z, s) + b * s["distil"] * apart
 
 
@@ -177,6 +177,7 @@ CASES = {
         clamped,
     ),
     "embedding": (losses.embedding_distilled, embedded),
+    "embedding in a unit": (partial(losses.embedding_distilled, scale=0.7), partial(embedded, scale=0.7)),
     "logits": (losses.logit_distilled, distilled),
     "hinton": (partial(losses.logit_distilled, towards="student"), partial(distilled, student_first=False)),
 }
@@ -198,7 +199,6 @@ def test_a_loss_equals_its_formula(name):
                 "y": int(batch.y[k, b]),
                 "keep": batch.rows["keep"][k, b].item(),
                 "transition": batch.state["transition"][k].tolist(),
-                "scale": batch.state["embedding_scale"][k].item(),
                 "prior": batch.received["prior"].tolist(),
                 "distil": batch.received["distil"][k].item(),
                 "uniform": batch.uniform[k, b].item(),

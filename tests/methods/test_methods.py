@@ -42,7 +42,7 @@ RUNS = {
     "slr": set(),
     "er": set(),
     "fedefc(latest=2)": {"accuracy"},
-    "fedefc(latest=2, weighting=paper, accuracy=local, compare=best, ties=reset)": {"accuracy"},
+    "fedefc(latest=2, weighting=paper, accuracy=local, compare=previous, ties=reset, rule=cleanlab)": {"accuracy"},
     "fedefc(latest=2, weighting=public, clip=true, report_transition=true)": {"accuracy", "transition"},
     "forward(latest=2, report_transition=true)": {"accuracy", "transition"},
     "forward(latest=2, anchor=mean, weighting=public)": {"accuracy"},
@@ -52,9 +52,11 @@ RUNS = {
     "feddpcont(expected=true, delay=0, length=0, simplex=clip)": {"private_counts", "epsilon"},
     "na-fedavg": {"scores_global", "scores_local"},
     "na-fedavg(threshold=own, weighting=public, side=above)": {"noise_level"},
+    "na-fedavg(score=softmax)": {"scores_global", "scores_local"},
     "nnc(k=5)": {"noise_level"},
     "nnc(k=5, include_self=true, ties=lowest, least=0.15, usual=flr())": {"noise_level"},
     "akd(k=5)": {"noise_level"},
+    "akd(k=5, scale=rms)": {"noise_level", "embedding_square"},
     "akd(source=logits)": {"scores_global", "scores_local"},
     "akd(source=logits, level=neighbours, k=5, towards=student)": {"noise_level"},
     "akd(source=logits, level=all)": set(),
@@ -345,16 +347,33 @@ def prestops(accuracies, **watch):
 
 def test_the_prestopping_round():
     course = [0.1, 0.2, 0.3, 0.25, 0.24, 0.26, 0.25, 0.24, 0.23, 0.22]
-    assert prestops(course, start=0, patience=3) == 8  # falls at 3, 4; a rise at 5; falls at 6, 7, 8
+    assert prestops(course, start=0, patience=3) == 5  # never above 0.3 again
     assert prestops(course, start=0, patience=2) == 4
-    assert prestops(course, start=0, patience=3, compare="best") == 5  # never above 0.3 again
-    assert prestops(course, start=4, patience=2, compare="best") == 5
+    # The best is remembered from `start` on: 0.24, then 0.26; the 0.3 of round 2 was not watched.
+    assert prestops(course, start=4, patience=2) == 7
     assert prestops(course, start=0, patience=9) is None
     assert prestops(course, start=0, patience=9, latest=6) == 6
     flat = [0.1, 0.2, 0.2, 0.2, 0.2]
     assert prestops(flat, start=0, patience=3) == 4  # Algorithm 1: an equal accuracy counts
     assert prestops(flat, start=0, patience=3, ties="reset") is None  # the prose: it does not
-    assert prestops(flat, start=3, patience=2) == 4
+    assert prestops(flat, start=3, patience=1) == 4
+
+
+def test_the_prestopping_round_as_printed():
+    course = [0.1, 0.2, 0.3, 0.25, 0.24, 0.26, 0.25, 0.24, 0.23, 0.22]
+    printed = partial(prestops, compare="previous")
+    assert printed(course, start=0, patience=3) == 8  # falls at 3, 4; a rise at 5; falls at 6, 7, 8
+    assert printed(course, start=0, patience=2) == printed(course, start=4, patience=1) == 4
+    assert printed([0.1, 0.2, 0.2, 0.2, 0.2], start=3, patience=2) == 4
+
+
+def test_prestopping_comes_in_time_by_default_and_hardly_ever_as_printed():
+    """A plateau with noise, as the papers' 200 rounds have it: T_e 54 is what the default finds, not the printed rule."""
+    rng = np.random.default_rng(0)
+    courses = [np.minimum(np.arange(200) / 40, 1) * 0.7 + rng.normal(0, 0.01, 200) for _ in range(30)]
+    found = [prestops(course, start=40, patience=6) for course in courses]
+    assert all(t is not None and t < 100 for t in found) and 46 <= np.median(found) <= 70
+    assert sum(prestops(course, start=40, patience=6, compare="previous") is None for course in courses) >= 25
 
 
 def test_transitions_are_always_valid_and_invertible():
@@ -437,7 +456,7 @@ def test_noise_aware_weights_are_positive():
 
 
 def test_the_estimation_round_weighs_itself():
-    fed, _, steps = run("na-fedavg(at=2)")
+    fed, _, steps = run("na-fedavg(at=3)")
     estimation = steps[2]
     assert estimation.stage == "estimation" and len(estimation.replies.ids) == len(fed)
     weights = torch.as_tensor(estimation.report["aggregation_weights"])
@@ -450,10 +469,11 @@ def test_the_estimation_round_weighs_itself():
     ("flr(warm=cold)", "plain, server or schedule"),
     ("flr(rates=any)", "published, alpha-constant or constant"),
     ("fedefc(weighting=some)", "off, paper or public"),
-    ("fedefc(compare=next)", "previous or best"),
+    ("fedefc(compare=next)", "best or previous"),
+    ("fedefc(rule=any)", "largest or cleanlab"),
     ("forward(anchor=line)", "point or mean"),
     ("feddpcont(simplex=any)", "project or clip"),
-    ("na-fedavg(at=7)", "raise --rounds"),
+    ("na-fedavg(at=8)", "raise --rounds"),
     ("na-fedavg(side=left)", "below or above"),
     ("akd(source=labels)", "embeddings or logits"),
     ("fedcorr(mixup_in=last)", "first or all"),

@@ -16,8 +16,11 @@ from fnlkit import catalogue
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Inputs
 from fnlkit.client.network import Model, Network
-from fnlkit.client.training import Fit
+from fnlkit.client.training import Fit, plan
 from fnlkit.engines import make
+from fnlkit.models.head import WithHead
+from fnlkit.streams import stream
+from tests import naive
 
 A, B = 0, 1
 
@@ -49,9 +52,9 @@ def client(i, x, y, embedding=None):
     return made
 
 
-def worked(method, clients, *, w=(0.0, 0.0), rounds=1, **fit):
+def worked(method, clients, *, w=(0.0, 0.0), rounds=1, module=None, **fit):
     """Return (W after the rounds, federation, rounds yielded) with full batches, everybody in every round."""
-    network = Network(Line(), dtype=torch.float64)
+    network = Network(module or Line(), dtype=torch.float64)
     fed = make("sequential", clients, network, clients[0].inputs)
     opt = catalogue.optimizer("fedavg", Fit(**({"epochs": 1, "batch_size": 10, "lr": 1.0, "momentum": 0.0} | fit)))
     program = catalogue.method(method)
@@ -163,6 +166,24 @@ def test_fedefc():
     assert weights == antisymmetric(w + 11 / 140)
 
 
+def test_fedefc_counts_the_largest_probability_alone():
+    # p(0) = 9/10 at x = 2, 3/4 at x = 1.  Labels 0 0 0 1 at x = 2 2 1 1: tau_0 = (9/10 + 9/10 + 3/4) / 3 = 17/20, tau_1 =
+    # 1/4.  At x = 1 class 1 reaches its threshold and is not the largest, class 0 is the largest and does not reach its
+    # own: by eqs. 3 and 4 the two samples are not counted and T is the identity, cleanlab's rule counts both as class 1.
+    # W moves by the cross entropy twice; first entry of p - onehot(y) times x: 2 (p(2) - 1) twice, p(1) - 1, p(1).
+    def step(w):
+        at_2, at_1 = sigma(4 * w), sigma(2 * w)
+        return w - (4 * (at_2 - 1) + (at_1 - 1) + at_1) / 4
+
+    w, people = math.log(3) / 2, client(0, [2.0, 2.0, 1.0, 1.0], [0, 0, 0, 1])
+    weights, fed, steps = worked("fedefc(latest=0)", [people], w=(w, -w), rounds=2)
+    assert fed.members[0].state["transition"].tolist() == [[1, 0], [0, 1]]
+    assert weights == antisymmetric(step(step(w)))
+    people = client(0, [2.0, 2.0, 1.0, 1.0], [0, 0, 0, 1])
+    _, fed, _ = worked("fedefc(latest=0, rule=cleanlab)", [people], w=(w, -w), rounds=2)
+    assert fed.members[0].state["transition"].tolist() == [[1, 0], [0.5, 0.5]]
+
+
 def test_forward_correction():
     # Anchors at the 100th percentile: the rows of T are (3/4, 1/4) and (1/4, 3/4).  pT = (5/8, 3/8) at x = 1.
     # Samples 1, 2: 3/4 - (9/16)/(5/8) = -3/20; 3: (1/4 - (1/16)/(5/8)) x -1 = -3/20; 4: (1/4 - (3/16)/(3/8)) x -1 =
@@ -216,10 +237,26 @@ def test_na_fedavg():
     # W = (1, -1): every energy of the received model is ln(2 cosh 1), and so is the threshold.  A (y = 0) gets surer,
     # to 1 + (1 - p0): its energy rises, level 0.  B (y = 1) falls to 1 - p0: energy below, level 1, weight 0.01 x 3.
     p0 = sigma(2.0)
-    weights, _, steps = worked("na-fedavg(at=0)", plain_clients(), w=(1.0, -1.0))
+    weights, _, steps = worked("na-fedavg(at=1)", plain_clients(), w=(1.0, -1.0))
     assert steps[0].report["noise_level"].tolist() == [0, 1]
     assert steps[0].report["energy_threshold"] == pytest.approx(math.log(2 * math.cosh(1)))
     assert weights == antisymmetric((1 * (2 - p0) + 0.03 * (1 - p0)) / 1.03)
+
+
+@pytest.mark.parametrize(("percentile", "level"), [(75, 2 / 3), (25, 1 / 3)])
+def test_na_fedavg_with_scores_apart(percentile, level):
+    # W = (1, -1), energy E(wx) = ln(2 cosh(wx)).  A: x = 3; B: x = 1, 2, 3; all y = 0.  S_G: E(1) E(2) E(3) E(3); its 75th
+    # percentile is E(3), its 25th E(1) + 3/4 (E(2) - E(1)).  Both clients get surer: A keeps level 0; of B's E(w), E(2w),
+    # E(3w) two lie below E(3), one below the other.  Weights: 1 and 3 (1 - level).
+    a = 1 + 3 * (1 - sigma(6))
+    b = 1 + ((1 - sigma(2)) + 2 * (1 - sigma(4)) + 3 * (1 - sigma(6))) / 3
+    people = [client(A, [3.0], [0]), client(B, [1.0, 2.0, 3.0], [0, 0, 0])]
+    weights, _, steps = worked(f"na-fedavg(at=1, percentile={percentile})", people, w=(1.0, -1.0))
+    energies = [math.log(2 * math.cosh(x)) for x in (1, 2, 3)]
+    tau = energies[2] if percentile == 75 else energies[0] + 0.75 * (energies[1] - energies[0])
+    assert steps[0].report["energy_threshold"] == pytest.approx(tau)
+    assert steps[0].report["noise_level"].tolist() == pytest.approx([0, level])
+    assert weights == antisymmetric((a + 3 * (1 - level) * b) / (1 + 3 * (1 - level)))
 
 
 def test_nnc():
@@ -247,6 +284,28 @@ def test_akd_embeddings():
     assert steps[0].report["noise_level"][A] == 0 and steps[0].report["noise_level"][B] >= 1 / 3
     assert steps[0].report["distilled_clients"] == 1
     assert weights == antisymmetric(0.4)
+
+
+def with_head():
+    """Line with a head of one number, v = (1, 1/2), b = 1/2; flat weights: W, v, b."""
+    return WithHead(Line(), 1)
+
+
+@pytest.mark.parametrize("scale", ["given", "rms"])
+def test_akd_with_a_head(scale):
+    # The teacher's e is 8 for A, 4 for B; ê = v W x + b = 1/2 at W = 0.  A has level 0: cross entropy alone, W_A = 0.05.
+    # B has labels 0 0 1: distilled, 10 x -sign(e - ê) = -10 for b, 0 for v (the features are 0), -10 v for W: first entry
+    # -1/6 - 10, second 1/6 - 5.  W_B = 0.1 (61/6, 29/6), b = 3/2.  Mean 1 : 3: W = (31/40, 7/20), b = 5/4.
+    # In a unit of mean square 1 over the federation, (64 + 3 x 16) / 4 = 28, e is 8 / sqrt 28 and 4 / sqrt 28, above 1/2 too.
+    clients = [client(A, [1.0], [0], [[8.0]]), client(B, [1.0] * 3, [0, 0, 1], [[4.0]] * 3)]
+    start = (0.0, 0.0, 1.0, 0.5, 0.5)
+    weights, _, steps = worked(f"akd(k=2, scale={scale})", clients, w=start, lr=0.1, module=with_head())
+    assert weights == pytest.approx([31 / 40, 7 / 20, 1, 1 / 2, 5 / 4], rel=1e-9)
+    assert steps[0].report.get("embedding_scale") == (pytest.approx(28**-0.5) if scale == "rms" else None)
+    # The second step tells the units apart: ê is now 2.2, above 4 / sqrt 28 but not above 4.
+    clients = [client(A, [1.0], [0], [[8.0]]), client(B, [1.0] * 3, [0, 0, 1], [[4.0]] * 3)]
+    weights, _, _ = worked(f"akd(k=2, scale={scale})", clients, w=start, lr=0.1, module=with_head(), rounds=2)
+    assert (weights[4] < 5 / 4) == (scale == "rms")
 
 
 def test_akd_logits():
@@ -284,3 +343,119 @@ def test_fedcorr_proximal_term():
     after, _ = opt.round(fed, [A], start, corrections=(adaptive_proximal,), scatter={"proximal": np.array([0.1])})
     assert after.weights.numpy() == antisymmetric(0.5 + 1 - sigma(1.0) - 0.1)
     assert 0.5 + 1 - sigma(1.0) - 0.1 == pytest.approx(0.6689414, abs=1e-7)
+
+
+# ---- FedCorr whole, once more, in plain loops
+NOISY_HALF = 0.35  # kappa: of the clients that the mixture calls noisy, some are clean enough for fine-tuning
+
+
+def softmax(x, w):
+    z = np.outer(x, w)
+    p = np.exp(z - z.max(1, keepdims=True))
+    return p / p.sum(1, keepdims=True)
+
+
+def local_by_hand(x, y, w, draws, *, lr, momentum, proximal=0.0):
+    """Local training with mixup (eq. 5) as the draws have it; without their mixup plain cross entropy."""
+    start, v, onehot = w.copy(), np.zeros(2), np.eye(2)
+    for t in range(len(draws)):
+        i = draws.order[t][draws.order[t] >= 0]
+        xs, ys = x[i], onehot[y[i]]
+        if draws.share is not None:
+            share, partner = draws.share[t], draws.partner[t][: len(i)]
+            xs, ys = share * xs + (1 - share) * xs[partner], share * ys + (1 - share) * ys[partner]
+        v = momentum * v + ((softmax(xs, w) - ys) * xs[:, None]).mean(0) + 2 * proximal * (w - start)
+        w = w - lr * v
+    return w
+
+
+def upper(values, seed):
+    """Gaussian mixture of two: which values belong to the one with the larger mean."""
+    from sklearn.mixture import GaussianMixture
+
+    fitted = GaussianMixture(2, random_state=seed).fit(np.reshape(values, (-1, 1)))
+    return fitted.predict(np.reshape(values, (-1, 1))) == fitted.means_.argmax()
+
+
+def fedcorr_by_hand(people, w, fit, *, seed, beta=5.0, theta=0.5, pi=0.5, kappa=NOISY_HALF):
+    """Two iterations, two rounds of fine-tuning, two of usual training; return what a run's steps must show."""
+    x, y = [c.x[:, 0].numpy() for c in people], [c.y.numpy().copy() for c in people]
+    count, r, sgd = len(people), 0, {"lr": fit.lr, "momentum": fit.momentum}
+    mu, lid, seen = np.zeros(count), np.zeros(count), {"relabelled": 0, "noisy": [], "mu": []}
+
+    def draws(k, mixup):
+        return plan(len(y[k]), fit.changed(mixup=mixup), seed=seed, round=r, client=k)
+
+    def sure(k, index):
+        p = softmax(x[k][index], w)
+        index = index[p.max(1) >= theta]
+        seen["relabelled"] += int((y[k][index] != softmax(x[k][index], w).argmax(1)).sum())
+        y[k][index] = softmax(x[k][index], w).argmax(1)
+
+    for iteration in range(2):
+        losses = [None] * count
+        for k in stream(seed, "fedcorr-visits", iteration).permutation(count):
+            w = local_by_hand(x[k], y[k], w, draws(k, 1.0), proximal=beta * mu[k], **sgd)
+            p = softmax(x[k], w)
+            lid[k] += naive.lid(p, 20).mean()
+            losses[k] = -np.log(p[np.arange(len(p)), y[k]])
+            r += 1
+        noisy, mu = upper(lid, seed), np.zeros(count)
+        for k in np.flatnonzero(noisy):
+            wrong = upper(losses[k], seed)
+            mu[k] = wrong.mean()
+            p = softmax(x[k], w)
+            worst = sorted(np.flatnonzero(wrong), key=lambda i, p=p, k=k: np.log(p[i, y[k][i]]))
+            sure(k, np.array(worst[: int(wrong.sum() * pi)], int))
+        r += 1
+        seen["noisy"].append(noisy)
+        seen["mu"].append(mu)
+    for stage in range(2):
+        among = [k for k in range(count) if stage or mu[k] <= kappa]
+        for _ in range(2):
+            local = [local_by_hand(x[k], y[k], w, draws(k, 0.0), **sgd) for k in among]
+            w = np.average(local, axis=0, weights=[len(y[k]) for k in among])
+            r += 1
+        if not stage:
+            for k in np.flatnonzero(mu > kappa):
+                sure(k, np.arange(len(y[k])))
+            r += 1
+    return w, y, lid, seen
+
+
+def noisy_line(seed):
+    """Eight clients of 8 to 15 samples, right labels y = [x < 0]; half of the clients have a third of theirs wrong."""
+    rng = np.random.default_rng(seed)
+    people = []
+    for k in range(8):
+        x = rng.normal(size=rng.integers(8, 16)).round(3)
+        y = (x < 0).astype(int)
+        wrong = rng.random(len(x)) < (0.4 if k % 2 else 0)
+        people.append(client(k, x.tolist(), np.where(wrong, 1 - y, y).tolist()))
+    return people
+
+
+def test_fedcorr_whole():
+    """Mixup, the adaptive proximal term, cumulative LID, both mixtures, relabelling and kappa, against plain loops."""
+    fit = Fit(epochs=2, batch_size=4, lr=0.3, momentum=0.5)
+    expected, labels, lid, seen = fedcorr_by_hand(noisy_line(27), np.array([0.3, -0.1]), fit, seed=0)
+    weights, fed, steps = worked(
+        f"fedcorr(iterations=2, finetune_rounds=2, usual_rounds=2, clean_level={NOISY_HALF})",
+        noisy_line(27),
+        w=(0.3, -0.1),
+        rounds=6,
+        epochs=2,
+        batch_size=4,
+        lr=0.3,
+        momentum=0.5,
+    )
+    # The example exercises what it is for: another split each time, labels changed, one noisy client in fine-tuning.
+    assert seen["relabelled"] > 5 and all(0 < n.sum() < 8 for n in seen["noisy"])
+    assert 0 < ((seen["mu"][1] > 0) & (seen["mu"][1] <= NOISY_HALF)).sum() and (seen["mu"][1] > NOISY_HALF).any()
+    assert (seen["mu"][0] > 0).any()  # so that the second iteration has a proximal term
+    found = [step.report for step in steps if "noisy_clients" in step.report]
+    assert np.array_equal([f["noisy_clients"] for f in found], seen["noisy"])
+    assert np.array([f["noise_level"] for f in found]) == pytest.approx(np.array(seen["mu"]))
+    assert found[1]["cumulative_lid"] == pytest.approx(lid, rel=1e-9)
+    assert all(np.array_equal(c.y.numpy(), y) for c, y in zip(fed.members, labels, strict=True))
+    assert weights == pytest.approx(expected, rel=1e-9)

@@ -237,7 +237,8 @@ def test_exact_counts_lose_nothing_to_truncation(labels, level, sparsity, seed):
 
 def test_little_noise_on_many_classes_is_not_lost():
     # Truncated counts turn 0.1 into 0.004 for a client of 1,000 samples of 100 classes.
-    federation = noisy("sparse(level=0.1, sparsity=0, per_client=true)", federation=fed(3, 1000, 100))
+    spec = "sparse(level=0.1, sparsity=0, per_client=true, construction=confident-learning)"
+    federation = noisy(spec, federation=fed(3, 1000, 100))
     assert (np.abs(federation.noise_client_level - 0.1) < 0.01).all()
 
 
@@ -247,6 +248,18 @@ def test_every_client_has_its_own_matrix():
     assert federation.noise_client_noisy.sum() == 8
     assert len({T.tobytes() for T in federation.noise_transition[federation.noise_client_noisy]}) == 8
     assert (federation.noise_transition[~federation.noise_client_noisy] == np.eye(10)).all()
+
+
+@pytest.mark.parametrize("sparsity", [0, 0.4, 0.7, 1])
+def test_a_clients_own_matrix_has_an_even_diagonal(sparsity):
+    """FedLN, Definition 2.1: n_l = 1 - diag(Q); one matrix for all keeps confident learning's uneven one (FedEFC)."""
+    own = noisy(f"sparse(level=0.4, sparsity={sparsity}, per_client=true)", federation=fed(4, 2000))
+    assert np.diagonal(own.noise_transition, axis1=1, axis2=2) == pytest.approx(np.full((4, 10), 0.6))
+    assert (np.abs(own.noise_client_level - 0.4) < 0.05).all()
+    uneven = noisy(f"sparse(level=0.4, sparsity={sparsity}, per_client=true, construction=confident-learning)")
+    one = noisy(f"sparse(level=0.4, sparsity={sparsity})")
+    for T in (uneven.noise_transition[0], one.noise_transition):
+        assert (np.ptp(np.diag(T)) > 0.1) == (sparsity < 1)
 
 
 def test_random_noise_has_the_right_diagonal():
@@ -376,7 +389,7 @@ def test_models_of_the_user():
         ("clients(kind=uniform)", "write symmetric, asymmetric or pairflip"),
         ("sparse(level=0.95)", "keeps every class learnable; lower level or sparsity"),
         ("sparse(noisy_share=0.5)", "go with per_client=true"),
-        ("sparse(construction=mine)", "write confident-learning or fedln-code"),
+        ("sparse(construction=mine)", "write auto, confident-learning or fedln-code"),
         ("labels", "needs 'path'"),
         ('labels(path="nowhere.npy")', "nowhere.npy: no such file"),
         ("matrix(path=3)", "write a word"),

@@ -209,3 +209,23 @@ def test_a_recipe_is_a_regular_file_of_bounded_size(tmp_path):
     for name, said in (("pipe", "no regular file"), ("zero", "no regular file"), ("sparse", "more than the limit")):
         with pytest.raises(InputError, match=said):
             recipe.load(str(tmp_path / f"{name}.toml"))
+
+
+
+def test_the_published_table_10_takes_lenet5s_learning_rate_and_evaluates_every_round():
+    found = recipe.load("fedcorr-table10-lenet5")["train"]
+    assert (found["lr"], found["eval_every"], found["rounds"]) == (0.003, 1, 1000)
+
+
+@pytest.mark.parametrize("data", ["mnist", "cifar10", "cifar100"])
+def test_fedefcs_tables_are_recipes(data):
+    """Table 2 moves the partition at (0.2, 0.8), Table 3 the noise at (alpha 10, p 0.5); noise comes first."""
+    jobs = {table: reproduce.jobs(recipe.load(f"fedefc-table{table}-{data}"), seeds=1) for table in (2, 3)}
+    steps = {table: [" ".join(job.prepare[0][0] + job.prepare[1][0]) for job in found] for table, found in jobs.items()}
+    for table in (2, 3):
+        assert len(set(steps[table])) == 3 and all(line.startswith("inject-noise") for line in steps[table])
+        assert all(job.published for job in jobs[table])
+    assert all("level=0.2, sparsity=0.8" in line for line in steps[2])
+    assert all("p=0.5, alpha=10)" in line for line in steps[3])
+    heavy = [job.method for job, line in zip(jobs[2], steps[2], strict=True) if "p=0.2" in line and "fedefc" in job.method]
+    assert heavy == ["fedefc" if data == "cifar100" else "fedefc(weighting=paper)"]

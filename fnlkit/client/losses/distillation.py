@@ -3,19 +3,21 @@
 from fnlkit.client.losses.parts import at
 
 
-def embedding_distilled(logits, batch, *, strength=10.0):
+def embedding_distilled(logits, batch, *, strength=10.0, scale=1.0):
     """Return CE + strength d mean_j |a e_j - ê_j|, (..., B) (FedLN eq. 9, embeddings as teacher).
 
     e is ``rows["input/embedding"]`` (..., B, D); ê the last D of the network's features, which are its head's output
     (fnlkit.models.head) or, with equal widths, the features themselves; d is ``received["distil"]`` (...), 1 for clients
-    found noisy, else 0; a is ``state["embedding_scale"]`` (...).
+    found noisy, else 0.
 
     Parameters
     ----------
     strength : float >= 0
         beta; 10 in the paper.
+    scale : float > 0
+        a; 1 in the paper.
     """
-    teacher = batch.rows["input/embedding"].to(logits.dtype) * batch.state["embedding_scale"].to(logits)[..., None, None]
+    teacher = batch.rows["input/embedding"].to(logits.dtype) * scale
     apart = (teacher - batch.features[..., -teacher.shape[-1] :]).abs().mean(-1)
     return -at(logits.log_softmax(-1), batch.y) + strength * _switch(batch, logits) * apart
 

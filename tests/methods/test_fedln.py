@@ -1,0 +1,49 @@
+"""FedLN's methods: what the round of all clients costs, how rounds are counted, which score judges."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit.client.scoring import confidence, energy
+from fnlkit.methods.na_fedavg import when_to_estimate
+from fnlkit.server.selection import Uniform
+from tests.methods.test_methods import run
+
+
+@pytest.mark.parametrize(("count", "fraction", "rounds", "at"), [
+    (30, 0.8, 200, 30), (30, 0.8, 200, -1), (30, 0.8, 500, 30), (100, 0.1, 150, -1), (12, 0.5, 8, 3), (7, 0.4, 20, 1),
+    (30, 1.0, 200, 30),
+])  # fmt: skip
+def test_the_round_of_all_clients_is_charged_at_its_cost(count, fraction, rounds, at):
+    select = Uniform(fraction=fraction)
+    before, after = when_to_estimate(rounds, range(count), select, at, "na-fedavg")
+    assert before == (at if at > 0 else min(30, round(0.15 * rounds))) - 1  # R_w is the round of that number
+    cohort = max(1, round(fraction * count))
+    spent = (before + after) * cohort + count
+    assert spent <= rounds * cohort < spent + cohort
+
+
+@pytest.mark.parametrize("method", ["na-fedavg(at=3)", "akd(source=logits, at=3)"])
+def test_rounds_are_counted_from_one_as_in_the_paper(method):
+    _, _, steps = run(method)
+    assert [step.stage == "estimation" for step in steps[:4]] == [False, False, True, False]
+
+
+def test_the_softmax_score_is_the_largest_probability():
+    # Energies ln(e^2 + 1), ln(e^3 + e^3); largest probabilities e^2 / (e^2 + 1), 1/2: the order is another.
+    logits = torch.tensor([[2.0, 0.0], [3.0, 3.0]], dtype=torch.float64)
+    assert energy(logits).tolist() == pytest.approx([math.log(math.e**2 + 1), 3 + math.log(2)])
+    assert confidence(logits).tolist() == pytest.approx([math.e**2 / (math.e**2 + 1), 0.5])
+
+
+@pytest.mark.parametrize("score", ["energy", "softmax"])
+def test_levels_come_from_the_score_that_was_asked_for(score):
+    _, _, steps = run(f"na-fedavg(at=1, score={score})")
+    said, report = steps[0].replies, steps[0].report
+    pooled = np.concatenate([np.asarray(s) for s in said["scores_global"]])
+    assert report["energy_threshold"] == pytest.approx(np.percentile(pooled, 75))
+    expected = [(np.asarray(s) < report["energy_threshold"]).mean() for s in said["scores_local"]]
+    assert report["noise_level"] == pytest.approx(expected)
+    assert (pooled <= 1).all() == (score == "softmax")

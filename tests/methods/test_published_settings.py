@@ -1,0 +1,128 @@
+"""Presets against the papers' tables, typed here once more: noise, partition and their order; what local training does."""
+
+import shlex
+
+import pytest
+
+from fnlkit import presets
+from fnlkit.noise import inject
+from fnlkit.spec import parse
+from tests.noise.test_noise import fed
+
+# FedCorr: Table 1 (clients, fraction, network), Tables 2 to 5, 9, 10 (partition, noise), Table 7 (learning rate), B.
+# FedEFC: Section 4.2, Tables 1 to 3.  FedLN: Table 1b, Sections 5.2 and 5.3, Table 4, Figure 8.
+#                             first       partition of (clients)                                    noise
+FEDCORR = {
+    "cifar10":                ("partition", 100, "iid",                                  "clients(rho=0.6, tau=0.5)"),
+    "cifar10-lenet5":         ("partition", 100, "iid",                                  "clients(rho=0.6, tau=0.5)"),
+    "cifar10-noniid":         ("partition", 100, "bernoulli-dirichlet(p=0.7, alpha=10)", "clients(rho=0.6, tau=0.5)"),
+    "cifar10-noniid-alpha1":  ("partition", 100, "bernoulli-dirichlet(p=0.7, alpha=1)",  "clients(rho=0.6, tau=0.5)"),
+    "cifar10-noniid-p0.3":    ("partition", 100, "bernoulli-dirichlet(p=0.3, alpha=10)", "clients(rho=0.6, tau=0.5)"),
+    "cifar100":               ("partition", 50,  "iid",                                  "clients(rho=0.6, tau=0.5)"),
+    "cifar100-noniid":        ("partition", 50,  "bernoulli-dirichlet(p=0.7, alpha=10)", "clients(rho=0.4, tau=0)"),
+    "clothing1m":             ("partition", 500, "bernoulli-dirichlet(p=0.7, alpha=10)", None),
+}  # fmt: skip
+FEDEFC = {
+    "mnist":                  ("noise", 100, "bernoulli-dirichlet(p=0.5, alpha=10)", "sparse(level=0.4, sparsity=0.8)"),
+    "cifar10":                ("noise", 100, "bernoulli-dirichlet(p=0.5, alpha=10)", "sparse(level=0.4, sparsity=0.8)"),
+    "cifar100":               ("noise", 100, "bernoulli-dirichlet(p=0.5, alpha=10)", "sparse(level=0.4, sparsity=0.8)"),
+    "mnist-imbalanced":       ("noise", 100, "bernoulli-dirichlet(p=0.2, alpha=1)",  "sparse(level=0.2, sparsity=0.8)"),
+    "cifar10-imbalanced":     ("noise", 100, "bernoulli-dirichlet(p=0.2, alpha=1)",  "sparse(level=0.2, sparsity=0.8)"),
+}  # fmt: skip
+_OWN = ("partition", 30, "sizes(sigma=0.25)", "sparse(level=0.4, sparsity=0, per_client=true, noisy_share=0.8)")
+FEDLN = {
+    **{d: _OWN for d in ("cifar10", "fashion-mnist", "pathmnist", "eurosat", "speechcommands")},
+    **{d: _OWN for d in ("cifar10-convmixer", "eurosat-convmixer")},
+    "cifar10n":  ("partition", 30, "sizes(sigma=0.25)", "labels(path=CIFAR-10_human.pt, key=worse_label)"),
+    "cifar100n": ("partition", 30, "sizes(sigma=0.25)", "labels(path=CIFAR-100_human.pt, key=noisy_label)"),
+}  # fmt: skip
+STEPS = {
+    **{f"fedcorr/{name}": row for name, row in FEDCORR.items()},
+    **{f"fedefc/{name}": row for name, row in FEDEFC.items()},
+    **{f"{method}/{name}": row for method in ("nnc", "akd", "na-fedavg") for name, row in FEDLN.items()},
+    **{f"akd/{name}-logits": _OWN for name in ("cifar10", "fashion-mnist", "pathmnist", "eurosat", "speechcommands")},
+}
+ADAM = {"local": "adam", "lr": 0.001}
+#                         network                           rounds fraction epochs batch, then what the optimiser is told
+LOCAL = {
+    "fedcorr/cifar10":    ("resnet18",                      1000, 0.1, 5, 10, {"lr": 0.03, "momentum": 0.5}),
+    "fedcorr/cifar100":   ("resnet34",                      1000, 0.1, 5, 10, {"lr": 0.01, "momentum": 0.5}),
+    "fedcorr/clothing1m": ("resnet50(weights=imagenet)",    200, 0.02, 5, 16, {"lr": 0.001, "momentum": 0.5}),
+    "fedcorr/cifar10-lenet5": ("lenet5",                    1000, 0.1, 5, 10, {"lr": 0.003, "momentum": 0.5}),
+    "fedefc/mnist":       ("cnn9(init=xavier)",             100, 0.1, 5, 64, {"lr": 0.03, "momentum": 0.5}),
+    "fedefc/cifar10":     ("resnet18(init=xavier)",         200, 0.1, 5, 10, {"lr": 0.03, "momentum": 0.5}),
+    "fedefc/cifar100":    ("resnet34(init=xavier)",         300, 0.1, 5, 10, {"lr": 0.03, "momentum": 0.5}),
+}  # fmt: skip
+
+
+def steps_of(name):
+    """Return (what comes first, clients, scheme, noise or None) of a preset."""
+    said, order = {}, []
+    for step in presets.describe(name)["steps"]:
+        verb, *words = shlex.split(step)
+        order.append({"partition": "partition", "inject-noise": "noise"}[verb])
+        said.update(zip(words[::2], words[1::2], strict=True))
+    noise = said.get("--noise")
+    return order[0], int(said["--clients"]), parse(said["--scheme"]), noise and parse(noise)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_noise_and_partition_are_the_papers(name):
+    first, clients, scheme, noise = STEPS[name]
+    assert steps_of(name) == (first, clients, parse(scheme), noise and parse(noise))
+
+
+def test_no_preset_of_the_three_papers_is_missing_from_the_table():
+    mine = ("fedcorr/", "fedefc/", "nnc/", "akd/", "na-fedavg/")
+    assert {name for name in presets.names() if name.startswith(mine)} == set(STEPS)
+
+
+def nearest(name):
+    """The row of LOCAL that a preset's settings are of."""
+    return max((row for row in LOCAL if name.startswith(row)), key=len)
+
+
+@pytest.mark.parametrize("name", [name for name in STEPS if name.startswith(("fedcorr/", "fedefc/"))])
+def test_local_training_is_the_papers(name):
+    model, rounds, fraction, epochs, batch_size, optimiser = LOCAL[nearest(name)]
+    expected = {"model": model, "rounds": rounds, "fraction": fraction, "epochs": epochs, "batch_size": batch_size}
+    found = presets.load(name)
+    assert {**found, "method": None} == {"method": None, **expected, **optimiser}
+
+
+@pytest.mark.parametrize("name", [name for name in STEPS if not name.startswith(("fedcorr/", "fedefc/"))])
+def test_fedlns_training_is_the_papers(name):
+    found, data = presets.load(name), name.partition("/")[2].removesuffix("-logits")
+    model = {"speechcommands": "audio", "cifar10-convmixer": "convmixer", "eurosat-convmixer": "convmixer"}.get(
+        data, "resnet20"
+    )
+    sgd = {"lr": 0.1, "momentum": 0.9} if data in ("cifar10", "fashion-mnist", "cifar10n", "cifar100n") else ADAM
+    rounds = 500 if data == "cifar100n" else 200
+    assert (found["model"], found["rounds"], found["fraction"], found["epochs"]) == (model, rounds, 0.8, 1)
+    assert {key: found.get(key) for key in ("local", "lr", "momentum")} == {"local": None, "momentum": None, **sgd}
+    # An L2 penalty of 1e-4 w^2 has the gradient of a weight decay of 2e-4.
+    assert found.get("weight_decay") == (2e-4 if data == "speechcommands" else None)
+    assert ("augment" in found) == (data != "speechcommands")
+    own = parse(found["method"]).parameters
+    if name.endswith("-logits"):
+        assert own["source"].name == "logits" and own["temperature"] == 2 and own["strength"] == 10 and own["at"] == 30
+    elif name.startswith("akd/"):
+        assert own == {"k": 100, "strength": 10, "temperature": 2}
+    else:
+        assert own == ({"k": 100} if name.startswith("nnc/") else {"at": 30, "percentile": 75})
+
+
+@pytest.mark.parametrize("name", ["nnc/cifar10", "akd/eurosat-logits", "na-fedavg/speechcommands"])
+def test_fedlns_noise_has_an_even_diagonal(name):
+    """Definition 2.1: n_l = 1 - diag(Q); under uneven diagonals a perfect embedding could not reach the paper's Table 2."""
+    _, _, _, noise = steps_of(name)
+    found = inject(fed(10, 200), str(noise), seed=0)
+    kept = found.noise_transition.diagonal(axis1=1, axis2=2)[found.noise_client_noisy]
+    assert len(kept) == 8 and kept == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_severe_imbalance_weighs_the_counts(name):
+    plain, heavy = (parse(presets.load(f"fedefc/{name}{more}")["method"]).parameters for more in ("", "-imbalanced"))
+    assert heavy["weighting"].name == "paper" and "weighting" not in plain
+    assert {key: value for key, value in heavy.items() if key != "weighting"} == plain
