@@ -8,19 +8,19 @@ def at(values, labels):
     return values.gather(-1, labels[..., None])[..., 0]
 
 
-def reads(*, teacher=False, features=False, uniform=False, before=None):
+def reads(*, teacher=False, features=False, uniform=False, unmixed=False, before=None):
     """Return a decorator for a loss that reads more of its Batch than labels and received values.
 
     Parameters
     ----------
-    teacher, features, uniform : bool
+    teacher, features, uniform, unmixed : bool
         What Fit has to provide in the Batch.
     before : callable or None
         (**the loss's own keywords) -> client steps that run before local training, for example to make room for rows.
     """
 
     def mark(loss):
-        loss.reads = {"teacher": teacher, "features": features, "uniform": uniform}, before
+        loss.reads = {"teacher": teacher, "features": features, "uniform": uniform, "unmixed": unmixed}, before
         return loss
 
     return mark
