@@ -18,6 +18,7 @@ from fnlkit.cli.plumbing import (
     provenance,
     seed_option,
     setting_options,
+    trust_option,
 )
 from fnlkit.cli.source import need_input
 from fnlkit.estimators import ESTIMATORS, WARM_UP, warm_up_of
@@ -48,10 +49,11 @@ from fnlkit.estimators import ESTIMATORS, WARM_UP, warm_up_of
 )
 @json_option
 @seed_option
+@trust_option
 @output_option("JUDGED.npz")
 @click.pass_context
 def command(
-    ctx, file, estimator, embeddings, probs, run, dataset, applied, device, engine, top, as_json, seed, output, **warm_up
+    ctx, file, estimator, embeddings, probs, run, dataset, applied, device, engine, top, as_json, seed, trust, output, **warm_up
 ):
     """Judge labels, clients and the noise transition of a federation.
 
@@ -95,7 +97,7 @@ def command(
         estimator,
         embeddings=read_rows(embeddings, "embeddings", federation) if embeddings else None,
         probabilities=read_rows(probs, "probabilities", federation) if probs else None,
-        run=_read_run(run) if run else None,
+        run=_read_run(run, trust) if run else None,
         seed=seed,
         warm_up=given,
         engine=engine,
@@ -113,10 +115,10 @@ def command(
     emit(out, output)
 
 
-def _read_run(path):
+def _read_run(path, trust):
     from fnlkit.artefacts.run import Run
 
-    return Run.read(path)
+    return Run.read(path, trust=trust)
 
 
 def summary(federation):

@@ -15,6 +15,7 @@ from fnlkit.cli.plumbing import (
     out_console,
     printable,
     provenance,
+    trust_option,
 )
 from fnlkit.cli.source import need_input
 
@@ -27,8 +28,9 @@ from fnlkit.cli.source import need_input
 @click.option(
     "--target", type=float, default=None, help="Also say after which traffic this accuracy, from 0 to 1, was reached."
 )
+@trust_option
 @click.option("-o", "--output", default=None, metavar="FILE.npz", help="Write confusion matrices and records as arrays.")
-def command(runs, dataset, as_json, ledger, target, output):
+def command(runs, dataset, as_json, ledger, target, trust, output):
     """Judge runs: accuracy best and last, per class, corrected labels, estimated noise, traffic.
 
     Without RUN reads stdin. Several runs make one table with a mean and spread of those that differ by their seeds alone;
@@ -49,7 +51,7 @@ def command(runs, dataset, as_json, ledger, target, output):
         need_input(path)
     if output and len(runs) > 1:
         raise InputError(f"-o {output} takes the arrays of one run, found {len(runs)}")
-    loaded = [(path, Run.read(path)) for path in runs]
+    loaded = [(path, Run.read(path, trust=trust)) for path in runs]
     rows = []
     for path, run in loaded:
         row = {"run": path, **evaluation.summary(run, target=target)}

@@ -44,6 +44,8 @@ ledger_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line instead of tables.")
 
+trust_option = click.option("--trust", is_flag=True, help="Run code of somebody's that a file names; read that code first.")
+
 
 def output_option(what="FILE"):
     return click.option("-o", "--output", default="-", metavar=what, help="Where to write; to stdout without it.")

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from fnlkit.cli.plumbing import console, dataset_option, json_option, out_console
+from fnlkit.cli.plumbing import console, dataset_option, json_option, out_console, trust_option
 from fnlkit.errors import WorkStopped
 
 
@@ -38,7 +38,7 @@ from fnlkit.errors import WorkStopped
     help="How many runs to train at once; one for each core without it.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the commands and stop.")
-@click.option("--trust", is_flag=True, help="Run code that a recipe of somebody's names, module:function; read it first.")
+@trust_option
 @click.option("-o", "--output", default=None, metavar="FOLDER", help="Where runs are kept; a second call continues there.")
 def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at_once, dry_run, trust, output):
     """Run a recipe and print mean, spread, published number, client-rounds and time; list recipes without a name.

@@ -15,6 +15,13 @@ KIND = "fnlkit.federation/1"
 _REQUIRED = ("client_offsets", "client_indices", "given")
 _OPTIONAL = ("true", "noise_client_level", "noise_client_noisy", "noise_transition")
 MAX_CLASSES = 100_000
+# Arrays of `estimate-noise`: sides (N clients, n samples, C classes) and kinds of numbers.
+ESTIMATES = {
+    "estimate_client_level": ("N", "f"), "estimate_client_level_low": ("N", "f"), "estimate_client_level_high": ("N", "f"),
+    "estimate_client_score": ("N", "f"), "estimate_transition": ("CC", "f"), "estimate_client_transition": ("NCC", "f"),
+    "estimate_issue_score": ("n", "f"), "estimate_flagged": ("n", "b"), "estimate_suggested_label": ("n", "iu"),
+    "estimate_judged_label": ("n", "iu"), "noise_achieved_transition": ("CC", "f"),
+}  # fmt: skip
 
 
 @dataclass
@@ -121,6 +128,7 @@ class Federation:
         self.client_indices = _whole(self.client_indices, "client_indices")
         self._check_clients(size)
         self._check_noise()
+        self._check_estimates()
         for name, kind in (("reviewed", "b"), ("received", "iu")):
             if name in self.extra and (
                 np.shape(self.extra[name]) != (size,) or np.asarray(self.extra[name]).dtype.kind not in kind
@@ -165,6 +173,19 @@ class Federation:
                 raise InputError(f"`noise_transition` is {T.shape}; expected {square} or one such matrix per client")
             if T.size and ((T < 0).any() or np.abs(T.sum(-1) - 1).max() > 1e-6):
                 raise InputError("`noise_transition` must have entries >= 0 and rows that sum to 1")
+
+    def _check_estimates(self):
+        sides = {"N": len(self), "n": len(self.given), "C": self.classes}
+        for name, (shape, kind) in ESTIMATES.items():
+            if name not in self.extra:
+                continue
+            values, wanted = np.asarray(self.extra[name]), tuple(sides[side] for side in shape)
+            if values.shape != wanted or values.dtype.kind not in kind:
+                raise InputError(f"`{name}` is {values.dtype} {values.shape}; expected {wanted}: run estimate-noise again")
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                raise InputError(f"`{name}` holds NaN or infinity; run estimate-noise again")
+            if kind == "iu":
+                _labels(values, name, self.classes)
 
     @classmethod
     def from_artefact(cls, artefact):

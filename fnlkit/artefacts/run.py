@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, run_schema
 from fnlkit.artefacts.exchange import Traffic, pack_log, unpack_log
 from fnlkit.errors import InputError
+from fnlkit.spec import own_code
 
 KIND = "fnlkit.run/1"
 
@@ -40,6 +41,9 @@ class Run:
     finished : bool
     meta : dict
         dataset, classes, network spec, input shape, provenance, machine.
+    trusted : bool
+        Whether parts that its settings name may be imported when they are not fnlkit's; False for a run from a file,
+        unless its reader says otherwise.
     """
 
     settings: dict
@@ -56,6 +60,23 @@ class Run:
     rejected: list
     finished: bool
     meta: dict = field(default_factory=dict)
+    trusted: bool = True
+
+    def part(self, name):
+        """Return a setting that names a part, for building it.
+
+        Raises
+        ------
+        InputError
+            When a file says so of code beside fnlkit's, and nobody here vouched for it.
+        """
+        spec = self.settings[name]
+        if not self.trusted and (found := own_code(spec)):
+            raise InputError(
+                f"the run's --{name} is code of somebody's, {found[0]}, which this would import and run; read that code, "
+                "then add --trust"
+            )
+        return spec
 
     def to_artefact(self):
         """Return the Artefact that holds everything."""
@@ -90,8 +111,14 @@ class Run:
         files.write(self.to_artefact(), target, format="pt")
 
     @classmethod
-    def read(cls, source):
+    def read(cls, source, *, trust=False):
         """Return the Run in a file, `-` or bytes.
+
+        Parameters
+        ----------
+        source : str, os.PathLike or bytes
+        trust : bool
+            Let code be imported that the file names (``--model mine.py:build``).
 
         Raises
         ------
@@ -110,7 +137,7 @@ class Run:
                     groups[group][rest] = value if group == "memory" else value.numpy()
                 elif group == "record" and not rest.endswith("/rounds"):
                     records[rest] = (tensors[f"{name}/rounds"].numpy(), value.numpy())
-            return cls(
+            run = cls(
                 settings=body["settings"],
                 weights=tensors["weights"],
                 client_offsets=tensors["client_offsets"].numpy(),
@@ -122,10 +149,17 @@ class Run:
                 rejected=body["rejected"],
                 finished=body["finished"],
                 meta=found.meta,
+                trusted=trust,
                 **groups,
             )
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise InputError(f"{source}: not a usable run ({type(error).__name__}: {error}); train it again") from error
+            run_schema.check(run)
+            return run
+        except InputError as error:
+            raise InputError(f"{files.shown(source)}: not a usable run: {error}") from error
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+            detail = " ".join(str(error).split())[:120]
+            shown = files.shown(source)
+            raise InputError(f"{shown}: not a usable run ({type(error).__name__}: {detail}); train it again") from error
 
 
 def _tensor(values):

@@ -42,16 +42,12 @@ def compare(federation):
     found = {name[len(PREFIX) :]: np.asarray(v) for name, v in federation.extra.items() if name.startswith(PREFIX)}
     if federation.true is None or "issue_score" not in found:
         return {}
-    clients, size, classes = len(federation), len(federation.given), federation.classes
-    shapes = {
-        "client_level": (clients,), "client_level_low": (clients,), "client_level_high": (clients,),
-        "client_score": (clients,), "transition": (classes, classes), "issue_score": (size,), "flagged": (size,),
-        "suggested_label": (size,),
-    }  # fmt: skip
-    for name, shape in shapes.items():
-        if name not in found or found[name].shape != shape:
-            got = found[name].shape if name in found else "nothing"
-            raise InputError(f"`{PREFIX}{name}` must have shape {shape}, found {got}; run estimate-noise again")
+    classes = federation.classes
+    needed = "client_level", "client_level_low", "client_level_high", "client_score", "transition", "flagged", "suggested_label"
+    for name in needed:
+        if name not in found:
+            raise InputError(f"`{PREFIX}{name}` is missing; run estimate-noise again")
+    federation.check()
     held, offsets = np.asarray(federation.client_indices), np.asarray(federation.client_offsets)
     judged = found.get("judged_label", np.asarray(federation.given))
     level = federation.wrong_share(judged)

@@ -53,7 +53,9 @@ def lid(
     iterations = iterations or max(1, round(settings.rounds * fraction))
     parameters = f"iterations={iterations}, finetune_rounds=0, usual_rounds=0, correct=false"
     method = f"fedcorr({parameters}, k={k}, beta={beta}, mixup={mixup}, lid_variant={variant})"
-    model = trained(evidence, method=method, rounds=max(1, round(iterations / settings.fraction)))
+    count = len(evidence.offsets) - 1
+    cohort = max(1, round(settings.fraction * count))
+    model = trained(evidence, method=method, rounds=-(-iterations * count // cohort))  # what the visits of all cost
     losses = np.concatenate([client.rows["loss"].numpy() for client in model.clients]).astype(np.float64)
     scores = model.record("cumulative_lid")
     noisy = model.record("noisy_clients")

@@ -89,8 +89,10 @@ def network_of(run, *, device="cpu"):
     InputError
         When the network is another one now.
     """
+    if run.settings["precision"] not in PRECISIONS:
+        raise InputError(f"the run was made with --precision {run.settings['precision']}, which this fnlkit does not know")
     network = build_network(
-        run.settings["model"],
+        run.part("model"),
         input_shape=run.meta["input_shape"],
         classes=run.meta["classes"],
         seed=run.settings["seed"],

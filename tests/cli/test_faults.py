@@ -111,3 +111,37 @@ def test_batch_norm_on_a_last_batch_of_one_gets_advice(place, tmp_path, capfd):
     arguments = place / "fed.npz", "--model", "mynets:normed", "--batch-size", "1", "-o", tmp_path / "run.pt"
     assert call("train", *arguments, *OPTIONS) == 1
     assert "batch norm cannot train on a last batch of one sample: change --batch-size" in capfd.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def foreign(place):
+    """A run of one's own network, as somebody else gets it: the code that it names would leave a mark."""
+    (place / "evilmod.py").write_text(
+        "import pathlib\nfrom mynets import build\npathlib.Path(__file__).with_name('imported').touch()\n"
+    )
+    run = place / "foreign.pt"
+    assert call("train", place / "fed.npz", "--model", "evilmod:build", "-o", run, *OPTIONS) == 0
+    sys.modules.pop("evilmod")
+    (place / "imported").unlink()
+    return run
+
+
+@pytest.mark.parametrize("command", ["evaluate {run}", "estimate-noise {fed} --estimator loss --run {run} -o {folder}/x.npz"])
+def test_what_a_run_names_is_not_imported_without_a_word(place, foreign, capfd, command):
+    arguments = [part.format(run=foreign, fed=place / "fed.npz", folder=place) for part in command.split()]
+    assert call(*arguments) == 2
+    said = capfd.readouterr().err
+    assert "evilmod:build" in said and "add --trust" in said and not (place / "imported").exists()
+    assert call(*arguments, "--trust") == 0 and (place / "imported").exists()
+    sys.modules.pop("evilmod", None)
+    (place / "imported").unlink()
+
+
+def test_a_run_is_continued_by_who_names_its_network_again(place, foreign, tmp_path, capfd):
+    own = tmp_path / "run.pt"
+    own.write_bytes(foreign.read_bytes())
+    more = ["--rounds", 4, *OPTIONS[2:], "-o", own, "--resume", own]
+    assert call("train", place / "fed.npz", *more) == 2
+    assert "--resume: the run was made with --model evilmod:build" in capfd.readouterr().err
+    assert not (place / "imported").exists()
+    assert call("train", place / "fed.npz", "--model", "evilmod:build", *more) == 0

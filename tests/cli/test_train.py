@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fnlkit.artefacts.run import Run
+from fnlkit.errors import Terminated
 from fnlkit.experiment import Experiment
 from tests.commands import BIN, ENVIRONMENT, fnlkit
 
@@ -75,7 +76,7 @@ def test_the_end_names_the_file_and_a_missing_run_is_said(fed, tmp_path):
     assert code == 0 and "no such file" not in err and Run.read(str(run)).finished
 
 
-@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (SystemExit(128 + signal.SIGTERM), 143)])
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (Terminated(128 + signal.SIGTERM), 143)])
 def test_a_run_cut_short_says_what_is_saved_and_what_continues_it(error, code, fed, tmp_path, monkeypatch):
     run, record = tmp_path / "run.pt", Experiment._record
 

@@ -1,0 +1,225 @@
+"""What a run in a file must be: every name, type, shape and range that its readers rely on, checked before they see it."""
+
+import math
+
+import numpy as np
+
+from fnlkit.artefacts.federation import Federation
+from fnlkit.errors import InputError
+
+_TEXTS = ("method", "optimizer", "aggregator", "selector", "model", "augment", "local", "precision")
+_COUNTS = ("rounds", "epochs", "batch_size", "eval_every", "seed")
+_NUMBERS = ("fraction", "lr", "momentum", "weight_decay", "decay", "clip", "keep")
+_TRAFFIC = ("bytes_down", "bytes_up", "client_rounds")
+# Records that fnlkit's own methods make and its readers know: sides, C classes and N clients.
+_RECORDS = {
+    "noise_level": "N", "cumulative_lid": "N", "noisy_clients": "N", "aggregation_weights": "N", "lid_means": "2",
+    "lid_variances": "2", "lid_shares": "2", "prior": "C", "transition": "CC", "label_confusion": "CC",
+}  # fmt: skip
+_NOISE = ("noise_client_level", "noise_client_noisy", "noise_transition")
+_MOST = 2**63 - 1
+
+
+def check(run):
+    """Raise InputError unless a run that was read is one that `train` may have written.
+
+    Parameters
+    ----------
+    run : fnlkit.artefacts.run.Run
+    """
+    _settings(run.settings)
+    _meta(run.meta)
+    _labels(run)
+    _history(run.history)
+    _traffic(run.traffic)
+    for row in _items(run.rejected, dict, "rejected"):
+        _whole(row.get("round"), "rejected: round")
+        _whole(row.get("client"), "rejected: client", high=len(run.client_offsets) - 2)
+        _text(row.get("reason"), "rejected: reason")
+    if type(run.finished) is not bool:
+        raise InputError(f"`finished` is {_short(run.finished)}; expected true or false")
+    weights = run.weights
+    if weights.dim() != 1 or not weights.is_floating_point():
+        raise InputError(f"`weights` is {weights.dtype} {tuple(weights.shape)}; expected one vector of floats")
+    _records(run)
+    _log(run)
+    _memory(run)
+
+
+def _settings(settings):
+    _kind(settings, dict, "settings")
+    for name in _TEXTS:
+        _text(settings.get(name), f"setting {name}")
+    for name in _COUNTS:
+        _whole(settings.get(name), f"setting {name}")
+    for name in _NUMBERS:
+        value = settings.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise InputError(f"setting {name} is {_short(value)}; expected a number")
+    for name, value in settings.items():
+        if not isinstance(value, (str, int, float, bool)):
+            raise InputError(f"setting {_short(name)} is {_short(value)}; expected a number or a text")
+
+
+def _meta(meta):
+    shape = meta.get("input_shape")
+    if not isinstance(shape, list) or not 1 <= len(shape) <= 4 or not all(type(v) is int and 1 <= v < 2**31 for v in shape):
+        raise InputError(f"`input_shape` is {_short(shape)}; expected a sample's sides")
+    _text(meta.get("dataset_checksum"), "dataset_checksum")
+    if meta.get("embedding") is not None:
+        _text(meta["embedding"], "embedding")
+    _whole(meta.get("head") or 0, "head", high=2**20)
+    for entry in _items(meta.get("provenance", []), dict, "provenance"):
+        _text(entry.get("command"), "provenance: command")
+    machine = meta.get("machine")
+    _kind(machine, dict, "machine")
+    _text(machine.get("engine"), "machine: engine")
+    for name in ("seconds", "peak_bytes"):
+        _number(machine.get(name), f"machine: {name}")
+
+
+def _labels(run):
+    """The labels and the clients must be a federation's; they are put in its types."""
+    for name in ("given", "corrected"):
+        if name not in run.labels:
+            raise InputError(f"the array labels/{name} is missing")
+    found = Federation(
+        run.meta.get("dataset"),
+        run.meta.get("classes"),
+        run.client_offsets,
+        run.client_indices,
+        run.labels["given"],
+        true=run.labels.get("true"),
+        extra={name: values for name, values in run.truth.items() if name not in _NOISE},
+        **{name: run.truth.get(name) for name in _NOISE},
+    )
+    found.check()
+    if not len(found):
+        raise InputError("it has no clients")
+    corrected = run.labels["corrected"]
+    if corrected.shape != found.given.shape or corrected.dtype.kind not in "iu":
+        raise InputError(f"labels/corrected is {corrected.dtype} {corrected.shape}, labels/given {found.given.shape}")
+    if corrected.min() < 0 or corrected.max() >= found.classes:
+        raise InputError(f"labels/corrected runs from {corrected.min()} to {corrected.max()}, not 0 to {found.classes - 1}")
+    run.client_offsets, run.client_indices = found.client_offsets, found.client_indices
+    run.labels["given"] = found.given
+    if found.true is not None:
+        run.labels["true"] = found.true
+
+
+def _history(history):
+    for i, row in enumerate(_items(history, dict, "history")):
+        if _whole(row.get("round"), "history: round") != i:
+            raise InputError(f"history: round {row['round']} where round {i} must be")
+        _text(row.get("stage"), "history: stage")
+        for name in ("client_rounds", "bytes_up", "bytes_down"):
+            if name in row or row["stage"] != "final":
+                _whole(row.get(name), f"history: {name}")
+        for client in _items(row.get("clients", []), int, "history: clients"):
+            _whole(client, "history: clients")
+        _items(row.get("rejected", []), dict, "history: rejected")
+        for name, value in row.items():
+            if name not in ("stage", "clients", "rejected"):
+                _number(value, f"history: {_short(name)}", finite=False)
+        for name in ("accuracy", "label_accuracy"):
+            if name in row and not 0 <= row[name] <= 1:
+                raise InputError(f"history: {name} is {_short(row[name])}; expected 0 to 1")
+
+
+def _traffic(traffic):
+    for name in _TRAFFIC:
+        _whole(getattr(traffic, name), f"traffic: {name}")
+    _kind(traffic.sent, dict, "traffic: sent")
+    for name, value in traffic.sent.items():
+        _whole(value, f"traffic: {_short(name)}")
+
+
+def _records(run):
+    sides = {"N": len(run.client_offsets) - 1, "C": run.meta["classes"], "2": 2}
+    for name, (rounds, values) in run.records.items():
+        where = f"record {_short(name)}"
+        right = rounds.ndim == 1 and values.ndim >= 1 and rounds.dtype.kind in "iu" and values.dtype.kind in "biuf"
+        if not right or not 0 < len(rounds) == len(values):
+            raise InputError(f"{where} has {rounds.shape} rounds and {values.shape} values; expected one for each round")
+        if rounds.min() < 0 or rounds.max() >= max(1, len(run.history)):
+            raise InputError(f"{where} is of round {rounds.max()}; the history has {len(run.history)}")
+        if name in _RECORDS:
+            wanted = tuple(sides[side] for side in _RECORDS[name])
+            if values.shape[1:] != wanted:
+                raise InputError(f"{where} is {values.shape[1:]} each; expected {wanted}")
+            if name != "noise_level" and values.dtype.kind == "f" and not np.isfinite(values).all():
+                raise InputError(f"{where} holds NaN or infinity")
+
+
+def _log(run):
+    clients, classes = len(run.client_offsets) - 1, run.meta["classes"]
+    for entry in run.log:
+        for name in ("asked", "kept"):
+            ids = getattr(entry, name)
+            if ids.ndim != 1 or ids.dtype != np.int64 or (len(ids) and not 0 <= ids.min() <= ids.max() < clients):
+                raise InputError(f"its log {name} clients that are none of 0 to {clients - 1}")
+        if not np.isin(entry.kept, entry.asked).all() or len(np.unique(entry.asked)) != len(entry.asked):
+            raise InputError("its log kept replies of clients that were not asked")
+        if entry.norms.ndim != 1 or entry.norms.dtype != np.float64 or not np.isfinite(entry.norms).all():
+            raise InputError("its log holds lengths of updates that are none")
+        for name, values in entry.values.items():
+            if len(values) != len(entry.kept):
+                raise InputError(f"its log has {len(values)} replies {_short(name)} of {len(entry.kept)} clients")
+        for name in ("private_counts", "exact_counts"):
+            if any(np.shape(v) != (classes,) or np.asarray(v).dtype.kind not in "iu" for v in entry.values.get(name, [])):
+                raise InputError(f"its log holds {name} that are no counts of {classes} classes")
+        for value in entry.values.get("epsilon", []):
+            if np.shape(value) != () or not np.isfinite(value) or value <= 0:
+                raise InputError("its log holds an epsilon that is no positive number")
+
+
+def _memory(run):
+    clients = len(run.client_offsets) - 1
+    for name, value in run.memory.items():
+        group, _, rest = name.partition("/")
+        if group not in ("server", "rows", "state") or not rest:
+            raise InputError(f"its memory holds {_short(name)}, which is nobody's")
+        if group == "server":
+            continue
+        if rest.endswith("/clients"):
+            if value.dim() != 1 or value.is_floating_point() or (len(value) and not 0 <= value.min() <= value.max() < clients):
+                raise InputError(f"its memory {_short(name)} names clients that are none of 0 to {clients - 1}")
+        elif f"{name}/clients" not in run.memory:
+            raise InputError(f"its memory {_short(name)} does not say whose it is")
+
+
+def _kind(value, kind, where):
+    if not isinstance(value, kind):
+        raise InputError(f"`{where}` is {_short(value)}; expected {kind.__name__}")
+
+
+def _items(values, kind, where):
+    _kind(values, list, where)
+    for value in values:
+        _kind(value, kind, where)
+    return values
+
+
+def _text(value, where):
+    if not isinstance(value, str) or not value or len(value) > 10_000:
+        raise InputError(f"{where} is {_short(value)}; expected a text")
+
+
+def _whole(value, where, high=_MOST):
+    if type(value) is not int or not 0 <= value <= high:
+        raise InputError(f"{where} is {_short(value)}; expected a whole number from 0 to {high}")
+    return value
+
+
+def _number(value, where, finite=True):
+    if isinstance(value, bool) and not finite:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or (finite and not math.isfinite(value)):
+        raise InputError(f"{where} is {_short(value)}; expected a number")
+    if isinstance(value, int) and abs(value) > _MOST:
+        raise InputError(f"{where} is {_short(value)}; expected a number below 2^63")
+
+
+def _short(value):
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
