@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -53,15 +54,15 @@ class Augment:
 class Inputs:
     """How raw samples become network input.
 
-    Images (n, H, W, C) are turned to (n, C, H, W) and normalised by channel, uint8 ones scaled to [0, 1] before; anything
-    else passes through.
+    Images (n, H, W, C) are turned to (n, C, H, W) and normalised by channel, uint8 ones scaled to [0, 1] before; vectors
+    are normalised by feature where mean and std are given; anything else passes through.
 
     Attributes
     ----------
     image : bool
         Whether samples are images.
     mean, std : tuple of float
-        One per channel, of images scaled to [0, 1].
+        One per channel, of images scaled to [0, 1]; one per feature of vectors, or ().
     dtype : torch.dtype
     device : str
     """
@@ -77,7 +78,11 @@ class Inputs:
         scale = 255 if x.dtype == torch.uint8 else 1
         x = x.to(self.device)
         if not self.image:
-            return x.to(self.dtype) / scale
+            x = x.to(self.dtype) / scale
+            if not self.mean:
+                return x
+            mean, std = (_held_tensor(v, self.dtype, x.device) for v in (self.mean, self.std))
+            return (x - mean) / std
         # Contiguous, because convolutions on a permuted view pick other, slower paths.
         x = x.movedim(-1, -3).to(self.dtype).contiguous()
         mean, std = (torch.tensor(v, dtype=self.dtype, device=x.device)[:, None, None] for v in (self.mean, self.std))
@@ -117,6 +122,12 @@ class Inputs:
             hit_c = (c >= left[:, None]) & (c < left[:, None] + augment.cutout)
             x = x.masked_fill((hit_r[:, :, None] & hit_c[:, None, :])[:, None], 0)
         return x.reshape(*lead, channels, height, width)
+
+
+@lru_cache(maxsize=8)
+def _held_tensor(values, dtype, device):
+    """Return a tensor of a tuple of numbers, made once: a vector may have thousands of features."""
+    return torch.tensor(values, dtype=dtype, device=device)
 
 
 def intake(dataset):

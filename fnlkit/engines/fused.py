@@ -112,10 +112,8 @@ class Fused(Sequential):
         client, draws = visit.client, visit.draws
         try:
             terms = fused_terms(fit, visit, draws)
-            weights = visit.model.weights.numpy()
-            fitted = fused_fit(
-                self.net, weights, client.x.numpy(), client.y.numpy(), draws.order, **normal(client.inputs), **terms
-            )
+            weights, x = visit.model.weights.numpy(), readable(client.inputs, client.x)
+            fitted = fused_fit(self.net, weights, x, client.y.numpy(), draws.order, **normal(client.inputs), **terms)
         except (Unknown, InputError) as reason:
             self.note(f"fused: {reason}; such clients are trained by the plain loop, several times slower")
             with self._network:
@@ -130,7 +128,7 @@ class Fused(Sequential):
             with self._network:
                 return predict(network, weights, x, inputs, batch_size=batch_size, features=features)
         own = weights.numpy()[: fused_parameters(self.net)]
-        return torch.from_numpy(fused_forward(self.net, own, x.numpy(), **normal(inputs)))
+        return torch.from_numpy(fused_forward(self.net, own, readable(inputs, x), **normal(inputs)))
 
     def _predict(self, weights, x):
         """Return logits (n, C) of raw samples, in parallel."""
@@ -144,6 +142,11 @@ class Fused(Sequential):
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
             self._threads = None
+
+
+def readable(inputs, x):
+    """Return samples as the kernels take them: images raw, vectors already scaled."""
+    return x.numpy() if inputs.image or not inputs.mean else inputs.plain(x).numpy()
 
 
 def normal(inputs):

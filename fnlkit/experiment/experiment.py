@@ -19,6 +19,7 @@ from fnlkit.artefacts.stored import blocks
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
 from fnlkit.client.members import Members, held
 from fnlkit.client.network import Model
+from fnlkit.client.scaling import moments, pooled
 from fnlkit.client.scoring import sample_losses
 from fnlkit.client.training import Fit
 from fnlkit.datasets.dataset import must_be
@@ -65,6 +66,7 @@ class Experiment:
         train, test, shape, image = intake(dataset)
         self.input_shape = shape
         make = partial(build_network, settings.model, input_shape=shape, classes=federation.classes, seed=settings.seed)
+        make = partial(make, kind=dataset.kind)
         make = partial(make, precision=settings.precision, device=self.device)
         wanted = catalogue.needs(settings.method)
         vectors, note = _embeddings(embeddings, federation, dataset, settings.method) if wanted else (None, None)
@@ -74,7 +76,12 @@ class Experiment:
         self.head = _head_width(self.network, vectors.shape[1], settings) if "head" in wanted else 0
         if self.head:
             self.network = make(head=self.head)
-        inputs = self.inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), dtype, self.device)
+        sent = []
+        mean, std = dataset.mean, dataset.std
+        if settings.standardise == "auto" and dataset.kind == "vector" and dataset.features is None:
+            sent = [moments(train[np.asarray(part)]) for part in federation.clients]
+            mean, std = (values.tolist() for values in pooled(sent))
+        inputs = self.inputs = Inputs(image, tuple(mean), tuple(std), dtype, self.device)
         self.x_test, self.y_test = held(test), torch.from_numpy(np.asarray(dataset.y_test, np.int64))
         rows = {} if vectors is None else {"input/embedding": vectors}
         self.embedding = None if vectors is None else _content(vectors)
@@ -92,6 +99,7 @@ class Experiment:
         )
         limits = {"keep": settings.keep, "bound": settings.bound}
         self.clients = engines.make(engine, members, self.network, inputs, seed=settings.seed, **limits, **engine_options)
+        self._meter(sent)
         for text in (trust, note, _alone(settings.fraction, self.clients)):
             if text:
                 self.clients.note(text)
@@ -122,6 +130,19 @@ class Experiment:
         self.provenance = list(federation.meta.get("provenance", []))
         if resume is not None:
             self._continue(resume)
+
+    def _meter(self, sent):
+        """Count and declare what clients told of their features before training; the answer is one mean and std."""
+        if sent:
+            traffic = self.clients.traffic
+            traffic.sent["moments"] = sum(reply.nbytes for reply in sent)
+            traffic.bytes_up += traffic.sent["moments"]
+            traffic.bytes_down += len(sent) * 16 * len(self.inputs.mean)
+            self.clients.commit()
+            self.clients.note(
+                "vectors are scaled by feature: each client sent the count, sum and squares of its own once "
+                "(--standardise none leaves them as they are)"
+            )
 
     @property
     def client_rounds_total(self):
@@ -315,6 +336,11 @@ class Experiment:
         before, now = (features and features["sha256"] for features in (run.meta.get("features"), self.dataset.features))
         if before != now:
             raise InputError("--resume: the run was made with other --features; give those it was made with")
+        scaled = (run.meta.get("samples") or {}).get("mean", [])
+        if self.dataset.kind == "vector" and list(self.inputs.mean) != scaled:
+            raise InputError(
+                "--resume: the run was made with vectors scaled otherwise; try --standardise none, or train it again"
+            )
         if run.meta.get("embedding") != self.embedding:
             raise InputError("--resume: the run was made with other embeddings; give the ones it was made with")
         self.history = [row for row in run.history if row["stage"] != "final"]

@@ -11,7 +11,7 @@ from fnlkit.models import build
 from fnlkit.models.head import WithHead
 
 
-def build_network(spec, *, input_shape, classes, seed=0, head=0, precision="fp32", device="cpu"):
+def build_network(spec, *, input_shape, classes, seed=0, kind=None, head=0, precision="fp32", device="cpu"):
     """Return the Network that settings name, with its initial weights.
 
     Parameters
@@ -20,6 +20,8 @@ def build_network(spec, *, input_shape, classes, seed=0, head=0, precision="fp32
         As in fnlkit.models.build.
     input_shape : tuple of int
     classes, seed : int
+    kind : str or None
+        Of the samples, where it is known; ``auto`` chooses by it.
     head : int
         Width of the second output that AKD trains (fnlkit.models.head); 0 for none.
     precision : str
@@ -30,7 +32,7 @@ def build_network(spec, *, input_shape, classes, seed=0, head=0, precision="fp32
     ------
     InputError
     """
-    module = build(spec, input_shape=input_shape, classes=classes, seed=seed)
+    module = build(spec, input_shape=input_shape, classes=classes, seed=seed, kind=kind)
     if head:
         module = WithHead(module, head, seed)
     return Network(module, dtype=PRECISIONS[precision], device=device, precision=precision)
@@ -77,7 +79,10 @@ def trained_network(run, dataset, *, device="cpu"):
     if list(shape) != list(run.meta["input_shape"]):
         raise InputError(f"{dataset.name} has samples of shape {shape}, the run was trained on {run.meta['input_shape']}")
     network = network_of(run, device=device)
-    inputs = Inputs(image, tuple(dataset.mean), tuple(dataset.std), network.dtype, device)
+    mean, std = dataset.mean, dataset.std
+    if dataset.kind == "vector":  # scaled as the clients told, which the run holds
+        mean, std = (run.meta.get("samples", {}).get(name, ()) for name in ("mean", "std"))
+    inputs = Inputs(image, tuple(mean), tuple(std), network.dtype, device)
     return Trained(network, inputs, x_train, x_test)
 
 
@@ -96,6 +101,7 @@ def network_of(run, *, device="cpu"):
         input_shape=run.meta["input_shape"],
         classes=run.meta["classes"],
         seed=run.settings["seed"],
+        kind=run.meta.get("samples", {}).get("kind"),
         head=int(run.meta.get("head") or 0),
         precision=run.settings["precision"],
         device=device,

@@ -42,14 +42,16 @@ NETWORKS = {
 }
 
 
-def auto(input_shape):
+def auto(input_shape, kind=None):
     """Return the name of the network that an input gets when nobody names one.
 
     Parameters
     ----------
     input_shape : tuple of int
-        (C, H, W) of an image, (d,) of a vector, (samples,) of a wave.  A flat input of 4,000 values or more is taken
-        for a wave (half a second at 8 kHz), a one-channel image of 64 rows that is not square for a spectrogram.
+        (C, H, W) of an image, (d,) of a vector, (samples,) of a wave.
+    kind : "image", "vector", "wave" or None
+        What the samples are, as their data set declares.  Where nobody says, a flat input of 4,000 values or more is
+        taken for a wave (half a second at 8 kHz), a one-channel image of 64 rows that is not square for a spectrogram.
 
     Returns
     -------
@@ -63,19 +65,23 @@ def auto(input_shape):
     >>> auto((3, 32, 32)), auto((1, 8, 8)), auto((64,))
     ('lenet5', 'mlp', 'mlp')
     """
+    if kind == "wave":
+        return "audio"
+    if kind == "vector":
+        return "mlp"
     if len(input_shape) == 1:
         return "audio" if input_shape[0] >= 4000 else "mlp"
     if len(input_shape) != 3:
         return "mlp"
     channels, height, width = input_shape
-    if channels == 1 and height == 64 and width != 64:
+    if kind is None and channels == 1 and height == 64 and width != 64:
         return "audio"
     if min(height, width) < 28:
         return "mlp"
     return "lenet5" if max(height, width) <= 32 else "resnet18"
 
 
-def build(spec, *, input_shape, classes, seed=0):
+def build(spec, *, input_shape, classes, seed=0, kind=None):
     """Return a network on the CPU in float32, with initial weights that depend on the seed alone.
 
     Parameters
@@ -86,6 +92,8 @@ def build(spec, *, input_shape, classes, seed=0):
     input_shape : tuple of int
         (C, H, W), (d,) or (samples,), without the batch.
     classes : int >= 2
+    kind : str or None
+        Of the samples, for ``auto``.
     seed : int
         Keys the stream ``"model"``.  The caller's torch generators are left as they were.
 
@@ -111,7 +119,7 @@ def build(spec, *, input_shape, classes, seed=0):
     if not input_shape or min(input_shape) < 1:
         raise InputError(f"`input_shape` is {input_shape}; expected (C, H, W), (d,) or (samples,) of positive sizes")
     if spec.name == "auto":
-        spec = Spec(auto(input_shape), spec.parameters)
+        spec = Spec(auto(input_shape, kind), spec.parameters)
     make = bind(spec, find(spec.name, NETWORKS, "model"), "model", given=("input_shape", "classes"))
     dtype = torch.get_default_dtype()
     # The generator is seeded itself: torch.manual_seed would reach the caller's CUDA generators too.

@@ -73,13 +73,14 @@ class Deployed(nn.Module):
 
     def __init__(self, module, about):
         super().__init__()
-        self.module, self.image = module, about["kind"] == "image"
-        if self.image:
+        self.module, self.scaled = module, bool(about["mean"])
+        if self.scaled:
+            sides = (slice(None), None, None) if about["kind"] == "image" else slice(None)
             for name in ("mean", "std"):
-                self.register_buffer(name, torch.tensor(about[name], dtype=torch.float32)[:, None, None])
+                self.register_buffer(name, torch.tensor(about[name], dtype=torch.float32)[sides])
 
     def forward(self, x):
-        return self.module((x - self.mean) / self.std if self.image else x)
+        return self.module((x - self.mean) / self.std if self.scaled else x)
 
 
 def export(run, target):
