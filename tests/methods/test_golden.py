@@ -22,6 +22,8 @@ from fnlkit.methods.forward import confident_issues, keep_anchor_transition
 from fnlkit.mixture import two_components
 from fnlkit.scores import anchor_transition
 from fnlkit.server.aggregation import mean
+from fnlkit.server.optimizers import Updates
+from fnlkit.server.optimizers.fedexp import extrapolate, extrapolation
 
 GOLDEN = Path(os.environ.get("FNLKIT_GOLDEN", Path(__file__).parents[3] / "shared" / "golden"))
 pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="no golden files; FNLKIT_GOLDEN can name their folder")
@@ -214,3 +216,13 @@ def test_na_fedavg_threshold_and_weights():
     sizes = [len(s) for s in said["scores_global"]]
     weights = na_fedavg.noise_aware_weights(sizes, levels, weighting="public")
     assert weights == pytest.approx(g["na_weights"])
+
+
+def test_fedexp_takes_the_step_of_the_public_benchmark():
+    g = golden("aggregation")
+    start, trained, n = (torch.from_numpy(np.asarray(g[name], np.float64)) for name in ("global", "clients", "n"))
+    updates = Updates(start, trained, np.arange(len(n)), n, {}, Fit(), n, {})
+    merged = mean(trained, n)
+    assert extrapolation(updates, merged, 1e-3).item() == pytest.approx(g["fedexp_eta"].item(), rel=1e-9)
+    # Their step is exact, but they take it in single precision.
+    assert extrapolate(updates, merged, epsilon=1e-3).numpy() == pytest.approx(g["fedexp"], rel=1e-5)
