@@ -112,6 +112,25 @@ def needs(spec):
     return found
 
 
+def of_budget(spec, rounds):
+    """Return what of a method's schedule follows from its budget; runs of two budgets can be one where it is equal.
+
+    Parameters
+    ----------
+    spec : str or Spec
+        Of a method; methods within it are asked too.
+    rounds : int
+    """
+    found, bound = [], method(spec)
+    while bound is not None:
+        function = getattr(bound, "func", bound)
+        ask = getattr(inspect.getmodule(function), "of_budget", None)
+        parameters = {name: p.default for name, p in inspect.signature(bound).parameters.items() if p.kind is p.KEYWORD_ONLY}
+        found.append(ask(**{**parameters, "rounds": rounds}) if ask else None)
+        bound = parameters.get("usual")
+    return found
+
+
 def loss(spec, method="fedavg"):
     """Return the loss that a spec such as ``gce(q=0.7)`` names, for the local training that a method leaves open.
 

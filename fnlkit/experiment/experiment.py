@@ -296,6 +296,7 @@ class Experiment:
             meta={
                 "dataset": f.dataset,
                 "dataset_checksum": self.dataset.checksum,
+                "federation": _content_of(f),
                 "classes": int(f.classes),
                 "input_shape": list(self.input_shape),
                 "embedding": self.embedding,
@@ -320,6 +321,24 @@ class Experiment:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return {"seconds": round(self._seconds + now, 3), "peak_bytes": peak}
 
+    def _must_be_the_same(self, run):
+        """Raise where the federation or the data set is another one than a run's, in whatever."""
+        what, f = None, self.federation
+        if run.meta.get("dataset_checksum") != self.dataset.checksum:
+            what = "data set"
+        elif f.classes != run.meta["classes"] or not (
+            np.array_equal(run.client_offsets, f.client_offsets) and np.array_equal(run.client_indices, f.client_indices)
+        ):
+            what = "partition"
+        elif not np.array_equal(run.labels["given"], f.given):
+            what = "set of labels"
+        elif not np.array_equal(run.labels.get("true", 0), 0 if f.true is None else f.true):
+            what = "set of true labels"
+        elif run.meta.get("federation") not in (None, _content_of(f)):  # runs of the first weeks have none
+            what = "review of labels"
+        if what:
+            raise InputError(f"--resume: the run was made from another {what}; give the federation it was made from")
+
     def _continue(self, run):
         """Replay the server's program on the logged replies, then put the run's model and memories in place."""
         for field in fields(Settings):
@@ -328,11 +347,7 @@ class Experiment:
             # `keep` says when to stop, not what comes out: a run that lost too many may go on with a lower one.
             if name not in ("rounds", "keep") and before != now:
                 raise InputError(f"--resume: the run was made with {option(name)} {before}, not {now}")
-        same = np.array_equal(run.labels["given"], self.federation.given) and np.array_equal(
-            run.client_indices, self.federation.client_indices
-        )
-        if not same or run.meta.get("dataset_checksum") != self.dataset.checksum:
-            raise InputError("--resume: the run was made from another federation or data set; give the one it was made from")
+        self._must_be_the_same(run)
         before, now = (features and features["sha256"] for features in (run.meta.get("features"), self.dataset.features))
         if before != now:
             raise InputError("--resume: the run was made with other --features; give those it was made with")
@@ -343,6 +358,13 @@ class Experiment:
             )
         if run.meta.get("embedding") != self.embedding:
             raise InputError("--resume: the run was made with other embeddings; give the ones it was made with")
+        before, now = run.settings["rounds"], self.settings.rounds
+        method = self.settings.method
+        if before != now and catalogue.of_budget(method, before) != catalogue.of_budget(method, now):
+            raise InputError(
+                f"--resume: what {method} does in a round follows from the whole budget, which was --rounds {before}; continue "
+                f"with that, or train {now} rounds from the start"
+            )
         self.history = [row for row in run.history if row["stage"] != "final"]
         self._seconds = float(run.meta.get("machine", {}).get("seconds", 0.0))
         self.clients.replay(run.log)
@@ -363,6 +385,19 @@ class Experiment:
         scored = [row["client_rounds"] for row in self.history if "accuracy" in row]
         self._evaluated_at = scored[-1] if scored else 0
         self._commit(self.model)
+
+
+def _content_of(federation):
+    """Return a SHA-256 over what of a federation decides a run and how it is judged."""
+    total = hashlib.sha256(str(federation.classes).encode())
+    arrays = {name: getattr(federation, name) for name in ("client_offsets", "client_indices", "given", "true")}
+    arrays |= {name: federation.extra.get(name) for name in ("reviewed", "received")}
+    for name, values in arrays.items():
+        if values is not None:
+            values = np.ascontiguousarray(values).astype(np.int64)
+            total.update(f"{name}{values.shape}".encode())
+            total.update(values.tobytes())
+    return total.hexdigest()
 
 
 def machine(clients, device):

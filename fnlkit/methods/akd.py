@@ -35,6 +35,12 @@ def needs(*, source="embeddings", level="auto", **parameters):
     return ("embedding",) if level == "neighbours" else ()
 
 
+def of_budget(rounds, *, source, level, at, **parameters):
+    """Return what of the schedule follows from the budget: a run can be continued with another one where it is equal."""
+    energy = level == "energy" or (level == "auto" and source == "logits")
+    return na_fedavg.of_budget(rounds, at=at) if energy else None
+
+
 # ---- on the client
 def measure_square(client, model, received):
     """Reply the mean square of the client's embeddings."""

@@ -83,6 +83,11 @@ def relabel(client, index, probabilities, confidence, strict=False):
 
 
 # ---- the server
+def of_budget(rounds, **parameters):
+    """Return what of the schedule follows from the budget: a run can be continued with another one where it is equal."""
+    return rounds  # the stages share it
+
+
 def budget(rounds, fraction, iterations, finetune_rounds, usual_rounds):
     """Return (iterations, fine-tuning rounds, usual rounds) that cost what `rounds` rounds of FedAvg cost.
 

@@ -54,6 +54,11 @@ def published_epsilon(classes):
     return known.get(classes) or (math.log(0.25 * (classes - 1)) if classes > 6 else 0.81)
 
 
+def of_budget(rounds, *, delay, length, **parameters):
+    """Return what of the schedule follows from the budget: a run can be continued with another one where it is equal."""
+    return rounds if min(delay, length) < 0 else None
+
+
 def ramp(r, rounds, *, strength, delay, length):
     """Return b(r): 0 for `delay` rounds, then rising linearly over `length` rounds to `strength`.
 

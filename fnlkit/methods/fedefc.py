@@ -102,6 +102,18 @@ def _within(matrix, seen, limit):
 
 
 # ---- the server
+def of_budget(rounds, *, start, patience, **parameters):
+    """Return what of the schedule follows from the budget: a run can be continued with another one where it is equal.
+
+    Here the first round that is watched and the rounds in a row without a rise.
+    """
+    if start < 0:  # published: after round 10 of 100 (MNIST), 40 of 200 and of 300 (CIFAR)
+        start = rounds // 10 if rounds <= 100 else min(40, rounds // 5)
+    if patience < 0:
+        patience = 3 if rounds <= 100 else 6
+    return start, patience
+
+
 def prestop(
     clients,
     model,
@@ -120,10 +132,7 @@ def prestop(
 
     Parameters are those of `fedefc`.
     """
-    if start < 0:  # published: after round 10 of 100 (MNIST), 40 of 200 and of 300 (CIFAR)
-        start = rounds // 10 if rounds <= 100 else min(40, rounds // 5)
-    if patience < 0:
-        patience = 3 if rounds <= 100 else 6
+    start, patience = of_budget(rounds, start=start, patience=patience)
     reference, counter = -1.0, 0
     steps = {"before" if accuracy == "global" else "after": (score_accuracy,)}
     for t in range(rounds):

@@ -46,6 +46,11 @@ def warmup_rounds(warmup, rounds):
     return warmup if warmup >= 0 else min(50, rounds // 4)
 
 
+def of_budget(rounds, *, warmup, rates="constant", **parameters):
+    """Return what of the schedule follows from the budget: a run can be continued with another one where it is equal."""
+    return warmup_rounds(warmup, rounds), rates == "constant" or rounds
+
+
 @checked
 def local_training(
     r,

@@ -6,11 +6,11 @@ Kim, Kim, Yun. Revisiting early-learning regularization: When federated learning
 
 from functools import partial
 
-from fnlkit.methods.fedcorr import SENDS, fedcorr
+from fnlkit.methods.fedcorr import SENDS, fedcorr, of_budget
 from fnlkit.methods.flr import local_training
 from fnlkit.parameters import NotNegative, checked, passes_on
 
-__all__ = ["SENDS", "flr_plus"]
+__all__ = ["SENDS", "flr_plus", "of_budget"]
 
 LOSS = "own"
 RATES = ("alpha", "beta", "gamma", "warmup")

@@ -13,11 +13,11 @@ import torch
 from fnlkit.client.losses import forward_corrected, kept_cross_entropy
 from fnlkit.client.scoring import softmax_numpy
 from fnlkit.kernels import class_thresholds
-from fnlkit.methods.fedefc import SENDS, conditioned, corrected, keep_transition, prestop
+from fnlkit.methods.fedefc import SENDS, conditioned, corrected, keep_transition, of_budget, prestop
 from fnlkit.parameters import AboveOne, Percentile, checked, passes_on
 from fnlkit.scores import anchor_transition
 
-__all__ = ["SENDS", "confident_learning", "forward"]
+__all__ = ["SENDS", "confident_learning", "forward", "of_budget"]
 
 LOSS = "own"
 

@@ -122,6 +122,11 @@ def estimation_round(clients, model, opt, *, percentile, side, threshold, score=
     return model, said, *levels_of(said)
 
 
+def of_budget(rounds, *, at, **parameters):
+    """Return what of the schedule follows from the budget, R_w: a run can be continued with another one where it is equal."""
+    return at if at >= 1 else min(30, max(1, round(0.15 * rounds)))
+
+
 def when_to_estimate(rounds, clients, select, at, name):
     """Return (rounds before R_w, rounds after it) so that all cost at most what `rounds` rounds of FedAvg cost.
 
@@ -132,7 +137,7 @@ def when_to_estimate(rounds, clients, select, at, name):
     at : int >= 1, or -1
         R_w, the first round being 1.
     """
-    at = at if at >= 1 else min(30, max(1, round(0.15 * rounds)))
+    at = of_budget(rounds, at=at)
     cost = len(clients) / cohort_size(clients, getattr(select, "fraction", 0.1))
     after = math.floor(rounds - (at - 1) - cost)
     if after < 0:

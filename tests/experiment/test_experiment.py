@@ -1,5 +1,6 @@
 """Runs: written, read, interrupted at any round, resumed, extended, refused when they do not fit."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -128,7 +129,7 @@ def test_a_run_is_refused_with_other_settings_or_data():
     with pytest.raises(InputError, match="--lr 0.05, not 0.1"):
         Experiment(federation, dataset, settings(rounds=3, lr=0.1), resume=run)
     other, _ = problem(seed=1)
-    with pytest.raises(InputError, match="another federation"):
+    with pytest.raises(InputError, match="another data set|another partition|another set of labels"):
         Experiment(other, dataset, settings(rounds=3), resume=run)
     with pytest.raises(InputError, match="more than --rounds"):
         Experiment(federation, dataset, settings(rounds=2), resume=run)
@@ -209,3 +210,47 @@ def test_a_run_with_a_head_is_a_model_for_estimators(estimator):
     probabilities = model_probabilities(run, dataset, np.arange(20), 4)
     logits = trained_network(run, dataset).logits(torch.from_numpy(dataset.x_train[:20]))
     assert np.allclose(probabilities, logits.double().softmax(-1)) and len(logits[0]) == 4
+
+
+CHANGED = {
+    "offsets": (lambda f: {"client_offsets": np.r_[0, f.client_offsets[1:-1] + 1, f.client_offsets[-1]]}, "another partition"),
+    "indices": (lambda f: {"client_indices": f.client_indices[::-1].copy()}, "another partition"),
+    "classes": (lambda f: {"classes": f.classes + 1}, "another partition"),
+    "given": (lambda f: {"given": np.roll(f.given, 1)}, "another set of labels"),
+    "true": (lambda f: {"true": np.roll(f.true, 1)}, "another set of true labels"),
+    "no truth": (lambda f: {"true": None}, "another set of true labels"),
+    "reviewed": (lambda f: {"extra": {"reviewed": f.given == 0}}, "another review of labels"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_run_is_continued_on_the_very_federation(what):
+    federation, dataset = problem()
+    left = finish(federation, dataset, settings(), stop_after=3)
+    change, said = CHANGED[what]
+    with pytest.raises(InputError, match=f"--resume: the run was made from {said}"):
+        finish(dataclasses.replace(federation, **change(federation)), dataset, settings(), resume=left)
+
+
+BUDGETED = ["flr", "slr", "flr(warmup=2, rates=alpha-constant)", "fedcorr(iterations=1)", "feddpcont(delay=-1)", "fedefc",
+            "confident-learning(patience=2)", "na-fedavg", "nnc(usual=flr())", "akd(source=logits)"]  # fmt: skip
+UNBUDGETED = ["fedavg", "elr", "flr(warmup=2, rates=constant)", "feddpcont", "fedefc(start=2, patience=2)", "na-fedavg(at=2)"]
+
+
+@pytest.mark.parametrize("method", BUDGETED)
+def test_another_budget_is_refused_where_the_schedule_follows_from_it(method):
+    assert catalogue.of_budget(method, 20) != catalogue.of_budget(method, 140)
+    if method in ("flr", "fedcorr(iterations=1)"):
+        federation, dataset = problem()
+        left = finish(federation, dataset, settings(method, rounds=8), stop_after=5)
+        with pytest.raises(InputError, match="follows from the whole budget, which was --rounds 8"):
+            finish(federation, dataset, settings(method, rounds=16), resume=left)
+
+
+@pytest.mark.parametrize("method", UNBUDGETED)
+def test_a_longer_run_equals_a_straight_one_where_it_is_allowed(method):
+    assert catalogue.of_budget(method, 8) == catalogue.of_budget(method, 14)
+    federation, dataset = problem()
+    short = finish(federation, dataset, settings(method, rounds=8))
+    longer = finish(federation, dataset, settings(method, rounds=14), resume=short)
+    assert torch.equal(longer.weights, finish(federation, dataset, settings(method, rounds=14)).weights)
