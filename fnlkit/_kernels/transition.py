@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fnlkit._kernels._compile import kernel
+from fnlkit._kernels._compile import inlined, kernel
 from fnlkit._kernels.lanes import (
     as_number,
     count_bits,
@@ -143,6 +143,97 @@ def invert_constant(matrices, start, stop, inverses, conditions):
         conditions[m] = condition if condition < np.inf else -1.0
 
 
+@inlined
+def _gather(flat, sources, area, given):
+    """Lay out a matrix a lane: given[entry * lanes + lane]."""
+    lanes = 64 // flat.itemsize
+    if area >= lanes:
+        for entry in range(0, area - lanes, lanes):
+            gather_tile(flat, sources, entry, given, entry * lanes)
+        # The last tile overlaps the one before.
+        gather_tile(flat, sources, area - lanes, given, (area - lanes) * lanes)
+    else:
+        for lane in range(lanes):
+            for entry in range(area):
+                given[entry * lanes + lane] = flat[sources[lane] + entry]
+
+
+@inlined
+def _scatter(work, sources, area, held, flat):
+    """The way back; the first `held` lanes are matrices of their own, the others repeat the last."""
+    lanes = 64 // flat.itemsize
+    if area >= lanes:
+        for entry in range(0, area - lanes, lanes):
+            scatter_tile(work, entry * lanes, flat, sources, entry)
+        scatter_tile(work, (area - lanes) * lanes, flat, sources, area - lanes)
+    else:
+        for lane in range(held):
+            for entry in range(area):
+                flat[sources[lane] + entry] = work[entry * lanes + lane]
+
+
+@inlined
+def _copied_norm(given, work, size):
+    """Copy the matrices; return the largest row sum of absolute values of each."""
+    lanes = 64 // given.itemsize
+    step, zero = size * lanes, spread(given.dtype.type(0))
+    norm = zero
+    for row in range(0, size * step, step):
+        row_sum = zero
+        for at in range(row, row + step, lanes):
+            value = load(given, at)
+            store(work, at, value)
+            row_sum = row_sum + larger(value, zero - value)
+        norm = larger(row_sum, norm)
+    return norm
+
+
+@inlined
+def _eliminate(work, size):
+    """Gauss-Jordan in place, without row exchanges."""
+    lanes = 64 // work.itemsize
+    step = size * lanes
+    one, zero = spread(work.dtype.type(1)), spread(work.dtype.type(0))
+    for pivot in range(size):
+        pivot_row = pivot * step
+        diagonal = pivot * lanes
+        scale = one / load(work, pivot_row + diagonal)
+        store(work, pivot_row + diagonal, one)
+        for at in range(pivot_row, pivot_row + step, lanes):
+            store(work, at, load(work, at) * scale)
+        for row in range(0, size * step, step):
+            if row != pivot_row:
+                factor = zero - load(work, row + diagonal)
+                store(work, row + diagonal, zero)
+                for column in range(0, step, lanes):
+                    store(work, row + column, load(work, row + column) + factor * load(work, pivot_row + column))
+
+
+@inlined
+def _checked(given, work, probe, images, norm, size):
+    """Norm of each inverse, largest entry of T (X v) - v, and the lanes in which NaN was met."""
+    lanes = 64 // work.itemsize
+    zero = spread(work.dtype.type(0))
+    inverse_norm, residual_norm = zero, zero
+    # `larger` passes NaN over, so lanes that have some are remembered.
+    nans = not_numbers(norm, norm)
+    for row in range(size):
+        row_sum, image = zero, zero
+        for column in range(size):
+            value = load(work, (row * size + column) * lanes)
+            row_sum = row_sum + larger(value, zero - value)
+            image = image + value * spread(probe[column])
+        store(images, row * lanes, image)
+        inverse_norm = larger(row_sum, inverse_norm)
+        nans |= not_numbers(row_sum, row_sum)
+    for row in range(size):
+        residual = zero - spread(probe[row])
+        for column in range(size):
+            residual = residual + load(given, (row * size + column) * lanes) * load(images, column * lanes)
+        residual_norm = larger(larger(residual, zero - residual), residual_norm)
+    return inverse_norm, residual_norm, nans
+
+
 @kernel
 def invert_lanes(matrices, which, start, stop, inverses, conditions):
     """Invert the matrices which[start:stop] by Gauss-Jordan elimination without row exchanges, one matrix a lane.
@@ -159,85 +250,30 @@ def invert_lanes(matrices, which, start, stop, inverses, conditions):
         In the maximum row sum norm.
     """
     size = matrices.shape[1]
-    lanes = 64 // matrices.itemsize
-    step = size * lanes
-    area = size * size
+    lanes, area = 64 // matrices.itemsize, size * size
     work, given = np.empty(area * lanes, matrices.dtype), np.empty(area * lanes, matrices.dtype)
-    images = np.empty(step, matrices.dtype)
-    probe = np.empty(size, matrices.dtype)
+    images, probe = np.empty(size * lanes, matrices.dtype), np.empty(size, matrices.dtype)
     for c in range(size):
         probe[c] = (1 + c * 0.6180339887498949 % 1) * (1 if c * 1.4142135623730951 % 1 < 0.5 else -1)
     condition, wrong = np.empty(lanes, matrices.dtype), np.empty(lanes, matrices.dtype)
     sources = np.empty(lanes, np.int64)
     flat, flat_inverses = matrices.reshape(-1), inverses.reshape(-1)
-    one = spread(matrices.dtype.type(1))
-    zero = spread(matrices.dtype.type(0))
     tolerance = matrices.dtype.type(1e-13 if matrices.itemsize == 8 else 1e-5)
     for group in range(start, stop, lanes):
         held = min(lanes, stop - group)
         for lane in range(lanes):
             # A group that is not full repeats its last matrix.
             sources[lane] = which[group + min(lane, held - 1)] * area
-        if area >= lanes:
-            for entry in range(0, area - lanes, lanes):
-                gather_tile(flat, sources, entry, given, entry * lanes)
-            # The last tile overlaps the one before.
-            gather_tile(flat, sources, area - lanes, given, (area - lanes) * lanes)
-        else:
-            for lane in range(lanes):
-                for entry in range(area):
-                    given[entry * lanes + lane] = flat[sources[lane] + entry]
-        norm = zero
-        for row in range(0, size * step, step):
-            row_sum = zero
-            for at in range(row, row + step, lanes):
-                value = load(given, at)
-                store(work, at, value)
-                row_sum = row_sum + larger(value, zero - value)
-            norm = larger(row_sum, norm)
-        for pivot in range(size):
-            pivot_row = pivot * step
-            diagonal = pivot * lanes
-            scale = one / load(work, pivot_row + diagonal)
-            store(work, pivot_row + diagonal, one)
-            for at in range(pivot_row, pivot_row + step, lanes):
-                store(work, at, load(work, at) * scale)
-            for row in range(0, size * step, step):
-                if row != pivot_row:
-                    factor = zero - load(work, row + diagonal)
-                    store(work, row + diagonal, zero)
-                    for column in range(0, step, lanes):
-                        store(work, row + column, load(work, row + column) + factor * load(work, pivot_row + column))
-        inverse_norm, residual_norm = zero, zero
-        # `larger` passes NaN over, so lanes that have some are remembered.
-        nans = not_numbers(norm, norm)
-        for row in range(size):
-            row_sum, image = zero, zero
-            for column in range(size):
-                value = load(work, row * step + column * lanes)
-                row_sum = row_sum + larger(value, zero - value)
-                image = image + value * spread(probe[column])
-            store(images, row * lanes, image)
-            inverse_norm = larger(row_sum, inverse_norm)
-            nans |= not_numbers(row_sum, row_sum)
-        for row in range(size):
-            residual = zero - spread(probe[row])
-            for column in range(size):
-                residual = residual + load(given, row * step + column * lanes) * load(images, column * lanes)
-            residual_norm = larger(larger(residual, zero - residual), residual_norm)
+        _gather(flat, sources, area, given)
+        norm = _copied_norm(given, work, size)
+        _eliminate(work, size)
+        inverse_norm, residual_norm, nans = _checked(given, work, probe, images, norm, size)
         store(condition, 0, norm * inverse_norm)
         store(wrong, 0, residual_norm)
         for lane in range(held):
             sure = wrong[lane] <= tolerance * condition[lane] and condition[lane] < np.inf
             conditions[which[group + lane]] = condition[lane] if sure and not nans >> lane & 1 else -1.0
-        if area >= lanes:
-            for entry in range(0, area - lanes, lanes):
-                scatter_tile(work, entry * lanes, flat_inverses, sources, entry)
-            scatter_tile(work, (area - lanes) * lanes, flat_inverses, sources, area - lanes)
-        else:
-            for lane in range(held):
-                for entry in range(area):
-                    flat_inverses[sources[lane] + entry] = work[entry * lanes + lane]
+        _scatter(work, sources, area, held, flat_inverses)
 
 
 @kernel

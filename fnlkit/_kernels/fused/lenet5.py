@@ -82,8 +82,25 @@ def layout(channels, classes):
     return 0, conv2, fc1, fc2, fc3, fc3 + classes * (_HIDDEN2 + 1)
 
 
+class _Packed(NamedTuple):
+    """Weights of both convolutions as the blocks read them; see `_pack`."""
+
+    taps1: np.ndarray
+    taps2: np.ndarray
+    patches2: np.ndarray
+
+
 @strict
-def _pack(theta, channels, taps1, taps2, patches2):
+def _packed(channels, real):
+    return _Packed(
+        np.empty(_KERNEL * channels * _KERNEL * _MAPS1, real),
+        np.empty(_KERNEL * _TAPS2 * _MAPS2, real),
+        np.zeros(_MAPS2 * _PATCH2, real),
+    )
+
+
+@strict
+def _pack(theta, channels, packed):
     """Lay out the weights of both convolutions as the blocks read them.
 
     `taps1` (5, channels, 5, 6): row, channel, column, map.  `taps2` (5, 5, 6, 16): row, column, channel, map, the order
@@ -94,7 +111,7 @@ def _pack(theta, channels, taps1, taps2, patches2):
         for c in range(channels):
             for i in range(_KERNEL):
                 for j in range(_KERNEL):
-                    taps1[((i * channels + c) * _KERNEL + j) * _MAPS1 + m] = theta[((m * channels + c) * 5 + i) * 5 + j]
+                    packed.taps1[((i * channels + c) * _KERNEL + j) * _MAPS1 + m] = theta[((m * channels + c) * 5 + i) * 5 + j]
     start = layout(channels, 1)[1]
     for m in range(_MAPS2):
         for c in range(_MAPS1):
@@ -102,8 +119,8 @@ def _pack(theta, channels, taps1, taps2, patches2):
                 for j in range(_KERNEL):
                     weight = theta[start + ((m * _MAPS1 + c) * _KERNEL + i) * _KERNEL + j]
                     run = j * _MAPS1 + c
-                    taps2[(i * _TAPS2 + run) * _MAPS2 + m] = weight
-                    patches2[m * _PATCH2 + i * _RUN2 + run] = weight
+                    packed.taps2[(i * _TAPS2 + run) * _MAPS2 + m] = weight
+                    packed.patches2[m * _PATCH2 + i * _RUN2 + run] = weight
 
 
 @strict
@@ -303,7 +320,7 @@ def _work(batch, channels, classes, real):
 
 
 @strict
-def _forward(theta, channels, classes, taps1, taps2, samples, work):
+def _forward(theta, channels, classes, packed, samples, work):
     """All layers for the images of a batch; ``work.logits`` is the result."""
     _, conv2, fc1, fc2, fc3, _ = layout(channels, classes)
     stride = _SIDE * _SIDE * channels + LANES
@@ -311,7 +328,7 @@ def _forward(theta, channels, classes, taps1, taps2, samples, work):
         _split(work.images, b * stride, channels, work.planes)
         _first_layer(
             theta,
-            taps1,
+            packed.taps1,
             work.planes,
             channels,
             b * stride,
@@ -324,7 +341,7 @@ def _forward(theta, channels, classes, taps1, taps2, samples, work):
         _second_layer(
             theta,
             conv2 + _WEIGHTS2,
-            taps2,
+            packed.taps2,
             work.pooled,
             b * _STRIDE1,
             work.sums,
@@ -351,6 +368,97 @@ def _unpack(taps, maps, channels, patch, run, biases, gradient):
         gradient[maps * channels * _KERNEL * _KERNEL + m] = biases[m]
 
 
+class _Back(NamedTuple):
+    """Scratch of the backward pass of a batch: gradients of each layer's output, and sums over the batch."""
+
+    logits: np.ndarray
+    hidden2: np.ndarray
+    hidden1: np.ndarray
+    flat: np.ndarray
+    turned: np.ndarray
+    pooled: np.ndarray
+    weights: np.ndarray
+    sources: np.ndarray
+    taps1: np.ndarray
+    bias1: np.ndarray
+    taps2: np.ndarray
+    bias2: np.ndarray
+    gradient: np.ndarray
+    scratch: np.ndarray
+
+
+@strict
+def _back(work, classes, head, real):
+    return _Back(
+        np.zeros_like(work.logits),
+        np.zeros_like(work.hidden2),
+        np.zeros_like(work.hidden1),
+        np.zeros_like(work.flat),
+        np.empty((_PIXELS2, _MAPS2), real),
+        np.empty(_STRIDE1, real),
+        np.empty(_PIXELS1 + 1, real),
+        np.empty(_PIXELS1 + 1, np.int32),
+        np.empty(_MAPS1 * _PATCH1, real),
+        np.empty(_MAPS1, real),
+        np.empty(_MAPS2 * _PATCH2, real),
+        np.empty(_MAPS2, real),
+        np.empty(_WEIGHTS2 + _MAPS2, real),
+        np.empty(max(scratch_for(_FLAT, classes), scratch_for(_HIDDEN2, head)), real),
+    )
+
+
+@strict
+def _dense_back(theta, velocity, channels, classes, loss, batch, count, work, back, room_behind, descent, step, pull):
+    """Make the steps of the three linear layers, and of a head, from ``back.logits``; returns what a teacher adds to the loss.
+
+    ``back.flat`` becomes the gradient with respect to the flattened features.
+    """
+    _, _, fc1, fc2, fc3, own = layout(channels, classes)
+    apart = 0.0
+    for layer in range(3):
+        if layer == 0:
+            at, x, width, x_delta = fc3, work.hidden2, _HIDDEN2, back.hidden2
+            delta, units = back.logits, classes
+        elif layer == 1:
+            at, x, width, x_delta = fc2, work.hidden1, _HIDDEN1, back.hidden1
+            delta, units = back.hidden2, _HIDDEN2
+        else:
+            at, x, width, x_delta = fc1, work.flat, _FLAT, back.flat
+            delta, units = back.hidden1, _HIDDEN1
+        dense_backward_input(theta, at, delta, 0, units, x_delta, 0, width, count, back.scratch)
+        if layer == 0 and loss.kind == EMBEDDING:
+            apart = follow_teacher(
+                theta, velocity, own, x, 0, width, loss, batch, count, room_behind, x_delta, 0, back.scratch, descent, step,
+                pull,
+            )  # fmt: skip
+        dense_step(theta, velocity, at, x, 0, width, delta, 0, units, count, back.scratch, descent, step, pull)
+        gate(x_delta, x, 0, width, count)
+    return apart
+
+
+@strict
+def _convolutions_back(theta, velocity, channels, patches2, count, work, back, descent, step, pull):
+    """Make the steps of both convolutions from ``back.flat``."""
+    conv1, conv2, fc1, _, _, _ = layout(channels, 1)
+    back.taps1[:] = 0
+    back.taps2[:] = 0
+    back.bias1[:] = 0
+    back.bias2[:] = 0
+    for b in range(count):
+        _second_layer_back(
+            back.flat, b * pitch_for(_FLAT), work.places2[b], work.corners[b], patches2, back.weights, back.sources,
+            back.turned, work.pooled, back.pooled, back.taps2, back.bias2,
+        )  # fmt: skip
+        _first_layer_back(
+            back.pooled, work.pooled, b * _STRIDE1, work.places1[b], channels, back.weights, back.sources, work.images,
+            back.taps1, back.bias1,
+        )  # fmt: skip
+    _unpack(back.taps2, _MAPS2, _MAPS1, _PATCH2, _RUN2, back.bias2, back.gradient)
+    descend(theta, velocity, conv2, back.gradient, 0, fc1 - conv2, descent, step, pull)
+    _unpack(back.taps1, _MAPS1, channels, _PATCH1, LANES, back.bias1, back.gradient)
+    descend(theta, velocity, conv1, back.gradient, 0, conv2 - conv1, descent, step, pull)
+
+
 @strict
 def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, augment, epoch_loss, epoch_correct):
     """Train LeNet-5 on one client's samples, in place.
@@ -374,115 +482,48 @@ def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, au
     epoch_correct : (epochs,) int64
         Correct predictions made while training, added to.
     """
-    real = theta.dtype
-    room = order.shape[1]
-    conv1, conv2, fc1, fc2, fc3, own = layout(channels, classes)
+    real, room, pitch = theta.dtype, order.shape[1], pitch_for(classes)
     frame = _frame(samples)
-    batch = empty_batch(room, augment, frame, real)
-    work = _work(room, channels, classes, real)
-    flat_delta, hidden1_delta = np.zeros_like(work.flat), np.zeros_like(work.hidden1)
-    hidden2_delta, logits_delta = np.zeros_like(work.hidden2), np.zeros_like(work.logits)
-    taps1 = np.empty(_KERNEL * channels * _KERNEL * _MAPS1, real)
-    taps2 = np.empty(_KERNEL * _TAPS2 * _MAPS2, real)
-    patches2 = np.zeros(_MAPS2 * _PATCH2, real)
-    weights, sources = np.empty(_PIXELS1 + 1, real), np.empty(_PIXELS1 + 1, np.int32)
-    turned = np.empty((_PIXELS2, _MAPS2), real)
-    pooled_delta = np.empty(_STRIDE1, real)
-    taps1_delta, bias1_delta = np.empty(_MAPS1 * _PATCH1, real), np.empty(_MAPS1, real)
-    taps2_delta, bias2_delta = np.empty(_MAPS2 * _PATCH2, real), np.empty(_MAPS2, real)
-    gradient = np.empty(_WEIGHTS2 + _MAPS2, real)
-    scratch = np.empty(max(scratch_for(_FLAT, classes), scratch_for(_HIDDEN2, loss.teacher.shape[1])), real)
-    room_behind = head_room(loss, room, _HIDDEN2, real)
-
+    batch, work = empty_batch(room, augment, frame, real), _work(room, channels, classes, real)
+    back, room_behind = _back(work, classes, loss.teacher.shape[1], real), head_room(loss, room, _HIDDEN2, real)
     judged, apart = needs_server(loss), needs_unmixed(loss, batch)
+    packed, server_packed = _packed(channels, real), _packed(channels, real)
     server_theta = np.zeros(theta.size if judged else 0, real)
-    server_taps1, server_taps2 = np.empty_like(taps1), np.empty_like(taps2)
-    server_logits = np.zeros_like(work.logits)
-    own_logits = np.zeros(work.logits.size if apart else 0, real)
+    server_logits, own_logits = np.zeros_like(work.logits), np.zeros(work.logits.size if apart else 0, real)
     if judged:
         for i in range(descent.anchor.size):
             server_theta[i] = descent.anchor[i]
-        _pack(server_theta, channels, server_taps1, server_taps2, patches2)
+        _pack(server_theta, channels, server_packed)
 
     for step in range(order.shape[0]):
-        count = choose(batch, order, step)
+        count, epoch = choose(batch, order, step), step // descent.epoch_steps
         if count == 0:
             continue
         share = load_batch(batch, count, samples, augment, step, work.images, frame)
-        _pack(theta, channels, taps1, taps2, patches2)
+        _pack(theta, channels, packed)
         if apart:
             unmix_batch(batch, count, work.images, frame)
-            _forward(theta, channels, classes, taps1, taps2, count, work)
+            _forward(theta, channels, classes, packed, count, work)
             for i in range(own_logits.size):
                 own_logits[i] = work.logits[i]
         if judged:
-            _forward(server_theta, channels, classes, server_taps1, server_taps2, count, work)
+            _forward(server_theta, channels, classes, server_packed, count, work)
             for i in range(server_logits.size):
                 server_logits[i] = work.logits[i]
         if apart:
             mix_batch(batch, count, augment, step, work.images, frame)
-        _forward(theta, channels, classes, taps1, taps2, count, work)
-        spoil(work.logits, 0, classes, pitch_for(classes), batch.poison, count)
+        _forward(theta, channels, classes, packed, count, work)
+        spoil(work.logits, 0, classes, pitch, batch.poison, count)
         total, correct = loss_and_gradient(
-            loss, work.logits, 0, server_logits, own_logits, classes, pitch_for(classes), y, batch, step, share, count,
-            logits_delta,
-        )  # fmt: skip
-        epoch_loss[step // descent.epoch_steps] += total
-        epoch_correct[step // descent.epoch_steps] += correct
-
+            loss, work.logits, 0, server_logits, own_logits, classes, pitch, y, batch, step, share, count, back.logits
+        )
+        epoch_loss[epoch] += total
+        epoch_correct[epoch] += correct
         pull = pull_at(descent, step, theta)
-        for layer in range(3):
-            if layer == 0:
-                at, x, width, x_delta = fc3, work.hidden2, _HIDDEN2, hidden2_delta
-                delta, units = logits_delta, classes
-            elif layer == 1:
-                at, x, width, x_delta = fc2, work.hidden1, _HIDDEN1, hidden1_delta
-                delta, units = hidden2_delta, _HIDDEN2
-            else:
-                at, x, width, x_delta = fc1, work.flat, _FLAT, flat_delta
-                delta, units = hidden1_delta, _HIDDEN1
-            dense_backward_input(theta, at, delta, 0, units, x_delta, 0, width, count, scratch)
-            if layer == 0 and loss.kind == EMBEDDING:
-                epoch_loss[step // descent.epoch_steps] += follow_teacher(
-                    theta, velocity, own, x, 0, width, loss, batch, count, room_behind, x_delta, 0, scratch, descent, step, pull
-                )  # fmt: skip
-            dense_step(theta, velocity, at, x, 0, width, delta, 0, units, count, scratch, descent, step, pull)
-            gate(x_delta, x, 0, width, count)
-        taps1_delta[:] = 0
-        taps2_delta[:] = 0
-        bias1_delta[:] = 0
-        bias2_delta[:] = 0
-        for b in range(count):
-            _second_layer_back(
-                flat_delta,
-                b * pitch_for(_FLAT),
-                work.places2[b],
-                work.corners[b],
-                patches2,
-                weights,
-                sources,
-                turned,
-                work.pooled,
-                pooled_delta,
-                taps2_delta,
-                bias2_delta,
-            )
-            _first_layer_back(
-                pooled_delta,
-                work.pooled,
-                b * _STRIDE1,
-                work.places1[b],
-                channels,
-                weights,
-                sources,
-                work.images,
-                taps1_delta,
-                bias1_delta,
-            )
-        _unpack(taps2_delta, _MAPS2, _MAPS1, _PATCH2, _RUN2, bias2_delta, gradient)
-        descend(theta, velocity, conv2, gradient, 0, fc1 - conv2, descent, step, pull)
-        _unpack(taps1_delta, _MAPS1, channels, _PATCH1, LANES, bias1_delta, gradient)
-        descend(theta, velocity, conv1, gradient, 0, conv2 - conv1, descent, step, pull)
+        epoch_loss[epoch] += _dense_back(
+            theta, velocity, channels, classes, loss, batch, count, work, back, room_behind, descent, step, pull
+        )
+        _convolutions_back(theta, velocity, channels, packed.patches2, count, work, back, descent, step, pull)
 
 
 @strict
@@ -491,16 +532,14 @@ def predict(theta, channels, classes, samples, augment, logits):
     real = theta.dtype
     frame = _frame(samples)
     work = _work(_TOGETHER, channels, classes, real)
-    taps1 = np.empty(_KERNEL * channels * _KERNEL * _MAPS1, real)
-    taps2 = np.empty(_KERNEL * _TAPS2 * _MAPS2, real)
-    patches2 = np.zeros(_MAPS2 * _PATCH2, real)
-    _pack(theta, channels, taps1, taps2, patches2)
+    packed = _packed(channels, real)
+    _pack(theta, channels, packed)
     poison = np.empty(_TOGETHER, real)
     for first in range(0, logits.shape[0], _TOGETHER):
         count = min(_TOGETHER, logits.shape[0] - first)
         for b in range(count):
             poison[b] = load_sample(samples, first + b, augment, 0, 0, work.images, b * frame.stride, frame)
-        _forward(theta, channels, classes, taps1, taps2, count, work)
+        _forward(theta, channels, classes, packed, count, work)
         for b in range(count):
             for j in range(classes):
                 logits[first + b, j] = work.logits[b * pitch_for(classes) + j] + poison[b]
