@@ -145,94 +145,106 @@ def _leaves(tree):
 
 def _run(program, members):
     """Interpret the instructions symbolically; every object made is one of ours or a plain value."""
-    stack, marks, memo = [], [], {}
-    count, length = 0, len(program)
-
-    def popped():
-        start = marks.pop()
-        values = stack[start:]
-        del stack[start:]
-        return values
-
-    for instruction, argument, position in pickletools.genops(program):
-        count += 1
-        if count > MAX_INSTRUCTIONS or len(stack) > MAX_STACK:
+    machine, length = _Machine(members), len(program)
+    for count, (instruction, argument, position) in enumerate(pickletools.genops(program), 1):
+        if count > MAX_INSTRUCTIONS or len(machine.stack) > MAX_STACK:
             raise InputError(f"more than {MAX_INSTRUCTIONS:,} instructions of structure, or too deep; store arrays")
         name = instruction.name
-        if name in ("PROTO", "FRAME"):
-            continue
         if name == "STOP":
-            if position + 1 != length or len(stack) != 1 or marks:
+            if position + 1 != length or len(machine.stack) != 1 or machine.marks:
                 raise InputError("damaged: its structure goes on after its end")
-            return stack[0]
-        if name in ("BINPUT", "LONG_BINPUT"):
-            memo[argument] = stack[-1]
-        elif name == "MEMOIZE":
-            memo[len(memo)] = stack[-1]
-        elif name in ("BINGET", "LONG_BINGET"):
-            stack.append(memo[argument])
-        elif name == "MARK":
-            marks.append(len(stack))
-        elif name in (
-            "BINUNICODE",
-            "SHORT_BINUNICODE",
-            "BINFLOAT",
-            "BININT",
-            "BININT1",
-            "BININT2",
-            "BINBYTES",
-            "SHORT_BINBYTES",
-        ):
-            stack.append(argument)
-        elif name == "LONG1":
-            if argument.bit_length() > 64:
-                raise InputError("an integer of more than 64 bits")
-            stack.append(argument)
-        elif name in _CONSTANTS:
-            stack.append(_CONSTANTS[name]())
-        elif name == "TUPLE":
-            stack.append(tuple(popped()))
-        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
-            size = int(name[-1])
-            if len(stack) < size:
-                raise InputError("damaged: its structure is incomplete")
-            values = tuple(stack[-size:])
-            del stack[-size:]
-            stack.append(values)
-        elif name in ("SETITEMS", "SETITEM"):
-            if name == "SETITEM":
-                marks.append(len(stack) - 2)
-            values = popped()
-            if len(values) % 2 or not isinstance(stack[-1], dict):
-                raise InputError("damaged: its structure is incomplete")
-            for key, value in zip(values[::2], values[1::2], strict=True):
-                if not isinstance(key, (str, int)):
-                    raise InputError("a dict with keys that are no texts")
-                if key in stack[-1]:
-                    raise InputError(f"two entries are called {key!r}")
-                stack[-1][key] = value
-        elif name in ("APPENDS", "APPEND"):
-            if name == "APPEND":
-                marks.append(len(stack) - 1)
-            values = popped()
-            if not isinstance(stack[-1], list):
-                raise InputError("damaged: its structure is incomplete")
-            stack[-1] += values
-        elif name == "GLOBAL":
-            stack.append(_Global(argument))
-        elif name == "BINPERSID":
-            stack.append(_storage(stack.pop(), members))
-        elif name == "REDUCE":
-            arguments = stack.pop()
-            stack.append(_call(stack.pop(), arguments))
-        elif name == "BUILD":
-            state = stack.pop()
-            _build(stack[-1], state)
-        else:
+            return machine.stack[0]
+        if name not in _ACTIONS:
             raise InputError(f"its structure uses {name}, which plain tensors do not need")
+        _ACTIONS[name](machine, argument)
     raise InputError("damaged: its structure has no end")
 
 
+class _Machine:
+    """Stack, marks and memo of a pickle; a method for each kind of instruction, called with its argument."""
+
+    def __init__(self, members):
+        self.stack, self.marks, self.memo, self.members = [], [], {}, members
+
+    def popped(self):
+        """Values above the last mark, taken off the stack."""
+        start = self.marks.pop()
+        values = self.stack[start:]
+        del self.stack[start:]
+        return values
+
+    def skip(self, _):
+        pass
+
+    def push(self, value):
+        self.stack.append(value)
+
+    def push_long(self, value):
+        if value.bit_length() > 64:
+            raise InputError("an integer of more than 64 bits")
+        self.stack.append(value)
+
+    def put(self, key):
+        self.memo[len(self.memo) if key is None else key] = self.stack[-1]
+
+    def get(self, key):
+        self.stack.append(self.memo[key])
+
+    def mark(self, _):
+        self.marks.append(len(self.stack))
+
+    def tuple_of_marked(self, _):
+        self.stack.append(tuple(self.popped()))
+
+    def tuple_of(self, size):
+        if len(self.stack) < size:
+            raise InputError("damaged: its structure is incomplete")
+        values = tuple(self.stack[-size:])
+        del self.stack[-size:]
+        self.stack.append(values)
+
+    def set_items(self, _):
+        values = self.popped()
+        if len(values) % 2 or not isinstance(self.stack[-1], dict):
+            raise InputError("damaged: its structure is incomplete")
+        for key, value in zip(values[::2], values[1::2], strict=True):
+            if not isinstance(key, (str, int)):
+                raise InputError("a dict with keys that are no texts")
+            if key in self.stack[-1]:
+                raise InputError(f"two entries are called {key!r}")
+            self.stack[-1][key] = value
+
+    def set_item(self, _):
+        self.marks.append(len(self.stack) - 2)
+        self.set_items(None)
+
+    def append_items(self, _):
+        values = self.popped()
+        if not isinstance(self.stack[-1], list):
+            raise InputError("damaged: its structure is incomplete")
+        self.stack[-1] += values
+
+    def append_item(self, _):
+        self.marks.append(len(self.stack) - 1)
+        self.append_items(None)
+
+    def name(self, text):
+        self.stack.append(_Global(text))
+
+    def storage(self, _):
+        self.stack.append(_storage(self.stack.pop(), self.members))
+
+    def call(self, _):
+        arguments = self.stack.pop()
+        self.stack.append(_call(self.stack.pop(), arguments))
+
+    def build(self, _):
+        state = self.stack.pop()
+        _build(self.stack[-1], state)
+
+
+_TEXTS = ("BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES")
+_NUMBERS = ("BINFLOAT", "BININT", "BININT1", "BININT2")
 _CONSTANTS = {
     "NONE": lambda: None,
     "NEWTRUE": lambda: True,
@@ -240,6 +252,25 @@ _CONSTANTS = {
     "EMPTY_DICT": dict,
     "EMPTY_LIST": list,
     "EMPTY_TUPLE": tuple,
+}
+_ACTIONS = {
+    **dict.fromkeys(("PROTO", "FRAME"), _Machine.skip),
+    **dict.fromkeys(_TEXTS + _NUMBERS, _Machine.push),
+    **{name: lambda machine, _, make=make: machine.push(make()) for name, make in _CONSTANTS.items()},
+    **{f"TUPLE{size}": lambda machine, _, size=size: machine.tuple_of(size) for size in (1, 2, 3)},
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT", "MEMOIZE"), _Machine.put),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), _Machine.get),
+    "LONG1": _Machine.push_long,
+    "MARK": _Machine.mark,
+    "TUPLE": _Machine.tuple_of_marked,
+    "SETITEMS": _Machine.set_items,
+    "SETITEM": _Machine.set_item,
+    "APPENDS": _Machine.append_items,
+    "APPEND": _Machine.append_item,
+    "GLOBAL": _Machine.name,
+    "BINPERSID": _Machine.storage,
+    "REDUCE": _Machine.call,
+    "BUILD": _Machine.build,
 }
 
 
