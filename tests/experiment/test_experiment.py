@@ -172,12 +172,12 @@ def test_settings_out_of_range_are_named(name, value):
 def test_a_student_of_another_width_gets_a_head_and_learns(tmp_path):
     federation, dataset = problem()
     vectors = dataset.x_train @ np.random.default_rng(0).normal(size=(6, 20))
-    run = finish(federation, dataset, settings("akd(k=10)", rounds=20), embeddings=vectors)
+    run = finish(federation, dataset, settings("akd(k=5)", rounds=20), embeddings=vectors)
     assert run.meta["head"] == 20 and run.history[-1]["accuracy"] > 0.6
     plain = finish(federation, dataset, settings(rounds=1))
     assert len(run.weights) == len(plain.weights) + (8 + 1) * 20
     assert len(evaluation.test_predictions(reread(run, tmp_path), dataset)) == len(dataset.y_test)
-    same(finish(federation, dataset, settings("akd(k=10)", rounds=20), embeddings=vectors, resume=run), run)
+    same(finish(federation, dataset, settings("akd(k=5)", rounds=20), embeddings=vectors, resume=run), run)
 
 
 def test_late_accuracy_is_of_the_last_fifth_of_the_rounds():
