@@ -65,11 +65,11 @@ class Workers(Sequential):
             raise InputError(f"--engine workers runs on the CPU, not on {self.network.device}; write --engine stacked")
         self.count = workers or len(os.sched_getaffinity(0))
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
-        self.staff, self.shared = [], None
+        self.staff, self.shared, self.calls = [], None, 0
 
     def _run(self, ids, weights, steps, broadcast, scatter):
-        steps = pickle.dumps([pack(step) for step in steps])
-        weights = weights.numpy()
+        told = self.calls, pickle.dumps((weights.numpy(), [pack(step) for step in steps]), protocol=5)
+        self.calls += 1
         # The longest first, so that all workers end together.
         order = sorted(range(len(ids)), key=lambda j: (-len(self.members[ids[j]]), j))
         todo, tries, replies = deque(order), dict.fromkeys(order, 0), [None] * len(ids)
@@ -82,8 +82,9 @@ class Workers(Sequential):
                     tries[j] += 1
                     client = self.members[ids[j]]
                     got = {**broadcast, **{k: v[j] for k, v in scatter.items()}}
-                    memory = (client.y, client.rows, client.state, client.dropped)
-                    worker.take(j, (int(ids[j]), self.rounds, weights, steps, got, memory))
+                    # A copy, since the labels of all clients are one tensor, which would travel whole.
+                    memory = (client.y.clone(), client.rows, client.state, client.dropped)
+                    worker.take(j, told, (int(ids[j]), self.rounds, got, memory))
                 for worker, late in self._heard():
                     j, answer = worker.answer() if not late else (worker.task, None)
                     if answer is _READY:
@@ -224,14 +225,17 @@ class _Worker:
                 env={**os.environ, **single},
             )
         self.connection, self.task = Connection(ours.detach()), None
-        self.ready, self.since = False, time.monotonic()
+        self.ready, self.since, self.told = False, time.monotonic(), None
         with contextlib.suppress(OSError):  # a worker that is already dead shows when it is asked
             self.connection.send_bytes(shared.message)
 
-    def take(self, j, task):
+    def take(self, j, told, task):
+        """Give a task, and what all clients of its round are told: (the round's number, a message), once each."""
         self.task, self.since = j, time.monotonic()
+        number, message = told
         with contextlib.suppress(OSError):
-            self.connection.send_bytes(pickle.dumps(task, protocol=5))
+            self.connection.send_bytes(pickle.dumps((None if self.told == number else message, task), protocol=5))
+        self.told = number
 
     def answer(self):
         """Return (task, what came back), (task, _READY) when it has only started, (task, None) when it is dead."""
@@ -297,7 +301,7 @@ def serve(connection, loud=False):
         ready.acquire()
         return pickle.loads(tasks.popleft())
 
-    broken, twin = None, None
+    broken, twin, told = None, None, None
     try:
         files, module, settings, members, seed = next_message()
         for path in files:  # a network of the user's is found where its file is
@@ -309,13 +313,15 @@ def serve(connection, loud=False):
         clients = None
     connection.send_bytes(_READY)
     while True:
-        i, round, weights, steps, received, memory = next_message()
+        message, (i, round, received, memory) = next_message()
+        told = message or told
         client = Client(i, None, memory[0], memory[0], 0, None) if broken else clients[i]
         client.y, client.rows, client.state, client.dropped = memory
         reply = broken
         try:
             if not broken:
-                steps = [unpack(step) for step in pickle.loads(steps)]
+                weights, steps = pickle.loads(told)
+                steps = [unpack(step) for step in steps]
                 if twin is None and any(isinstance(s, Fit) and s.teacher for s in steps):
                     twin = network.twin()
                 reply = visit(network, twin, client, torch.from_numpy(weights), steps, received, seed=seed, round=round)

@@ -21,7 +21,7 @@ def mean(stacked, weights):
     shares = (weights.double() / weights.double().sum()).tolist()
     total = torch.zeros(stacked.shape[1], dtype=torch.float64, device=stacked.device)
     for vector, share in zip(stacked, shares, strict=True):
-        total.add_(vector.double(), alpha=share)
+        total.add_(vector, alpha=share)  # in float64
     return total.to(stacked.dtype)
 
 

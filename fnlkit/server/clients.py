@@ -235,11 +235,14 @@ class Clients:
         shapes = [frozenset(r) for r in replies if isinstance(r, dict)]
         expected = max(shapes, key=shapes.count) if shapes else frozenset()
         reasons = [fault(reply, expected, self.network) for reply in replies]
-        norms = {
-            j: length(replies[j]["weights"], model.weights)
-            for j, reason in enumerate(reasons)
-            if reason is None and "weights" in replies[j]
-        }
+        norms = {}
+        for j, reply in enumerate(replies):
+            if reasons[j] is None and "weights" in reply:
+                # One pass that reads the weights: a length that is finite is that of finite weights.
+                norms[j] = length(reply["weights"], model.weights)
+                if not math.isfinite(norms[j]) and (wrong := not_finite("weights", reply["weights"])):
+                    reasons[j] = wrong
+                    del norms[j]
         for j, reason in self._too_long(norms, model).items():
             reasons[j] = reason
         if replies and all(isinstance(r, Failure) and r.code == "input" for r in replies):
@@ -322,9 +325,9 @@ def _memory(client):
 
 
 def length(weights, start=None):
-    """Return the Euclidean length of weights, or of their distance from `start`, in float64."""
-    away = weights.detach().double()
-    return float((away if start is None else away - start.double()).norm())
+    """Return the Euclidean length of weights, or of their distance from `start`, summed in float64."""
+    away = weights.detach()
+    return float(torch.linalg.vector_norm(away if start is None else away - start, dtype=torch.float64))
 
 
 def _copied(memory):
@@ -354,7 +357,8 @@ def fault(reply, expected, network):
     """Return why a reply cannot be used, or None.
 
     A reply is refused when it is no dict of arrays, when it misses a name or has one too many, when an array of floats is
-    not finite, or when ``weights`` has another shape or type than the model's vector.
+    not finite, or when ``weights`` has another shape or type than the model's vector; whether ``weights`` are finite, their
+    length tells.
 
     Parameters
     ----------
@@ -379,6 +383,13 @@ def fault(reply, expected, network):
         if name == "weights" and (value.shape != (network.size,) or value.dtype != network.dtype):
             found, wanted = f"{tuple(value.shape)} {value.dtype}", f"({network.size},) {network.dtype}"
             return f"'weights' is {found}, expected {wanted}"
-        if value.is_floating_point() and not torch.isfinite(value).all():
-            return f"{name!r} has {'NaN' if torch.isnan(value).any() else 'infinite'} entries"
+        if name != "weights" and (wrong := not_finite(name, value)):
+            return wrong
+    return None
+
+
+def not_finite(name, value):
+    """Return what a reply's array has that is not finite, or None."""
+    if value.is_floating_point() and not torch.isfinite(value).all():
+        return f"{name!r} has {'NaN' if torch.isnan(value).any() else 'infinite'} entries"
     return None

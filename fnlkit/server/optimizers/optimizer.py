@@ -236,7 +236,8 @@ class FedOpt:
 
     def _next(self, clients, model, said, kept, weights, local):
         """Return the next global weights (P + Q,)."""
-        stacked, p = said["weights"][kept], model.network.parameters_count
+        stacked = said["weights"] if len(kept) == len(said.ids) else said["weights"][kept]
+        p = model.network.parameters_count
         updates = Updates(model.weights[:p], stacked[:, :p], said.ids[kept], weights, said, local, clients.sizes, self.memory)
         scaled = self.rescale(updates)
         if scaled is not updates.trained:

@@ -1,0 +1,88 @@
+"""What a visit costs beside its training, on every engine, and what many clients cost in memory.
+
+    python -m benchmarks.overhead [--clients 10000] [--samples 5] [--rounds 6] [--engines fused,sequential]
+
+A federation of many small clients, a perceptron of 62,000 weights, a hundred clients a round.  Times are those of the
+processor, not of the clock, so that a busy machine does not count; `training` is the same local training called without
+an engine.
+"""
+
+import argparse
+import resource
+import time
+
+import numpy as np
+import torch
+
+from fnlkit.artefacts.federation import Federation
+from fnlkit.client.network import Model
+from fnlkit.client.training import Fit, plan, train_client
+from fnlkit.datasets import Dataset
+from fnlkit.engines.fused import normal
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.kernels.fused import fused_fit
+from fnlkit.partition import federation as split
+
+COHORT = 100
+
+
+def data(count):
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((count, 256), np.float32), rng.integers(0, 10, count)
+    return Dataset("noise", "vector", y, y[:10], list("0123456789"), lambda: (x, x[:10]))
+
+
+def bare(experiment, engine, count=50):
+    """Return milliseconds of the processor for one client's local training alone."""
+    fed, fit = experiment.clients, Fit(epochs=1)
+    clients = [fed.members[k] for k in range(count)]
+    model = Model(fed.network, fed.network.flat.clone())
+    draws = [plan(len(c), fit, seed=0, round=0, client=c.id) for c in clients]
+    for c in clients:
+        c.rng = np.random.default_rng(0)
+    for _ in range(2):  # the first time compiles
+        began = time.process_time()
+        for c, d in zip(clients, draws, strict=True):
+            if engine == "fused":
+                arrays = model.weights.numpy(), c.x.numpy(), c.y.numpy(), d.order
+                fused_fit(fed.net, *arrays, lr=0.03, momentum=0.5, **normal(c.inputs))
+            else:
+                train_client(fed.network, c, model.weights, fit, d, {})
+        spent = 1000 * (time.process_time() - began) / count
+    return spent
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--clients", type=int, default=10_000)
+    parser.add_argument("--samples", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--engines", default="fused,sequential,stacked,workers")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    found = data(options.clients * options.samples)
+    found.checksum  # noqa: B018 - not the partition's time
+    began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    fed: Federation = split(found, "iid", clients=options.clients, labels="true")
+    print(f"{options.clients:,} clients of {options.samples} samples; partition {time.process_time() - began:.2f} s")
+    print("engine       visit  training  overhead (ms of the processor)   run's log, bytes a round")
+    for engine in options.engines.split(","):
+        settings = Settings(
+            model="mlp(hidden=232)", rounds=options.rounds, fraction=COHORT / options.clients, epochs=1, eval_every=10**9
+        )
+        experiment = Experiment(fed, found, settings, engine=engine)
+        stamps, children = [time.process_time()], engine == "workers"
+        experiment.run(on_round=lambda row, stamps=stamps: stamps.append(time.process_time()))
+        visit = 1000 * float(np.median(np.diff(stamps)[1 : options.rounds])) / COHORT
+        alone = float("nan") if children else bare(experiment, engine)
+        run = experiment.snapshot().to_artefact().arrays
+        text = (run["log"].nbytes + run["body"].nbytes) / options.rounds
+        note = "  (the workers' own time is not in it)" if children else ""
+        print(f"{engine:10} {visit:7.3f} {alone:9.3f} {visit - alone:9.3f} {text:26,.0f}{note}", flush=True)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    samples = found.x_train.nbytes / 2**20
+    print(f"peak memory {peak / 1024:,.0f} MiB; before there were clients {before / 1024:,.0f}, {samples:,.0f} of it samples")
+
+
+if __name__ == "__main__":
+    main()
