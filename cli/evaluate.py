@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 
 import click
 
@@ -40,11 +41,11 @@ def command(runs, dataset, as_json, ledger, target, trust, output):
     Example:
       fnlkit evaluate run.pt --json
     """
-    from fnlkit import datasets, privacy
+    from fnlkit import datasets
     from fnlkit.artefacts import files
     from fnlkit.artefacts.run import Run
     from fnlkit.errors import InputError
-    from fnlkit.results import evaluation
+    from fnlkit.results import comparison, evaluation
 
     runs = runs or ("-",)
     for path in runs:
@@ -52,15 +53,10 @@ def command(runs, dataset, as_json, ledger, target, trust, output):
     if output and len(runs) > 1:
         raise InputError(f"-o {output} takes the arrays of one run, found {len(runs)}")
     loaded = [(path, Run.read(path, trust=trust)) for path in runs]
-    rows = []
-    for path, run in loaded:
-        row = {"run": path, **evaluation.summary(run, target=target)}
-        row |= privacy.statement(run) | _estimates(run)
-        row["weights_sha256"] = evaluation.weights_digest(run)
-        rows.append(row)
-    spent = _spent_together([run for _, run in loaded], ledger)
-    for row, more in zip(rows, spent, strict=True):
-        row |= more
+    rows = [{"run": path, **comparison.row(run, target=target)} for path, run in loaded]
+    together = comparison.released_together([run for _, run in loaded], partial(ledger_path, ledger))
+    for row, spent in zip(rows, together, strict=True):
+        row |= spent
     if len(loaded) > 1:
         for row, group in zip(rows, evaluation.distinct([run for _, run in loaded]), strict=True):
             row["group"] = group
@@ -81,44 +77,6 @@ def command(runs, dataset, as_json, ledger, target, trust, output):
         _show_many(rows)
     else:
         _show_one(rows[0], values, loaded[0][1])
-
-
-def _spent_together(runs, chosen):
-    """Return for each run what all releases known of its data set cost together, {} when it knows of no other."""
-    from fnlkit import privacy
-    from fnlkit.artefacts import ledger
-
-    groups, out = {}, [{} for _ in runs]
-    for i, run in enumerate(runs):
-        if privacy.releases(run):
-            groups.setdefault(run.meta["dataset_checksum"], []).append(i)
-    for members in groups.values():
-        path = ledger_path(chosen, runs[members[0]].meta["dataset"])
-        found = privacy.statement([runs[i] for i in members], known=ledger.read(path) if path else ())
-        for i in members:
-            if found["label_releases"] > privacy.statement(runs[i])["label_releases"]:
-                out[i] = {name.replace("label_", "label_together_", 1): value for name, value in found.items()}
-    return out
-
-
-def _estimates(run):
-    """Return how good the estimates were that the federation carried into the run, where the truth is known."""
-    from fnlkit.artefacts.federation import Federation
-    from fnlkit.estimators.compare import compare
-
-    names = ("noise_client_level", "noise_client_noisy", "noise_transition")
-    estimates = {name: value for name, value in run.truth.items() if name not in names}
-    federation = Federation(
-        run.meta["dataset"],
-        run.meta["classes"],
-        run.client_offsets,
-        run.client_indices,
-        run.labels["given"],
-        true=run.labels.get("true"),
-        extra=estimates,
-        **{name: run.truth.get(name) for name in names},
-    )
-    return {f"estimate_{name}": value for name, value in compare(federation).items()}
 
 
 def _shown(value):
@@ -162,10 +120,14 @@ def _show_one(row, values, run):
         say.print(table)
 
 
-def _show_many(rows):
-    from statistics import mean, stdev
+def _percent(mean, spread):
+    return f"{100 * mean:.2f}" + ("" if spread is None else f" ± {100 * spread:.2f}")
 
+
+def _show_many(rows):
     from rich.table import Table
+
+    from fnlkit.results import comparison
 
     table = Table("run", "method", "best", "last", "client-rounds", "MB up", "labels right", box=None)
     for row in rows:
@@ -179,18 +141,12 @@ def _show_many(rows):
         )
     say = out_console()
     say.print(table)
-    groups = {}
-    for row in rows:
-        if row["accuracy_best"] is not None:
-            groups.setdefault(tuple("" if v is None else str(v) for v in row["group"].values()), []).append(row)
     names = [{"dataset": "data set"}.get(name, name.replace("_", " ")) for name in rows[0]["group"]]
     table = Table(*names, "runs", "best accuracy", "last accuracy", box=None, title="mean ± standard deviation, in %")
-    for where, group in groups.items():
-        cells = []
-        for key in ("accuracy_best", "accuracy_last"):
-            found = [100 * row[key] for row in group]
-            cells.append(f"{mean(found):.2f} ± {stdev(found):.2f}" if len(found) > 1 else f"{found[0]:.2f}")
-        table.add_row(*map(printable, where), str(len(group)), *cells)
+    for group in comparison.groups(rows):
+        cells = [_percent(*group[name]) for name in ("accuracy_best", "accuracy_last")]
+        values = ["" if value is None else str(value) for value in group["group"].values()]
+        table.add_row(*map(printable, values), str(group["runs"]), *cells)
     say.print(table)
     for sentence in dict.fromkeys(r["label_together_statement"] for r in rows if "label_together_statement" in r):
         say.print(f"All that is known of these labels together: {sentence}")

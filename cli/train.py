@@ -1,10 +1,8 @@
 """`fnlkit train`: a federation in, a run out."""
 
-import json
 import os
 import shlex
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -92,6 +90,7 @@ def command(
     from fnlkit.datasets.features import open_embeddings, with_features
     from fnlkit.estimators.rows import read_rows
     from fnlkit.experiment import Experiment, Settings
+    from fnlkit.experiment.output import locked, metrics_file
 
     if preset:
         options |= _preset(ctx, preset)
@@ -106,7 +105,7 @@ def command(
         data, vectors = with_features(data, features), open_embeddings(features).arrays["embeddings"]
     if embeddings:
         vectors = read_rows(embeddings, "embeddings", federation)
-    with held(output):
+    with locked(output):
         _pin_threads()
         experiment = Experiment(
             federation,
@@ -130,7 +129,7 @@ def command(
         )
         said = Notes(experiment.clients, say)
         path = metrics or (None if output == "-" else f"{Path(output).with_suffix('')}.metrics.jsonl")
-        with rows_to(path, experiment.history) as write, progress(experiment) as advance:
+        with metrics_file(path, experiment.history) as write, progress(experiment) as advance:
 
             def on_round(row):
                 write(row)
@@ -208,85 +207,25 @@ def _pin_threads():
 
 
 @contextmanager
-def held(output):
-    """Hold the lock of an output file; a second run on it says who holds it.  The lock dies with its holder."""
-    if output == "-":
-        yield
-        return
-    from filelock import FileLock, Timeout
-
-    folder = os.path.dirname(os.path.abspath(output))
-    if not os.path.isdir(folder):
-        raise InputError(f"-o {output}: there is no folder {os.path.dirname(output)}; make it first")
-    path = f"{output}.lock"
-    try:
-        holder = Path(path).read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        holder = ""
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        who = f"process {holder}" if holder else "another process"
-        raise InputError(f"-o {output}: {who} is training into this file; wait for it or choose another name") from None
-    except OSError as error:
-        raise InputError(f"-o {output}: {error.strerror}; choose a folder that exists and can be written") from error
-    try:
-        Path(path).write_text(str(os.getpid()), encoding="ascii")
-        yield
-    finally:
-        Path(path).unlink(missing_ok=True)
-        lock.release()
-
-
-@contextmanager
-def rows_to(path, before):
-    """Yield a function that appends one row; the file starts with the rows of the run that is continued."""
-    if path is None:
-        yield lambda row: None
-        return
-    with open(path, "w", encoding="utf-8") as handle:
-        for row in before:
-            handle.write(json.dumps(row) + "\n")
-        handle.flush()
-
-        def write(row):
-            handle.write(json.dumps(row) + "\n")
-            handle.flush()
-
-        yield write
-
-
-@contextmanager
 def progress(experiment):
     """Yield a function that shows one more round: a bar on a terminal, a line every tenth of the way elsewhere."""
-    say, total = console(), experiment.client_rounds_total
-    started, done = time.monotonic(), experiment.clients.traffic.client_rounds
-    samples = float(experiment.clients.sizes.mean()) * experiment.settings.epochs
+    from fnlkit.experiment.progress import Progress
 
-    def text(row, last=[""]):  # noqa: B006 - remembers the last score between rounds without one
-        if "accuracy" in row:
-            last[0] = f"accuracy {row['accuracy']:.4f}"
-            if "label_accuracy" in row:
-                last[0] += f", labels right {row['label_accuracy']:.4f}"
-        rate = (experiment.clients.traffic.client_rounds - done) * samples / max(1e-9, time.monotonic() - started)
-        return f"{row['stage']}: {last[0]}, {rate:,.0f} samples/s"
-
+    say, state = console(), Progress(experiment)
     if say.is_terminal:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich import progress as rich
 
-        columns = BarColumn(), TextColumn("{task.completed}/{task.total} client-rounds"), TimeRemainingColumn()
-        with Progress(TextColumn("{task.description}", markup=False), *columns, console=say, transient=False) as bar:
-            task = bar.add_task("training", total=total, completed=done)
-            yield lambda row: bar.update(task, completed=experiment.clients.traffic.client_rounds, description=text(row))
+        columns = rich.BarColumn(), rich.TextColumn("{task.completed}/{task.total} client-rounds"), rich.TimeRemainingColumn()
+        with rich.Progress(rich.TextColumn("{task.description}", markup=False), *columns, console=say) as bar:
+            task = bar.add_task("training", total=state.total, completed=state.start)
+            yield lambda row: bar.update(task, completed=state.done, description=state.text(row))
         return
-    shown = [done]
+    shown = [state.start]
 
     def line(row):
-        now = experiment.clients.traffic.client_rounds
-        if now - shown[0] >= total / 10 or row["stage"] == "final" or now >= total > shown[0]:
+        now, text = state.done, state.text(row)
+        if now - shown[0] >= state.total / 10 or row["stage"] == "final" or now >= state.total > shown[0]:
             shown[0] = now
-            left = (time.monotonic() - started) / max(1, now - done) * max(0, total - now)
-            print(f"{now}/{total} client-rounds, {text(row)}, {left:.0f} s left", file=say.file, flush=True)
+            print(f"{now}/{state.total} client-rounds, {text}, {state.seconds_left:.0f} s left", file=say.file, flush=True)
 
     yield line

@@ -211,7 +211,6 @@ def test_a_recipe_is_a_regular_file_of_bounded_size(tmp_path):
             recipe.load(str(tmp_path / f"{name}.toml"))
 
 
-
 def test_the_published_table_10_takes_lenet5s_learning_rate_and_evaluates_every_round():
     found = recipe.load("fedcorr-table10-lenet5")["train"]
     assert (found["lr"], found["eval_every"], found["rounds"]) == (0.003, 1, 1000)

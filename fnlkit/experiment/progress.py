@@ -1,0 +1,46 @@
+"""How far a run is, how fast it goes and how long it will take."""
+
+import time
+
+
+class Progress:
+    """Counts the client-rounds of an experiment from now on.
+
+    Parameters
+    ----------
+    experiment : fnlkit.experiment.Experiment
+
+    Attributes
+    ----------
+    total : int
+        Client-rounds that the budget allows.
+    start : int
+        Client-rounds that a continued run has behind it.
+    """
+
+    def __init__(self, experiment):
+        self.experiment, self.total, self.start = experiment, experiment.client_rounds_total, self._done(experiment)
+        self._began, self._score = time.monotonic(), ""
+        self._samples = float(experiment.clients.sizes.mean()) * experiment.settings.epochs
+
+    @staticmethod
+    def _done(experiment):
+        return experiment.clients.traffic.client_rounds
+
+    @property
+    def done(self):
+        return self._done(self.experiment)
+
+    @property
+    def seconds_left(self):
+        """Seconds until the budget is spent, at the speed so far."""
+        return (time.monotonic() - self._began) / max(1, self.done - self.start) * max(0, self.total - self.done)
+
+    def text(self, row):
+        """Return stage, last scores and samples a second after a round's row of metrics."""
+        if "accuracy" in row:
+            self._score = f"accuracy {row['accuracy']:.4f}"
+            if "label_accuracy" in row:
+                self._score += f", labels right {row['label_accuracy']:.4f}"
+        rate = (self.done - self.start) * self._samples / max(1e-9, time.monotonic() - self._began)
+        return f"{row['stage']}: {self._score}{', ' if self._score else ''}{rate:,.0f} samples/s"

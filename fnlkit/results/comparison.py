@@ -1,0 +1,84 @@
+"""Runs side by side: one row of numbers a run, means and spreads of equal ones."""
+
+from statistics import mean, stdev
+
+from fnlkit import privacy
+from fnlkit.artefacts import ledger
+from fnlkit.artefacts.federation import Federation
+from fnlkit.estimators.compare import compare
+from fnlkit.results import evaluation
+
+
+def row(run, *, target=None):
+    """Return all that one run says without its data set: accuracy, labels, estimates, traffic, privacy, digest.
+
+    Parameters
+    ----------
+    run : fnlkit.artefacts.run.Run
+    target : float or None
+        As in `fnlkit.results.evaluation.summary`.
+    """
+    out = evaluation.summary(run, target=target) | privacy.statement(run) | estimates(run)
+    return out | {"weights_sha256": evaluation.weights_digest(run)}
+
+
+def estimates(run):
+    """Return how good the estimates were that the federation carried into the run; {} where nobody knows the truth."""
+    names = ("noise_client_level", "noise_client_noisy", "noise_transition")
+    federation = Federation(
+        run.meta["dataset"],
+        run.meta["classes"],
+        run.client_offsets,
+        run.client_indices,
+        run.labels["given"],
+        true=run.labels.get("true"),
+        extra={name: value for name, value in run.truth.items() if name not in names},
+        **{name: run.truth.get(name) for name in names},
+    )
+    return {f"estimate_{name}": value for name, value in compare(federation).items()}
+
+
+def released_together(runs, ledger_of):
+    """Return for each run what all known releases of its data set's labels cost together, {} when it knows of no other.
+
+    Parameters
+    ----------
+    runs : list of Run
+    ledger_of : callable (data set's name) -> path or None
+    """
+    groups, out = {}, [{} for _ in runs]
+    for i, run in enumerate(runs):
+        if privacy.releases(run):
+            groups.setdefault(run.meta["dataset_checksum"], []).append(i)
+    for members in groups.values():
+        path = ledger_of(runs[members[0]].meta["dataset"])
+        found = privacy.statement([runs[i] for i in members], known=ledger.read(path) if path else ())
+        for i in members:
+            if found["label_releases"] > privacy.statement(runs[i])["label_releases"]:
+                out[i] = {name.replace("label_", "label_together_", 1): value for name, value in found.items()}
+    return out
+
+
+def groups(rows, *, of=("accuracy_best", "accuracy_last")):
+    """Return one dict for each group of rows, in order of appearance: ``group``, ``runs`` and (mean, spread) of each number.
+
+    Parameters
+    ----------
+    rows : list of dict
+        As `row` makes them, with what `fnlkit.results.evaluation.distinct` says of their runs as ``group``; rows without a
+        score are left out.
+    of : sequence of str
+        Numbers to average; the spread is the sample standard deviation, None for a single run.
+    """
+    found = {}
+    for each in rows:
+        if all(each[name] is not None for name in of):
+            found.setdefault(tuple(map(str, each["group"].values())), []).append(each)
+    return [
+        {"group": some[0]["group"], "runs": len(some)} | {name: _spread([each[name] for each in some]) for name in of}
+        for some in found.values()
+    ]
+
+
+def _spread(values):
+    return mean(values), stdev(values) if len(values) > 1 else None
