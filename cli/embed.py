@@ -8,13 +8,19 @@ from contextlib import contextmanager
 
 import click
 
-from fnlkit.cli.plumbing import console, data_of, dataset_option, device_option, emit, output_option, provenance
+from fnlkit.cli.plumbing import Listing, console, data_of, dataset_option, device_option, emit, output_option, provenance
 from fnlkit.cli.source import need_input, refuse_both
 
 _EVERY = 30  # seconds between two lines of progress
 
 
-@click.command()
+def _backbones():
+    from fnlkit.embed import BACKBONES
+
+    return BACKBONES
+
+
+@click.command(cls=Listing, title="Backbones", parts=_backbones)
 @click.argument("file", required=False, metavar="[FILE]")
 @dataset_option
 @click.option(
@@ -22,7 +28,7 @@ _EVERY = 30  # seconds between two lines of progress
     default="pca",
     show_default=True,
     metavar="SPEC",
-    help="What turns a sample into a vector; one of the backbones above.",
+    help="What turns a sample into a vector; one of the backbones above, or FILE.py:NAME of your own.",
 )
 @device_option
 @click.option(
@@ -37,9 +43,8 @@ def command(file, dataset, backbone, device, batch_size, new, output):
 
     An interrupted call continues where it stopped when it is given again.
 
-    The data set is the one of the federation FILE or in the pipe, or the one --dataset names. Backbones: pixels, pca(dim=64),
-    efficientnet-lite0, torchvision(name=resnet18), timm(name=...), open-clip(name=..., weights=PATH), or
-    FILE.py:NAME. Weights come from a file or from the libraries' caches; nothing is downloaded.
+    The data set is the one of the federation FILE or in the pipe, or the one --dataset names. Weights come from a file or from
+    the libraries' caches; nothing is downloaded.
 
     \b
     Example:

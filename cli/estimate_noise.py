@@ -6,6 +6,7 @@ import click
 from click.core import ParameterSource
 
 from fnlkit.cli.plumbing import (
+    Listing,
     console,
     data_of,
     dataset_option,
@@ -24,10 +25,10 @@ from fnlkit.cli.source import need_input
 from fnlkit.estimators import ESTIMATORS, WARM_UP, warm_up_of
 
 
-@click.command()
+@click.command(cls=Listing, title="Estimators", parts=lambda: ESTIMATORS)
 @file_argument
 @click.option("--estimator", default="knn", show_default=True, metavar="SPEC",
-              help=f"How labels are judged: {', '.join(ESTIMATORS)}, or FILE.py:NAME of your own.")  # fmt: skip
+              help="How labels are judged: one of the estimators above, or FILE.py:NAME of your own.")  # fmt: skip
 @click.option(
     "--embeddings", metavar="EMB.npz", default=None, help="A vector for each sample, made by `fnlkit embed`, for knn."
 )

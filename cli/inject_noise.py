@@ -2,11 +2,17 @@
 
 import click
 
-from fnlkit.cli.plumbing import console, data_of, dataset_option, emit, output_option, provenance, seed_option
+from fnlkit.cli.plumbing import Listing, console, data_of, dataset_option, emit, output_option, provenance, seed_option
 from fnlkit.cli.source import need_input, refuse_both
 
 
-@click.command()
+def _models():
+    from fnlkit.noise import MODELS
+
+    return MODELS
+
+
+@click.command(cls=Listing, title="Models", parts=_models)
 @click.argument("file", required=False, metavar="[FILE]")
 @dataset_option
 @click.option(
@@ -25,21 +31,6 @@ def command(file, dataset, noise, seed, output):
 
     Without FILE reads stdin; with --dataset and no FILE it corrupts a whole data set before `partition`. What was asked
     for and what came out is written to stderr and into the file. Noise on noise adds up.
-
-    \b
-    Models:
-      clients(rho=0.6, tau=0.5)            noisy clients at levels in [tau, 1] (FedCorr);
-                                           exact=true (FLR), kind=asymmetric or pairflip
-      symmetric(eta=0.4)                   any other class; include_true=true: any class
-      pairflip(eta=0.4)                    the next class
-      asymmetric(eta=0.4)                  the data set's published map; map=cifar10
-      sparse(level=0.4, sparsity=0.4)      one random matrix (FedEFC); per_client=true,
-                                           noisy_share=0.8, clean_level=0.1 (FedLN)
-      random(eta=0.4)                      random rates and rows (FedDPCont)
-      instance(eta=0.4)                    by how a sample looks (Xia 2020)
-      matrix(path="T.npy")                 rows true, columns given
-      labels(path="l.npy", key=...)        labels of your own, also CIFAR-N's .pt
-      none
 
     \b
     Example:

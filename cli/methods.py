@@ -17,7 +17,7 @@ def command(name):
       fnlkit methods fedcorr
     """
     from fnlkit import catalogue, parameters, presets
-    from fnlkit.spec import find
+    from fnlkit.spec import find, written
 
     say = out_console()
     if name is None:
@@ -41,7 +41,7 @@ def command(name):
     module = inspect.getmodule(function)
     say.print(inspect.getdoc(module))
     say.print()
-    say.print(f"{name}{_parameters(function, catalogue._BY_THE_RUN)}")
+    say.print(written(name, function, catalogue._BY_THE_RUN))
     say.print(inspect.getdoc(function))
     if limits := parameters.kinds(function):
         say.print("\nParameters may be:")
@@ -58,12 +58,3 @@ def _headline(function):
     first = (inspect.getdoc(function) or "").partition("\n\n")[0]
     source = inspect.getdoc(inspect.getmodule(function)).partition("\n")[2]
     return " ".join(first.split()).rstrip("."), " ".join(source.split())
-
-
-def _parameters(function, hidden):
-    shown = [
-        f"{p.name}={p.default.__name__ if callable(p.default) else p.default}"
-        for p in inspect.signature(function).parameters.values()
-        if p.kind is p.KEYWORD_ONLY and p.name not in hidden
-    ]
-    return f"({', '.join(shown)})"

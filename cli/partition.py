@@ -2,11 +2,17 @@
 
 import click
 
-from fnlkit.cli.plumbing import console, data_of, dataset_option, emit, output_option, provenance, seed_option
+from fnlkit.cli.plumbing import Listing, console, data_of, dataset_option, emit, output_option, provenance, seed_option
 from fnlkit.cli.source import chosen, need_input, refuse_both
 
 
-@click.command()
+def _schemes():
+    from fnlkit.partition import SCHEMES
+
+    return SCHEMES
+
+
+@click.command(cls=Listing, title="Schemes", parts=_schemes, given=("fields",))
 @click.argument("file", required=False, metavar="[FILE]")
 @dataset_option
 @click.option(
@@ -35,18 +41,6 @@ def command(file, dataset, scheme, clients, labels, min_samples, seed, output):
     It starts from --dataset, or from digits. With FILE, or from a pipe, it splits an unpartitioned federation whose
     labels `inject-noise --dataset` corrupted, by the labels that clients will see; --dataset beside `-` or FILE then
     says where the samples lie.
-
-    \b
-    Schemes:
-      iid                                   equal random parts
-      shards(per_client=2)                  sorted by label, dealt in shards
-      dirichlet(alpha=0.5)                  each class over all clients
-      bernoulli-dirichlet(p=0.7, alpha=10)  each class over some clients (FedCorr);
-                                            at_least_one=true (FLR)
-      openset(q=0.5, uniform=true)          no client sees every class (FedDPCont)
-      sizes(sigma=0.25)                     random parts of unequal size (FedLN)
-      field(name=speaker)                   one client per value of a field
-      file(path="split.npy", key=...)       a client number per sample
 
     \b
     Example:

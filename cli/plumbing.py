@@ -79,6 +79,38 @@ def setting_options(*names, **defaults):
     return decorate
 
 
+class Listing(click.Command):
+    """A command whose help lists the parts that a catalogue names, each with its parameters and its first sentence.
+
+    Parameters
+    ----------
+    title : str
+        Of the list.
+    parts : callable -> dict of str to str
+        The catalogue, names to ``module:function``; asked for when help is.
+    given : tuple of str
+        Parameters that the command supplies itself.
+    """
+
+    def __init__(self, *args, title, parts, given=(), **more):
+        super().__init__(*args, **more)
+        self.title, self.parts, self.given = title, parts, given
+
+    def format_options(self, ctx, formatter):
+        import inspect
+
+        from fnlkit.spec import find, written
+
+        rows, table = [], self.parts()
+        for name in table:
+            function = find(name, table, "part")
+            first = inspect.getdoc(function).partition("\n\n")[0]
+            rows.append((written(name, function, self.given), " ".join(first.split())))
+        with formatter.section(self.title):
+            formatter.write_dl(rows, col_max=26)
+        super().format_options(ctx, formatter)
+
+
 class Talk:
     """stderr whose reader may go away: talk that nobody hears must not stop the work."""
 

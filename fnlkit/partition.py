@@ -233,7 +233,7 @@ def bernoulli_dirichlet(
     alpha: Positive = 10.0,
     at_least_one=False,
 ):
-    """FedCorr's non-IID split (Xu 2022, Sec. 4.1).
+    """Each class is spread over some of the clients, in unequal shares: FedCorr's split (Xu 2022, Sec. 4.1).
 
     Phi[k, j] ~ Bernoulli(p) says whether client k may hold class j; a sample of class j goes to one of those clients,
     independently, with probabilities drawn from Dirichlet(alpha).  A client without class is drawn again, as in the

@@ -233,3 +233,22 @@ def _checked(value, default, where):
     elif isinstance(default, str) and not isinstance(value, str):
         raise InputError(f"{where} is {shown(value)}; write a word")
     return value
+
+
+def written(name, function, given=()):
+    """Return how a spec of a part with all its parameters and their defaults is written: ``dirichlet(alpha=0.5)``.
+
+    Parameters
+    ----------
+    name : str
+    function : callable
+    given : iterable of str
+        Parameters that the caller supplies itself and a spec may not name.
+    """
+    parts = []
+    for p in inspect.signature(function).parameters.values():
+        if p.kind is p.KEYWORD_ONLY and p.name not in given:
+            word = isinstance(p.default, str) and re.fullmatch(r"[A-Za-z][\w-]*", p.default)
+            default = p.default if word else p.default.__name__ if callable(p.default) else shown(p.default)
+            parts.append(f"{p.name}={'...' if p.default is p.empty else default}")
+    return f"{name}({', '.join(parts)})" if parts else name

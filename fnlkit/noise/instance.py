@@ -12,7 +12,7 @@ from fnlkit.parameters import Range, Share, checked
 
 @checked
 def instance(ground, *, eta: Share = 0.4, spread: Annotated[float, Range(0, 10)] = 0.1):
-    """Instance-dependent noise (Xia 2020, part-dependent transition; Algorithm 2 there).
+    """Labels change by how their sample looks (Xia 2020, part-dependent transition; Algorithm 2 there).
 
     Sample i flips with probability q_i ~ Normal(eta, spread) cut to [0, 1]; where it goes depends on how it looks:
     softmax over the other classes of x_i W[y_i], with one standard normal matrix W per class.  All entries of the

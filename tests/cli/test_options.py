@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import re
 from typing import Literal, get_args
 
 import click
@@ -10,9 +11,12 @@ from click.testing import CliRunner
 
 from fnlkit.cli import COMMANDS, group, plumbing
 from fnlkit.client.inputs import PRECISIONS
-from fnlkit.estimators import WARM_UP
+from fnlkit.embed import BACKBONES
+from fnlkit.estimators import ESTIMATORS, WARM_UP
 from fnlkit.experiment.settings import Settings
+from fnlkit.noise import MODELS
 from fnlkit.parameters import Share, SpecText
+from fnlkit.partition import SCHEMES
 
 
 def options(name):
@@ -72,3 +76,28 @@ def test_every_option_is_explained(name):
     for option in options(name).values():
         text = option.help or ""
         assert len(text.split()) >= 4 and text.endswith(".") and "..." not in text, f"{name} {option.opts[0]}: {text!r}"
+
+
+@pytest.mark.parametrize(
+    ("command", "table", "line"),
+    [
+        ("partition", SCHEMES, "bernoulli-dirichlet(p=0.7, alpha=10.0, at_least_one=false)"),
+        ("inject-noise", MODELS, "matrix(path=..., key="),
+        ("estimate-noise", ESTIMATORS, "loss(scope=pooled)"),
+        ("embed", BACKBONES, "pca(dim="),
+    ],
+)
+def test_help_lists_what_the_catalogue_names(command, table, line, monkeypatch):
+    shown = CliRunner().invoke(group, [command, "--help"]).output
+    assert line in shown and [name for name in table if not re.search(rf"^  {re.escape(name)}\b", shown, re.MULTILINE)] == []
+    monkeypatch.setitem(table, "mine", f"{__name__}:mine")
+    assert re.search(
+        r"^  mine\(share=0.5\) +Does what I want.$", CliRunner().invoke(group, [command, "--help"]).output, re.MULTILINE
+    )
+
+
+def mine(*, share=0.5):
+    """Does what I want.
+
+    This is not shown.
+    """
