@@ -48,7 +48,7 @@ def test_evaluate_prints_one_object_a_line(noisy, tmp_path):
 
 
 def test_evaluate_tells_how_near_the_estimated_transition_comes(noisy, tmp_path):
-    method = "'fedefc(latest=9, report_transition=true)'"
+    method = "'fedefc(latest=9, patience=30, report_transition=true)'"
     done = fnlkit(f"fnlkit train {noisy} {QUICK} --method {method} -o run.pt && fnlkit evaluate run.pt", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "estimated against true transition matrix" in done.stdout
