@@ -184,6 +184,8 @@ def _samples(x, name, rate):
         return x, "wave"
     if x.ndim == 2:
         return (x if x.dtype == np.float32 else _through(x, partial(_floats, name=name))), "vector"
+    if x.ndim in (3, 4) and x.dtype == np.uint16:
+        x = _through(x, _sixteen_bits)
     if x.ndim == 3:
         x = _through(x, _one_channel)
     if x.ndim != 4 or (x.dtype.kind != "f" and x.dtype != np.uint8):
@@ -194,6 +196,11 @@ def _samples(x, name, rate):
     if x.shape[3] not in (1, 3) and x.shape[1] in (1, 3):
         x = _through(x, _channels_last)
     return x, "image"
+
+
+def _sixteen_bits(x):
+    """Return images of 16 bits as float32 from 0 to 1, in which each of their values stays another one."""
+    return x.astype(np.float32) / 65535
 
 
 def _through(x, function):
@@ -233,7 +240,7 @@ def split(labels, share=0.2):
     return np.setdiff1d(np.arange(len(labels)), test), test
 
 
-def folder(*, path, size=0, where, download=False):
+def folder(*, path, size=0, label=0, where, download=False):
     """Return an image folder: PATH/train/CLASS/* with PATH/test/CLASS/*, or PATH/CLASS/*, split 80 to 20 for good.
 
     Parameters
@@ -241,19 +248,34 @@ def folder(*, path, size=0, where, download=False):
     path : str
     size : int
         Side in pixels that every image is resized and centre-cropped to; 0 when all have one size already.
+    label : 0, 1 or 2
+        Which level of folders names the class.  1: PATH/CLASS/...; 2: PATH/SITE/CLASS/..., with the site as field `site`.
+        0 takes 1, and asks where both fit: where the first level holds folders alone, and some of these share names.
     """
     path = _as_path(path)
+    if label not in (0, 1, 2):
+        raise InputError(
+            f"folder: label is {label}; write 1 where the first level of folders names the class, 2 for the second"
+        )
     parts = [path / "train", path / "test"]
     if not all(part.is_dir() for part in parts):
         parts = [path]
-    names = sorted({child.name for part in parts for child in part.iterdir() if child.is_dir() and child.name[0] != "."})
+    names, inner = _names_below(parts), _names_below([child for part in parts for child in _folders(part)])
+    if label == 0 and len(inner) > 1 and _shared(parts):
+        raise InputError(
+            f"{files.shown(path)}: classes may be {', '.join(names[:4])} or, below them, {', '.join(inner[:4])}; "
+            f"write --dataset 'folder(path=\"{files.shown(path)}\", label=1)' for the first or label=2 for the second"
+        )
+    if label == 2:
+        names = inner
     if len(names) < 2:
         raise InputError(f"{files.shown(path)}: {len(names)} sub-folders; an image folder has one per class, at least 2")
     found = []
     for part in parts:
-        for label, name in enumerate(names):
-            inside = sorted(f for f in (part / name).rglob("*") if f.suffix.lower() in _IMAGES)
-            found.append([(f, label) for f in inside])
+        for number, name in enumerate(names):
+            homes = [part / name] if label != 2 else [site / name for site in _folders(part)]
+            inside = sorted(f for home in homes for f in home.rglob("*") if f.suffix.lower() in _IMAGES)
+            found.append([(f, number) for f in inside])
     if len(parts) == 2:
         train, test = sum(found[: len(names)], []), sum(found[len(names) :], [])
     else:
@@ -271,7 +293,28 @@ def folder(*, path, size=0, where, download=False):
             yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode()
             yield hashlib.sha256(file.read_bytes()).digest()
 
-    return _of_images(path, {"size": size} if size else {}, train, test, names, size, where, content)
+    parameters = {name: value for name, value in (("size", size), ("label", label)) if value}
+    out = _of_images(path, parameters, train, test, names, size, where, content)
+    if label == 2:
+        out.fields["site"] = np.array([next(home.name for home in file.parents if home.parent in parts) for file, _ in train])
+    return out
+
+
+def _folders(path):
+    return sorted(child for child in path.iterdir() if child.is_dir() and child.name[0] != ".")
+
+
+def _names_below(paths):
+    return sorted({child.name for path in paths for child in _folders(path)})
+
+
+def _shared(parts):
+    """Whether folders of the first level hold nothing but folders, of which some have the names of others'."""
+    first = [child for child in _folders(parts[0])]
+    if any(f.suffix.lower() in _IMAGES for child in first for f in child.iterdir()):
+        return False
+    below = [child.name for home in first for child in _folders(home)]
+    return len(first) > 1 and len(set(below)) < len(below)
 
 
 def clothing1m(*, path="", size=224, where, download=False):
@@ -354,7 +397,7 @@ def _of_images(path, parameters, train, test, names, size, where, content):
         class_names=list(names),
         samples=lambda: tuple(_decoded([file for file, _ in part], size) for part in (train, test)),
         content=content,
-        remember=partial(remembered, files=[file for file, _ in (*train, *test)], where=where, reading=str(size)),
+        remember=partial(remembered, files=[file for file, _ in (*train, *test)], where=where, reading=str(parameters or size)),
     )
 
 
@@ -363,7 +406,7 @@ def _decoded(paths, size):
     pictures = Pictures(paths, size)
     if pictures.nbytes > files.SMALL:
         return pictures
-    out = np.empty(pictures.shape, np.uint8)
+    out = np.empty(pictures.shape, pictures.dtype)
     for start in range(0, len(paths), 512):
         out[start : start + 512] = pictures[start : start + 512]
     return out
@@ -384,17 +427,18 @@ class Pictures(Rows):
     def __init__(self, paths, size):
         self.folder = os.path.commonpath([os.path.dirname(path) for path in paths])
         self.names, self.side = [os.path.relpath(path, self.folder) for path in paths], size
-        self.shape, self.dtype = (len(paths), *_image(paths[0], size, None).shape), np.dtype(np.uint8)
+        first = _image(paths[0], size, None)
+        self.shape, self.dtype = (len(paths), *first.shape), first.dtype
         self._threads = None
 
     def __reduce__(self):
-        return _pictures, (self.folder, self.names, self.side, self.shape)
+        return _pictures, (self.folder, self.names, self.side, self.shape, self.dtype)
 
     def _one(self, position):
-        return _image(pathlib.Path(self.folder, self.names[position]), self.side, self.shape[1:])
+        return _image(pathlib.Path(self.folder, self.names[position]), self.side, self.shape[1:], self.dtype)
 
     def _read(self, positions):
-        out = np.empty((len(positions), *self.shape[1:]), np.uint8)
+        out = np.empty((len(positions), *self.shape[1:]), self.dtype)
         positions = np.asarray(positions).tolist()
         if len(positions) < 8:
             found = map(self._one, positions)
@@ -407,32 +451,36 @@ class Pictures(Rows):
         return out
 
 
-def _pictures(folder, names, side, shape):
+def _pictures(folder, names, side, shape, dtype):
     """Return Pictures in another process, which need not look at the first one again."""
     out = Pictures.__new__(Pictures)
-    out.folder, out.names, out.side, out.shape, out.dtype, out._threads = folder, names, side, shape, np.dtype(np.uint8), None
+    out.folder, out.names, out.side, out.shape, out.dtype, out._threads = folder, names, side, shape, dtype, None
     return out
 
 
-def _image(path, size, shape):
+def _image(path, size, shape, dtype=None):
+    """Return an image (H, W, 3 or 1): uint8, or float32 from 0 to 1 where it holds 16 bits; as the first one is, if given."""
     from PIL import Image
 
     try:
         with Image.open(path, formats=_FORMATS) as image:
             if image.width * image.height > Image.MAX_IMAGE_PIXELS:
                 raise InputError(f"{files.shown(path)}: {image.width} x {image.height} pixels; expected a photograph")
-            plain = image.mode in ("1", "L")
+            deep = image.mode.startswith("I")  # 16 bits a pixel: X-rays, microscopes; converting to 8 would saturate
+            if dtype is not None and deep != (dtype == np.float32):
+                raise InputError(f"{files.shown(path)}: has {16 if deep else 8} bits a pixel, the first image not; convert all")
+            plain = deep or image.mode in ("1", "L")
             grey = plain if shape is None else shape[2] == 1
             if grey and not plain:
                 raise InputError(f"{files.shown(path)}: is in colour, the first image is grey; convert all to one")
-            image = image.convert("L" if grey else "RGB")
+            image = image.convert("F" if deep else "L" if grey else "RGB")
             if size:
                 scale = size * 8 / 7 / min(image.size) if size >= 64 else size / min(image.size)
                 wide = [max(size, round(side * scale)) for side in image.size]
                 image = image.resize(wide, Image.Resampling.BILINEAR)
                 left, top = (wide[0] - size) // 2, (wide[1] - size) // 2
                 image = image.crop((left, top, left + size, top + size))
-            out = np.asarray(image, np.uint8)
+            out = np.clip(np.asarray(image, np.float32) / 65535, 0, 1) if deep else np.asarray(image, np.uint8)
     except InputError:
         raise
     except Exception as error:
