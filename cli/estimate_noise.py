@@ -58,7 +58,7 @@ def command(
 ):
     """Judge labels, clients and the noise transition of a federation.
 
-    Writes the federation with arrays estimate_*: noise level of each client with its 95 % interval, transition matrix,
+    Writes the federation with arrays estimate_*: noise level of each client with its sampling range, transition matrix,
     issue score, flag and suggested label of each sample. A summary goes to stderr, with --json as one JSON object;
     where true labels are known it says how good the estimates are. An estimator that needs a model trains one first,
     unless --run gives it; the options from --model to --momentum are for that training, in whose rounds at least 10
@@ -122,6 +122,12 @@ def _read_run(path, trust):
     return Run.read(path, trust=trust)
 
 
+_RANGE = (
+    "sampling range: where the level would lie, 95 times of 100, with other samples of the same client; the estimator's own "
+    "bias is not in it, so that it need not hold the true level"
+)
+
+
 def summary(federation):
     """Return what the estimates say of the whole federation, as plain values."""
     import numpy as np
@@ -148,7 +154,7 @@ def show(talk, federation, facts, top):
     level, low, high = (extra[f"estimate_client_{name}"] for name in ("level", "level_low", "level_high"))
     judged = extra.get("estimate_judged_label", federation.given)
     truth = federation.wrong_share(judged)
-    columns = ["client", "samples", "noise level", "95 % interval", "score"]
+    columns = ["client", "samples", "noise level", "sampling range", "score"]
     table = Table(*columns, *(["true level"] if truth is not None else []), box=None)
     score = extra["estimate_client_score"]
     for k in np.argsort(-score, kind="stable")[:top]:
@@ -156,6 +162,7 @@ def show(talk, federation, facts, top):
         table.add_row(*row, *([f"{truth[k]:.3f}"] if truth is not None else []))
     if top:
         talk.print(table)
+        talk.print(_RANGE, style="dim", soft_wrap=True)
     names = federation.meta.get("class_names") or [str(c) for c in range(federation.classes)]
     off = np.where(np.eye(federation.classes, dtype=bool), 0, extra["estimate_transition"])
     pairs = [np.unravel_index(i, off.shape) for i in np.argsort(-off, axis=None, kind="stable")[:3]]

@@ -81,7 +81,7 @@ def estimate(
 
         ==============================  ===========  ==========================================================
         estimate_client_level           (N,)         share of wrong labels, in [0, 1]
-        estimate_client_level_low/high  (N,)         95 % interval of the estimator's own sampling error
+        estimate_client_level_low/high  (N,)         range of its sampling error, without the bias
         estimate_client_score           (N,)         ranks clients, noisier ones higher; no unit
         estimate_transition             (C, C)       T[true, given] over all clients, rows sum to 1
         estimate_client_transition      (N, C, C)    the same of each client, where the estimator has one

@@ -1,4 +1,4 @@
-"""95 % intervals of noise levels: Wilson's for a share of samples, a bootstrap over samples for anything else."""
+"""How far a level may lie by the draw of samples alone: Wilson's for a share of samples, a bootstrap for anything else."""
 
 import numpy as np
 

@@ -51,6 +51,11 @@ def test_json_is_one_line_on_stderr(folder):
     assert facts["clients"] == 8 and facts["sample_auc"] > 0.8 and facts["notes"]
 
 
+def test_a_range_that_need_not_hold_the_truth_is_not_called_an_interval(folder):
+    said = fnlkit("fnlkit estimate-noise noisy.npz -o out.npz", folder).stderr
+    assert "sampling range" in said and "95 % interval" not in said and "bias is not in it" in said
+
+
 def test_the_same_command_gives_the_same_bytes(folder):
     command = "fnlkit estimate-noise noisy.npz --seed 3 -o"
     done = fnlkit(f"{command} a.npz && {command} b.npz", folder)
