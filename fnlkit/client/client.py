@@ -79,6 +79,7 @@ class Client:
     parts: dict = field(default_factory=dict)
     dropped: set = field(default_factory=set)
     _x: Tensor = field(default=None, repr=False)
+    _visited: bool = field(default=False, repr=False)
 
     def __len__(self):
         return len(self.y)
@@ -103,16 +104,21 @@ class Client:
 
     def arrive(self):
         """Begin a visit: what is known of the samples becomes rows."""
+        self._visited = True
         for name, part in self.parts.items():
             if name not in self.dropped and name not in self.rows:
                 self.rows[name] = part.gather()
 
     def leave(self):
-        """End a visit: samples and what is known of them are let go."""
-        for name in self.parts:
-            if self.rows.pop(name, None) is None:
-                self.dropped.add(name)
-        self._x = None
+        """End a visit: samples and what is known of them are let go.
+
+        Samples may be looked at without a visit, as an evaluation does: then nothing was deleted, and only they go.
+        """
+        if self._visited:
+            for name in self.parts:
+                if self.rows.pop(name, None) is None:
+                    self.dropped.add(name)
+        self._visited, self._x = False, None
 
 
 @dataclass

@@ -127,3 +127,22 @@ def test_an_array_larger_than_a_block_is_scored_in_blocks():
 
     wide = np.broadcast_to(np.float32(1), (1100, 2**17))
     assert in_blocks(lambda part: function(part[:, :1]), wide).shape == (1100, 1) and len(seen) > 1
+
+
+def test_a_look_at_samples_outside_of_a_visit_drops_nothing():
+    """Evaluation reads samples too; `akd` with --memorization lost its embeddings at the first one."""
+    x, indices, given = samples()
+    members = Members(x, OFFSETS, indices, given, 3, Inputs(False), {"input/embedding": x})
+    client = members[2]
+    for _ in range(2):
+        assert client.x.shape == (4, 5)
+        client.leave()
+        assert not client.dropped and client._x is None
+    client.arrive()
+    assert torch.equal(client.rows["input/embedding"], torch.from_numpy(x[indices[10:14]]))
+    del client.rows["input/embedding"]  # a step may, and then it is gone for good
+    client.leave()
+    client.leave()
+    assert client.dropped == {"input/embedding"}
+    client.arrive()
+    assert "input/embedding" not in client.rows
