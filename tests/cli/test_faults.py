@@ -76,7 +76,8 @@ def place(tmp_path_factory):
     sys.modules.pop("mynets", None)
 
 
-OPTIONS = ["--rounds", 3, "--fraction", 1, "--epochs", 1, "--engine", "sequential"]
+# The canary is a value of a sample as it is.
+OPTIONS = ["--rounds", 3, "--fraction", 1, "--epochs", 1, "--engine", "sequential", "--standardise", "none"]
 
 
 @pytest.mark.parametrize("error", ["value", "input", "exit", "named"])

@@ -144,7 +144,7 @@ def test_exports_compute_what_the_network_does(made, which, tmp_path):
         _, found = probabilities(run, str(made / "new.npz"))
         x = torch.from_numpy(x).movedim(-1, 1).float() / 255
         np.testing.assert_allclose(program(x).double().softmax(-1).numpy(), found, atol=1e-5)
-    assert Deployed(module, described(run)).image == (which == "run")
+    assert Deployed(module, described(run)).scaled == (which == "run")
 
 
 def test_onnx_equals_the_network(made, tmp_path):
