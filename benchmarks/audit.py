@@ -53,8 +53,14 @@ def once(seed, rounds, swap, share):
     pair = {tuple(map(str, PAIR)), tuple(map(str, PAIR[::-1]))}
     wrong = federation.given != data.y_train
     score = found.judgement.arrays(federation)["estimate_issue_score"]
-    out = {"inside": inside, "both": {SWAPPED, RANDOM} <= named, "others": len(named - {SWAPPED, RANDOM}), "pair": first == pair,
-           "error": np.abs([row["level"] for row in rows] - level), "hits": hits(wrong, -score)}  # fmt: skip
+    out = {
+        "inside": inside,
+        "both": {SWAPPED, RANDOM} <= named,
+        "others": len(named - {SWAPPED, RANDOM}),
+        "pair": first == pair,
+        "error": np.abs([row["level"] for row in rows] - level),
+        "hits": hits(wrong, -score),
+    }
     try:
         from cleanlab.rank import get_label_quality_scores
     except ImportError:

@@ -86,13 +86,13 @@ def nearest(name):
 def test_local_training_is_the_papers(name):
     model, rounds, fraction, epochs, batch_size, optimiser = LOCAL[nearest(name)]
     expected = {"model": model, "rounds": rounds, "fraction": fraction, "epochs": epochs, "batch_size": batch_size}
-    found = presets.load(name)[0]
+    found = presets.load(name)
     assert {**found, "method": None} == {"method": None, **expected, **optimiser}
 
 
 @pytest.mark.parametrize("name", [name for name in STEPS if not name.startswith(("fedcorr/", "fedefc/"))])
 def test_fedlns_training_is_the_papers(name):
-    found, data = presets.load(name)[0], name.partition("/")[2].removesuffix("-logits")
+    found, data = presets.load(name), name.partition("/")[2].removesuffix("-logits")
     model = {"speechcommands": "audio", "cifar10-convmixer": "convmixer", "eurosat-convmixer": "convmixer"}.get(
         data, "resnet20"
     )
@@ -123,6 +123,6 @@ def test_fedlns_noise_has_an_even_diagonal(name):
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
 def test_severe_imbalance_weighs_the_counts(name):
-    plain, heavy = (parse(presets.load(f"fedefc/{name}{more}")[0]["method"]).parameters for more in ("", "-imbalanced"))
+    plain, heavy = (parse(presets.load(f"fedefc/{name}{more}")["method"]).parameters for more in ("", "-imbalanced"))
     assert heavy["weighting"].name == "paper" and "weighting" not in plain
     assert {key: value for key, value in heavy.items() if key != "weighting"} == plain
