@@ -17,7 +17,7 @@ from fnlkit.client import losses
 from fnlkit.client.network import predict
 from fnlkit.client.training import Fit, train_client
 from fnlkit.engines.sequential import Sequential, one_thread
-from fnlkit.engines.visit import visits
+from fnlkit.engines.visit import begin_visits
 from fnlkit.errors import InputError
 from fnlkit.kernels.fused import FusedAugment, FusedLoss, fused_fit, fused_forward, fused_parameters
 
@@ -75,8 +75,8 @@ class Fused(Sequential):
         if self.twin is None and any(isinstance(s, Fit) and s.teacher for s in steps):
             self.twin = self.network.twin()
         with one_thread():
-            cohort = visits(self, ids, weights, broadcast, scatter, self._score)
-            longest_first = sorted(cohort, key=lambda v: -len(v.client))
+            visits = begin_visits(self, ids, weights, broadcast, scatter, self._score)
+            longest_first = sorted(visits, key=lambda v: -len(v.client))
             done = [self.threads.submit(self._all, visit, steps) for visit in longest_first]
             try:
                 for future in done:
@@ -86,7 +86,7 @@ class Fused(Sequential):
                     future.cancel()
                 wait(done)
                 raise
-        return [v.outcome for v in cohort]
+        return [v.outcome for v in visits]
 
     def _all(self, visit, steps):
         try:

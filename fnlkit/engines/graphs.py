@@ -24,18 +24,18 @@ class Graphs:
     def __init__(self, note):
         self.note, self.held, self.choice, self.memory, self.broken = note, {}, {}, None, False
 
-    def train(self, cohort):
+    def train(self, training):
         """Return the weights (K, P + Q) after a cohort's local training."""
-        if self.broken or not self.usable(cohort.device):
-            return cohort.train()
-        key = signature(cohort)
+        if self.broken or not self.usable(training.device):
+            return training.train()
+        key = signature(training)
         if key not in self.held:
             while len(self.held) >= 4:  # methods change their loss over rounds: let old recordings go
                 self.held.pop(next(iter(self.held)))
-            self.held[key] = (cohort, {})
+            self.held[key] = (training, {})
         stay, recordings = self.held[key]
-        if stay is not cohort:
-            adopt(stay, cohort)
+        if stay is not training:
+            adopt(stay, training)
 
         def step(*shape):
             if shape not in recordings:
@@ -48,30 +48,30 @@ class Graphs:
     def usable(self, device):
         return device.type == "cuda"
 
-    def _recorded(self, cohort, shape):
+    def _recorded(self, training, shape):
         """Do one step and return a function that does the next of this shape."""
 
         def plain():
-            cohort.step(*shape)
+            training.step(*shape)
 
-        before = contents(cohort)
+        before = contents(training)
         try:
             ways = {}
-            for cohort.branched in (self.choice[shape],) if shape in self.choice else (False, True):
-                ways[cohort.branched] = self._record(cohort, plain, before)
-            cohort.branched = self.choice[shape] = min(ways, key=lambda way: ways[way][1])
-            graph = ways[cohort.branched][0]
-            if len(ways) == 2 and shape[0] == len(cohort.clients) > 1:
+            for training.forward.branched in (self.choice[shape],) if shape in self.choice else (False, True):
+                ways[training.forward.branched] = self._record(training, plain, before)
+            training.forward.branched = self.choice[shape] = min(ways, key=lambda way: ways[way][1])
+            graph = ways[training.forward.branched][0]
+            if len(ways) == 2 and shape[0] == len(training.clients) > 1:
                 stack, branches = (ways[way][1] for way in (False, True))
                 self.note(
                     f"stacked: {shape[0]} clients a step take {stack:.2f} ms as one stack, {branches:.2f} ms as branches "
-                    f"of one graph; {'branches' if cohort.branched else 'the stack'} it is"
+                    f"of one graph; {'branches' if training.forward.branched else 'the stack'} it is"
                 )
             plain()
-            expected = contents(cohort)
-            restore(cohort, before)
+            expected = contents(training)
+            restore(training, before)
             graph.replay()
-            away = max(apart(a, b) for a, b in zip(contents(cohort), expected, strict=True))
+            away = max(apart(a, b) for a, b in zip(contents(training), expected, strict=True))
             if not away < 1e-2:
                 raise RuntimeError(f"the recorded step is {away:.1e} away from the plain one")
             return graph.replay
@@ -80,13 +80,13 @@ class Graphs:
             reason = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
             self.note(f"stacked: no CUDA graph ({reason}); steps are launched one by one")
             torch.cuda.synchronize()
-            cohort.branched = False
-            restore(cohort, before)
+            training.forward.branched = False
+            restore(training, before)
             plain()
             return plain
 
-    def _record(self, cohort, plain, before):
-        """Return (graph, ms a replay); the cohort is left as it was before."""
+    def _record(self, training, plain, before):
+        """Return (graph, ms a replay); the training is left as it was before."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -106,35 +106,36 @@ class Graphs:
             end.record()
             end.synchronize()
             times.append(start.elapsed_time(end))
-        restore(cohort, before)
+        restore(training, before)
         return graph, statistics.median(times)
 
 
-def changing(cohort):
+def changing(training):
     """Return the tensors that a step writes."""
-    rows = [cohort.rows.made[name] for name in sorted(cohort.rows.made)]
-    return [*cohort.parameters.values(), *cohort.buffers.values(), *cohort.velocity, *cohort.second, cohort.steps, *rows]
+    rows = [training.rows.made[name] for name in sorted(training.rows.made)]
+    return [*training.parameters.values(), *training.buffers.values(), *training.descent.memory, *rows]
 
 
-def given(cohort):
+def given(training):
     """Return the other tensors that a step reads, by name; fetching what is fetched when asked for."""
-    names = ("starts", "rate", "pool", "offset", "y", "order", "partner", "shift", "flip", "centre", "uniform")
-    single = {name: getattr(cohort, name) for name in names}
-    single |= dict(zip(("share", "rest"), cohort.share or (None, None), strict=True))
+    names = ("starts", "pool", "offset", "y", "order", "partner", "shift", "flip", "centre", "uniform")
+    single = {name: getattr(training, name) for name in names}
+    single["rate"] = training.descent.rate
+    single |= dict(zip(("share", "rest"), training.share or (None, None), strict=True))
     for group in ("broadcast", "scatter"):
-        memory = getattr(cohort, group)
+        memory = getattr(training, group)
         single |= {f"{group}/{name}": memory[name] for name in memory}
-    single |= {f"state/{name}": cohort.state[name] for name in cohort.state.whole()}
+    single |= {f"state/{name}": training.state[name] for name in training.state.whole()}
     return {name: value for name, value in single.items() if value is not None}
 
 
-def contents(cohort):
-    return [tensor.clone() for tensor in changing(cohort)]
+def contents(training):
+    return [tensor.clone() for tensor in changing(training)]
 
 
-def restore(cohort, before):
+def restore(training, before):
     with torch.no_grad():
-        for tensor, value in zip(changing(cohort), before, strict=True):
+        for tensor, value in zip(changing(training), before, strict=True):
             tensor.copy_(value)
 
 
@@ -148,25 +149,25 @@ def apart(found, expected):
     return float((found - expected).norm() / expected.norm().clamp_min(1e-12))
 
 
-def signature(cohort):
+def signature(training):
     """Return what a recording depends on: code, constants and shapes."""
-    for name in cohort.rows:  # all of them, since which the loss reads is only known when it has
-        cohort.rows[name]
-    fit = cohort.fit.changed(lr=0.0)
+    for name in training.rows:  # all of them, since which the loss reads is only known when it has
+        training.rows[name]
+    fit = training.fit.changed(lr=0.0)
     functions = [(getattr(f, "func", f), getattr(f, "keywords", {})) for f in (fit.loss, *fit.corrections)]
-    shapes = [(name, value.shape, value.dtype) for name, value in given(cohort).items()]
-    shapes += [(value.shape, value.dtype) for value in changing(cohort)]
+    shapes = [(name, value.shape, value.dtype) for name, value in given(training).items()]
+    shapes += [(value.shape, value.dtype) for value in changing(training)]
     plain = fit.changed(loss=None, corrections=())
-    return repr((functions, plain, shapes, sorted(cohort.rows), sorted(cohort.state), cohort.shared_start))
+    return repr((functions, plain, shapes, sorted(training.rows), sorted(training.state), training.shared_start))
 
 
-def adopt(stay, cohort):
-    """Move a cohort into the place of another of the same signature."""
+def adopt(stay, training):
+    """Move a training into the place of another of the same signature."""
     with torch.no_grad():
-        for tensor, value in zip(changing(stay), changing(cohort), strict=True):
+        for tensor, value in zip(changing(stay), changing(training), strict=True):
             tensor.copy_(value)
-        kept, new = given(stay), given(cohort)
+        kept, new = given(stay), given(training)
         for name, value in new.items():
             kept[name].copy_(value)
-    stay.clients = stay.rows.clients = cohort.clients  # the names of written rows stay: a replay does not tell them
-    stay.sizes, stay.fit = cohort.sizes, cohort.fit
+    stay.clients = stay.rows.clients = training.clients  # the names of written rows stay: a replay does not tell them
+    stay.sizes, stay.fit = training.sizes, training.fit

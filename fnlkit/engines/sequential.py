@@ -30,7 +30,7 @@ class Sequential(Clients):
         return [self._one(client, weights, steps, got) for client, got in zip(cohort, received, strict=True)]
 
     def _one(self, client, weights, steps, received):
-        return visit(self.network, self.twin, client, weights, steps, received, seed=self.seed, round=self.rounds)
+        return reply_of(self.network, self.twin, client, weights, steps, received, seed=self.seed, round=self.rounds)
 
 
 @contextlib.contextmanager
@@ -46,7 +46,7 @@ def one_thread():
         threads.limit = before[1]
 
 
-def visit(network, twin, client, weights, steps, received, *, seed, round):
+def reply_of(network, twin, client, weights, steps, received, *, seed, round):
     """Return what one client replies to the steps of a round: named arrays, or the Failure that stopped it.
 
     A client that fails is a lost reply, named by the server.

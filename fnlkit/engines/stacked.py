@@ -9,10 +9,10 @@ from fnlkit.client.client import Part
 from fnlkit.client.failure import failure
 from fnlkit.client.members import ahead, sizes_of
 from fnlkit.client.training import Fit, train_client
-from fnlkit.engines.cohort import Cohort
 from fnlkit.engines.graphs import Graphs
 from fnlkit.engines.sequential import Sequential
-from fnlkit.engines.visit import visits
+from fnlkit.engines.stacked_training import StackedTraining
+from fnlkit.engines.visit import begin_visits
 
 
 class Stacked(Sequential):
@@ -32,21 +32,21 @@ class Stacked(Sequential):
         self.pool, self.offsets = None, np.concatenate([[0], np.cumsum(sizes)[:-1]])
 
     def _run(self, ids, weights, steps, broadcast, scatter):
-        cohort = visits(self, ids, weights, broadcast, scatter)
+        visits = begin_visits(self, ids, weights, broadcast, scatter)
         try:
-            for visit in cohort:
+            for visit in visits:
                 visit.guarded(visit.client.arrive)
             for step in steps:
-                alive = [v for v in cohort if v.error is None]
+                alive = [v for v in visits if v.error is None]
                 if isinstance(step, Fit):
                     self._fit(alive, step, set(scatter))
                 else:
                     for visit in alive:
                         visit.do(step)
         finally:
-            for visit in cohort:
+            for visit in visits:
                 visit.client.leave()
-        return [v.outcome for v in cohort]
+        return [v.outcome for v in visits]
 
     def _fit(self, alive, fit, scattered):
         if self.twin is None and fit.teacher:
@@ -99,7 +99,7 @@ class Stacked(Sequential):
         try:
             room = self.room if self.graphs.usable(self.network.device) else 0
             arguments = self.network, twin, clients, starts, fit, plans, received, scattered, *self._samples(clients)
-            weights = self.graphs.train(Cohort(*arguments, room))
+            weights = self.graphs.train(StackedTraining(*arguments, room))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - one of the clients, or the network, cannot be stacked; told apart below
             for visit, state in zip(part, streams, strict=True):
                 visit.client.rng.bit_generator.state = state

@@ -1,4 +1,4 @@
-"""One client's turn in a round, step by step, for engines that run a step on many clients before the next."""
+"""A visit, one client's turn in a round, step by step, for engines that run a step on many clients before the next."""
 
 from dataclasses import dataclass, field
 
@@ -59,7 +59,7 @@ class Visit:
         return self.reply if self.error is None else self.error
 
 
-def visits(clients, ids, weights, broadcast, scatter, score=predict):
+def begin_visits(clients, ids, weights, broadcast, scatter, score=predict):
     """Return a Visit for each client of a cohort, with its stream for this round.
 
     Parameters

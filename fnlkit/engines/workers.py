@@ -33,7 +33,7 @@ from fnlkit.client.failure import Failure, failure, log, show_log
 from fnlkit.client.members import Members
 from fnlkit.client.network import Network
 from fnlkit.client.training import Fit
-from fnlkit.engines.sequential import Sequential, visit
+from fnlkit.engines.sequential import Sequential, reply_of
 from fnlkit.engines.travel import pack, unpack
 from fnlkit.errors import InputError
 
@@ -68,7 +68,7 @@ class Workers(Sequential):
         self.staff, self.shared, self.calls = [], None, 0
 
     def _run(self, ids, weights, steps, broadcast, scatter):
-        told = self.calls, pickle.dumps((weights.numpy(), [pack(step) for step in steps]), protocol=5)
+        shared = self.calls, pickle.dumps((weights.numpy(), [pack(step) for step in steps]), protocol=5)
         self.calls += 1
         # The longest first, so that all workers end together.
         order = sorted(range(len(ids)), key=lambda j: (-len(self.members[ids[j]]), j))
@@ -81,11 +81,11 @@ class Workers(Sequential):
                     j, worker = todo.popleft(), idle.pop(0)
                     tries[j] += 1
                     client = self.members[ids[j]]
-                    got = {**broadcast, **{k: v[j] for k, v in scatter.items()}}
+                    received = {**broadcast, **{k: v[j] for k, v in scatter.items()}}
                     # A copy, since the labels of all clients are one tensor, which would travel whole.
                     memory = (client.y.clone(), client.rows, client.state, client.dropped)
-                    worker.take(j, told, (int(ids[j]), self.rounds, got, memory))
-                for worker, late in self._heard():
+                    worker.take(j, shared, (int(ids[j]), self.rounds, received, memory))
+                for worker, late in self._answered():
                     j, answer = worker.answer() if not late else (worker.task, None)
                     if answer is _READY:
                         continue
@@ -99,7 +99,7 @@ class Workers(Sequential):
                     idle.append(worker)
                     replies[j] = self._accepted(self.members[ids[j]], answer)
         except BaseException:
-            self.close()  # a half-told round; the next one hires afresh
+            self.close()  # a half-done round; the next one hires afresh
             raise
         return replies
 
@@ -112,7 +112,7 @@ class Workers(Sequential):
         client.rows, client.state, client.dropped = rows, state, dropped
         return reply
 
-    def _heard(self):
+    def _answered(self):
         """Wait; return (worker, whether it is late) for the busy ones that have answered or died or take too long."""
         busy = {w.connection: w for w in self.staff if w.task is not None}
         patience = None
@@ -225,17 +225,17 @@ class _Worker:
                 env={**os.environ, **single},
             )
         self.connection, self.task = Connection(ours.detach()), None
-        self.ready, self.since, self.told = False, time.monotonic(), None
+        self.ready, self.since, self.sent = False, time.monotonic(), None
         with contextlib.suppress(OSError):  # a worker that is already dead shows when it is asked
             self.connection.send_bytes(shared.message)
 
-    def take(self, j, told, task):
-        """Give a task, and what all clients of its round are told: (the round's number, a message), once each."""
+    def take(self, j, shared, task):
+        """Send a task, and once a round what its clients share: (the number of the call, a message)."""
         self.task, self.since = j, time.monotonic()
-        number, message = told
+        number, message = shared
         with contextlib.suppress(OSError):
-            self.connection.send_bytes(pickle.dumps((None if self.told == number else message, task), protocol=5))
-        self.told = number
+            self.connection.send_bytes(pickle.dumps((None if self.sent == number else message, task), protocol=5))
+        self.sent = number
 
     def answer(self):
         """Return (task, what came back), (task, _READY) when it has only started, (task, None) when it is dead."""
@@ -301,7 +301,7 @@ def serve(connection, loud=False):
         ready.acquire()
         return pickle.loads(tasks.popleft())
 
-    broken, twin, told = None, None, None
+    broken, twin, shared = None, None, None
     try:
         files, module, settings, members, seed = next_message()
         for path in files:  # a network of the user's is found where its file is
@@ -314,17 +314,17 @@ def serve(connection, loud=False):
     connection.send_bytes(_READY)
     while True:
         message, (i, round, received, memory) = next_message()
-        told = message or told
+        shared = message or shared
         client = Client(i, None, memory[0], memory[0], 0, None) if broken else clients[i]
         client.y, client.rows, client.state, client.dropped = memory
         reply = broken
         try:
             if not broken:
-                weights, steps = pickle.loads(told)
+                weights, steps = pickle.loads(shared)
                 steps = [unpack(step) for step in steps]
                 if twin is None and any(isinstance(s, Fit) and s.teacher for s in steps):
                     twin = network.twin()
-                reply = visit(network, twin, client, torch.from_numpy(weights), steps, received, seed=seed, round=round)
+                reply = reply_of(network, twin, client, torch.from_numpy(weights), steps, received, seed=seed, round=round)
         except Exception as error:  # noqa: BLE001 - told to the parent
             reply = failure(error, i, round)
         try:

@@ -150,8 +150,8 @@ def pre_processing(clients, model, opt, *, iterations, group, beta, mixup, seek,
     level, cumulative, visited = np.zeros(count), np.zeros(count), np.zeros(count)
     noisy, silent = np.zeros(count, bool), np.zeros(count, bool)
     for iteration in range(iterations):
-        visits = stream(clients.seed, "fedcorr-visits", iteration).permutation(count)
-        cohorts = [np.sort(visits[i : i + group]) for i in range(0, count, group)]
+        order = stream(clients.seed, "fedcorr-visits", iteration).permutation(count)
+        cohorts = [np.sort(order[i : i + group]) for i in range(0, count, group)]
         for i, ids in enumerate(cohorts):
             step, rates = regularised(passed)
             model, said = opt.round(

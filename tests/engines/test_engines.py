@@ -17,7 +17,7 @@ from fnlkit.client.client import Client
 from fnlkit.client.inputs import Augment, Inputs
 from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit, plan
-from fnlkit.engines.cohort import timetable
+from fnlkit.engines.schedule import timetable
 from fnlkit.errors import InputError
 from fnlkit.models import build
 from fnlkit.models.dropout import Dropout2d
@@ -281,8 +281,8 @@ def recorded(monkeypatch):
     taken = []
 
     def record(self, cohort, plain, before):
-        taken.append((cohort, cohort.branched))
-        return Tape(plain), 1.0 + (cohort.branched is not len(taken) % 4 < 2)  # now one way is faster, now the other
+        taken.append((cohort, cohort.forward.branched))
+        return Tape(plain), 1.0 + (cohort.forward.branched is not len(taken) % 4 < 2)  # now one way is faster, now the other
 
     monkeypatch.setattr(Graphs, "usable", lambda self, device: True)
     monkeypatch.setattr(Graphs, "_record", record)

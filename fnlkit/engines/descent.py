@@ -1,0 +1,82 @@
+"""Steps of SGD and Adam for K clients side by side, as torch.optim takes them for one."""
+
+import torch
+
+BETAS, EPS = (0.9, 0.999), 1e-8  # torch.optim.Adam's
+
+
+class Descent:
+    """The optimizer of local training with each client's own memory.
+
+    Parameters
+    ----------
+    fit : fnlkit.client.training.Fit
+    parameters : list of Tensor (K, ...)
+
+    Attributes
+    ----------
+    velocity, second : list of Tensor (K, ...)
+        Momentum, or Adam's two moments; `second` is empty for SGD.
+    steps : Tensor (K,)
+        Adam's steps so far.
+    rate : Tensor ()
+    """
+
+    def __init__(self, fit, parameters):
+        first = parameters[0]
+        self.fit = fit
+        self.velocity = [torch.zeros_like(p) for p in parameters]
+        self.second = [torch.zeros_like(p) for p in parameters] if fit.optimizer == "adam" else []
+        self.steps = torch.zeros(len(first), dtype=first.dtype, device=first.device)
+        self.rate = torch.tensor(fit.lr, dtype=first.dtype, device=first.device)
+
+    @property
+    def memory(self):
+        """All tensors that a step writes."""
+        return [*self.velocity, *self.second, self.steps]
+
+    def step(self, weights, gradients, pick, leading):
+        """Move `weights` in place.
+
+        Parameters
+        ----------
+        weights, gradients : list of Tensor (g, ...)
+        pick : slice or int64 Tensor (g,)
+            Places of these clients among the K.
+        leading : bool
+            Whether they are the first g, so that picking them is a view of the memory.
+        """
+        if self.fit.optimizer == "adam":
+            self._adam(weights, gradients, pick)
+        else:
+            self._sgd(weights, gradients, pick, leading)
+
+    def _sgd(self, weights, gradients, pick, leading):
+        velocity = [v[pick] for v in self.velocity] if self.fit.momentum else []
+        torch._fused_sgd_(
+            weights,
+            [g.contiguous() for g in gradients],  # it reads memory as it lies
+            velocity,
+            weight_decay=self.fit.weight_decay,
+            momentum=self.fit.momentum,
+            lr=self.rate,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=False,
+        )
+        if not leading:
+            for store, v in zip(self.velocity, velocity, strict=False):
+                store[pick] = v
+
+    def _adam(self, weights, gradients, pick):
+        if self.fit.weight_decay:
+            gradients = torch._foreach_add(gradients, weights, alpha=self.fit.weight_decay)
+        self.steps[pick] += 1
+        taken = self.steps[pick]
+        rate, correction = self.rate / (1 - BETAS[0] ** taken), (1 - BETAS[1] ** taken).sqrt()
+        for w, g, first, second in zip(weights, gradients, self.velocity, self.second, strict=True):
+            wide = (slice(None), *[None] * (w.dim() - 1))
+            m, v = first[pick].lerp(g, 1 - BETAS[0]), second[pick] * BETAS[1] + (1 - BETAS[1]) * g * g
+            first[pick], second[pick] = m, v
+            w -= rate[wide] * m / (v.sqrt() / correction[wide] + EPS)

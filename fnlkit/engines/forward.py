@@ -1,0 +1,121 @@
+"""What the networks of K clients answer to a batch of each: as one stack, or one by one, beside each other on a GPU."""
+
+import contextlib
+
+import torch
+from torch import nn
+from torch.func import functional_call, vmap
+
+
+class LogitsAndFeatures(nn.Module):
+    """Calls a network as it is, or its two halves where the loss wants to see what is between them."""
+
+    def __init__(self, net, features):
+        super().__init__()
+        self.net, self.halves = net, features
+
+    def forward(self, x):
+        if not self.halves:
+            return self.net(x)
+        features = self.net.features(x)
+        return self.net.classify(features), features
+
+
+class Forward:
+    """The forward passes of K clients.
+
+    Parameters
+    ----------
+    network : fnlkit.client.network.Network
+    twin : Network or None
+        Holds the received model when the loss asks for a teacher.
+    features : bool
+        Whether outputs are (logits, features) in place of logits.
+    names : list of str
+        Of the parameter tensors, in their order; ``net.`` before each.
+
+    Attributes
+    ----------
+    branched : bool
+        Clients pass the network one by one, beside each other on a GPU, instead of as one stack.
+    """
+
+    def __init__(self, network, twin, features, names):
+        self.network, self.twin, self.features, self.names = network, twin, features, names
+        self.module, self.branched, self._side = LogitsAndFeatures(network.module, features), False, []
+
+    def __call__(self, weights, buffers, x):
+        """Return the leaves of the graph of derivatives, and the outputs (g, B, ...).
+
+        Parameters
+        ----------
+        weights : list of Tensor (g, ...)
+        buffers : dict of Tensor (g, ...)
+        x : Tensor (g, B, ...)
+        """
+        return (self._branches if self.branched else self._stack)(weights, buffers, x)
+
+    def evaluated(self, weights, buffers, x):
+        """Return the logits (g, B, C) of the models as they stand, in evaluation mode and without gradient."""
+        self.network.module.eval()
+        try:
+            with torch.no_grad():
+                out = self(weights, buffers, x)[1]
+        finally:
+            self.network.module.train()
+        return out[0] if self.features else out
+
+    def of_teacher(self, x, starts=None):
+        """Return what the received model answers to samples (g, B, ...).
+
+        Parameters
+        ----------
+        x : Tensor (g, B, ...)
+        starts : Tensor (g, P + Q) or None
+            Each client's own, where they received different ones; None takes what the twin holds.
+        """
+        with torch.no_grad():
+            if starts is None:
+                return self.network.computed(self.twin.module, x.flatten(0, 1)).unflatten(0, x.shape[:2])
+            tensors = {n: starts[:, a:b].reshape(len(x), *shape) for n, a, b, shape in self.network.slots}
+
+            def teach(tensors, x):
+                return self.network.computed(lambda v: functional_call(self.twin.module, tensors, (v,)), x)
+
+            return vmap(teach)(tensors, x)
+
+    def _stack(self, weights, buffers, x):
+        leaves = [w.detach().requires_grad_() for w in weights]
+        tensors = dict(zip(self.names, leaves, strict=True))
+        return leaves, vmap(self._call, randomness="different")(tensors, buffers, x)
+
+    def _branches(self, weights, buffers, x):
+        """The same client by client, each on a stream of its own where there are any."""
+        leaves, outs = [], []
+        for k, stream in enumerate(self._streams(len(x))):
+            with stream:
+                own = [w[k].detach().requires_grad_() for w in weights]
+                tensors = dict(zip(self.names, own, strict=True))
+                outs.append(self._call(tensors, {n: b[k] for n, b in buffers.items()}, self.network.laid_out(x[k])))
+                leaves += own
+        joined = [torch.stack(part) for part in zip(*outs, strict=True)] if self.features else torch.stack(outs)
+        return leaves, joined
+
+    def _streams(self, count):
+        """Yield a context for each branch; streams start after what is queued so far, and are waited for at the end."""
+        if self.network.device.type != "cuda":
+            yield from (contextlib.nullcontext() for _ in range(count))
+            return
+        main = torch.cuda.current_stream()
+        self._side += [torch.cuda.Stream() for _ in range(count - len(self._side))]
+        for stream in self._side[:count]:
+            stream.wait_stream(main)
+            yield torch.cuda.stream(stream)
+        for stream in self._side[:count]:
+            main.wait_stream(stream)
+
+    def _call(self, parameters, buffers, x):
+        def network(x):
+            return functional_call(self.module, {**parameters, **buffers}, (x,))
+
+        return self.network.computed(network, x)

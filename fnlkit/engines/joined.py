@@ -1,0 +1,88 @@
+"""The memory of several clients as one: values stacked, rows joined, each made when it is asked for."""
+
+from collections.abc import Mapping
+
+import torch
+
+
+class PooledRows(Mapping):
+    """Rows of all clients of a cohort in one tensor a name, made when asked for and written back if changed.
+
+    Each client has `room` places, of which it fills the first.
+    """
+
+    def __init__(self, clients, device, room):
+        self.clients, self.device, self.room, self.made, self.written = clients, device, room, {}, set()
+
+    def __getitem__(self, name):
+        if name not in self.made:
+            self.made[name] = self.joined([c.rows[name] for c in self.clients])
+        return self.made[name]
+
+    def joined(self, parts):
+        """Return tensors (n, ...) of all clients in one (K room, ...)."""
+        out = parts[0].new_zeros((len(parts), self.room, *parts[0].shape[1:]))
+        for place, part in zip(out, parts, strict=True):
+            place[: len(part)] = part
+        return out.flatten(0, 1).to(self.device)
+
+    def __iter__(self):
+        return iter(self.clients[0].rows)
+
+    def __len__(self):
+        return len(self.clients[0].rows)
+
+    def changed(self, name):
+        """Return the tensor of a row to write into."""
+        self.written.add(name)
+        return self[name]
+
+    def write_back(self):
+        for name in self.written:
+            parts = self.made[name].split(self.room)
+            for client, part in zip(self.clients, parts, strict=True):
+                client.rows[name].copy_(part[: len(client)])
+
+
+class BatchRows(Mapping):
+    """Rows of the batch at hand, each fetched when it is asked for."""
+
+    def __init__(self, pooled, index):
+        self.pooled, self.index, self.fetched = pooled, index, {}
+
+    def __getitem__(self, name):
+        if name not in self.fetched:
+            self.fetched[name] = self.pooled[name][self.index]
+        return self.fetched[name]
+
+    def __iter__(self):
+        return iter(self.pooled)
+
+    def __len__(self):
+        return len(self.pooled)
+
+
+class StackedValues(Mapping):
+    """One entry of each client's memory, stacked when it is asked for; `pick` chooses clients."""
+
+    def __init__(self, memories, device, pick=None, made=None):
+        self.memories, self.device, self.pick, self.made = memories, device, pick, {} if made is None else made
+
+    def __getitem__(self, name):
+        if name not in self.made:
+            self.made[name] = torch.stack([torch.as_tensor(m[name]).to(self.device) for m in self.memories])
+        return self.made[name] if self.pick is None else self.made[name][self.pick]
+
+    def __iter__(self):
+        return iter(self.memories[0])
+
+    def __len__(self):
+        return len(self.memories[0])
+
+    def whole(self):
+        """Return the names whose values have one shape."""
+        shapes = {name: {torch.as_tensor(m[name]).shape for m in self.memories} for name in self}
+        return [name for name, found in shapes.items() if len(found) == 1]
+
+    def at(self, pick):
+        return StackedValues(self.memories, self.device, pick, self.made)

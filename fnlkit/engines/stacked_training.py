@@ -1,0 +1,217 @@
+"""Local training of K clients at once: a leading K on parameters, buffers, momentum and rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from fnlkit.client.client import Batch
+from fnlkit.client.training import loss_values
+from fnlkit.engines.descent import Descent
+from fnlkit.engines.forward import Forward
+from fnlkit.engines.joined import BatchRows, PooledRows, StackedValues
+from fnlkit.engines.schedule import timetable
+from fnlkit.models.dropout import Dropout2d
+
+
+class StackedTraining:
+    """K clients in local training.
+
+    Parameters
+    ----------
+    network : fnlkit.client.network.Network
+    twin : Network or None
+        Holds the received model when the loss asks for a teacher.
+    clients : list of Client
+        By falling size; with rows and state of the same names.
+    starts : Tensor (K, P + Q)
+    fit : Fit
+    plans : list of Plan
+    received : list of dict
+        The client's own `broadcast` and `scatter`.
+    scattered : set of str
+        Names of `received` that differ from client to client.
+    pool, offsets : Tensor (m, ...), int64 (K,)
+        Samples of these clients, maybe among those of others, and where each client's begin.
+    room : int
+        Samples to keep place for on each client, so that other clients can take it over; the largest's by default.
+    """
+
+    def __init__(self, network, twin, clients, starts, fit, plans, received, scattered, pool, offsets, room=0):
+        self.network, self.twin, self.clients, self.fit, self.pool = network, twin, clients, fit, pool
+        device, k = network.device, len(clients)
+        self.device, self.shared_start, self.starts = device, bool((starts == starts[0]).all()), starts.clone()
+        self.parameters, self.buffers = {}, {}
+        for name, a, b, shape in network.slots:
+            part = starts[:, a:b].reshape(k, *shape).clone()
+            (self.parameters if b <= network.parameters_count else self.buffers)[f"net.{name}"] = part
+        self._other_buffers()
+        self.forward = Forward(network, twin, fit.features, list(self.parameters))
+        self.descent = Descent(fit, list(self.parameters.values()))
+        self.sizes = [len(c) for c in clients]
+        self.room = max(room, *self.sizes)
+        self._join_draws(plans, fit.epochs * -(-self.room // fit.batch_size))
+        # What a step reads of its group: places of the clients (g,), their own steps, whether an epoch begins.
+        self.who, self.at = torch.arange(k, device=device), torch.arange(k, device=device)
+        self.first = torch.zeros(k, dtype=torch.bool, device=device)
+        self.offset = torch.from_numpy(np.asarray(offsets)).to(device)
+        self.rows = PooledRows(clients, device, self.room)
+        self.y = self.rows.joined([c.y for c in clients])
+        self.state = StackedValues([c.state for c in clients], device)
+        shared = received[0].items()
+        self.broadcast = {n: v.to(device, copy=True) for n, v in shared if n not in scattered}
+        self.scatter = StackedValues([{n: r[n] for n in scattered} for r in received], device)
+
+    def _other_buffers(self):
+        """Buffers that do not travel: counters start as the network holds them, dropout keys from a client's stream."""
+        k, module = len(self.clients), self.network.module
+        keys = torch.tensor([int(c.rng.integers(2**62)) for c in self.clients], device=self.device)
+        for name, buffer in module.named_buffers():
+            if not buffer.is_floating_point():
+                self.buffers[f"net.{name}"] = buffer.expand(k, *buffer.shape).clone()
+        for name, part in module.named_modules():
+            if isinstance(part, Dropout2d):
+                self.buffers[f"net.{name}.key" if name else "net.key"] = keys.clone()
+
+    def _join_draws(self, plans, steps):
+        """Join the plans, padded to one length; the padding is never read."""
+
+        def joined(name):
+            arrays = [getattr(p, name) for p in plans]
+            if arrays[0] is None:
+                return None
+            batch = () if arrays[0].ndim == 1 else (min(self.fit.batch_size, self.room), *arrays[0].shape[2:])
+            shape = (steps, *batch)
+            out = np.zeros((len(arrays), *shape), arrays[0].dtype)
+            for place, a in zip(out, arrays, strict=True):
+                place[tuple(map(slice, a.shape))] = a
+            return torch.from_numpy(out).to(self.device)
+
+        self.order, self.partner = joined("order"), joined("partner")
+        self.shift, self.flip, self.centre = joined("shift"), joined("flip"), joined("centre")
+        self.uniform = joined("uniform")
+        share = joined("share")
+        # 1 - share in float64, as the specification has it, before either is rounded.
+        self.share = None if share is None else (share.to(self.network.dtype), (1 - share).to(self.network.dtype))
+
+    def train(self, step=None):
+        """Return the weights (K, P + Q) after local training; rows are written back to the clients.
+
+        Parameters
+        ----------
+        step : (g, size, leading) -> None
+            Does a step in place of `self.step`.
+        """
+        self.network.module.train()
+        if self.twin is not None:
+            self.twin.load(self.starts[0])
+            self.twin.module.eval()
+        try:
+            for group in timetable(self.sizes, self.fit.batch_size, self.fit.epochs):
+                (step or self.step)(*self._choose(group))
+        finally:
+            self.network.module.eval()
+        self.rows.write_back()
+        return self.weights()
+
+    def _choose(self, group):
+        """Write down which clients take which step next; return what a step's shapes depend on: (g, size, leading)."""
+        g = len(group.who)
+        self.who[:g] = torch.from_numpy(group.who)
+        self.at[:g] = torch.from_numpy(group.step)
+        self.first[:g] = group.first
+        return g, group.size, bool((group.who == np.arange(g)).all())
+
+    def weights(self):
+        """Return what travels of the clients' models (K, P + Q)."""
+        tensors = {**self.parameters, **self.buffers}
+        travelling = [tensors[f"net.{name}"].reshape(len(self.clients), -1) for name, *_ in self.network.slots]
+        return torch.cat(travelling, 1)
+
+    def step(self, g, size, leading):
+        """One step of the g clients chosen, with `size` samples each; `leading` when they are the first g."""
+        who, at = self.who[:g], self.at[:g]
+        # The first g clients are a view, which a step may change in place; others are taken out and put back.
+        pick = slice(0, g) if leading else who
+        weights = [p[pick] for p in self.parameters.values()]
+        buffers = {name: b[pick] for name, b in self.buffers.items()}
+        batch, gradients = self._gradients(pick, who, at, size, weights, buffers)
+        with torch.no_grad():
+            gradients = self._corrected(gradients, weights, pick, batch)
+            self.descent.step(weights, gradients, pick, leading)
+            if not leading:
+                for store, new in zip(self.parameters.values(), weights, strict=True):
+                    store[who] = new
+                for name, value in buffers.items():
+                    self.buffers[name][who] = value
+
+    def _gradients(self, pick, who, at, size, weights, buffers):
+        """Return the Batch and the gradient of each parameter tensor; rows that the loss hands back are written."""
+        fit, order = self.fit, self.order[who, at, :size]
+        index = order + who[:, None] * self.room
+        batch = Batch(
+            y=self.y[index],
+            rows=BatchRows(self.rows, index),
+            state=self.state.at(pick),
+            received={**self.broadcast, **self.scatter.at(pick)},
+            uniform=None if self.uniform is None else self.uniform[who, at, :size],
+            first=self.first[: len(who)],
+        )
+        x, mix = self._inputs(order, who, at, size), None
+        plain = x
+        if self.share is not None:
+            x, mix = self._mixed(batch, x, who, at, size, weights, buffers)
+        if self.twin is not None:
+            starts = None if self.shared_start else self.starts[pick]
+            batch.teacher = self.forward.of_teacher(plain if fit.unmixed else x, starts)
+        leaves, out = self.forward(weights, buffers, x)
+        logits, batch.features = out if fit.features else (out, None)
+        values, rows = loss_values(fit.loss, logits, batch)
+        if mix is not None:
+            share, rest, partner = mix
+            other, _ = loss_values(fit.loss, logits, replace(batch, y=batch.y.gather(1, partner)))
+            values = share[:, None] * values + rest[:, None] * other
+        gradients = torch.autograd.grad(values.mean(-1).sum(), leaves, allow_unused=True)
+        gradients = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
+        if self.forward.branched:
+            gradients = [torch.stack(gradients[i :: len(weights)]) for i in range(len(weights))]
+        for name, new in rows.items():
+            pool = self.rows.changed(name)
+            pool[index] = new.detach().to(pool)
+        return batch, gradients
+
+    def _inputs(self, order, who, at, size):
+        """Return the network input (g, B, ...) of the samples at hand, augmented as drawn."""
+        x, inputs, augment = self.pool[order + self.offset[who, None]], self.clients[0].inputs, self.fit.augment
+        if not augment:
+            return inputs.plain(x)
+        draws = (None if v is None else v[who, at, :size] for v in (self.shift, self.flip, self.centre))
+        return inputs.augmented(x, augment, *draws)
+
+    def _mixed(self, batch, x, who, at, size, weights, buffers):
+        """Return mixup's input and (share, 1 - share, partner); what a loss on unmixed samples needs goes into the batch."""
+        share, rest = (part[who, at] for part in self.share)
+        partner = self.partner[who, at, :size]
+        if self.fit.unmixed:
+            batch.share, batch.partner = share, partner
+            batch.unmixed = self.forward.evaluated(weights, buffers, x)
+        wide = (slice(None), *[None] * (x.dim() - 1))
+        along = partner.reshape(*partner.shape, *[1] * (x.dim() - 2)).expand(x.shape)
+        return share[wide] * x + rest[wide] * x.gather(1, along), (share, rest, partner)
+
+    def _corrected(self, gradients, weights, pick, batch):
+        """Return the gradients with the corrections added and clipped, client by client."""
+        fit = self.fit
+        if not (fit.corrections or fit.clip):
+            return gradients
+        g = len(gradients[0])
+        flat = torch.cat([v.reshape(g, -1) for v in gradients], 1)
+        if fit.corrections:
+            w = torch.cat([part.reshape(g, -1) for part in weights], 1)
+            w0 = self.starts[pick, : self.network.parameters_count]
+            for correction in fit.corrections:
+                flat += correction(w, w0, batch)
+        if fit.clip:
+            flat *= (fit.clip / flat.norm(dim=1, keepdim=True).clamp_min(1e-12)).clamp_max(1.0)
+        parts = flat.split([v[0].numel() for v in gradients], 1)
+        return [part.reshape(v.shape) for part, v in zip(parts, gradients, strict=True)]
