@@ -1,4 +1,4 @@
-"""What values a parameter of a method, an optimiser or an estimator may have: said once, in its annotation.
+"""What values a parameter of a method, an optimizer or an estimator may have: said once, in its annotation.
 
     @checked
     def method(clients, model, opt, select, *, rounds, strength: NotNegative = 2.0, warm: Literal["plain", "server"] = "plain")

@@ -192,7 +192,7 @@ def bind(spec, function, what, *, given=()):
     Raises
     ------
     InputError
-        For a parameter that does not exist, misses, or has a value of the wrong kind.
+        For a parameter that does not exist, is missing, or has a value of the wrong kind.
     """
     known = {
         name: parameter

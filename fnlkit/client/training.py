@@ -134,7 +134,7 @@ def plan(n, fit, *, seed, round, client, image=None):
 
 
 def make_optimizer(fit, parameters):
-    """Return the torch optimiser that `fit` names, on a list of tensors."""
+    """Return the torch optimizer that `fit` names, on a list of tensors."""
     if fit.optimizer == "adam":
         return torch.optim.Adam(parameters, lr=fit.lr, weight_decay=fit.weight_decay)
     return torch.optim.SGD(parameters, lr=fit.lr, momentum=fit.momentum, weight_decay=fit.weight_decay)

@@ -117,9 +117,9 @@ def budget(rounds, fraction, iterations, finetune_rounds, usual_rounds):
 
 
 def usual_training(opt, select, fraction, *, optimizer, aggregator, selector, lr, decay):
-    """Return (optimiser, selector) of the last stage: the run's, with what is given put in its place.
+    """Return (optimizer, selector) of the last stage: the run's, with what is given put in its place.
 
-    The memory of the run's optimiser goes on in its successor: it is what a run saves and restores.
+    The memory of the run's optimizer goes on in its successor: it is what a run saves and restores.
     """
     fit = opt.fit.changed(lr=lr) if lr else opt.fit
     aggregate = opt.aggregate if aggregator is None else aggregator
@@ -270,7 +270,7 @@ def fedcorr(
         that the last mixture called noisy (public code).
     strict : bool
         True relabels above the confidence only (public code), False from it on (eq. 7).
-    usual_optimizer, usual_aggregator, usual_selector : optimiser, aggregator, selector or None
+    usual_optimizer, usual_aggregator, usual_selector : optimizer, aggregator, selector or None
         Take the run's place in stage 3 alone, for example feddyn(alpha=0.01), median, power-of-choice(d=30) (Figure 4).
     usual_lr, usual_decay : float >= 0
         Learning rate of stage 3, 0 for the run's, and its decay a round, counted from there; with FedDyn the paper

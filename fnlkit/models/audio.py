@@ -76,7 +76,7 @@ def audio(
 
     The paper gives four blocks, group norm, dropout 0.1 and pooling by 2; widths, kernel length, groups and the pooling
     at the end are those of the same authors' public code for semi-supervised audio (FedSTAR).  Their L2 regularisation
-    of 1e-4 in each convolution is a weight decay of 2e-4 in torch's sense; it belongs to the optimiser.
+    of 1e-4 in each convolution is a weight decay of 2e-4 in torch's sense; it belongs to the optimizer.
 
     Parameters
     ----------

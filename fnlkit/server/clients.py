@@ -356,7 +356,7 @@ def gather(values):
 def fault(reply, expected, network):
     """Return why a reply cannot be used, or None.
 
-    A reply is refused when it is no dict of arrays, when it misses a name or has one too many, when an array of floats is
+    A reply is refused when it is no dict of arrays, when it lacks a name or has one too many, when an array of floats is
     not finite, or when ``weights`` has another shape or type than the model's vector; whether ``weights`` are finite, their
     length tells.
 
@@ -371,7 +371,7 @@ def fault(reply, expected, network):
         return str(reply)
     if not isinstance(reply, dict):
         return f"replied {type(reply).__name__}, expected named arrays"
-    wrong = [f"misses {name!r}" for name in sorted(expected - set(reply))]
+    wrong = [f"lacks {name!r}" for name in sorted(expected - set(reply))]
     wrong += [f"sent {name!r} unasked" for name in sorted(set(reply) - expected)]
     if wrong:
         return "; ".join(wrong)

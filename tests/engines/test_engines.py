@@ -1,4 +1,4 @@
-"""Every engine gives what sequential gives: methods x optimisers x selectors, in float64 to 1e-9, labels exactly."""
+"""Every engine gives what sequential gives: methods x optimizers x selectors, in float64 to 1e-9, labels exactly."""
 
 import os
 from dataclasses import replace

@@ -520,7 +520,7 @@ def test_threads_give_the_same_bytes():
 
 
 def test_other_compilation_gives_the_same_bytes(tmp_path):
-    """Compiled or from the cache, for 256-bit or 512-bit vectors: what the optimiser made of it must not show."""
+    """Compiled or from the cache, for 256-bit or 512-bit vectors: what the optimizer made of it must not show."""
     script = """if True:
         import hashlib
         import numpy as np

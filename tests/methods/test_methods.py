@@ -213,7 +213,7 @@ def test_ugly_clients_give_finite_results(method):
 
 @pytest.mark.parametrize("optimizer", ["fedprox(mu=0.1)", "feddyn(alpha=0.1)"])
 @pytest.mark.parametrize("method", ["fedcorr", "fedefc(latest=2)", "feddpcont", "flr", "na-fedavg", "nnc(k=5)", "akd(k=5)"])
-def test_methods_combine_with_optimisers(method, optimizer):
+def test_methods_combine_with_optimizers(method, optimizer):
     _, with_it, _ = run(method, optimizer=optimizer)
     assert torch.isfinite(with_it.weights).all()
     assert not torch.equal(with_it.weights, once(method)[1].weights)

@@ -43,7 +43,7 @@ STEPS = {
     **{f"akd/{name}-logits": _OWN for name in ("cifar10", "fashion-mnist", "pathmnist", "eurosat", "speechcommands")},
 }
 ADAM = {"local": "adam", "lr": 0.001}
-#                         network                           rounds fraction epochs batch, then what the optimiser is told
+#                         network                           rounds fraction epochs batch, then what the optimizer is told
 LOCAL = {
     "fedcorr/cifar10":    ("resnet18",                      1000, 0.1, 5, 10, {"lr": 0.03, "momentum": 0.5}),
     "fedcorr/cifar100":   ("resnet34",                      1000, 0.1, 5, 10, {"lr": 0.01, "momentum": 0.5}),
@@ -84,10 +84,10 @@ def nearest(name):
 
 @pytest.mark.parametrize("name", [name for name in STEPS if name.startswith(("fedcorr/", "fedefc/"))])
 def test_local_training_is_the_papers(name):
-    model, rounds, fraction, epochs, batch_size, optimiser = LOCAL[nearest(name)]
+    model, rounds, fraction, epochs, batch_size, optimizer = LOCAL[nearest(name)]
     expected = {"model": model, "rounds": rounds, "fraction": fraction, "epochs": epochs, "batch_size": batch_size}
     found = presets.load(name)
-    assert {**found, "method": None} == {"method": None, **expected, **optimiser}
+    assert {**found, "method": None} == {"method": None, **expected, **optimizer}
 
 
 @pytest.mark.parametrize("name", [name for name in STEPS if not name.startswith(("fedcorr/", "fedefc/"))])

@@ -90,7 +90,7 @@ def test_a_missing_name_is_refused(federation):
     fed, model = federation
     fed.rejected.clear()
     said = fed.round(COHORT, model, FIT, misses)
-    assert said.ids.tolist() == [0, 1, 4] and fed.rejected[0]["reason"] == "misses 'score'"
+    assert said.ids.tolist() == [0, 1, 4] and fed.rejected[0]["reason"] == "lacks 'score'"
 
 
 def test_training_that_runs_off_is_refused(federation):

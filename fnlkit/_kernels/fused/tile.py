@@ -5,7 +5,7 @@ Rationale
 LLVM vectorises the innermost loop of a plain nest and keeps its accumulators in registers only when the whole nest is
 one straight line, which for a convolution means hundreds of statements and spilled registers.  Here the block of
 accumulators is written down as vectors instead, so that every multiplication is one vector instruction whatever the
-optimiser guesses.  Everything else in the fused path is an ordinary loop, compiled without fastmath: each sum has one
+optimizer guesses.  Everything else in the fused path is an ordinary loop, compiled without fastmath: each sum has one
 order and each product one rounding, so a result does not depend on what was inlined where, on the width of the
 machine's vectors, or on whether the code came from the compiler or from the cache.
 
