@@ -1,6 +1,7 @@
 """The command `fnlkit`: one verb a file, imported when it is called."""
 
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -74,6 +75,8 @@ def group(ctx, verbose):
       fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise | fnlkit train -o run.pt && fnlkit evaluate run.pt
     """
     ctx.obj = verbose
+    # One command's -vv is not the next one's, where a program calls several.
+    logging.getLogger("fnlkit.client").setLevel(logging.NOTSET)
     if verbose > 1:
         from fnlkit.client.failure import show_log
 
