@@ -78,16 +78,13 @@ def import_(file, table, dataset, output):
     Example:
       fnlkit review import judged.npz review/decisions.csv -o reviewed.npz
     """
+    from fnlkit.artefacts import files
     from fnlkit.artefacts.federation import Federation
-    from fnlkit.errors import InputError
     from fnlkit.review import decisions
 
     federation = Federation.read(file)
     data = data_of(federation, dataset)
-    try:
-        text = Path(table).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{table}: {getattr(error, 'strerror', None) or 'not a text in UTF-8'}") from error
+    text = files.read_text(table)
     found = decisions.read(text, federation, data, table)
     record = provenance("review import", None, table=str(table), dataset=dataset)
     out = decisions.decide(federation, found, when=date.today().isoformat(), provenance=record)

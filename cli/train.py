@@ -5,7 +5,6 @@ import shlex
 import sys
 from contextlib import contextmanager
 from dataclasses import fields
-from pathlib import Path
 
 import click
 
@@ -90,7 +89,7 @@ def command(
     from fnlkit.datasets.features import open_embeddings, with_features
     from fnlkit.estimators.rows import read_rows
     from fnlkit.experiment import Experiment, Settings
-    from fnlkit.experiment.output import locked, metrics_file
+    from fnlkit.experiment.output import locked, metrics_file, metrics_path
 
     if preset:
         options |= _preset(ctx, preset)
@@ -105,7 +104,8 @@ def command(
         data, vectors = with_features(data, features), open_embeddings(features).arrays["embeddings"]
     if embeddings:
         vectors = read_rows(embeddings, "embeddings", federation)
-    with locked(output):
+    rows = metrics_path(output, metrics)
+    with locked(output), locked(rows, "--metrics"):
         _pin_threads()
         experiment = Experiment(
             federation,
@@ -128,8 +128,7 @@ def command(
             style="dim",
         )
         said = Notes(experiment.clients, say)
-        path = metrics or (None if output == "-" else f"{Path(output).with_suffix('')}.metrics.jsonl")
-        with metrics_file(path, experiment.history) as write, progress(experiment) as advance:
+        with metrics_file(rows, experiment.history) as write, progress(experiment) as advance:
 
             def on_round(row):
                 write(row)

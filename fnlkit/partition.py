@@ -332,7 +332,7 @@ def from_file(labels, classes, clients, rng, *, path: Text, key=""):
     key : str
         The array's name, when the file has several.
     """
-    arrays = files.read_arrays(path)
+    arrays = files.read_arrays(path, max_bytes=2**28)
     if not key and {"client_offsets", "client_indices"} <= set(arrays):
         offsets, indices = arrays["client_offsets"], arrays["client_indices"]
         if offsets.ndim != 1 or indices.ndim != 1 or offsets.dtype.kind != "i" or indices.dtype.kind != "i":

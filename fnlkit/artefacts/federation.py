@@ -14,7 +14,9 @@ from fnlkit.scores import client_levels, confusion, transition
 KIND = "fnlkit.federation/1"
 _REQUIRED = ("client_offsets", "client_indices", "given")
 _OPTIONAL = ("true", "noise_client_level", "noise_client_noisy", "noise_transition")
-MAX_CLASSES = 100_000
+# A matrix of all pairs of classes is 800 MB then.
+MAX_CLASSES = 10_000
+_FEW_CLASSES = 1_000
 # Arrays of `estimate-noise`: sides (N clients, n samples, C classes) and kinds of numbers.
 ESTIMATES = {
     "estimate_client_level": ("N", "f"), "estimate_client_level_low": ("N", "f"), "estimate_client_level_high": ("N", "f"),
@@ -120,6 +122,10 @@ class Federation:
             raise InputError(f"`classes` is {self.classes!r}; expected 2 to {MAX_CLASSES:,}")
         self.given = _labels(self.given, "given", self.classes)
         size = len(self.given)
+        if "class_names" in self.meta:
+            must_be_names(self.meta["class_names"], self.classes)
+        elif self.classes > _FEW_CLASSES:
+            must_be_dense(self.classes, len(np.unique(self.given)))
         if self.true is not None:
             self.true = _labels(self.true, "true", self.classes)
             if len(self.true) != size:
@@ -127,6 +133,7 @@ class Federation:
         self.client_offsets = _whole(self.client_offsets, "client_offsets")
         self.client_indices = _whole(self.client_indices, "client_indices")
         self._check_clients(size)
+        self._check_meta()
         self._check_noise()
         self._check_estimates()
         for name, kind in (("reviewed", "b"), ("received", "iu")):
@@ -174,6 +181,18 @@ class Federation:
             if T.size and ((T < 0).any() or np.abs(T.sum(-1) - 1).max() > 1e-6):
                 raise InputError("`noise_transition` must have entries >= 0 and rows that sum to 1")
 
+    def _check_meta(self):
+        """What is known of the file's making must have the form that its readers rely on."""
+        for name, key in (("provenance", "command"), ("noise", "model"), ("reviews", ""), ("corrections", "")):
+            entries = self.meta.get(name, [])
+            right = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
+            if not right or (key and not all(isinstance(entry.get(key), str) for entry in entries)):
+                raise InputError(f"`{name}` must be a list of objects{f', each with its {key!r}' if key else ''}")
+        if not isinstance(self.meta.get("dataset_checksum", ""), str):
+            raise InputError("`dataset_checksum` must be a text")
+        if (names := self.meta.get("client_names")) is not None:
+            must_be_names(names, len(names) if isinstance(names, list) else 0, "client")
+
     def _check_estimates(self):
         sides = {"N": len(self), "n": len(self.given), "C": self.classes}
         for name, (shape, kind) in ESTIMATES.items():
@@ -198,8 +217,6 @@ class Federation:
             raise InputError(f"a federation without {missing[0]}; make the file again with `fnlkit partition`")
         known = {name: arrays.pop(name, None) for name in (*_REQUIRED, *_OPTIONAL)}
         federation = cls(dataset=meta.pop("dataset"), classes=meta.pop("classes"), **known, extra=arrays, meta=meta)
-        if not isinstance(meta.get("provenance", []), list):
-            raise InputError("`provenance` must be a list")
         federation.check()
         return federation
 
@@ -227,6 +244,32 @@ class Federation:
     def write(self, target):
         """Write the federation to a path or to stdout (``-``)."""
         files.write(self.to_artefact(), target)
+
+
+def must_be_dense(classes, present):
+    """Raise InputError where labels have gaps so wide that a matrix over all classes would be nearly empty.
+
+    Parameters
+    ----------
+    classes : int
+        One more than the largest label.
+    present : int
+        How many different labels there are.
+    """
+    if classes > MAX_CLASSES or (classes > _FEW_CLASSES and classes > 10 * present):
+        raise InputError(
+            f"labels go up to {classes - 1:,} but {present:,} different ones occur; number the classes from 0 without gaps "
+            f"(numpy.unique(labels, return_inverse=True)), at most {MAX_CLASSES:,}"
+        )
+
+
+def must_be_names(names, count, what="class"):
+    """Raise InputError unless these are names of classes or clients that a terminal shows as they are."""
+    if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
+        raise InputError(f"`{what}_names` must be {count:,} texts, one for each {what}")
+    odd = next((name for name in names if not name.isprintable() or len(name) > 200), None)
+    if odd is not None:
+        raise InputError(f"{what} name {ascii(odd[:60])} holds control characters or is longer than 200; give it another")
 
 
 def _whole(values, name):

@@ -17,6 +17,7 @@ import shutil
 import stat
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from fnlkit.errors import InputError, nearest
 
 MAX_BYTES = 4 * 2**30 - 1
 MAX_META = 16 * 2**20
+MAX_TEXT = 2**25  # of a csv, and of anything else that has no form of its own
+_HEAD = 8
 SMALL = 64 * 2**20  # bytes of an array of the user's that may as well be in memory
 MAX_DECODED = 64 * 2**30
 # The newest version of every kind that this fnlkit reads and writes.
@@ -182,7 +185,7 @@ def open_arrays(path, *, decoded, small=SMALL):
         size = os.stat(path).st_size if os.path.isfile(path) else 0
     except OSError:
         size = 0
-    if size <= small:
+    if size <= small and not _grows(path, small):
         return read_arrays(path)
     with _one_line(shown(path)), open(path, "rb") as handle:
         mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
@@ -190,9 +193,23 @@ def open_arrays(path, *, decoded, small=SMALL):
             if bytes(raw[:6]) == b"\x93NUMPY":
                 return {"array": _in_place(path, raw, "array", 0, size)}
             if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
-                places = files_zip.places(raw, max_members=64, max_bytes=2**50, deflate=True)
+                # 200 times: what does not fit into memory is unpacked piece by piece, onto the disk.
+                places = files_zip.places(raw, max_members=64, max_bytes=2**50, deflate=True, ratio=200)
                 return {p.name.removesuffix(".npy"): _placed(path, raw, p, decoded, small) for p in places}
     return read_arrays(path)
+
+
+def _grows(path, small):
+    """Whether a small file is an npz whose arrays would take more than memory should."""
+    if not os.path.isfile(path) or os.stat(path).st_size < 64:
+        return False
+    with open(path, "rb") as handle:
+        raw = memoryview(handle.read(small))
+    with contextlib.suppress(Exception):  # what is wrong with it is said by whoever reads it
+        if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
+            places = files_zip.places(raw, max_members=64, max_bytes=2**50, deflate=True, ratio=200)
+            return sum(place.unpacked for place in places) > small
+    return False
 
 
 def open_artefact(path, *, kinds, decoded, remember):
@@ -235,7 +252,7 @@ def _placed(path, raw, place, decoded, small):
         raise InputError(f"array {name!r} unpacks to {place.unpacked:,} bytes; above {MAX_DECODED:,} store it uncompressed")
     found = os.stat(path)
     key = f"{os.path.realpath(path)}\0{found.st_size}\0{found.st_mtime_ns}\0{name}"
-    target = decoded / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
+    target = decoded / f"{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.npy"
     if not target.is_file():
         decoded.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(decoded).free
@@ -478,7 +495,13 @@ def _slurp(source, max_bytes):
             raise InputError(f"{name}: {len(raw):,} bytes, more than the limit of {max_bytes:,}")
         return name, raw
     if isinstance(source, str) and source == "-":
-        raw = sys.stdin.buffer.read(max_bytes + 1)
+        raw = sys.stdin.buffer.read(_HEAD)
+        if _form(raw) or len(raw) < _HEAD:
+            raw += sys.stdin.buffer.read(max_bytes + 1 - len(raw))
+        else:  # text, or an endless device
+            raw += sys.stdin.buffer.read(min(max_bytes, MAX_TEXT) + 1 - len(raw))
+            if len(raw) > MAX_TEXT:
+                raise InputError(f"stdin: neither npz, npy nor .pt, and more than {MAX_TEXT:,} bytes of anything else")
         if not raw:
             raise InputError("stdin: the pipe is empty; did the command before this one fail?")
         if len(raw) > max_bytes:
@@ -497,6 +520,7 @@ def _slurp(source, max_bytes):
                 raise InputError(f"{name}: {found.st_size:,} bytes, more than the limit of {max_bytes:,}")
             if not found.st_size:
                 raise InputError(f"{name}: is empty; make the file again")
+            _foresee(name, descriptor, found.st_size)
             raw = np.empty(found.st_size, np.uint8)  # aligned, and writable by those who get views of it
             view, at = memoryview(raw), 0
             with open(descriptor, "rb", buffering=0, closefd=False) as handle:
@@ -518,6 +542,35 @@ def _slurp(source, max_bytes):
         raise InputError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
+def _form(head):
+    """Return the form of a file that begins with these bytes: zip, npy, pickle, or an empty text."""
+    if head[:4] == b"PK\x03\x04":
+        return "zip"
+    if head[:6] == b"\x93NUMPY":
+        return "npy"
+    return "pickle" if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") else ""
+
+
+def _foresee(name, descriptor, size):
+    """Refuse a large file that cannot be what it begins as, before there is memory for all of it."""
+    if size <= MAX_TEXT:
+        return
+    head = os.pread(descriptor, files_npz.MAX_HEADER + 12, 0)
+    form = _form(head)
+    with _one_line(name):
+        if not form:
+            raise InputError(f"{size:,} bytes, and neither npz, npy nor .pt; a csv has at most {MAX_TEXT:,}: save it as npy")
+        if form == "npy":
+            dtype, shape, _, start = files_npz.header(memoryview(head), "array")
+            if math.prod(shape) * dtype.itemsize != size - start:
+                raise InputError(f"an array that announces {shape} of {dtype.name} and has {size - start:,} bytes")
+        elif form == "zip":
+            import mmap
+
+            with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as raw:
+                files_zip.places(raw, max_members=8192, max_bytes=2**50, deflate=True, ratio=200)
+
+
 @contextlib.contextmanager
 def _one_line(name):
     """Turn whatever a parser raises into one line that names the file."""
@@ -534,6 +587,15 @@ def _one_line(name):
         raise InputError(
             f"{name}: damaged or of another format ({type(error).__name__}: {detail}); make the file again"
         ) from error
+
+
+def from_home(path):
+    """Return a path in which a leading ``~`` is somebody's home; one that is nobody's is a name like any other."""
+    path = Path(path)
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
 
 
 def shown(path):

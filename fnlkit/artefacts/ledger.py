@@ -85,6 +85,8 @@ def read(path):
     InputError
         When the file is no ledger, or was changed by hand.
     """
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InputError(f"ledger {files.shown(path)}: is no regular file; name another with --ledger")
     try:
         with open(path, "rb") as handle:
             data = handle.read(MAX_BYTES + 1)

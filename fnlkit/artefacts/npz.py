@@ -12,6 +12,7 @@ from fnlkit.errors import InputError
 
 MAX_HEADER = 10_000
 MAX_TEXT = 16 * 2**20  # characters of one text
+MAX_ENTRIES = 2**22  # of a csv, of which Python makes an object each
 _HEADER = re.compile(
     rb"\{\s*'descr':\s*'([<>|=]?)([a-zA-Z])(\d{0,9})',\s*'fortran_order':\s*(True|False),\s*"
     rb"'shape':\s*\(\s*((?:\d{1,18}\s*,\s*)*(?:\d{1,18})?)\s*\),?\s*\}[ \n]*"
@@ -145,6 +146,9 @@ def csv(raw):
     """
     if b"\0" in raw:
         raise InputError("neither npz, npy, pt nor csv: it has NUL bytes")
+    count = raw.count(b",") + raw.count(b"\n")
+    if count > MAX_ENTRIES:
+        raise InputError(f"a csv of {count:,} entries; expected at most {MAX_ENTRIES:,}: save it as npy or npz")
     rows = [row for row in _csv.reader(io.StringIO(raw.decode("utf-8-sig"), newline="")) if row]
     if not rows:
         raise InputError("a csv without rows")

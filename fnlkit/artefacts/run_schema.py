@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from fnlkit.artefacts.federation import Federation
+from fnlkit.artefacts.federation import MAX_CLASSES, Federation, must_be_names
 from fnlkit.errors import InputError
 
 _TEXTS = ("method", "optimizer", "aggregator", "selector", "model", "augment", "local", "precision")
@@ -66,9 +66,16 @@ def _meta(meta):
     if not isinstance(shape, list) or not 1 <= len(shape) <= 4 or not all(type(v) is int and 1 <= v < 2**31 for v in shape):
         raise InputError(f"`input_shape` is {_short(shape)}; expected a sample's sides")
     _text(meta.get("dataset_checksum"), "dataset_checksum")
+    _whole(meta.get("classes"), "classes", high=MAX_CLASSES)
     if meta.get("embedding") is not None:
         _text(meta["embedding"], "embedding")
     _whole(meta.get("head") or 0, "head", high=2**20)
+    if meta.get("features") is not None:
+        _kind(meta["features"], dict, "features")
+        for name in ("path", "sha256"):
+            _text(meta["features"].get(name), f"features: {name}")
+    if "samples" in meta:
+        _samples(meta["samples"], meta["classes"])
     for entry in _items(meta.get("provenance", []), dict, "provenance"):
         _text(entry.get("command"), "provenance: command")
     machine = meta.get("machine")
@@ -76,6 +83,29 @@ def _meta(meta):
     _text(machine.get("engine"), "machine: engine")
     for name in ("seconds", "peak_bytes"):
         _number(machine.get(name), f"machine: {name}")
+
+
+def _samples(about, classes):
+    """What the run knows of the samples that it was trained on."""
+    _kind(about, dict, "samples")
+    if about.get("kind") not in ("image", "wave", "vector"):
+        raise InputError(f"samples: kind is {_short(about.get('kind'))}; expected image, wave or vector")
+    shape = _items(about.get("shape"), int, "samples: shape")
+    for side in shape:
+        _whole(side, "samples: shape", high=2**31)
+    if len(shape) != {"image": 3}.get(about["kind"], 1):
+        raise InputError(f"samples: shape is {_short(shape)}; that is none of kind {about['kind']}")
+    for name in ("mean", "std"):
+        numbers = about.get(name)
+        _kind(numbers, list, f"samples: {name}")
+        for number in numbers:
+            _number(number, f"samples: {name}")
+        if len(numbers) not in ((shape[-1],) if about["kind"] == "image" else (0, shape[-1])):
+            raise InputError(f"samples: {name} has {len(numbers)} numbers for samples of {shape}")
+    if len(about["mean"]) != len(about["std"]) or any(number <= 0 for number in about["std"]):
+        raise InputError("samples: std must hold a positive number for each of mean")
+    _whole(about.get("sample_rate"), "samples: sample_rate")
+    must_be_names(about.get("class_names"), classes)
 
 
 def _labels(run):
@@ -174,7 +204,8 @@ def _log(run):
 
 
 def _memory(run):
-    clients = len(run.client_offsets) - 1
+    sizes = np.diff(run.client_offsets)
+    clients = len(sizes)
     for name, value in run.memory.items():
         group, _, rest = name.partition("/")
         if group not in ("server", "rows", "state") or not rest:
@@ -182,10 +213,16 @@ def _memory(run):
         if group == "server":
             continue
         if rest.endswith("/clients"):
-            if value.dim() != 1 or value.is_floating_point() or (len(value) and not 0 <= value.min() <= value.max() < clients):
-                raise InputError(f"its memory {_short(name)} names clients that are none of 0 to {clients - 1}")
-        elif f"{name}/clients" not in run.memory:
+            continue
+        whose = run.memory.get(f"{name}/clients")
+        if whose is None or whose.dim() != 1 or whose.is_floating_point() or value.dim() < 1:
             raise InputError(f"its memory {_short(name)} does not say whose it is")
+        held = whose.numpy().astype(np.int64)
+        if len(held) and not 0 <= held.min() <= held.max() < clients:
+            raise InputError(f"its memory {_short(name)} names clients that are none of 0 to {clients - 1}")
+        wanted = int(sizes[held].sum()) if group == "rows" else len(held)
+        if len(value) != wanted or len(np.unique(held)) != len(held):
+            raise InputError(f"its memory {_short(name)} has {len(value)} entries for {wanted}")
 
 
 def _kind(value, kind, where):

@@ -17,7 +17,7 @@ _NEW_YEAR_1980 = 0x21
 LIMIT = 2**32 - 2**24  # bytes: what 32-bit sizes reach, less room for the directory
 # Real data shrinks by far less; two kilobytes of zeros that unpack to two megabytes are harmless, two gigabytes are
 # not.
-_HARMLESS, _MAX_RATIO = 64 * 2**20, 200
+_HARMLESS, MAX_RATIO = 64 * 2**20, 20
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def members(raw, *, max_members, max_bytes, deflate=False):
     raw : memoryview
     max_members : int
     max_bytes : int
-        Limit on the sum of the uncompressed sizes; so is 200 times the file's size (above 64 MiB).
+        Limit on the sum of the uncompressed sizes; so is 20 times the file's size (above 64 MiB).
     deflate : bool
         Accept compressed members; never unpacks more bytes than the member declares.
 
@@ -78,8 +78,11 @@ def members(raw, *, max_members, max_bytes, deflate=False):
     return [content(raw, place) for place in places(raw, max_members=max_members, max_bytes=max_bytes, deflate=deflate)]
 
 
-def places(raw, *, max_members, max_bytes, deflate=False):
-    """Return where the members of a zip lie, as `members` without reading them: list of Place in the directory's order."""
+def places(raw, *, max_members, max_bytes, deflate=False, ratio=MAX_RATIO):
+    """Return where the members of a zip lie, as `members` without reading them: list of Place in the directory's order.
+
+    `ratio` is how many times the file's size they may have unpacked, above 64 MiB.
+    """
     count, size, start = _directory(raw)
     if not 0 < count <= max_members:
         raise InputError(f"a zip of {count:,} members; expected 1 to {max_members}")
@@ -112,7 +115,7 @@ def places(raw, *, max_members, max_bytes, deflate=False):
         entries.append((offset, name, method, crc, packed, unpacked))
     if at != start + size:
         raise InputError("damaged: the zip's directory has another length than it says")
-    if total > max_bytes or total > max(_HARMLESS, _MAX_RATIO * len(raw)):
+    if total > max_bytes or total > max(_HARMLESS, ratio * len(raw)):
         raise InputError(f"{len(raw):,} bytes that would unpack to {total:,}: refused")
     return _places(raw, entries, start)
 
@@ -192,10 +195,11 @@ def unpacked(raw, place, step=2**20):
     unpack, crc, size = zlib.decompressobj(-15), 0, 0
     for start in range(place.begin, place.begin + place.packed, step):
         data = bytes(raw[start : min(start + step, place.begin + place.packed)])
-        while data and not unpack.eof:
+        while not unpack.eof:
             piece = unpack.decompress(data, 8 * step)
             data, crc, size = unpack.unconsumed_tail, zlib.crc32(piece, crc), size + len(piece)
-            if size > place.unpacked:
+            # All input may be in while output is still held back.
+            if size > place.unpacked or not (piece or data):
                 break
             yield piece
     if not unpack.eof or size != place.unpacked or crc != place.crc:

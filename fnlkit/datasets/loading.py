@@ -6,6 +6,7 @@ Nothing is downloaded unless asked for.  Samples are read when they are first ne
 import os
 import pathlib
 
+from fnlkit.artefacts import files
 from fnlkit.datasets import places
 from fnlkit.errors import InputError, nearest
 from fnlkit.spec import bind, parse
@@ -83,7 +84,7 @@ def load(name, *, cache=None, download=False):
 
     text = os.fspath(name)
     where = pathlib.Path(cache) if cache is not None else cache_folder()
-    path = pathlib.Path(text).expanduser()
+    path = files.from_home(text)
     if text not in _KNOWN and path.exists():
         from fnlkit.datasets import local
 

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from fnlkit.artefacts import files
+from fnlkit.artefacts.federation import MAX_CLASSES, must_be_dense, must_be_names
 from fnlkit.artefacts.stored import Changed, Rows
 from fnlkit.datasets import places
 from fnlkit.datasets.dataset import Dataset
@@ -90,7 +91,7 @@ def samples_like(dataset, path, *, where):
     """
     wanted, kind = dataset.x_train.shape[1:], dataset.kind
     if os.path.isdir(path):
-        found = sorted(f for f in pathlib.Path(path).rglob("*") if f.suffix.lower() in _IMAGES)
+        found = _images_in(pathlib.Path(path))
         if not found:
             raise InputError(f"{files.shown(path)}: no images ({', '.join(_IMAGES)})")
         x = _decoded(found, wanted[0] if kind == "image" and wanted[0] == wanted[1] else 0)
@@ -127,14 +128,16 @@ def _from_arrays(name, arrays):
     if true is not None and len(true) != len(labels[0]):
         raise InputError(f"`y_train_true` has {len(true):,} labels but `y_train` {len(labels[0]):,}")
     classes = 1 + max(int(part.max()) for part in (*labels, *([] if true is None else [true])))
-    if classes > 100_000:
-        raise InputError(f"labels go up to {classes - 1:,}; expected at most 100,000 classes, counted from 0")
-    names = [str(text) for text in arrays["class_names"]] if "class_names" in arrays else list(map(str, range(classes)))
+    named = "class_names" in arrays
+    if not named:
+        must_be_dense(classes, len(np.unique(np.concatenate(labels))))
+    names = arrays["class_names"].reshape(-1).astype(str).tolist() if named else list(map(str, range(classes)))
     if len(names) < classes:
         raise InputError(f"`class_names` has {len(names)} names but labels go up to {classes - 1}")
-    if len(names) < 2 or len(names) > 100_000:
-        raise InputError(f"{len(names)} classes; expected 2 to 100,000, labels counted from 0")
-    rate = int(arrays["sample_rate"].reshape(-1)[0]) if "sample_rate" in arrays and arrays["sample_rate"].size else 0
+    if len(names) < 2 or len(names) > MAX_CLASSES:
+        raise InputError(f"{len(names)} classes; expected 2 to {MAX_CLASSES:,}, labels counted from 0")
+    must_be_names(names, len(names))
+    rate = _rate(arrays["sample_rate"]) if "sample_rate" in arrays else 0
     train, kind = _samples(arrays["x_train"], "x_train", rate)
     test, _ = _samples(arrays["x_test"], "x_test", rate)
     if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
@@ -161,6 +164,12 @@ def _from_arrays(name, arrays):
     )
 
 
+def _rate(values):
+    if values.size != 1 or values.dtype.kind not in "iuf" or not 100 <= values.reshape(-1)[0] <= 1_000_000:
+        raise InputError(f"`sample_rate` is {values.reshape(-1)[:3].tolist()}; expected a number of Hz, 100 to 1,000,000")
+    return int(values.reshape(-1)[0])
+
+
 def _labels(values, name):
     values = values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values
     if values.ndim != 1 or values.dtype.kind not in "iu" or not len(values):
@@ -176,7 +185,7 @@ def _samples(x, name, rate):
         x = _through(x, partial(_floats, name=name))
     elif x.dtype.kind not in "iu":
         raise InputError(f"`{name}` is {x.dtype}; expected uint8, int16 or floats")
-    if not len(x):
+    if not x.shape or not len(x):
         raise InputError(f"`{name}` is empty")
     if rate:
         if x.ndim != 2 or (x.dtype.kind != "f" and x.dtype != np.int16):
@@ -274,8 +283,7 @@ def folder(*, path, size=0, label=0, where, download=False):
     for part in parts:
         for number, name in enumerate(names):
             homes = [part / name] if label != 2 else [site / name for site in _folders(part)]
-            inside = sorted(f for home in homes for f in home.rglob("*") if f.suffix.lower() in _IMAGES)
-            found.append([(f, number) for f in inside])
+            found.append([(f, number) for home in homes for f in _images_in(home)])
     if len(parts) == 2:
         train, test = sum(found[: len(names)], []), sum(found[len(names) :], [])
     else:
@@ -290,8 +298,9 @@ def folder(*, path, size=0, label=0, where, download=False):
 
     def content():
         for file, label in (*train, *test):
-            yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode()
-            yield hashlib.sha256(file.read_bytes()).digest()
+            yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode("utf-8", "surrogateescape")
+            with open(file, "rb") as handle:
+                yield hashlib.file_digest(handle, "sha256").digest()
 
     parameters = {name: value for name, value in (("size", size), ("label", label)) if value}
     out = _of_images(path, parameters, train, test, names, size, where, content)
@@ -317,6 +326,15 @@ def _shared(parts):
     return len(first) > 1 and len(set(below)) < len(below)
 
 
+def _images_in(folder):
+    """Return the image files in a folder and those below it, by name; InputError for one that nobody could read to its end."""
+    found = sorted(f for f in folder.rglob("*") if f.suffix.lower() in _IMAGES)
+    odd = next((f for f in found if not f.is_file()), None)
+    if odd is not None:
+        raise InputError(f"{files.shown(odd)}: is called an image but is no regular file; take it away")
+    return found
+
+
 def clothing1m(*, path="", size=224, where, download=False):
     """Return Clothing1M from a folder with images/ and the published lists (in it or in annotations/).
 
@@ -340,7 +358,7 @@ def clothing1m(*, path="", size=224, where, download=False):
     noisy, clean = (_key_values(lists / f"{kind}_label_kv.txt") for kind in ("noisy", "clean"))
     parts = []
     for keys, labels in (("noisy_train", noisy), ("clean_test", clean)):
-        chosen = (lists / f"{keys}_key_list.txt").read_text(encoding="utf-8").split()
+        chosen = files.read_text(lists / f"{keys}_key_list.txt", max_bytes=2**28).split()
         unknown = [key for key in chosen if key not in labels or labels[key] >= len(_CLOTHING)]
         if unknown:
             raise InputError(f"clothing1m: {len(unknown):,} keys of {keys}_key_list.txt have no label, first {unknown[0]!r}")
@@ -350,7 +368,7 @@ def clothing1m(*, path="", size=224, where, download=False):
 
     def content():
         for file, label in (*parts[0], *parts[1]):
-            yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode()
+            yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode("utf-8", "surrogateescape")
 
     data = _of_images(path, {"size": size} if size != 224 else {}, *parts, _CLOTHING, size, where, content)
     data.observed = True
@@ -365,12 +383,12 @@ def _clothing_lists(path):
 def _key_values(path):
     out = {}
     try:
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in files.read_text(path, max_bytes=2**28).splitlines():
             if line.strip():
                 key, label = line.rsplit(maxsplit=1)
                 out[key] = int(label)
-    except FileNotFoundError:
-        raise InputError(f"{files.shown(path)}: no such file; Clothing1M's lists belong together") from None
+    except InputError as error:
+        raise InputError(f"{error}; Clothing1M's lists belong together") from error
     except ValueError as error:
         raise InputError(f"{files.shown(path)}: expected lines of a key and a label: {error}") from error
     return out
@@ -380,7 +398,7 @@ def _as_path(path, must_exist=True):
     path = path.name if isinstance(path, Spec) else path
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(f'`path` is {path}; write path="FOLDER"')
-    path = pathlib.Path(path).expanduser().resolve()
+    path = files.from_home(path).resolve()
     if must_exist and not path.is_dir():
         raise InputError(f"{files.shown(path)}: no such folder")
     return path
@@ -388,6 +406,7 @@ def _as_path(path, must_exist=True):
 
 def _of_images(path, parameters, train, test, names, size, where, content):
     what = "clothing1m" if names is _CLOTHING else "folder"
+    must_be_names(list(names), len(names))
     return Dataset(
         name=str(Spec(what, {"path": str(path), **parameters})) if parameters else str(path),
         kind="image",

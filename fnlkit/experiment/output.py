@@ -8,29 +8,45 @@ from pathlib import Path
 from fnlkit.errors import InputError
 
 
+def metrics_path(output, chosen=None):
+    """Return where the rows of a run go: `chosen`, else a file beside `output`; None where the run goes to no file.
+
+    Raises InputError where both are one file.
+    """
+    if chosen is None:
+        return None if output == "-" or _device(output) else f"{Path(output).with_suffix('')}.metrics.jsonl"
+    if output != "-" and os.path.realpath(chosen) == os.path.realpath(output) and not _device(output):
+        raise InputError(f"--metrics {chosen}: this is -o too; choose another name for one of them")
+    return chosen
+
+
 @contextmanager
-def locked(output):
-    """Hold the lock of an output file, which dies with its holder.
+def locked(output, option="-o"):
+    """Hold the lock of a file to write, which dies with its holder; a file has one lock, whatever links lead to it.
 
     Parameters
     ----------
-    output : str
-        A path; ``-``, for stdout, needs no lock.
+    output : str or None
+        A path; None, ``-`` for stdout, and a device need no lock.
+    option : str
+        Which option named it.
 
     Raises
     ------
     InputError
         When another process trains into the file (says which), or when it cannot be written.
     """
-    if output == "-":
+    if output in (None, "-") or _device(output):
         yield
         return
     from filelock import FileLock, Timeout
 
     folder = os.path.dirname(os.path.abspath(output))
     if not os.path.isdir(folder):
-        raise InputError(f"-o {output}: there is no folder {os.path.dirname(output)}; make it first")
-    path = f"{output}.lock"
+        raise InputError(f"{option} {output}: there is no folder {os.path.dirname(output)}; make it first")
+    path = f"{os.path.realpath(output)}.lock"
+    if os.path.islink(path) or _device(path):
+        raise InputError(f"{option} {output}: {path} is no regular file; take it away")
     try:
         holder = Path(path).read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -40,15 +56,20 @@ def locked(output):
         lock.acquire(timeout=0)
     except Timeout:
         who = f"process {holder}" if holder else "another process"
-        raise InputError(f"-o {output}: {who} is training into this file; wait for it or choose another name") from None
+        raise InputError(f"{option} {output}: {who} is training into this file; wait for it or choose another name") from None
     except OSError as error:
-        raise InputError(f"-o {output}: {error.strerror}; choose a folder that exists and can be written") from error
+        raise InputError(f"{option} {output}: {error.strerror}; choose a folder that exists and can be written") from error
     try:
         Path(path).write_text(str(os.getpid()), encoding="ascii")
         yield
     finally:
         Path(path).unlink(missing_ok=True)
         lock.release()
+
+
+def _device(path):
+    """Whether a target is something that cannot be replaced or held: /dev/null, a pipe."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from fnlkit.errors import InputError
 from fnlkit.noise.ground import Corruption, drawn
 from fnlkit.parameters import Text
 
+LARGEST = 2**28  # bytes, as they lie in the file and unpacked: a label each of tens of millions of samples
+
 
 def none(ground):
     """No noise: the labels as they are."""
@@ -24,7 +26,10 @@ def matrix(ground, *, path: Text, key="", transpose=False):
     transpose : bool
         For files with rows given and columns true.
     """
-    T = files.pick(files.read_arrays(path), key, path).astype(np.float64)
+    T = files.pick(files.read_arrays(path, max_bytes=LARGEST), key, path)
+    if T.dtype.kind not in "iuf":
+        raise InputError(f"{files.shown(path)}: found {T.dtype} of shape {T.shape}; expected probabilities")
+    T = T.astype(np.float64)
     if T.shape != (ground.classes,) * 2:
         raise InputError(f"{files.shown(path)}: a matrix of {T.shape}; expected {ground.classes} x {ground.classes}")
     T = T.T if transpose else T
@@ -43,7 +48,7 @@ def labels(ground, *, path: Text, key=""):
     key : str
         The array's name, when the file has several; for CIFAR-N for example ``worse_label``.
     """
-    arrays = files.read_arrays(path)
+    arrays = files.read_arrays(path, max_bytes=LARGEST)
     given = files.pick(arrays, key, path)
     if given.ndim != 1 or given.dtype.kind not in "iu" or len(given) != len(ground.labels):
         raise InputError(

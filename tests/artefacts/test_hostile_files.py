@@ -462,3 +462,61 @@ def test_3_000_flipped_bits_of_a_large_file(format):
             files.read(bytes(raw))
         raw[bit // 8] ^= 1 << bit % 8
     assert json.loads(json.dumps(files.read(bytes(raw)).meta)) == good.meta
+
+
+def _sparse(path, head, size=3 * 2**30):
+    with open(path, "wb") as handle:
+        handle.write(head)
+        handle.truncate(size)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (b"", "neither npz, npy nor .pt"),
+        (b"PK\x03\x04", "no end of a zip"),
+        (npy(HEADER % ("<f8", "(10,)")), "announces .10,. of float64"),
+        (b"1,2\n", "neither npz, npy nor .pt"),
+    ],
+)
+def test_three_gigabytes_of_nothing_are_refused_before_there_is_memory_for_them(tmp_path, head, said):
+    path = _sparse(tmp_path / "x.npz", head)
+    tracemalloc.start()
+    try:
+        for read in (files.read, files.read_arrays):
+            with pytest.raises(InputError, match=said):
+                read(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_csv_of_too_many_entries_is_refused_before_it_is_parsed(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"1,2,3\n" * (files_npz.MAX_ENTRIES // 3 + 1))
+    with pytest.raises(InputError, match="a csv of 4,194,306 entries"):
+        files.read_arrays(path)
+
+
+def test_a_small_npz_that_would_fill_memory_is_read_from_the_disk_or_refused(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, x=np.zeros(2**25))
+    assert path.stat().st_size < 2**19
+    with pytest.raises(InputError, match="would unpack to"):
+        files.read_arrays(path)
+    random = np.random.default_rng(0).integers(0, 256, 2**21, dtype=np.uint8)
+    np.savez_compressed(path, x=np.zeros(2**24), y=random)  # 64 times its size: of the disk, not of memory
+    arrays = files.open_arrays(path, decoded=tmp_path / "decoded")
+    assert not isinstance(arrays["x"], np.ndarray) and float(arrays["x"][5:7].sum()) == 0
+    assert np.array_equal(np.asarray(arrays["y"]), random)
+
+
+def test_endless_input_is_refused_at_its_beginning(monkeypatch):
+    import sys
+
+    with open("/dev/zero", "rb") as zero:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(zero))
+        with pytest.raises(InputError, match="neither npz, npy nor .pt"):
+            files.read("-")
+        sys.stdin.detach()

@@ -11,6 +11,7 @@ import pytest
 from fnlkit.artefacts.run import Run
 from fnlkit.errors import Terminated
 from fnlkit.experiment import Experiment
+from fnlkit.experiment.output import locked
 from tests.commands import BIN, ENVIRONMENT, fnlkit
 
 SHORT = "--rounds 2 --fraction 0.5 --epochs 1 --engine sequential"
@@ -106,3 +107,27 @@ def test_embeddings_of_any_array_file(fed, tmp_path):
         assert fnlkit(command, tmp_path)[0] == 0
     code, _, err = fnlkit(f"fnlkit train {fed} --method nnc --embeddings {fed} -o {tmp_path}/run.pt", tmp_path)
     assert code == 2 and "noisy.npz" in err and err.count("\n") == 1
+
+
+def test_one_file_has_one_lock_whatever_leads_to_it(fed, tmp_path):
+    (tmp_path / "run.pt").touch()
+    (tmp_path / "link.pt").symlink_to(tmp_path / "run.pt")
+    with locked(str(tmp_path / "run.pt")):
+        code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} -o link.pt", tmp_path)
+        assert code == 2 and "is training into this file" in err
+    with locked(str(tmp_path / "shared.jsonl"), "--metrics"):
+        code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} -o other.pt --metrics shared.jsonl", tmp_path)
+        assert code == 2 and "--metrics shared.jsonl: process" in err
+    code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} -o other.pt --metrics ./other.pt", tmp_path)
+    assert code == 2 and "--metrics ./other.pt: this is -o too" in err
+    assert {p.name for p in tmp_path.iterdir()} == {"run.pt", "link.pt"}
+    (tmp_path / "new.pt.lock").symlink_to(tmp_path / "run.pt")
+    code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} -o new.pt", tmp_path)
+    assert code == 2 and "new.pt.lock is no regular file" in err and not (tmp_path / "run.pt").read_bytes()
+
+
+def test_a_run_into_nowhere_leaves_nothing(fed, tmp_path):
+    before = set(os.listdir("/dev"))
+    code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} --rounds 1 -o /dev/null", tmp_path)
+    assert code == 0, err
+    assert set(os.listdir("/dev")) == before and not list(tmp_path.iterdir())

@@ -119,7 +119,7 @@ def test_fields_and_names_of_an_npz(tmp_path):
         (dict(y_train=np.zeros(5, int)), "`x_train` has 6 samples but `y_train` 5 labels"),
         (dict(y_train=np.zeros(6)), "`y_train` is float64"),
         (dict(y_train=np.array([0, 1, 2, 0, 1, -1])), "`y_train` holds -1"),
-        (dict(y_train=np.array([0, 1, 2, 0, 1, 10**9])), "expected at most 100,000 classes"),
+        (dict(y_train=np.array([0, 1, 2, 0, 1, 10**9])), "number the classes from 0 without gaps"),
         (
             dict(x_test=np.zeros((3, 4, 6, 3), np.uint8)),
             "`x_train` is uint8 (4, 5, 3) a sample but `x_test` uint8 (4, 6, 3)",
@@ -378,3 +378,50 @@ def test_what_lies_beside_a_data_set(tmp_path, monkeypatch):
         ('folder(path="photos", size=64)', tmp_path / "photos.ledger"),
     ):
         assert datasets.beside(name, ".ledger") == place
+
+
+def test_an_image_that_is_no_file_is_named(tmp_path):
+    from PIL import Image
+
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for i in range(3):
+            Image.new("L", (4, 4)).save(tmp_path / name / f"{i}.png")
+    os.mkfifo(tmp_path / "a" / "pipe.png")
+    with pytest.raises(InputError, match="pipe.png: is called an image but is no regular file"):
+        load(tmp_path)
+    (tmp_path / "a" / "pipe.png").unlink()
+    (tmp_path / "a" / "zero.png").symlink_to("/dev/zero")
+    with pytest.raises(InputError, match="zero.png: is called an image but is no regular file"):
+        load(tmp_path)
+
+
+def test_labels_with_gaps_ask_for_other_numbers_instead_of_memory(tmp_path):
+    y = np.arange(60) % 3
+    y[7] = 60_000
+    path = npz(tmp_path / "d.npz", x_train=np.zeros((60, 2)), y_train=y, x_test=np.zeros((60, 2)), y_test=y)
+    with pytest.raises(InputError, match="labels go up to 60,000 but 4 different ones occur; number the classes from 0"):
+        load(path)
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mred", "a\nb", "\u202ereversed", "x" * 300])
+def test_class_names_are_what_a_terminal_may_show(tmp_path, name):
+    with pytest.raises(InputError, match="class name .* holds control characters or is longer than 200"):
+        load(npz(tmp_path / "d.npz", class_names=np.array(["a", name, "c", "d"])))
+
+
+def test_a_name_that_looks_like_a_home_is_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="no data set|no such file"):
+        load("~nobody-of-that-name/x.npz")
+
+
+def test_image_files_may_have_names_in_any_bytes(tmp_path):
+    from PIL import Image
+
+    for name in (b"a", b"b"):
+        os.mkdir(os.fsencode(tmp_path) + b"/" + name)
+        for i in range(5):
+            Image.new("L", (4, 4)).save(tmp_path / "x.png")
+            os.replace(tmp_path / "x.png", os.fsencode(tmp_path) + b"/" + name + b"/\xff%d.png" % i)
+    assert len(load(tmp_path).checksum) == 64

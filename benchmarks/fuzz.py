@@ -1,0 +1,525 @@
+"""Inputs broken on purpose, in all the ways that keep them readable: none may end in an internal error, a hang, or memory.
+
+    python -m benchmarks.fuzz --mutants 40000 --seed 0 [--only KIND] [--jobs 2] [--show 5]
+
+A mutant is a valid input with one to three changes to what it says (arrays, JSON, TOML, words of a spec), written again
+with right checksums, or with changed bytes.  Commands read it in forked children under a limit of memory and
+of five seconds of computing.
+Counted as failures: "internal error", a traceback, an exit code that is not documented, a death, a hang, memory.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from fnlkit.artefacts import files, npz, zip
+from fnlkit.cli import main as fnlkit
+
+SECONDS, WAITING, MEMORY, BATCH = 5, 30, 2**30, 40
+KINDS = ("run", "recipe", "user npz", "label and matrix files", "specs", "embeddings", "federation")
+# Shares of the campaign; a recipe is cheap and a run has most to say.
+SHARES = {"run": 5, "recipe": 4, "user npz": 4, "label and matrix files": 4, "specs": 5, "embeddings": 2, "federation": 4}
+ODD = [None, True, False, 0, -1, 1, 2, 3, 7, 60, 1e300, -1.5, 0.5, 2**31, 2**63, 10**30, float("nan"), float("inf"), "", "x",
+       "fedavg", "a" * 300, "\x1b[31m", "\u202e", "digits", "/dev/zero", [], [0], [[1]], {}, {"a": 1}]  # fmt: skip
+RECIPE = {
+    "title": "t", "dataset": "digits", "seeds": [0, 1],
+    "train": {"rounds": 2, "fraction": 0.5, "model": "mlp", "lr": 0.1},
+    "regime": [{
+        "name": "a", "steps": ["partition --clients 5", "inject-noise --noise 'symmetric(eta=0.4)'"],
+        "methods": ["fedavg", "fedcorr(iterations=1)"], "published": {"fedcorr": [90.0, 1.0]}, "train": {"rounds": 3},
+    }],
+}  # fmt: skip
+SPECS = {
+    "train --method": ["fedcorr(beta=5, iterations=1)", "flr(strength=3, warmup=1)", "nnc(k=2, ties=lowest)",
+                       "fedefc(latest=1)", "feddpcont(epsilon=1.0)", "na-fedavg(at=1)", "elr(momentum=0.5)",
+                       "akd(source=logits)"],
+    "train --optimizer": ["feddyn(alpha=0.1)", "fedprox(mu=0.01)"],
+    "train --aggregator": ["trimmed-mean(share=0.2)", "median"],
+    "train --selector": ["power-of-choice(d=3)", "uniform"],
+    "train --model": ["mlp(hidden=[8, 4])", "lenet5", "auto"],
+    "train --augment": ["augment(pad=1, flip=true, cutout=2)", "none"],
+    "inject-noise --noise": ["clients(rho=0.6, tau=0.5)", "symmetric(eta=0.4)", "sparse(level=0.4, sparsity=0.5)",
+                             "asymmetric(eta=0.2)", "instance(eta=0.3)", "random(eta=0.3)", "pairflip(eta=0.4)"],
+    "partition --scheme": ["dirichlet(alpha=0.5)", "shards(per_client=2)", "openset(q=0.5)",
+                           "sizes(sigma=0.25)", "bernoulli-dirichlet(p=0.7, alpha=10)"],
+    "estimate-noise --estimator": ["knn(k=3)", "confident", "loss", "anchor(percentile=90)"],
+}  # fmt: skip
+
+
+# ---- what is broken
+def prepare(folder):
+    """Make one valid input of each kind in a folder."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((60, 6)).astype(np.float32), np.arange(60) % 3
+    data = {"x_train": x, "y_train": y, "x_test": x[:9], "y_test": y[:9], "class_names": np.array(["a", "b", "c"])}
+    np.savez(folder / "data.npz", **data, site_train=y % 2)
+    np.savez(folder / "waves.npz", x_train=np.tile(x, (1, 300)), y_train=y, x_test=x[:9].repeat(300, 1), y_test=y[:9],
+             sample_rate=np.array(8000))  # fmt: skip
+    np.savez(folder / "images.npz", **data | {"x_train": rng.integers(0, 256, (60, 5, 5, 3), dtype=np.uint8),
+                                              "x_test": rng.integers(0, 256, (9, 5, 5, 3), dtype=np.uint8)})  # fmt: skip
+    np.save(folder / "labels.npy", y)
+    np.save(folder / "matrix.npy", np.full((3, 3), 0.1) + 0.7 * np.eye(3))
+    np.savez(folder / "probs.npz", probabilities=np.full((60, 3), 1 / 3))
+    (folder / "labels.csv").write_text("given,clean\n" + "".join(f"{a},{a}\n" for a in y))
+    fed, out = folder / "federation.npz", folder / "run.pt"
+    steps = [
+        ["partition", "--dataset", folder / "data.npz", "--clients", 5, "--labels", "true", "-o", fed],
+        ["inject-noise", fed, "--noise", "clients(rho=0.6, tau=0.5)", "-o", fed],
+        ["embed", "--dataset", folder / "data.npz", "--backbone", "pca(dim=3)", "-o", folder / "embeddings.npz"],
+        ["estimate-noise", fed, "--embeddings", folder / "embeddings.npz", "--estimator", "knn(k=3)", "-o", fed],
+        ["train", fed, *QUICK, "--method", "fedcorr(iterations=1)", "--rounds", 6, "-o", out],
+    ]
+    for step in steps:
+        code, said = call(step)
+        if code:
+            raise SystemExit(f"{step}: {said}")
+
+
+QUICK = ["--rounds", 2, "--fraction", 0.4, "--epochs", 1, "--engine", "sequential", "--model", "mlp(hidden=[4])"]
+
+
+def commands(kind, path, folder, rng):
+    """Return the command lines that read a mutant."""
+    fed, data = folder / "federation.npz", folder / "data.npz"
+    out, train = ["-o", folder / f"out-{os.getpid()}"], ["train", *QUICK]
+    if kind == "run":
+        return [pick(rng, [
+            ["evaluate", path, "--json"], ["evaluate", path], ["info", path], ["info", path, "--json"],
+            [*train, fed, "--method", "fedcorr(iterations=1)", "--rounds", 6, "--resume", path, *out],
+            ["estimate-noise", fed, "--estimator", "loss", "--run", path, *out], ["evaluate", path, folder / "run.pt"],
+        ])]  # fmt: skip
+    if kind == "recipe":
+        return [["reproduce", path, "--dry-run"]]
+    if kind == "user npz":
+        split = folder / f"split-{os.getpid()}.npz"
+        first = ["partition", "--dataset", path, "--clients", 3, "-o", split]
+        noise = ["inject-noise", split, "--noise", "symmetric(eta=0.3)", *out]
+        second = pick(rng, [[*train, split, "--model", "auto", *out], noise, ["embed", "--dataset", path, *PCA, *out]])
+        return [first, second]
+    if kind == "label and matrix files":
+        return [pick(rng, [
+            ["inject-noise", fed, "--noise", f'labels(path="{path}")', *out],
+            ["inject-noise", fed, "--noise", f'matrix(path="{path}")', *out],
+            ["partition", "--dataset", data, "--scheme", f'file(path="{path}")', *out],
+            ["estimate-noise", fed, "--estimator", "confident", "--probs", path, *out],
+        ])]  # fmt: skip
+    if kind == "specs":
+        (command, option), spec = path
+        where = {"train": [*train, fed], "partition": ["partition", "--dataset", data, "--clients", 3]}
+        rest = ["--rounds", 2, "--epochs", 1, "--engine", "sequential"] if command == "estimate-noise" else []
+        return [[*where.get(command, [command, fed]), *rest, f"{option}={spec}", *out]]
+    if kind == "embeddings":
+        return [pick(rng, [
+            [*train, fed, "--method", "nnc(k=2)", "--embeddings", path, *out], ["info", path],
+            ["estimate-noise", fed, "--estimator", "knn(k=3)", "--embeddings", path, *out],
+        ])]  # fmt: skip
+    return [pick(rng, [
+        ["info", path], ["info", path, "--json"], [*train, path, *out], ["inject-noise", path, *out],
+        ["partition", path, *out], ["evaluate", path],
+        ["estimate-noise", path, "--estimator", "knn(k=3)", "--embeddings", folder / "embeddings.npz", *out],
+    ])]  # fmt: skip
+
+
+PCA = ["--backbone", "pca(dim=2)"]
+
+
+def mutant(kind, folder, rng):
+    """Return the path of a broken input, or ((command, option), spec)."""
+    if kind == "specs":
+        where = pick(rng, list(SPECS))
+        return tuple(where.split()), broken_spec(pick(rng, SPECS[where]), rng)
+    source = {
+        "run": ["run.pt"], "recipe": ["recipe.toml"], "user npz": ["data.npz", "images.npz", "waves.npz"],
+        "label and matrix files": ["labels.npy", "matrix.npy", "probs.npz", "labels.csv"],
+        "embeddings": ["embeddings.npz"], "federation": ["federation.npz"],
+    }[kind]  # fmt: skip
+    name = pick(rng, source)
+    path = folder / f"mutant-{os.getpid()}{Path(name).suffix}"
+    if kind == "recipe":
+        raw = toml(changed_tree(RECIPE, rng)).encode("utf-8", "surrogatepass")
+    elif name == "labels.csv":
+        raw = (folder / name).read_bytes()
+        raw = raw.replace(*pick(rng, [(b"1,", b"1.5,"), (b"2,2\n", b"\n"), (b",", b";"), (b"0", b"-9"), (b"1", b"9" * 30),
+                                      (b"given", b""), (b"2,", b"nan,"), (b"\n", b"\r\n"), (b"0,0\n", b'"0\n,0\n')]),
+                          int(rng.integers(1, 40)))  # fmt: skip
+    elif kind in ("run", "federation", "embeddings"):
+        raw = changed_artefact(files.read(folder / name), "pt" if kind == "run" else "npz", rng)
+    elif name.endswith(".npy"):
+        raw = b"".join(map(bytes, npz.encode(npz.plain(changed_array(np.load(folder / name), rng), "array"))))
+    else:
+        with np.load(folder / name) as found:
+            raw = npz_of(changed_arrays(dict(found), rng))
+    if rng.random() < 0.15:
+        raw = changed_bytes(raw, rng)
+    path.write_bytes(raw)
+    return path
+
+
+# ---- how it is broken
+def pick(rng, values):
+    return values[int(rng.integers(len(values)))]
+
+
+def changed_array(a, rng):
+    """Return an array with another type, shape, or values."""
+    a = np.array(a)
+    what = int(rng.integers(12))
+    kinds = [np.float32, np.float64, np.int64, np.int8, np.uint64, bool, np.float16, "U3"]
+    with np.errstate(all="ignore"), contextlib.suppress(ValueError, OverflowError, TypeError, IndexError):
+        if what == 0:
+            return a.astype(pick(rng, kinds))
+        if what == 1:
+            return a[..., None]
+        if what == 2:
+            return a.reshape(-1)[: int(rng.integers(0, a.size + 1))]
+        if what == 3:
+            return np.concatenate([a, a]) if a.ndim else np.stack([a, a])
+        if what == 4:
+            return np.zeros(tuple(pick(rng, [0, 1, 2, 5]) for _ in range(int(rng.integers(0, 4)))), a.dtype)
+        if what == 5:
+            return a.T
+        if what == 6:
+            return a[::-1].copy()
+        if what == 7:
+            return np.array(pick(rng, [0, -1, 2**40, np.nan, "text", True]))
+        if a.size and a.dtype.kind in "biuf":
+            values = {"f": [np.nan, np.inf, -1, 1e300, 0, 2], "b": [True, False]}
+            new = pick(rng, values.get(a.dtype.kind, [-1, 0, 1, 10**6, 60_000, 2**31, 2**62]))
+            flat = a.reshape(-1).copy()
+            flat[rng.integers(0, a.size, pick(rng, [1, 1, 3, a.size]))] = np.array(new).astype(a.dtype)
+            return flat.reshape(a.shape)
+        if a.size:
+            return np.full(a.shape, pick(rng, ["", "\x1b[2J", "x" * 500, "a"]))
+    return a
+
+
+def changed_arrays(arrays, rng):
+    """Return named arrays with some changed, missing, or under another name."""
+    arrays = dict(arrays)
+    for _ in range(int(rng.integers(1, 4))):
+        name = pick(rng, sorted(arrays))
+        what = rng.random()
+        if what < 0.1:
+            del arrays[name]
+        elif what < 0.2:
+            arrays[pick(rng, [*sorted(arrays), "other"])] = arrays[name]
+        else:
+            arrays[name] = changed_array(arrays[name], rng)
+        if not arrays:
+            break
+    return arrays or {"nothing": np.zeros(1)}
+
+
+def changed_tree(tree, rng):
+    """Return JSON-like values with one to three places changed."""
+    tree = json.loads(json.dumps(tree))
+    for _ in range(int(rng.integers(1, 4))):
+        places = [(None, None)]
+        todo = [tree]
+        while todo:
+            node = todo.pop()
+            keys = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+            for key in keys:
+                places.append((node, key))
+                todo.append(node[key])
+        node, key = pick(rng, places[1:]) if len(places) > 1 else (None, None)
+        if node is None:
+            break
+        what = rng.random()
+        if what < 0.15:
+            del node[key]
+        elif what < 0.3 and isinstance(node, dict):
+            node[pick(rng, ["", "x", "metrics", "a.b", "\x1b", "rounds"])] = node[key]
+        elif what < 0.4:
+            node[key] = [node[key], node[key]]
+        elif what < 0.5 and isinstance(node[key], (int, float)) and not isinstance(node[key], bool):
+            node[key] = node[key] * pick(rng, [-1, 2, 10**6, 0.5])
+        else:
+            node[key] = pick(rng, ODD)
+    return tree
+
+
+def changed_artefact(artefact, form, rng):
+    """Return the bytes of an artefact with changed arrays or values and a right checksum."""
+    arrays = {name: np.asarray(value) for name, value in artefact.arrays.items()}
+    meta = artefact.meta
+    if rng.random() < 0.6:
+        body = arrays.pop("body", None)
+        if rng.random() < 0.5 or body is None:
+            arrays = changed_arrays(arrays, rng)
+        if body is not None:
+            tree = json.loads(bytes(body))
+            tree = changed_tree(tree, rng) if rng.random() < 0.6 else tree
+            arrays["body"] = np.frombuffer(json.dumps(tree).encode(), np.uint8)
+    else:
+        meta = changed_tree(meta, rng)
+    try:
+        return b"".join(map(bytes, files.encode(files.Artefact(artefact.kind, arrays, meta), format=form)))
+    except ValueError:  # what no writer makes: the plain npz says it
+        return npz_of({name: value for name, value in arrays.items() if value.dtype.kind in "biufU"} or {"x": np.zeros(1)})
+
+
+def npz_of(arrays):
+    members = [(f"{name}.npy", npz.encode(npz.plain(value, name))) for name, value in arrays.items()]
+    return b"".join(map(bytes, zip.chunks(members)))
+
+
+def changed_bytes(raw, rng):
+    raw = bytearray(raw)
+    at = int(rng.integers(len(raw) + 1))
+    what = int(rng.integers(4))
+    if what == 0 and raw:
+        raw[at % len(raw)] ^= 1 << int(rng.integers(8))
+    elif what == 1:
+        del raw[at:]
+    elif what == 2:
+        raw[at:at] = bytes(rng.integers(0, 256, int(rng.integers(1, 50)), dtype=np.uint8))
+    else:
+        raw[at : at + int(rng.integers(1, 50))] = b""
+    return bytes(raw)
+
+
+def broken_spec(text, rng):
+    """Return a spec with words, marks and numbers changed."""
+    import re
+
+    tokens = re.findall(r"[\w.-]+|.", text)
+    pieces = ["(", ")", "=", ",", "[", "]", "''", '"', "true", "none", "-1", "0", "1e400", "1e-9", "0.5", "nan", "fedavg", "x",
+              "99999999999999999999", "[1, [2]]", "f(g(h(1)))", " ", "\x1b", "é", "k", "--", ":", "a:b", ".", "/", "path=x",
+              "10", "1000000", "mlp(1)"]  # fmt: skip
+    for _ in range(int(rng.integers(1, 4))):
+        at = int(rng.integers(len(tokens) + 1))
+        what = rng.random()
+        if what < 0.3 and tokens:
+            del tokens[at % len(tokens)]
+        elif what < 0.7 and tokens:
+            tokens[at % len(tokens)] = pick(rng, pieces)
+        else:
+            tokens.insert(at, pick(rng, [*pieces, *tokens]))
+    return "".join(tokens)
+
+
+def toml(tree, prefix=""):
+    """Return a tree as TOML, as far as TOML can say it."""
+    simple = {key: value for key, value in tree.items() if not _tables(value) and not isinstance(value, dict)}
+    lines = [f"{_key(key)} = {_value(value)}" for key, value in simple.items()]
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            lines += [f"[{prefix}{_key(key)}]", toml(value, f"{prefix}{_key(key)}.")]
+        elif _tables(value):
+            for part in value:
+                lines += [f"[[{prefix}{_key(key)}]]", toml(part, f"{prefix}{_key(key)}.")]
+    return "\n".join(lines)
+
+
+def _tables(value):
+    return isinstance(value, list) and bool(value) and all(isinstance(part, dict) for part in value)
+
+
+def _key(key):
+    return json.dumps(str(key))
+
+
+def _value(value):
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, bool) or value is None:
+        return str(bool(value)).lower()
+    return json.dumps(value) if isinstance(value, str) else str(value)
+
+
+# ---- running it
+def call(arguments):
+    """Run a command in this process; return (exit code, what it said on stderr)."""
+    said, before = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace"), (sys.stdin, sys.stdout, sys.stderr)
+    sys.stdin, sys.stdout, sys.stderr = io.TextIOWrapper(io.BytesIO()), open(os.devnull, "w", encoding="utf-8"), said  # noqa: SIM115
+    try:
+        fnlkit(list(map(str, arguments)))
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    finally:
+        sys.stdout.close()
+        sys.stdin, sys.stdout, sys.stderr = before
+        said.flush()
+    return code, said.buffer.getvalue().decode(errors="replace")
+
+
+class Hang(BaseException):
+    """A mutant took too long."""
+
+
+def _alarm(*_):
+    raise Hang
+
+
+def judge(kind, folder, seed, index, loud=False):
+    """Return "" for a mutant that was refused or used as it should be, else what went wrong."""
+    rng = np.random.default_rng([seed, KINDS.index(kind), index])
+    lines = commands(kind, mutant(kind, folder, rng), folder, rng)
+    for line in lines:
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        try:
+            code, said = call(["-vv", *line] if loud else line)
+            if loud:
+                print(*line, said)
+        except Hang:
+            return f"{line[0]}: no end after {SECONDS} s of computing"
+        except BaseException as error:  # noqa: BLE001 - what got past the last line of defence
+            return f"{line[0]}: {type(error).__name__} {error}"
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        last = said.strip().splitlines()[-1] if said.strip() else ""
+        if "internal error" in said or "Traceback" in said:
+            return f"{line[0]}: {last[:300]}"
+        if "memory" in last and "too large" in last:
+            return f"{line[0]}: memory: {last[:300]}"
+        if code not in (0, 1, 2):
+            return f"{line[0]}: exit code {code}: {last[:300]}"
+        if code and not last:
+            return f"{line[0]}: exit code {code} without a word"
+        if code:
+            break
+    return ""
+
+
+def work(kind, folder, seed, first, count, pipe):
+    """Judge some mutants in a forked child; a line a mutant goes to the parent."""
+    signal.signal(signal.SIGPROF, _alarm)
+    with open("/proc/self/statm", encoding="ascii") as handle:
+        now = int(handle.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
+    for index in range(first, first + count):
+        found = judge(kind, folder, seed, index)
+        os.write(pipe, (json.dumps([index, found]) + "\n").encode())
+    os.write(pipe, (json.dumps([-1, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]) + "\n").encode())
+
+
+class Child:
+    """A forked child and what it has said so far."""
+
+    def __init__(self, kind, folder, seed, first, count):
+        self.kind, self.first, self.count, self.done, self.rest = kind, first, count, 0, b""
+        self.pipe, theirs = os.pipe()
+        self.process, self.heard = os.fork(), time.monotonic()
+        if not self.process:
+            try:
+                os.close(self.pipe)
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what libraries print on their own
+                work(kind, folder, seed, first, count, theirs)
+            finally:
+                os._exit(0)
+        os.close(theirs)
+
+    def listen(self):
+        """Return ([(index, found)] that came, whether the child is gone)."""
+        raw = os.read(self.pipe, 65536)
+        self.heard = time.monotonic()
+        *lines, self.rest = (self.rest + raw).split(b"\n")
+        return [json.loads(line) for line in lines], not raw
+
+    def end(self):
+        os.kill(self.process, signal.SIGKILL) if self.done < self.count else None
+        os.close(self.pipe)
+        os.waitpid(self.process, 0)
+
+
+def campaign(folder, mutants, seed, *, kinds=KINDS, jobs=2, say=lambda *a: None):
+    """Return ({kind: mutants}, [(kind, index, what went wrong)], peak bytes of a child).
+
+    Parameters
+    ----------
+    folder : Path
+        Where `prepare` put the valid inputs.
+    mutants, seed, jobs : int
+    """
+    whole = sum(SHARES[kind] for kind in kinds)
+    todo, counts, failures, peak, running = [], {}, [], 0, []
+    for kind in kinds:
+        counts[kind] = max(1, round(mutants * SHARES[kind] / whole))
+        todo += [(kind, first, min(BATCH, counts[kind] - first)) for first in range(0, counts[kind], BATCH)]
+    todo.reverse()
+    while todo or running:
+        while todo and len(running) < jobs:
+            kind, first, count = todo.pop()
+            running.append(Child(kind, folder, seed, first, count))
+        ready, _, _ = select.select([child.pipe for child in running], [], [], 1)
+        for child in list(running):
+            lines, gone = child.listen() if child.pipe in ready else ([], False)
+            for index, found in lines:
+                if index < 0:
+                    peak = max(peak, found)
+                    continue
+                child.done += 1
+                if found:
+                    failures.append((child.kind, index, found))
+                    say(child.kind, index, found)
+            late = time.monotonic() - child.heard > WAITING
+            if gone or late:
+                if child.done < child.count:
+                    at = child.first + child.done
+                    failures.append(
+                        (
+                            child.kind,
+                            at,
+                            f"no end after {WAITING} s of waiting, or in compiled code" if late else "the process died",
+                        )
+                    )
+                    say(*failures[-1])
+                    if child.done + 1 < child.count:
+                        todo.append((child.kind, at + 1, child.count - child.done - 1))
+                child.end()
+                running.remove(child)
+    return counts, failures, peak
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--mutants", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--at", type=int, nargs="+", help="Only these mutants of the kind --only names, with tracebacks.")
+    parser.add_argument("--show", type=int, default=3, help="Examples of each failure.")
+    chosen = parser.parse_args()
+    kinds = [kind for kind in KINDS if chosen.only in kind]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        prepare(Path(place))
+        if chosen.at:
+            for index in chosen.at:
+                print(f"---- {kinds[0]} {index}:", judge(kinds[0], Path(place), chosen.seed, index, loud=True))
+            return
+        warm = {kind: judge(kind, Path(place), 0, 10**6) for kind in kinds}  # imports, before the children fork
+        assert set(warm) == set(kinds)
+        counts, failures, peak = campaign(Path(place), chosen.mutants, chosen.seed, kinds=kinds, jobs=chosen.jobs)
+    for kind, count in counts.items():
+        found = [f for f in failures if f[0] == kind]
+        print(f"{kind:24} {count:7,} mutants {len(found):6,} failures")
+        alike = Counter(text[:80] for _, _, text in found)
+        for text, times in alike.most_common():
+            examples = [(i, t) for _, i, t in found if t[:80] == text][: chosen.show]
+            print(f"    {times:5} x {examples[0][1]}   at {', '.join(str(i) for i, _ in examples)}")
+    seconds = time.monotonic() - began
+    print(
+        f"{sum(counts.values()):,} mutants, {len(failures):,} failures, {seconds:.0f} s, peak {peak / 2**20:.0f} MiB a process"
+    )
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

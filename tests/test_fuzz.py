@@ -1,0 +1,42 @@
+"""A few hundred broken inputs of all seven kinds, the same every time; `python -m benchmarks.fuzz` is the campaign."""
+
+import pytest
+
+from benchmarks import fuzz
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inputs")
+    fuzz.prepare(folder)
+    for kind in fuzz.KINDS:
+        fuzz.judge(kind, folder, 0, 0)  # imports, before children are forked
+    return folder
+
+
+def test_broken_inputs_end_in_a_sentence(inputs):
+    counts, failures, peak = fuzz.campaign(inputs, 280, 0)
+    assert not failures, failures
+    assert set(counts) == set(fuzz.KINDS) and sum(counts.values()) >= 275
+    assert 0 < peak < 2**30 + 2**29  # torch and its kin, and what the mutants asked for
+
+
+def test_the_campaign_sees_what_goes_wrong(inputs, monkeypatch):
+    """An internal error, a death and a silent exit of a planted command are each found, and the others judged all the same."""
+
+    def planted(arguments):
+        if planted.calls == 0:
+            planted.calls += 1
+            raise SystemExit(7)
+        planted.calls += 1
+        if planted.calls == 2:
+            print("fnlkit: error: internal error: KeyError: 'x'", file=fuzz.sys.stderr)
+            raise SystemExit(1)
+        if planted.calls == 3:
+            fuzz.os._exit(9)
+
+    planted.calls = 0
+    monkeypatch.setattr(fuzz, "fnlkit", planted)
+    counts, failures, _ = fuzz.campaign(inputs, 6, 0, kinds=("recipe",), jobs=1)
+    said = [text for _, _, text in failures]
+    assert counts == {"recipe": 6} and "exit code 7" in said[0] and "internal error" in said[1] and "died" in said[2]
