@@ -12,7 +12,7 @@ import argparse
 
 import numpy as np
 
-from fnlkit import datasets, partition
+from fnlkit import datasets, partitioning
 from fnlkit.estimators.evidence import Evidence
 from fnlkit.estimators.warmup import cross_validated
 from fnlkit.review.audit import audit
@@ -24,7 +24,7 @@ PAIR = (4, 9)
 def world(seed, swap, share):
     """Return a federation with observed labels, and the truth."""
     data, rng = datasets.load("digits"), np.random.default_rng(seed)
-    federation = partition.federation(data, clients=5, labels="observed", seed=seed)
+    federation = partitioning.federation(data, clients=5, labels="observed", seed=seed)
     true, given = data.y_train, federation.given
     one, three = federation.clients[SWAPPED], federation.clients[RANDOM]
     here = one[np.isin(true[one], PAIR) & (rng.random(len(one)) < swap)]

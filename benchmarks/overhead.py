@@ -21,7 +21,7 @@ from fnlkit.datasets import Dataset
 from fnlkit.engines.fused import normal
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.kernels.fused import fused_fit
-from fnlkit.partition import federation as split
+from fnlkit.partitioning import federation as split
 
 COHORT = 100
 

@@ -36,14 +36,14 @@ def command(file, dataset, noise, seed, output):
     Example:
       fnlkit partition | fnlkit inject-noise --noise 'symmetric(eta=0.4)' --seed 1 -o noisy.npz
     """
-    from fnlkit import datasets, partition
+    from fnlkit import datasets, partitioning
     from fnlkit import noise as models
     from fnlkit.artefacts.federation import Federation
     from fnlkit.cli.info import noise_tables
 
     if file is None and dataset is not None:
         data = datasets.load(dataset)
-        federation, samples = partition.empty(data), lambda: data.x_train
+        federation, samples = partitioning.empty(data), lambda: data.x_train
     else:
         need_input(file or "-")
         federation = Federation.read(file or "-")

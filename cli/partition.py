@@ -7,7 +7,7 @@ from fnlkit.cli.source import chosen, need_input, refuse_both
 
 
 def _schemes():
-    from fnlkit.partition import SCHEMES
+    from fnlkit.partitioning import SCHEMES
 
     return SCHEMES
 
@@ -46,7 +46,7 @@ def command(file, dataset, scheme, clients, labels, min_samples, seed, output):
     Example:
       fnlkit partition --dataset digits --clients 10 --scheme 'dirichlet(alpha=0.5)' --seed 1 -o fed.npz
     """
-    from fnlkit import datasets, partition
+    from fnlkit import datasets, partitioning
     from fnlkit.artefacts.federation import Federation
 
     source, noisy = chosen(file, dataset), None
@@ -57,7 +57,7 @@ def command(file, dataset, scheme, clients, labels, min_samples, seed, output):
         noisy = Federation.read(source)
         data = data_of(noisy, dataset)
     options = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}
-    federation = partition.federation(data, seed=seed, noisy=noisy, **options)
+    federation = partitioning.federation(data, seed=seed, noisy=noisy, **options)
     record = provenance("partition", seed, dataset=data.name, **options)
     federation.meta = {**federation.meta, "provenance": [*federation.meta.get("provenance", []), record]}
     sizes = [len(part) for part in federation.clients]

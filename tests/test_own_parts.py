@@ -7,7 +7,7 @@ import textwrap
 import pytest
 import torch
 
-from fnlkit import catalogue, embed, engines, models, own, partition
+from fnlkit import catalogue, embed, engines, models, own, partitioning
 from fnlkit.artefacts.run import Run
 from fnlkit.engines.travel import pack, unpack
 from fnlkit.errors import InputError
@@ -113,7 +113,7 @@ TABLES = {
     "selector": catalogue.SELECTORS,
     "model": models.NETWORKS,
     "noise": MODELS,
-    "scheme": partition.SCHEMES,
+    "scheme": partitioning.SCHEMES,
     "estimator": ESTIMATORS,
     "backbone": embed.BACKBONES,
 }

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fnlkit import datasets, noise
 from fnlkit.artefacts import files
 from fnlkit.errors import InputError
-from fnlkit.partition import SCHEMES, bernoulli_dirichlet, empty, federation, partition
+from fnlkit.partitioning import SCHEMES, bernoulli_dirichlet, empty, federation, partition
 from fnlkit.spec import Spec
 from fnlkit.streams import stream
 

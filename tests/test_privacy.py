@@ -201,7 +201,7 @@ def test_a_release_is_in_the_ledger_before_it_is_made(tmp_path, monkeypatch):
     from fnlkit import datasets
     from fnlkit.engines.sequential import Sequential
     from fnlkit.experiment import Experiment, Settings
-    from fnlkit.partition import federation
+    from fnlkit.partitioning import federation
 
     digits = datasets.load("digits")
     path = tmp_path / "digits.ledger"
@@ -274,7 +274,7 @@ def test_behind_a_relabelled_federation_the_labels_that_came_are_told():
     from fnlkit import datasets
     from fnlkit.estimators.apply import judged
     from fnlkit.experiment import Experiment, Settings
-    from fnlkit.partition import federation
+    from fnlkit.partitioning import federation
 
     digits = datasets.load("digits")
     fed = federation(digits, clients=10)

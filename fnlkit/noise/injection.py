@@ -52,8 +52,8 @@ def inject(federation, noise, *, seed, x=None):
 
     Examples
     --------
-    >>> from fnlkit import datasets, noise, partition
-    >>> clean = partition.federation(datasets.load("digits"))
+    >>> from fnlkit import datasets, noise, partitioning
+    >>> clean = partitioning.federation(datasets.load("digits"))
     >>> noisy = noise.inject(clean, "symmetric(eta=0.4)", seed=0)
     >>> float(round((noisy.given != noisy.true).mean(), 1))
     0.4

@@ -16,7 +16,7 @@ from fnlkit.estimators import ESTIMATORS, WARM_UP
 from fnlkit.experiment.settings import Settings
 from fnlkit.noise import MODELS
 from fnlkit.parameters import Share, SpecText
-from fnlkit.partition import SCHEMES
+from fnlkit.partitioning import SCHEMES
 
 
 def options(name):

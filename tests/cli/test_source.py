@@ -13,7 +13,7 @@ from fnlkit.artefacts.federation import Federation
 from fnlkit.cli import group
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.partition import federation
+from fnlkit.partitioning import federation
 from tests.commands import BIN, ENVIRONMENT, fnlkit, shell
 
 SAMPLES = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)

@@ -19,10 +19,10 @@ SHORT = "--rounds 2 --fraction 0.5 --epochs 1 --engine sequential"
 
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory):
-    from fnlkit import datasets, noise, partition
+    from fnlkit import datasets, noise, partitioning
 
     path = tmp_path_factory.mktemp("train") / "noisy.npz"
-    noise.inject(partition.federation(datasets.load("digits"), clients=6), "clients", seed=0).write(path)
+    noise.inject(partitioning.federation(datasets.load("digits"), clients=6), "clients", seed=0).write(path)
     return path
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fnlkit import datasets, noise, partition
+from fnlkit import datasets, noise, partitioning
 from fnlkit.artefacts.federation import Federation
 from fnlkit.errors import InputError
 from fnlkit.estimators import ESTIMATORS, estimate
@@ -32,7 +32,7 @@ def digits():
 
 @cache
 def noisy(model="clients(rho=0.6, tau=0.4)"):
-    return noise.inject(partition.federation(digits(), clients=CLIENTS, seed=0), model, seed=0)
+    return noise.inject(partitioning.federation(digits(), clients=CLIENTS, seed=0), model, seed=0)
 
 
 def found(federation, spec, seed=0, **options):
@@ -372,4 +372,4 @@ def test_another_data_set_is_said():
     with pytest.raises(InputError, match="labels 3 samples but digits has 1,438"):
         found(small, "knn")
     with pytest.raises(InputError, match="no clients yet"):
-        found(partition.empty(digits()), "knn")
+        found(partitioning.empty(digits()), "knn")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fnlkit import datasets, noise, partition
+from fnlkit import datasets, noise, partitioning
 from fnlkit.errors import InputError
 from fnlkit.estimators import estimate, warm_up_of
 from fnlkit.estimators.apply import judged
@@ -20,7 +20,7 @@ def digits():
 
 
 def federation(digits, clients, model="clients(rho=0.6, tau=0.2)"):
-    return noise.inject(partition.federation(digits, clients=clients, seed=0), model, seed=0)
+    return noise.inject(partitioning.federation(digits, clients=clients, seed=0), model, seed=0)
 
 
 @pytest.mark.parametrize(("clients", "fraction"), [(1, 1.0), (5, 1.0), (10, 1.0), (20, 0.5), (100, 0.2), (1000, 0.2)])

@@ -33,11 +33,11 @@ def test_the_papers_k_is_taken_at_the_papers_size_and_refused_where_it_drowns_a_
 
 def test_votes_of_too_many_neighbours_made_right_labels_wrong_and_the_default_does_not():
     """144 samples a client, 46 % of the labels wrong: with k = 100 a fifth of the labels was right afterwards."""
-    from fnlkit import datasets, noise, partition
+    from fnlkit import datasets, noise, partitioning
     from fnlkit.experiment import Experiment, Settings
 
     digits = datasets.load("digits")
-    fed = noise.inject(partition.federation(digits, clients=10, seed=0), "symmetric(eta=0.46)", seed=0)
+    fed = noise.inject(partitioning.federation(digits, clients=10, seed=0), "symmetric(eta=0.46)", seed=0)
     settings = {"rounds": 1, "epochs": 1, "fraction": 0.2}
     x = digits.x_train.reshape(len(digits.x_train), -1).astype(np.float32)
     run = Experiment(fed, digits, Settings(method="nnc", **settings), embeddings=x, engine="sequential").run()

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnlkit import datasets, partition
+from fnlkit import datasets, partitioning
 from fnlkit.artefacts import files
 from fnlkit.artefacts.federation import Federation
 from fnlkit.errors import InputError
@@ -409,7 +409,7 @@ def test_clients_need_a_partition(spec):
 
 
 def test_on_real_labels():
-    federation = partition.federation(datasets.load("digits"), "bernoulli-dirichlet", clients=10)
+    federation = partitioning.federation(datasets.load("digits"), "bernoulli-dirichlet", clients=10)
     found = inject(federation, "clients(rho=0.6, tau=0.5)", seed=0)
     assert 0.1 < summary(found)["wrong_share"] < 0.7
     assert found.meta["dataset_checksum"] == federation.meta["dataset_checksum"]

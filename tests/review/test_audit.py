@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from fnlkit import datasets, partition
+from fnlkit import datasets, partitioning
 from fnlkit.errors import InputError
 from fnlkit.estimators import em, estimate
 from fnlkit.review import report
@@ -20,7 +20,7 @@ QUICK = {"rounds": 4, "fraction": 1.0, "epochs": 4}
 def doubtful():
     """Digits at five sites: site 1 swaps half of its twos and threes, a quarter of site 3's labels are random."""
     data, rng = datasets.load("digits"), np.random.default_rng(0)
-    federation = partition.federation(data, clients=5, labels="observed", seed=3)
+    federation = partitioning.federation(data, clients=5, labels="observed", seed=3)
     given, true = federation.given, data.y_train
     one, three = federation.clients[1], federation.clients[3]
     swapped = one[np.isin(true[one], [2, 3]) & (rng.random(len(one)) < 0.5)]
@@ -83,7 +83,7 @@ def test_tables_page_and_facts(doubtful, found):
 def test_one_site_cannot_be_compared():
     data = datasets.load("digits")
     with pytest.raises(InputError, match="compares sites"):
-        audit(partition.federation(data, clients=1), data)
+        audit(partitioning.federation(data, clients=1), data)
 
 
 def test_noisier_needs_more_than_chance():

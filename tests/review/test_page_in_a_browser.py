@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fnlkit import datasets, partition
+from fnlkit import datasets, partitioning
 from fnlkit.review import decisions, page
 from fnlkit.review.suspects import choose, neighbours_of
 
@@ -34,7 +34,7 @@ def browser():
 
 def test_keyboard_review(browser, tmp_path):
     data = datasets.load("digits")
-    clean = partition.federation(data, clients=4, labels="observed")
+    clean = partitioning.federation(data, clients=4, labels="observed")
     rng = np.random.default_rng(0)
     suggested = (clean.given + 1) % 10
     arrays = {

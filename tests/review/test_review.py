@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import datasets, partition
+from fnlkit import datasets, partitioning
 from fnlkit.catalogue import method, optimizer, selector
 from fnlkit.client import Fit
 from fnlkit.errors import InputError
@@ -22,7 +22,7 @@ from tests.toy import toy
 def world():
     """Digits over 4 clients, a quarter of client 1's labels wrong; issue scores that find most of them."""
     data, rng = datasets.load("digits"), np.random.default_rng(0)
-    clean = partition.federation(data, clients=4, labels="observed")
+    clean = partitioning.federation(data, clients=4, labels="observed")
     given, held = clean.given.copy(), clean.clients[1]
     wrong = rng.permutation(held)[: len(held) // 4]
     given[wrong] = (given[wrong] + 1) % 10

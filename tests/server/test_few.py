@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from fnlkit import catalogue, datasets, partition
+from fnlkit import catalogue, datasets, partitioning
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.server.aggregation import mean, median, outvotes_nobody, trimmed_mean
 from tests.toy import train
@@ -33,5 +33,5 @@ def test_a_run_says_it_once(fraction, said):
 @pytest.mark.parametrize(("clients", "fraction", "said"), [(5, 0.2, True), (5, 0.4, False), (1, 1.0, False), (20, 0.1, False)])
 def test_one_client_a_round_is_said(clients, fraction, said):
     digits = datasets.load("digits")
-    experiment = Experiment(partition.federation(digits, clients=clients), digits, Settings(rounds=1, fraction=fraction))
+    experiment = Experiment(partitioning.federation(digits, clients=clients), digits, Settings(rounds=1, fraction=fraction))
     assert sum("one client a round" in note for note in experiment.clients.notes) == said

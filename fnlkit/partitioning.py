@@ -16,14 +16,14 @@ from fnlkit.spec import bind, find, parse
 from fnlkit.streams import stream
 
 SCHEMES = {
-    "iid": "fnlkit.partition:iid",
-    "shards": "fnlkit.partition:shards",
-    "dirichlet": "fnlkit.partition:dirichlet",
-    "bernoulli-dirichlet": "fnlkit.partition:bernoulli_dirichlet",
-    "openset": "fnlkit.partition:openset",
-    "sizes": "fnlkit.partition:sizes",
-    "field": "fnlkit.partition:by_field",
-    "file": "fnlkit.partition:from_file",
+    "iid": "fnlkit.partitioning:iid",
+    "shards": "fnlkit.partitioning:shards",
+    "dirichlet": "fnlkit.partitioning:dirichlet",
+    "bernoulli-dirichlet": "fnlkit.partitioning:bernoulli_dirichlet",
+    "openset": "fnlkit.partitioning:openset",
+    "sizes": "fnlkit.partitioning:sizes",
+    "field": "fnlkit.partitioning:by_field",
+    "file": "fnlkit.partitioning:from_file",
 }
 ATTEMPTS = 1000
 LABELS = ("auto", "observed", "true")
@@ -60,7 +60,7 @@ def partition(labels, classes, scheme="iid", *, clients, seed, min_samples=1, fi
     Examples
     --------
     >>> import numpy as np
-    >>> from fnlkit.partition import partition
+    >>> from fnlkit.partitioning import partition
     >>> [len(part) for part in partition(np.arange(10) % 3, 3, "iid", clients=4, seed=0)]
     [3, 3, 2, 2]
     """
