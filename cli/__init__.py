@@ -47,6 +47,12 @@ class Verbs(click.Group):
             return None
         return importlib.import_module(f"fnlkit.cli.{name.replace('-', '_')}").command
 
+    def make_context(self, *arguments, **more):
+        try:
+            return super().make_context(*arguments, **more)
+        except BrokenPipeError as error:  # of --help and --version
+            raise ReaderGone from error
+
     def invoke(self, ctx):
         try:
             return super().invoke(ctx)

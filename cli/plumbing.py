@@ -141,7 +141,12 @@ def out_console():
     """Return the rich console on stdout, for tables that are the command's answer."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, width=_width(sys.stdout))
+    class Answer(Console):
+        def on_broken_pipe(self):
+            """Leave it to `main`, as every other closed pipe; rich's own way is SystemExit(1)."""
+            raise BrokenPipeError
+
+    return Answer(highlight=False, markup=False, width=_width(sys.stdout))
 
 
 def printable(value):
