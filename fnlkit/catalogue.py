@@ -21,6 +21,8 @@ METHODS = {
     "na-fedavg": "fnlkit.methods.na_fedavg:na_fedavg",
     "forward": "fnlkit.methods.forward:forward",
     "confident-learning": "fnlkit.methods.forward:confident_learning",
+    "coteaching": "fnlkit.methods.coteaching:coteaching",
+    "coteaching-plus": "fnlkit.methods.coteaching:coteaching_plus",
 }
 # What a method may take into its own local training: (r, rounds) -> (keywords of FedOpt.round, report).
 REGULARISERS = {
@@ -97,7 +99,8 @@ def method(spec):
 
 
 def needs(spec):
-    """Return the names of what a run must have for a method: ``embedding`` at the clients, ``head`` on the network.
+    """Return the names of what a run must have for a method: ``embedding`` at the clients, ``head`` on the network, ``pair``
+    for two networks in place of one.
 
     Parameters
     ----------

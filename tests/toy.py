@@ -13,6 +13,7 @@ from fnlkit.client.inputs import Inputs
 from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit
 from fnlkit.engines import make
+from fnlkit.models.pair import Pair
 
 CLASSES, FEATURES = 4, 8
 
@@ -34,6 +35,22 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.classify(self.features(x))
+
+
+def fitting(network, method):
+    """Return the network (a callable that makes one) that a method takes: `network`, or a Pair of two that differ."""
+    if "pair" not in catalogue.needs(method):
+        return network
+
+    def pair():
+        first, second = network(), network()
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            for p in second.parameters():
+                p.add_(0.3 * torch.randn_like(p))
+        return Pair(first, second)
+
+    return pair
 
 
 def clients(seed=0, count=12, dtype=torch.float64):
@@ -73,7 +90,7 @@ def train(
     **settings,
 ):
     """Run a method on the toy federation; return (federation, last model, rounds yielded)."""
-    fed, model = toy(engine, **settings)
+    fed, model = toy(engine, **{"network": fitting(Net, method), **settings})
     fit = fit or Fit(epochs=2, lr=0.1, batch_size=8)
     opt = catalogue.optimizer(optimizer, fit, aggregate=catalogue.aggregator(aggregator))
     select = catalogue.selector(selector, fraction)

@@ -76,6 +76,7 @@ def _meta(meta):
             _text(meta["features"].get(name), f"features: {name}")
     if "samples" in meta:
         _samples(meta["samples"], meta["classes"])
+    _kind(meta.get("pair", False), bool, "pair")
     for entry in _items(meta.get("provenance", []), dict, "provenance"):
         _text(entry.get("command"), "provenance: command")
     machine = meta.get("machine")

@@ -69,10 +69,11 @@ class Experiment:
         make = partial(make, kind=dataset.kind)
         make = partial(make, precision=settings.precision, device=self.device)
         wanted = catalogue.needs(settings.method)
-        vectors, note = _embeddings(embeddings, federation, dataset, settings.method) if wanted else (None, None)
+        self.pair = "pair" in wanted
+        vectors, note = _embeddings(embeddings, federation, dataset, settings.method) if "embedding" in wanted else (None, None)
         if settings.precision == "tf32" and self.device == "cpu":
             raise InputError("--precision tf32 is a GPU's; write fp32, fp64 or bf16")
-        self.network = make()
+        self.network = make(pair=self.pair)
         self.head = _head_width(self.network, vectors.shape[1], settings) if "head" in wanted else 0
         if self.head:
             self.network = make(head=self.head)
@@ -310,6 +311,7 @@ class Experiment:
                     "class_names": list(self.dataset.class_names),
                 },
                 "head": self.head,
+                "pair": self.pair,
                 "provenance": self.provenance,
                 "machine": machine(self.clients, self.device) | self._cost(),
             },

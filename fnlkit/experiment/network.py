@@ -9,9 +9,11 @@ from fnlkit.datasets.features import with_features
 from fnlkit.errors import InputError
 from fnlkit.models import build
 from fnlkit.models.head import WithHead
+from fnlkit.models.pair import Pair
+from fnlkit.streams import stream
 
 
-def build_network(spec, *, input_shape, classes, seed=0, kind=None, head=0, precision="fp32", device="cpu"):
+def build_network(spec, *, input_shape, classes, seed=0, kind=None, head=0, pair=False, precision="fp32", device="cpu"):
     """Return the Network that settings name, with its initial weights.
 
     Parameters
@@ -24,6 +26,8 @@ def build_network(spec, *, input_shape, classes, seed=0, kind=None, head=0, prec
         Of the samples, where it is known; ``auto`` chooses by it.
     head : int
         Width of the second output that AKD trains (fnlkit.models.head); 0 for none.
+    pair : bool
+        Two such networks, of different initial weights (fnlkit.models.pair).
     precision : str
         A key of fnlkit.client.inputs.PRECISIONS.
     device : str
@@ -33,6 +37,9 @@ def build_network(spec, *, input_shape, classes, seed=0, kind=None, head=0, prec
     InputError
     """
     module = build(spec, input_shape=input_shape, classes=classes, seed=seed, kind=kind)
+    if pair:
+        other = int(stream(seed, "second-model").integers(2**31))
+        module = Pair(module, build(spec, input_shape=input_shape, classes=classes, seed=other, kind=kind))
     if head:
         module = WithHead(module, head, seed)
     return Network(module, dtype=PRECISIONS[precision], device=device, precision=precision)
@@ -103,6 +110,7 @@ def network_of(run, *, device="cpu"):
         seed=run.settings["seed"],
         kind=run.meta.get("samples", {}).get("kind"),
         head=int(run.meta.get("head") or 0),
+        pair=bool(run.meta.get("pair")),
         precision=run.settings["precision"],
         device=device,
     )

@@ -33,7 +33,7 @@ mlp = partial(build, "mlp(hidden=[12])", input_shape=(toy.FEATURES,), classes=to
 
 def run(engine, method, optimizer, selector, rounds=6, fit=FIT, network=mlp, embedding=12):
     """Run a method on six clients who hold an embedding too; return (federation, last model)."""
-    fed, model = toy.toy(engine, network=network, count=6)
+    fed, model = toy.toy(engine, network=toy.fitting(network, method), count=6)
     for client in fed.members:
         client.rows["input/embedding"] = client.x[:, :5].repeat(1, 14)[:, :embedding].clone()
     fed.commit()
@@ -63,10 +63,22 @@ def agree(found, expected, tolerance=1e-9):
                 torch.testing.assert_close(torch.as_tensor(value), torch.as_tensor(twin[name]), **close)
 
 
+# Methods without compiled training: the engines that take them, and one combination with everything beside them.
+PLAIN = ("coteaching", "coteaching-plus")
+
+
+@pytest.mark.parametrize("optimizer", ["fedprox", "feddyn"])
+@pytest.mark.parametrize("method", PLAIN)
+def test_product_of_methods_that_are_not_compiled(method, optimizer):
+    found = run("stacked", method, optimizer, "power-of-choice(d=4)")
+    agree(found, run("sequential", method, optimizer, "power-of-choice(d=4)"))
+    assert not found[0].notes
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("selector", SELECTORS)
 @pytest.mark.parametrize("optimizer", DRIFTING)
-@pytest.mark.parametrize("method", catalogue.METHODS)
+@pytest.mark.parametrize("method", [name for name in catalogue.METHODS if name not in PLAIN])
 def test_product(method, optimizer, selector, engine):
     found = run(engine, method, optimizer, selector)
     agree(found, specification(method, optimizer, selector))

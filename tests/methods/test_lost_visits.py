@@ -9,7 +9,7 @@ from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
 from fnlkit.server.clients import TooManyLost
 from fnlkit.spec import parse
-from tests.toy import toy
+from tests.toy import Net, fitting, toy
 
 
 def refuses(client, model, received):
@@ -19,7 +19,7 @@ def refuses(client, model, received):
 
 def run(method, *, before=(), rounds=12, fraction=0.5, keep=0.5, count=6, lost=None):
     """Run a method; `lost` says (client, visit of that client) -> whether it fails."""
-    fed, model = toy(count=count, keep=keep, dtype=torch.float32)
+    fed, model = toy(count=count, keep=keep, dtype=torch.float32, network=fitting(Net, method))
     visits = dict.fromkeys(range(count), 0)
 
     def breaks(client, model, received):

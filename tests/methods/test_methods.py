@@ -19,7 +19,7 @@ from fnlkit.engines import make
 from fnlkit.errors import InputError
 from fnlkit.methods import feddpcont, fedefc, flr, na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
-from tests.toy import CLASSES, FEATURES, Net, clients
+from tests.toy import CLASSES, FEATURES, Net, clients, fitting
 
 # Spec, and the replies beside `weights` that it must send.
 RUNS = {
@@ -60,6 +60,10 @@ RUNS = {
     "akd(source=logits)": {"scores_global", "scores_local"},
     "akd(source=logits, level=neighbours, k=5, towards=student)": {"noise_level"},
     "akd(source=logits, level=all)": set(),
+    "coteaching": set(),
+    "coteaching(forget=0.9, ramp=1)": set(),
+    "coteaching-plus(start=2)": set(),
+    "coteaching-plus(start=2, agreed=all)": set(),
 }  # fmt: skip
 
 
@@ -74,7 +78,7 @@ def run(method, *, people=None, rounds=8, optimizer="fedavg", engine="sequential
     people = with_embeddings(people or clients())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = Network(Net(), dtype=torch.float64)
+        network = Network((fitting(Net, method) if isinstance(method, str) else Net)(), dtype=torch.float64)
     fed = make(engine, people, network, people[0].inputs, seed=seed)
     opt = catalogue.optimizer(optimizer, fit or Fit(epochs=2, lr=0.1, batch_size=8))
     model = Model(network, network.flat.clone())

@@ -16,6 +16,7 @@ What ``--loss`` knows by name stands in fnlkit/catalogue.py; the losses of metho
     label_mixture               -log p_y + a log(1 - <p, t>)                                 teacher, rows["mixture_*"]
     embedding_distilled         -log p_y + b d mean_j |e_j - ê_j|                            rows, features, received, state
     logit_distilled             -log p_y + b d F^2 KL(p^F, p_global^F)                       teacher, received
+    exchanged                   sum_k c_i,-k (-log p_k,y), c the other model's choice        features of a Pair
     ==========================  ===========================================================  ===============================
 """
 
@@ -23,6 +24,7 @@ from fnlkit.client.losses.contrastive import contrastive, draw_classes
 from fnlkit.client.losses.correction import forward_corrected
 from fnlkit.client.losses.cross_entropy import cross_entropy, kept_cross_entropy, smoothed_cross_entropy
 from fnlkit.client.losses.distillation import embedding_distilled, logit_distilled
+from fnlkit.client.losses.exchange import exchanged
 from fnlkit.client.losses.mixture import label_mixture
 from fnlkit.client.losses.parts import needs, reads
 
@@ -31,6 +33,7 @@ __all__ = [
     "cross_entropy",
     "draw_classes",
     "embedding_distilled",
+    "exchanged",
     "forward_corrected",
     "kept_cross_entropy",
     "label_mixture",

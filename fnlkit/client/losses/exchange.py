@@ -1,0 +1,53 @@
+"""Two models that choose each other's samples: Co-teaching's small losses, Co-teaching+'s disagreements."""
+
+import torch
+
+from fnlkit.client.losses.parts import at, reads
+from fnlkit.models.pair import both
+
+
+@reads(features=True)
+def exchanged(logits, batch, *, forget, disagreeing=False, agreed="none"):
+    """Return (..., B): each network's cross entropy on the samples of the batch that the other one chose, both added up.
+
+    A network chooses the int((1 - forget) B) samples with its smallest cross entropy, at least one (Han 2018, Algorithm 1,
+    lines 5 to 8).  The values are scaled so that their mean over the batch is the mean over the samples chosen.
+
+    Parameters
+    ----------
+    logits : Tensor (..., B, C)
+        Not used: ``batch.features`` holds both networks' logits, of a fnlkit.models.pair.Pair.
+    forget : float in [0, 1)
+        R(T), the share that is left out.
+    disagreeing : bool
+        Only samples for which the two networks predict different classes can be chosen (Yu 2019, Algorithm 1, step 4).
+    agreed : "none" or "all"
+        What a batch is trained on in which they agree on every sample.
+    """
+    pair = both(batch.features).movedim(-2, 0)  # (2, ..., B, C)
+    losses = -at(pair.log_softmax(-1), batch.y.expand(pair.shape[:-1]))
+    eligible = torch.ones_like(batch.y, dtype=torch.bool)
+    if disagreeing:
+        first, second = pair.detach().argmax(-1)
+        eligible = first != second
+    taken = chosen(losses.detach(), eligible, forget).flip(0)
+    if disagreeing and agreed == "all":
+        taken = taken | ~eligible.any(-1, keepdim=True)
+    kept = taken.sum(-1, keepdim=True).clamp_min(1)
+    return (taken * losses * (losses.shape[-1] / kept)).sum(0)
+
+
+def chosen(losses, eligible, forget):
+    """Return which samples (..., B) are among the int((1 - forget) n) smallest losses of the n eligible, at least one.
+
+    Parameters
+    ----------
+    losses : Tensor (..., B)
+    eligible : bool Tensor, broadcast to it
+    forget : float in [0, 1)
+    """
+    eligible = eligible.expand(losses.shape)
+    rank = losses.masked_fill(~eligible, torch.inf).argsort(dim=-1, stable=True).argsort(dim=-1)
+    # 1e-9: (1 - 0.9) 10 is 1 and not 0.9999999999999998
+    count = ((1 - forget) * eligible.sum(-1, keepdim=True) + 1e-9).floor().clamp_min(1)
+    return eligible & (rank < count)

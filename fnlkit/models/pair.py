@@ -1,0 +1,57 @@
+"""Two networks in one: what methods of two models train, send and average as one vector."""
+
+import math
+
+import torch
+from torch import nn
+
+from fnlkit.errors import InputError
+from fnlkit.models.dropout import Dropout2d
+
+
+class Pair(nn.Module):
+    """Two networks of one shape beside each other; they predict together, by the mean of their probabilities.
+
+    ``features`` are both networks' logits, (B, 2 C), the first network's before the second's: a loss that reads features
+    tells the two apart (`both`).  Their weights lie one after the other in the flat vector, so that whatever is done to it
+    entry by entry (SGD, Adam, drift terms, means, medians) is done to each network by itself; what takes the length of the
+    vector (clipping, Krum, the check of a reply) sees both.
+
+    Parameters
+    ----------
+    first, second : nn.Module
+        Map (B, ...) to logits (B, C).
+    """
+
+    def __init__(self, first, second):
+        super().__init__()
+        self.first, self.second = first, second
+        for part in second.modules():
+            if isinstance(part, Dropout2d):
+                part.layer += 1000  # layers share a key: equal numbers would drop the same channels in both
+
+    def features(self, x):
+        return torch.cat([self.first(x), self.second(x)], -1)
+
+    def classify(self, features):
+        return both(features).log_softmax(-1).logsumexp(-2) - math.log(2)
+
+    def forward(self, x):
+        return self.classify(self.features(x))
+
+
+def must_be_pair(network, method):
+    """Raise where a method of two models is given one.
+
+    Raises
+    ------
+    InputError
+    """
+    if not isinstance(network.module, Pair):
+        found = type(network.module).__name__
+        raise InputError(f"{method} trains two models; give a network of fnlkit.models.pair.Pair, found {found}")
+
+
+def both(features):
+    """Return the two networks' logits (..., 2, C) of a Pair's features (..., 2 C)."""
+    return features.unflatten(-1, (2, -1))
