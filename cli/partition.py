@@ -1,8 +1,21 @@
 """`fnlkit partition`: a data set in, a federation out."""
 
+from collections import Counter
+from functools import partial
+
 import click
 
-from fnlkit.cli.plumbing import Listing, console, data_of, dataset_option, emit, output_option, provenance, seed_option
+from fnlkit.cli.plumbing import (
+    Listing,
+    console,
+    data_of,
+    dataset_option,
+    emit,
+    output_option,
+    printable,
+    provenance,
+    seed_option,
+)
 from fnlkit.cli.source import chosen, need_input, refuse_both
 
 
@@ -63,11 +76,33 @@ def command(file, dataset, scheme, clients, labels, min_samples, seed, output):
     sizes = [len(part) for part in federation.clients]
     rest = len(federation.given) - sum(sizes)
     refuse_both(file, dataset)
-    console().print(
-        f"{data.name}: {sum(sizes):,} samples over {len(sizes):,} clients, {min(sizes):,} to {max(sizes):,} each"
+    say = partial(console().print, style="dim", soft_wrap=True)
+    for note in [*data.notes, *_unlabelled(data, federation), *_sites_left(data, scheme)]:
+        say(printable(note))
+    say(
+        f"{printable(data.name)}: {sum(sizes):,} samples over {len(sizes):,} clients, {min(sizes):,} to {max(sizes):,} each"
         f"{f', {rest:,} left out' if rest else ''}"
-        f"{'; the labels are observed ones: nobody knows which are wrong' if federation.true is None else ''}",
-        style="dim",
-        soft_wrap=True,
+        f"{'; the labels are observed ones: nobody knows which are wrong' if federation.true is None else ''}"
     )
     emit(federation, output)
+
+
+def _unlabelled(data, federation):
+    """Yield a sentence where samples came without a label."""
+    if data.unlabelled is None:
+        return
+    where = ""
+    if data.unlabelled.sites is not None:
+        where = f" ({', '.join(f'{site} {n:,}' for site, n in sorted(Counter(data.unlabelled.sites).items()))})"
+    yield f"{len(data.unlabelled):,} samples without a label{where} belong to no client; `fnlkit predict` reads them"
+    names = federation.meta.get("client_names", [])
+    bare = sorted(set(data.unlabelled.sites or []) - set(names)) if "client_unlabelled" in federation.meta else []
+    if bare:
+        yield f"no client: {', '.join(bare)}, without a single label"
+
+
+def _sites_left(data, scheme):
+    """Yield a sentence where the data names sites and another scheme splits it."""
+    count = len(set(data.fields["site"])) if "site" in data.fields else 0
+    if count > 1 and scheme == "iid":
+        yield f"the data comes from {count:,} sites and is mixed over clients; --scheme sites makes each of them a client"

@@ -3,6 +3,7 @@
 A scheme draws once; `partition` repeats it, a bounded number of times, until every client holds enough.
 """
 
+from collections import Counter
 from typing import Annotated
 
 import numpy as np
@@ -22,9 +23,11 @@ SCHEMES = {
     "bernoulli-dirichlet": "fnlkit.partitioning:bernoulli_dirichlet",
     "openset": "fnlkit.partitioning:openset",
     "sizes": "fnlkit.partitioning:sizes",
+    "sites": "fnlkit.partitioning:by_site",
     "field": "fnlkit.partitioning:by_field",
     "file": "fnlkit.partitioning:from_file",
 }
+FIXED = ("sites", "field", "file")  # the data says who holds what: nothing is drawn again, and how many clients there are
 ATTEMPTS = 1000
 LABELS = ("auto", "observed", "true")
 
@@ -41,12 +44,12 @@ def partition(labels, classes, scheme="iid", *, clients, seed, min_samples=1, fi
         A name of `SCHEMES` with its parameters, or ``FILE.py:NAME`` of your own, called as
         ``function(labels, classes, clients, rng, **parameters)``.
     clients : int or None
-        N; None leaves it to the scheme (field, file).
+        N; None leaves it to the scheme (sites, field, file).
     seed : int
     min_samples : int
         The scheme is drawn again, up to 1,000 times, until every client holds as many.
     fields : dict of str to (n,) array, optional
-        What ``field(name=...)`` may name.
+        What ``field(name=...)`` may name; ``sites`` is that of ``site``.
 
     Returns
     -------
@@ -67,18 +70,18 @@ def partition(labels, classes, scheme="iid", *, clients, seed, min_samples=1, fi
     spec = parse(scheme, "--scheme")
     labels = np.asarray(labels)
     draw = bind(spec, find(spec.name, SCHEMES, "scheme"), "scheme", given=("fields",))
-    if spec.name == "field":
+    if spec.name in ("sites", "field"):
         draw.keywords["fields"] = fields or {}
     if min_samples < 1:
         raise InputError(f"--min-samples {min_samples}: every client needs at least 1 sample")
-    if clients is None and spec.name not in ("field", "file"):
+    if clients is None and spec.name not in FIXED:
         raise InputError(f"scheme {spec.name!r} needs --clients")
     if clients is not None and not 1 <= clients <= len(labels) // min_samples:
         raise InputError(
             f"{clients:,} clients of at least {min_samples} samples each need {clients * min_samples:,}, "
             f"there are {len(labels):,}; lower --clients or --min-samples"
         )
-    fixed = spec.name in ("field", "file")
+    fixed = spec.name in FIXED
     best = -1
     for attempt in range(1 if fixed else ATTEMPTS):
         parts = draw(labels, classes, clients, stream(seed, "partition", attempt))
@@ -133,7 +136,8 @@ def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, no
         raise InputError(f"the federation is partitioned already, over {len(noisy)} clients; start from an unpartitioned one")
     if noisy is not None:
         must_be(dataset, noisy.meta, len(noisy.given), what="the federation")
-    if clients is None and parse(scheme, "--scheme").name not in ("field", "file"):
+    spec = parse(scheme, "--scheme")
+    if clients is None and spec.name not in FIXED:
         clients = max(1, min(20 if size < 10_000 else 100, size // 10))
     given = dataset.y_train if noisy is None else noisy.given
     parts = partition(
@@ -142,7 +146,7 @@ def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, no
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
     out = empty(dataset, labels) if noisy is None else noisy
     out = Federation(**{**out.__dict__, "client_offsets": offsets, "client_indices": np.concatenate(parts)})
-    out.meta = {**out.meta, **_names(parts, parse(scheme, "--scheme"), dataset.fields)}
+    out.meta = {**out.meta, **_names(parts, spec, dataset)}
     if out.true is not None:
         level = out.wrong_share()
         if noisy is not None or level.any():
@@ -151,12 +155,16 @@ def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, no
     return out
 
 
-def _names(parts, spec, fields):
-    """Return {"client_names": [...]} where each client is a value of a field, else {}."""
-    if spec.name != "field":
+def _names(parts, spec, dataset):
+    """Return {"client_names": [...]} where each client is a value of a field, with how many samples of a site lack a label."""
+    if spec.name not in ("sites", "field"):
         return {}
-    values = fields[str(spec.parameters["name"])]
-    return {"client_names": [str(values[part[0]]) for part in parts]}
+    name = "site" if spec.name == "sites" else str(spec.parameters["name"])
+    out = {"client_names": [str(dataset.fields[name][part[0]]) for part in parts]}
+    if name == "site" and dataset.unlabelled is not None and dataset.unlabelled.sites is not None:
+        counts = Counter(dataset.unlabelled.sites)
+        out["client_unlabelled"] = [counts[name] for name in out["client_names"]]
+    return out
 
 
 def empty(dataset, labels="auto"):
@@ -176,6 +184,7 @@ def empty(dataset, labels="auto"):
     if labels not in LABELS:
         raise InputError(f"--labels is {labels!r}; write {', '.join(LABELS[:-1])} or {LABELS[-1]}")
     truth = {"auto": dataset.truth, "observed": None, "true": dataset.y_train}[labels]
+    named = {"sample_id": dataset.ids, "sample_path": None if dataset.paths is dataset.ids else dataset.paths}
     return Federation(
         dataset=dataset.name,
         classes=dataset.classes,
@@ -183,6 +192,7 @@ def empty(dataset, labels="auto"):
         client_indices=np.zeros(0, np.int64),
         given=dataset.y_train.copy(),
         true=None if truth is None else truth.copy(),
+        extra={name: np.asarray(texts, np.str_) for name, texts in named.items() if texts is not None},
         meta={"dataset_checksum": dataset.checksum, "class_names": list(dataset.class_names), "provenance": []},
     )
 
@@ -307,6 +317,16 @@ def sizes(labels, classes, clients, rng, *, sigma: Annotated[float, Range(0, 10)
     owner = np.empty(len(labels), np.int64)
     owner[rng.permutation(len(labels))] = _cut(len(labels), shares / shares.sum())
     return _grouped(owner, clients)
+
+
+def by_site(labels, classes, clients, rng, *, fields):
+    """One client per site of the data set: a folder, an npz or a manifest's column; with --clients that many at random."""
+    if "site" not in fields:
+        raise InputError(
+            "--scheme sites: the data set names no sites; give a manifest with a column `site`, a folder of PATH/SITE/CLASS "
+            "with label=2, or a folder with an npz per site"
+        )
+    return by_field(labels, classes, clients, rng, name="site", fields=fields)
 
 
 def by_field(labels, classes, clients, rng, *, name: Text, fields):

@@ -189,7 +189,7 @@ def test_schemes_of_the_user():
     assert [len(part) for part in parts] == [5, 15]
     with pytest.raises(InputError, match="belongs to two clients"):
         partition(LABELS, 10, "tests.test_partition:mine", clients=2, seed=0)
-    assert set(SCHEMES) == {"iid", "shards", "dirichlet", "bernoulli-dirichlet", "openset", "sizes", "field", "file"}
+    assert set(SCHEMES) == {"iid", "shards", "dirichlet", "bernoulli-dirichlet", "openset", "sizes", "sites", "field", "file"}
 
 
 def test_a_federation_of_a_data_set():
@@ -241,5 +241,8 @@ def test_clients_that_are_values_of_a_field_carry_their_names(tmp_path):
     site = np.array(["Aix", "Bonn", "Cork"])[np.arange(30) // 10]
     np.savez(tmp_path / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y, site_train=site)
     mine = datasets.load(tmp_path / "mine.npz")
-    assert federation(mine, "field(name=site)").meta["client_names"] == ["Aix", "Bonn", "Cork"]
+    for scheme in ("field(name=site)", "sites"):
+        assert federation(mine, scheme).meta["client_names"] == ["Aix", "Bonn", "Cork"]
+    with pytest.raises(InputError, match="names no sites; give a manifest"):
+        federation(datasets.load("digits"), "sites")
     assert "client_names" not in federation(mine, clients=3).meta

@@ -23,6 +23,8 @@ HOMES = {
     "flwr": ("fnlkit/engines/flower.py",),
     "matplotlib": ("fnlkit/results/plots.py",),
     "click": ("cli/",),
+    "pydicom": ("fnlkit/datasets/dicom.py",),
+    "pyarrow": ("fnlkit/datasets/table.py",),
 }
 FILES = sorted(p.relative_to(ROOT).as_posix() for folder in ("fnlkit", "cli") for p in (ROOT / folder).rglob("*.py"))
 

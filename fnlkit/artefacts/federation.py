@@ -136,13 +136,15 @@ class Federation:
         self._check_meta()
         self._check_noise()
         self._check_estimates()
-        for name, kind in (("reviewed", "b"), ("received", "iu")):
-            if name in self.extra and (
-                np.shape(self.extra[name]) != (size,) or np.asarray(self.extra[name]).dtype.kind not in kind
-            ):
-                raise InputError(
-                    f"`{name}` must hold one {'truth value' if kind == 'b' else 'label'} for each of {size:,} samples"
-                )
+        for name, kind, what in (
+            ("reviewed", "b", "truth value"),
+            ("received", "iu", "label"),
+            ("sample_id", "U", "text"),
+            ("sample_path", "U", "text"),
+        ):
+            values = np.asarray(self.extra[name]) if name in self.extra else None
+            if values is not None and (values.shape != (size,) or values.dtype.kind not in kind):
+                raise InputError(f"`{name}` must hold one {what} for each of {size:,} samples")
 
     def _check_clients(self, size):
         offsets, indices = self.client_offsets, self.client_indices

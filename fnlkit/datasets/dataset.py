@@ -12,6 +12,27 @@ from fnlkit.errors import InputError
 
 
 @dataclass
+class Unlabelled:
+    """Samples that came without a label: no client trains on them and nothing is measured on them; `fnlkit predict` reads them.
+
+    Attributes
+    ----------
+    samples : callable
+        Returns x (u, ...) in the layout of the training samples.
+    ids : list of u str
+        What a person calls each.
+    sites : list of u str or None
+    """
+
+    samples: Any
+    ids: list
+    sites: list = None
+
+    def __len__(self):
+        return len(self.ids)
+
+
+@dataclass
 class Dataset:
     """Training and test samples with their labels.
 
@@ -41,6 +62,15 @@ class Dataset:
         Returns what the checksum is taken over, where reading all samples would take too long.
     features : dict or None
         Of a data set seen through a frozen network: ``path``, ``sha256`` and ``backbone`` of its embeddings.
+    ids, paths : (n,) texts or None
+        What a person calls each training sample, and the file that it comes from.
+    columns : list of d str or None
+        Names of the features of vectors.
+    table : dict or None
+        How a table's columns became vectors, as plain values, so that new rows become such (fnlkit.datasets.columns).
+    unlabelled : Unlabelled or None
+    notes : list of str
+        What was taken for what, for the person who named the data.
     remember : callable
         ``remember(name, compute)`` returns ``compute()``, perhaps from an earlier time on the same files.
     """
@@ -59,6 +89,12 @@ class Dataset:
     y_train_true: np.ndarray = None
     content: Any = None
     features: dict = None
+    ids: np.ndarray = None
+    paths: np.ndarray = None
+    columns: list = None
+    table: dict = None
+    unlabelled: Unlabelled = None
+    notes: list = field(default_factory=list)
     remember: Any = field(default=lambda name, compute: compute(), repr=False)
 
     @property

@@ -4,7 +4,6 @@ import hashlib
 import os
 import pathlib
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -13,14 +12,15 @@ from fnlkit.artefacts import files
 from fnlkit.artefacts.federation import MAX_CLASSES, must_be_dense, must_be_names
 from fnlkit.artefacts.stored import Changed, Rows
 from fnlkit.datasets import places
-from fnlkit.datasets.dataset import Dataset
+from fnlkit.datasets.dataset import Dataset, Unlabelled
+from fnlkit.datasets.decoding import IMAGES, pictures
+from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import remembered
 from fnlkit.errors import InputError
 from fnlkit.spec import Spec
 from fnlkit.streams import stream
 
-_IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp")
-_FORMATS = ("PNG", "JPEG", "BMP", "PPM", "WEBP")
+UNLABELLED = "_unlabelled"  # a folder beside those of the classes
 _CLOTHING = [
     "T-Shirt",
     "Shirt",
@@ -93,8 +93,8 @@ def samples_like(dataset, path, *, where):
     if os.path.isdir(path):
         found = _images_in(pathlib.Path(path))
         if not found:
-            raise InputError(f"{files.shown(path)}: no images ({', '.join(_IMAGES)})")
-        x = _decoded(found, wanted[0] if kind == "image" and wanted[0] == wanted[1] else 0)
+            raise InputError(f"{files.shown(path)}: no images ({', '.join(IMAGES)})")
+        x = pictures(found, wanted[0] if kind == "image" and wanted[0] == wanted[1] else 0)
     else:
         arrays = files.open_arrays(path, decoded=where / "decoded")
         key = next((key for key in ("x", "x_new", "x_test") if key in arrays), "")
@@ -249,7 +249,7 @@ def split(labels, share=0.2):
     return np.setdiff1d(np.arange(len(labels)), test), test
 
 
-def folder(*, path, size=0, label=0, where, download=False):
+def folder(*, path, size=0, label=0, window="", where, download=False):
     """Return an image folder: PATH/train/CLASS/* with PATH/test/CLASS/*, or PATH/CLASS/*, split 80 to 20 for good.
 
     Parameters
@@ -260,8 +260,13 @@ def folder(*, path, size=0, label=0, where, download=False):
     label : 0, 1 or 2
         Which level of folders names the class.  1: PATH/CLASS/...; 2: PATH/SITE/CLASS/..., with the site as field `site`.
         0 takes 1, and asks where both fit: where the first level holds folders alone, and some of these share names.
+    window : str
+        Of DICOM images, ``centre/width``; see fnlkit.datasets.dicom.
+
+    Images in a folder `_unlabelled` beside those of the classes have no label (`Dataset.unlabelled`).
     """
     path = _as_path(path)
+    span(window)
     if label not in (0, 1, 2):
         raise InputError(
             f"folder: label is {label}; write 1 where the first level of folders names the class, 2 for the second"
@@ -275,15 +280,13 @@ def folder(*, path, size=0, label=0, where, download=False):
             f"{files.shown(path)}: classes may be {', '.join(names[:4])} or, below them, {', '.join(inner[:4])}; "
             f"write --dataset 'folder(path=\"{files.shown(path)}\", label=1)' for the first or label=2 for the second"
         )
-    if label == 2:
-        names = inner
+    names = [name for name in (inner if label == 2 else names) if name != UNLABELLED]
     if len(names) < 2:
         raise InputError(f"{files.shown(path)}: {len(names)} sub-folders; an image folder has one per class, at least 2")
     found = []
     for part in parts:
         for number, name in enumerate(names):
-            homes = [part / name] if label != 2 else [site / name for site in _folders(part)]
-            found.append([(f, number) for home in homes for f in _images_in(home)])
+            found.append([(f, number) for f in _images_of(part, name, label)])
     if len(parts) == 2:
         train, test = sum(found[: len(names)], []), sum(found[len(names) :], [])
     else:
@@ -294,19 +297,35 @@ def folder(*, path, size=0, label=0, where, download=False):
         else:
             train = test = []
     if not train or not test:
-        raise InputError(f"{files.shown(path)}: {len(train)} training and {len(test)} test images ({', '.join(_IMAGES)})")
+        raise InputError(f"{files.shown(path)}: {len(train)} training and {len(test)} test images ({', '.join(IMAGES)})")
 
     def content():
         for file, label in (*train, *test):
-            yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode("utf-8", "surrogateescape")
+            yield f"{file.relative_to(path).as_posix()} {label} {size}{window}\n".encode("utf-8", "surrogateescape")
             with open(file, "rb") as handle:
                 yield hashlib.file_digest(handle, "sha256").digest()
 
-    parameters = {name: value for name, value in (("size", size), ("label", label)) if value}
+    parameters = {name: value for name, value in (("size", size), ("label", label), ("window", window)) if value}
     out = _of_images(path, parameters, train, test, names, size, where, content)
+    out.paths = out.ids = np.array([file.relative_to(path).as_posix() for file, _ in train])
+    spare = [file for part in parts for file in _images_of(part, UNLABELLED, label)]
     if label == 2:
-        out.fields["site"] = np.array([next(home.name for home in file.parents if home.parent in parts) for file, _ in train])
+        out.fields["site"] = np.array([_site_of(file, parts) for file, _ in train])
+    if spare:
+        sites = [_site_of(file, parts) for file in spare] if label == 2 else None
+        ids = [file.relative_to(path).as_posix() for file in spare]
+        out.unlabelled = Unlabelled(partial(pictures, spare, size, window), ids, sites)
     return out
+
+
+def _images_of(part, name, label):
+    """Return the images in a folder of the class's name, or in one at each site, by name."""
+    homes = [part / name] if label != 2 else [site / name for site in _folders(part)]
+    return [file for home in homes for file in _images_in(home)]
+
+
+def _site_of(file, parts):
+    return next(home.name for home in file.parents if home.parent in parts)
 
 
 def _folders(path):
@@ -320,7 +339,7 @@ def _names_below(paths):
 def _shared(parts):
     """Whether folders of the first level hold nothing but folders, of which some have the names of others'."""
     first = [child for child in _folders(parts[0])]
-    if any(f.suffix.lower() in _IMAGES for child in first for f in child.iterdir()):
+    if any(f.suffix.lower() in IMAGES for child in first for f in child.iterdir()):
         return False
     below = [child.name for home in first for child in _folders(home)]
     return len(first) > 1 and len(set(below)) < len(below)
@@ -328,7 +347,7 @@ def _shared(parts):
 
 def _images_in(folder):
     """Return the image files in a folder and those below it, by name; InputError for one that nobody could read to its end."""
-    found = sorted(f for f in folder.rglob("*") if f.suffix.lower() in _IMAGES)
+    found = sorted(f for f in folder.rglob("*") if f.suffix.lower() in IMAGES)
     odd = next((f for f in found if not f.is_file()), None)
     if odd is not None:
         raise InputError(f"{files.shown(odd)}: is called an image but is no regular file; take it away")
@@ -407,6 +426,7 @@ def _as_path(path, must_exist=True):
 def _of_images(path, parameters, train, test, names, size, where, content):
     what = "clothing1m" if names is _CLOTHING else "folder"
     must_be_names(list(names), len(names))
+    reading = size, parameters.get("window", "")
     return Dataset(
         name=str(Spec(what, {"path": str(path), **parameters})) if parameters else str(path),
         kind="image",
@@ -414,103 +434,10 @@ def _of_images(path, parameters, train, test, names, size, where, content):
         y_test=np.array([label for _, label in test], np.int64),
         observed=True,
         class_names=list(names),
-        samples=lambda: tuple(_decoded([file for file, _ in part], size) for part in (train, test)),
+        samples=lambda: tuple(pictures([file for file, _ in part], *reading) for part in (train, test)),
         content=content,
         remember=partial(remembered, files=[file for file, _ in (*train, *test)], where=where, reading=str(parameters or size)),
     )
-
-
-def _decoded(paths, size):
-    """Return images (n, H, W, 3 or 1) uint8: decoded at once where they take at most 64 MiB, else when they are asked for."""
-    pictures = Pictures(paths, size)
-    if pictures.nbytes > files.SMALL:
-        return pictures
-    out = np.empty(pictures.shape, pictures.dtype)
-    for start in range(0, len(paths), 512):
-        out[start : start + 512] = pictures[start : start + 512]
-    return out
-
-
-class Pictures(Rows):
-    """Image files as an array (n, H, W, 3 or 1) uint8, decoded when they are asked for, by a thread for each core.
-
-    Parameters
-    ----------
-    paths : list of pathlib.Path
-    size : int
-        As for `folder`.  The first image decides about size and colour of all.
-    """
-
-    slow = True
-
-    def __init__(self, paths, size):
-        self.folder = os.path.commonpath([os.path.dirname(path) for path in paths])
-        self.names, self.side = [os.path.relpath(path, self.folder) for path in paths], size
-        first = _image(paths[0], size, None)
-        self.shape, self.dtype = (len(paths), *first.shape), first.dtype
-        self._threads = None
-
-    def __reduce__(self):
-        return _pictures, (self.folder, self.names, self.side, self.shape, self.dtype)
-
-    def _one(self, position):
-        return _image(pathlib.Path(self.folder, self.names[position]), self.side, self.shape[1:], self.dtype)
-
-    def _read(self, positions):
-        out = np.empty((len(positions), *self.shape[1:]), self.dtype)
-        positions = np.asarray(positions).tolist()
-        if len(positions) < 8:
-            found = map(self._one, positions)
-        else:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="fnlkit-decode")
-            found = self._threads.map(self._one, positions)
-        for place, image in zip(out, found, strict=True):
-            place[:] = image
-        return out
-
-
-def _pictures(folder, names, side, shape, dtype):
-    """Return Pictures in another process, which need not look at the first one again."""
-    out = Pictures.__new__(Pictures)
-    out.folder, out.names, out.side, out.shape, out.dtype, out._threads = folder, names, side, shape, dtype, None
-    return out
-
-
-def _image(path, size, shape, dtype=None):
-    """Return an image (H, W, 3 or 1): uint8, or float32 from 0 to 1 where it holds 16 bits; as the first one is, if given."""
-    from PIL import Image
-
-    try:
-        with Image.open(path, formats=_FORMATS) as image:
-            if image.width * image.height > Image.MAX_IMAGE_PIXELS:
-                raise InputError(f"{files.shown(path)}: {image.width} x {image.height} pixels; expected a photograph")
-            deep = image.mode.startswith("I")  # 16 bits a pixel: X-rays, microscopes; converting to 8 would saturate
-            if dtype is not None and deep != (dtype == np.float32):
-                raise InputError(f"{files.shown(path)}: has {16 if deep else 8} bits a pixel, the first image not; convert all")
-            plain = deep or image.mode in ("1", "L")
-            grey = plain if shape is None else shape[2] == 1
-            if grey and not plain:
-                raise InputError(f"{files.shown(path)}: is in colour, the first image is grey; convert all to one")
-            image = image.convert("F" if deep else "L" if grey else "RGB")
-            if size:
-                scale = size * 8 / 7 / min(image.size) if size >= 64 else size / min(image.size)
-                wide = [max(size, round(side * scale)) for side in image.size]
-                image = image.resize(wide, Image.Resampling.BILINEAR)
-                left, top = (wide[0] - size) // 2, (wide[1] - size) // 2
-                image = image.crop((left, top, left + size, top + size))
-            out = np.clip(np.asarray(image, np.float32) / 65535, 0, 1) if deep else np.asarray(image, np.uint8)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"{files.shown(path)}: cannot be read as an image: {' '.join(str(error).split())[:100]}") from error
-    out = out[..., None] if out.ndim == 2 else out
-    if shape is not None and out.shape != shape:
-        raise InputError(
-            f"{files.shown(path)}: {out.shape[1]} x {out.shape[0]} pixels, the first image {shape[1]} x {shape[0]}; "
-            "write --dataset 'folder(path=\"...\", size=64)' to resize all"
-        )
-    return out
 
 
 def progress(items):

@@ -55,7 +55,7 @@ def test_audit_review_and_correct(tmp_path):
     ("line", "says"),
     [
         ("fnlkit review export {noisy} --client 1 -o r", "no issue scores"),
-        ("fnlkit review import {noisy} none.csv", "none.csv: No such file"),
+        ("fnlkit review import {noisy} none.csv", "none.csv: no such file"),
         ("fnlkit correct {noisy}", "no judgement"),
         ("fnlkit audit none.npz", "none.npz"),
     ],

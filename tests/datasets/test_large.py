@@ -12,6 +12,7 @@ from fnlkit.artefacts import files
 from fnlkit.artefacts.stored import Rows
 from fnlkit.datasets import local
 from fnlkit.datasets.dataset import moments
+from fnlkit.datasets.decoding import Decoded
 from fnlkit.datasets.facts import remembered
 from fnlkit.errors import InputError
 
@@ -137,7 +138,7 @@ def test_a_folder_of_images_is_decoded_when_it_is_asked_for(tmp_path, monkeypatc
     monkeypatch.setattr(files, "SMALL", 10)
     lazy = datasets.load(tmp_path / "photos", cache=tmp_path)
     x = lazy.x_train
-    assert isinstance(x, local.Pictures) and x.slow and x.shape == held.x_train.shape
+    assert isinstance(x, Decoded) and x.slow and x.shape == held.x_train.shape
     for which in (slice(None), slice(2, 5), [9, 1, 1, 0, 18, 17, 16, 15, 14]):
         np.testing.assert_array_equal(x[which], held.x_train[which])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(x))[[3, 2]], held.x_train[[3, 2]])
