@@ -50,8 +50,6 @@ def command(file, dataset, backbone, device, batch_size, new, output):
     Example:
       fnlkit embed --dataset digits --backbone 'pca(dim=16)' -o EMB.npz
     """
-    import numpy as np
-
     from fnlkit import datasets
     from fnlkit.artefacts import files
     from fnlkit.embed import embed_parts
@@ -76,7 +74,7 @@ def command(file, dataset, backbone, device, batch_size, new, output):
         made = provenance("embed", dataset=data.name, backbone=str(spec), batch_size=batch_size, checksum=data.checksum)
         meta = {"dataset": data.name, "checksum": data.checksum, "backbone": str(spec), "provenance": [made]}
         refuse_both(file, dataset)
-        emit(files.Artefact("fnlkit.embeddings/1", {name: np.asarray(rows) for name, rows in found.items()}, meta), output)
+        emit(files.Artefact("fnlkit.embeddings/1", found, meta), output)
     width, counts = found["embeddings"].shape[1], ", ".join(f"{len(rows):,} {_WORDS[name]}" for name, rows in found.items())
     console().print(f"{data.name}: embeddings of {width:,} values by {spec}: {counts}", style="dim")
 

@@ -3,12 +3,13 @@
 import os
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Annotated
 
 import numpy as np
 
-from fnlkit.artefacts.stored import Chosen, Stored, blocks
+from fnlkit.artefacts.stored import Changed, Chosen, Stored, blocks
 from fnlkit.errors import InputError, nearest
 from fnlkit.parameters import Count, Range, checked
 from fnlkit.spec import bind, find, parse
@@ -24,7 +25,9 @@ BACKBONES = {
     "open-clip": "fnlkit.embed:open_clip_backbone",
     "efficientnet-lite0": "fnlkit.embed:efficientnet_lite0",
 }
-_MOST_FITTED = 2**30
+_MOST_FITTED = 2**30  # bytes of float32 values that principal components are fitted on
+_MOST_HELD = 2**28  # bytes of them that may be in memory at once
+_BLOCK = 2**24  # bytes of samples that are embedded at once where no network says how many
 # Pixels that images are scaled to; 0: the network's own.
 Size = Annotated[int, Range()]
 # Mean and standard deviation that the EfficientNet-Lite weights were trained with (127 and 128 of 255), not ImageNet's.
@@ -86,6 +89,7 @@ def embed_parts(dataset, parts, spec="pca", *, device="auto", batch_size=None, p
     Returns
     -------
     dict of str to float32 array (n, d)
+        With `place`, in files there: rows are read when they are asked for.
     """
     spec = parse(spec, "backbone")
     if batch_size is not None and batch_size < 1:
@@ -98,12 +102,14 @@ def embed_parts(dataset, parts, spec="pca", *, device="auto", batch_size=None, p
         def forward(module, size, mean, std, *, normalise, interpolation="bilinear", view=view, name=name, before=before):
             return _forward(
                 module, _images(view, spec.name), size, mean, std, normalise=normalise, interpolation=interpolation,
-                device=device, batch_size=batch_size, progress=progress and (lambda done, _: progress(before + done, total)),
+                device=device, batch_size=batch_size, progress=progress and partial(_from, progress, before, total),
                 place=place and place / name,
             )  # fmt: skip
 
         found = backbone(view, forward)
-        if not isinstance(found, Stored):
+        if isinstance(found, Changed):
+            found = _computed(found, place and place / name, progress and partial(_from, progress, before, total))
+        elif not isinstance(found, Stored):
             found = np.ascontiguousarray(found, np.float32)
         if found.ndim != 2 or len(found) != len(x):
             raise InputError(f"backbone {spec.name!r} gave {found.shape} for {len(x):,} samples; expected (n, d)")
@@ -111,6 +117,21 @@ def embed_parts(dataset, parts, spec="pca", *, device="auto", batch_size=None, p
             raise InputError(f"backbone {spec.name!r} gave values that are not finite; check its weights")
         out[name], before = found, before + len(x)
     return out
+
+
+def _from(progress, before, total, done, _):
+    progress(before + done, total)
+
+
+def _computed(rows, place, progress):
+    """Return rows that a function makes of samples, made once, block by block, as `Batches` keeps them."""
+    sample = max(1, rows.source.nbytes // max(1, len(rows)))
+    kept = Batches(place, len(rows), max(1, _BLOCK // sample))
+    for start in kept.missing():
+        kept.put(start, rows[start : start + kept.size])
+        if progress:
+            progress(kept.done, len(rows))
+    return kept.whole()
 
 
 @dataclass(frozen=True)
@@ -133,7 +154,11 @@ def pixels(dataset, forward, *, normalise=False):
     normalise : bool
         Rows of length 1.
     """
-    x = _numbers(dataset.x_train[:], dataset)
+    return Changed(dataset.x_train, partial(_flat, dataset=dataset, normalise=normalise))
+
+
+def _flat(x, *, dataset, normalise):
+    x = _numbers(x, dataset)
     return _unit(x) if normalise else x
 
 
@@ -141,7 +166,8 @@ def pixels(dataset, forward, *, normalise=False):
 def pca(dataset, forward, *, dim: Count = 64, whiten=False, normalise=False):
     """Return the first principal components of the samples, fitted on the training samples; scikit-learn fixes the signs.
 
-    They are fitted on all training samples up to 1 GiB of float32 values, above on every k-th, about 1 GiB of them.
+    They are fitted on all training samples up to 1 GiB of float32 values, above on every k-th, about 1 GiB of them.  Up to
+    256 MiB they are scikit-learn's PCA, above those of `components`, which holds a block of samples at a time.
 
     Parameters
     ----------
@@ -152,8 +178,6 @@ def pca(dataset, forward, *, dim: Count = 64, whiten=False, normalise=False):
     normalise : bool
         Rows of length 1.
     """
-    from sklearn.decomposition import PCA
-
     values = int(np.prod(np.shape(_numbers(dataset.fit[:1], dataset))[1:]))
     most = min(len(dataset.fit), values)
     if not 1 <= dim <= most:
@@ -161,23 +185,72 @@ def pca(dataset, forward, *, dim: Count = 64, whiten=False, normalise=False):
             f"backbone 'pca': `dim` is {dim}; {len(dataset.fit):,} samples of {values:,} values allow 1 to {most:,}"
         )
     if "pca" not in dataset.memory:
-        # Exact where that takes seconds; else a randomised solver (Halko 2011) from a fixed seed.
-        solver = "randomized"
-        if most <= 1024:
-            solver = "covariance_eigh" if most == values else "full"
-        fitted = PCA(dim, whiten=whiten, svd_solver=solver, random_state=0, copy=False)
-        every = max(1, len(dataset.fit) * values * 4 // _MOST_FITTED)
-        chosen = dataset.fit if every == 1 else Chosen(dataset.fit, np.arange(0, len(dataset.fit), every))
-        dataset.memory["pca"] = fitted, fitted.fit_transform(_numbers(chosen[:], dataset)) if every == 1 else None
-        if every > 1:
-            fitted.fit(_numbers(chosen[:], dataset))
+        dataset.memory["pca"] = _fitted(dataset, dim, whiten, len(dataset.fit) * values * 4)
     fitted, known = dataset.memory["pca"]
     if known is not None and dataset.x_train is dataset.fit:
-        out = known
-    else:
-        out = np.empty((len(dataset.x_train), dim), np.float32)
-        for a, b in blocks(dataset.x_train):
-            out[a:b] = fitted.transform(_numbers(dataset.x_train[a:b], dataset))
+        return _unit(known) if normalise else known
+    return Changed(dataset.x_train, partial(_projected, dataset=dataset, fitted=fitted, normalise=normalise))
+
+
+def _fitted(dataset, dim, whiten, size):
+    """Return (PCA, the training samples' projections or None where they would not fit into memory)."""
+    from sklearn.decomposition import PCA
+
+    if size <= _MOST_HELD:
+        x = _numbers(dataset.fit[:], dataset)
+        # Exact where that takes seconds; else a randomised solver (Halko 2011) from a fixed seed.
+        solver = "randomized"
+        if min(x.shape) <= 1024:
+            solver = "covariance_eigh" if x.shape[1] <= len(x) else "full"
+        fitted = PCA(dim, whiten=whiten, svd_solver=solver, random_state=0, copy=False)
+        return fitted, fitted.fit_transform(x)
+    every = max(1, size // _MOST_FITTED)
+    chosen = Chosen(dataset.fit, np.arange(0, len(dataset.fit), every))
+    if chosen.slow:
+        chosen = chosen[:]
+    fitted = PCA(dim, whiten=whiten)
+    numbers = partial(_numbers, dataset=dataset)
+    fitted.mean_, fitted.components_, fitted.explained_variance_ = components(chosen, dim, numbers)
+    fitted.n_components_ = dim
+    return fitted, None
+
+
+def components(samples, dim, numbers, *, steps=6, spare=10):
+    """Return (mean (D,), components (dim, D), variances (dim,)) of samples, float32, a block of them in memory at a time.
+
+    Subspace iteration from a fixed seed (Halko, Martinsson, Tropp 2011, algorithm 4.4): each step goes through the samples
+    once and multiplies a subspace by their covariance.  As scikit-learn does, a component's largest entry is positive.
+
+    Parameters
+    ----------
+    samples : array (n, ...)
+    dim : int
+    numbers : (m, ...) array -> (m, D) float32 array
+    steps : int
+    spare : int
+        Directions that are followed beside those asked for; the last of these would be inexact without.
+    """
+    parts = list(blocks(samples, _BLOCK))
+    mean = sum(numbers(samples[a:b]).sum(0, dtype=np.float64) for a, b in parts) / len(samples)
+    mean = mean.astype(np.float32)
+    width = min(dim + spare, len(mean), len(samples))
+    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((len(mean), width), np.float32))[0]
+    for step in range(steps):
+        image = np.zeros_like(basis)
+        for a, b in parts:
+            x = numbers(samples[a:b])
+            x -= mean
+            image += x.T @ (x @ basis)
+        if step < steps - 1:
+            basis = np.linalg.qr(image)[0]
+    values, turn = np.linalg.eigh(basis.T.astype(np.float64) @ image)
+    found = (basis @ turn[:, ::-1][:, :dim]).T.astype(np.float32)
+    largest = np.take_along_axis(found, np.abs(found).argmax(1)[:, None], 1)
+    return mean, found * np.where(largest < 0, -1, 1).astype(np.float32), values[::-1][:dim] / max(1, len(samples) - 1)
+
+
+def _projected(x, *, dataset, fitted, normalise):
+    out = fitted.transform(_numbers(x, dataset)).astype(np.float32, copy=False)
     return _unit(out) if normalise else out
 
 

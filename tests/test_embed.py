@@ -53,6 +53,25 @@ def test_pca_of_wide_data_is_deterministic_and_close():
     assert np.isclose((out**2).sum(), ((x - x.mean(0)) ** 2).sum(), rtol=1e-3)
 
 
+def test_components_in_blocks_are_those_of_the_decomposition_at_once(monkeypatch):
+    """Of data that does not fit into memory: the subspace, the variances and the signs are scikit-learn's."""
+    from sklearn.decomposition import PCA
+
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(700, 8)) * 2.0 ** -np.arange(8) @ rng.normal(size=(8, 90)) + 3).astype(np.float32)
+    data = SimpleNamespace(x_train=x, kind="vector")
+    right = PCA(5, svd_solver="full").fit(x)
+    monkeypatch.setattr("fnlkit.embed._MOST_HELD", 0)
+    monkeypatch.setattr("fnlkit.embed._BLOCK", x[:64].nbytes)
+    out = embed(data, "pca(dim=5)")
+    np.testing.assert_allclose(out, right.transform(x), atol=2e-3 * np.abs(out).max())
+    np.testing.assert_allclose(out.var(0, ddof=1), right.explained_variance_, rtol=1e-3)
+    np.testing.assert_allclose(embed(data, "pca(dim=5, whiten=true)").std(0, ddof=1), 1, rtol=1e-3)
+    monkeypatch.setattr("fnlkit.embed._MOST_FITTED", x.nbytes // 2)  # fitted on every second sample
+    half = PCA(5, svd_solver="full").fit(x[::2])
+    np.testing.assert_allclose(embed(data, "pca(dim=5)"), half.transform(x), atol=2e-3 * np.abs(out).max())
+
+
 def test_waves_are_embedded_by_their_spectrogram():
     waves = np.random.default_rng(0).integers(-99, 99, (9, 2000), dtype=np.int16)
     data = SimpleNamespace(x_train=waves, kind="wave", sample_rate=8000)

@@ -23,7 +23,7 @@ import numpy as np
 
 from fnlkit.artefacts import npz as files_npz
 from fnlkit.artefacts import zip as files_zip
-from fnlkit.artefacts.stored import Stored, blocks
+from fnlkit.artefacts.stored import Rows, Stored
 from fnlkit.errors import InputError, nearest
 
 MAX_BYTES = 4 * 2**30 - 1
@@ -230,7 +230,7 @@ def open_artefact(path, *, kinds, decoded, remember):
     with _one_line(shown(path)):
         missing = [key for key in _RESERVED if key not in arrays]
         if missing:
-            raise InputError(f"a file without {missing[0]!r}, not one of fnlkit")
+            raise InputError(f"a file without {missing[0]!r}, no npz of fnlkit")
         kind, text, digest = (files_npz.text(arrays.pop(key), key) for key in _RESERVED)
         _check_kind(kind, kinds)
         if remember("sha256", lambda: _digest(kind, text, arrays)) != digest:
@@ -338,7 +338,9 @@ def write(artefact, target, *, format="npz"):
 
 
 def encode(artefact, *, format="npz"):
-    """Return the file of an artefact as a list of buffers; equal content gives equal bytes.
+    """Return the file of an artefact as buffers, one after the other; equal content gives equal bytes.
+
+    Arrays that are read by rows (fnlkit.artefacts.stored) are never in memory whole; only an npz takes them.
 
     Parameters
     ----------
@@ -347,7 +349,7 @@ def encode(artefact, *, format="npz"):
 
     Returns
     -------
-    list of bytes or memoryview
+    iterable of bytes or memoryview
 
     Raises
     ------
@@ -379,7 +381,9 @@ def encode(artefact, *, format="npz"):
         "meta": np.array(text),
         "sha256": np.array(_digest(artefact.kind, text, arrays)),
     }
-    return files_zip.chunks([(f"{name}.npy", files_npz.encode(value)) for name, value in {**head, **arrays}.items()])
+    members = [(f"{name}.npy", files_npz.encode(value)) for name, value in {**head, **arrays}.items()]
+    # What is read by rows is read so again (`open_artefact`), at any length; everything else is read whole.
+    return files_zip.chunks(members, wide=any(isinstance(value, Rows) for value in arrays.values()))
 
 
 def digest(artefact):
@@ -644,18 +648,15 @@ def _digest(kind, text, arrays):
     total = hashlib.sha256(f"{kind}\0{text}\0".encode())
     for name in sorted(arrays):
         value = arrays[name]
-        if isinstance(value, Stored):
-            what, data = value.dtype.name, b""
-        elif not hasattr(value, "detach"):
+        if not hasattr(value, "detach"):
             value = files_npz.plain(value, name)
-            what, data = value.dtype.name if value.dtype.kind != "U" else value.dtype.str, files_npz.raw_bytes(value)
+            what, data = value.dtype.name if value.dtype.kind != "U" else value.dtype.str, files_npz.raw_blocks(value)
         else:
             from fnlkit.artefacts import pt as files_pt
 
-            what, data = files_pt.raw_bytes(value)
+            what, whole = files_pt.raw_bytes(value)
+            data = [whole]
         total.update(f"{name}\0{what}\0{tuple(value.shape)}\0".encode())
-        total.update(data)
-        if isinstance(value, Stored):
-            for a, b in blocks(value):
-                total.update(files_npz.raw_bytes(value[a:b]))
+        for part in data:
+            total.update(part)
     return total.hexdigest()

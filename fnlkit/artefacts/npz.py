@@ -5,9 +5,11 @@ import io
 import math
 import re
 import struct
+from dataclasses import dataclass
 
 import numpy as np
 
+from fnlkit.artefacts.stored import Rows, blocks
 from fnlkit.errors import InputError
 
 MAX_HEADER = 10_000
@@ -114,7 +116,12 @@ def text(value, name):
 
 
 def plain(value, name):
-    """Return a little-endian, C-ordered numpy array of an array or tensor; ValueError for other kinds."""
+    """Return a little-endian, C-ordered numpy array of an array or tensor; ValueError for other kinds.
+
+    An array that is read by rows stays what it is: `raw_blocks` makes its rows plain.
+    """
+    if isinstance(value, Rows):
+        return value
     if not isinstance(value, np.ndarray):
         value = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
     if value.dtype.kind == "U":
@@ -131,12 +138,33 @@ def raw_bytes(value):
     return memoryview(value.reshape(-1).view(np.uint8)) if value.nbytes else b""
 
 
+def raw_blocks(value):
+    """Yield the bytes of a plain array: at once, or block by block where it is read by rows."""
+    if isinstance(value, Rows):
+        for a, b in blocks(value, 2**24):
+            yield raw_bytes(plain(value[a:b], ""))
+    else:
+        yield raw_bytes(value)
+
+
+@dataclass(frozen=True)
+class Npy:
+    """The npy file of a plain array: buffers, its data on a 64-byte border; rows are read anew each time they are asked for."""
+
+    head: bytes
+    value: object
+
+    def __iter__(self):
+        yield self.head
+        yield from raw_blocks(self.value)
+
+
 def encode(value):
-    """Return the npy file of a plain array as buffers, its data on a 64-byte border."""
+    """Return the Npy of a plain array."""
     shape = f"({', '.join(map(str, value.shape))}{',' if value.ndim == 1 else ''})"
-    header = f"{{'descr': '{value.dtype.str}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    header = f"{{'descr': '{value.dtype.newbyteorder('<').str}', 'fortran_order': False, 'shape': {shape}, }}".encode()
     header += b" " * (-(10 + len(header) + 1) % 64) + b"\n"
-    return [b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header, raw_bytes(value)]
+    return Npy(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header, value)
 
 
 def csv(raw):

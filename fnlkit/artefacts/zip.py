@@ -4,6 +4,7 @@ import re
 import struct
 import zlib
 from dataclasses import dataclass
+from itertools import chain
 
 from fnlkit.errors import InputError
 
@@ -13,7 +14,7 @@ _END = struct.Struct("<4s4H2IH")
 _END64 = struct.Struct("<4sQ2H2I4Q")
 _LOCATOR64 = struct.Struct("<4sIQI")
 _NAME = re.compile(rb"[A-Za-z0-9_./-]{1,255}")
-_NEW_YEAR_1980 = 0x21
+_NEW_YEAR_1980, _NARROW = 0x21, 0xFFFFFFFF
 LIMIT = 2**32 - 2**24  # bytes: what 32-bit sizes reach, less room for the directory
 # Real data shrinks by far less; two kilobytes of zeros that unpack to two megabytes are harmless, two gigabytes are
 # not.
@@ -206,30 +207,33 @@ def unpacked(raw, place, step=2**20):
         raise InputError(f"damaged: member {place.name!r} does not unpack to what it declares; make the file again")
 
 
-def chunks(contents):
-    """Return a zip as a list of buffers.
+def chunks(contents, *, wide=False):
+    """Return the buffers of a zip, one after the other.
 
     Parameters
     ----------
-    contents : list of (name, list of buffers)
+    contents : list of (name, iterable of buffers)
+        Gone through twice: for the checksums, which stand before the bytes, and for the bytes.
+    wide : bool
+        Let the zip exceed 4 GiB, with the 64-bit fields that this takes.
 
     Raises
     ------
     InputError
-        When it would exceed 4 GiB.
+        When it would exceed 4 GiB and may not; before the first buffer.
     """
-    out, entries, at = [], [], 0
+    plan, entries, at = [], [], 0
     for name, buffers in contents:
         crc = size = 0
         for buffer in buffers:
             crc, size = zlib.crc32(buffer, crc), size + memoryview(buffer).nbytes
-        if at + size > LIMIT:
+        if at + size > LIMIT and not wide:
             raise InputError(f"{name!r} would make the file larger than 4 GiB; use a smaller number type or fewer samples")
         header = _local(name, crc, size, at)
         entries.append((name, crc, size, at))
-        out += [header, *buffers]
+        plan += [[header], buffers]
         at += len(header) + size
-    return [*out, _tail(entries, at)]
+    return chain.from_iterable([*plan, [_tail(entries, at)]])
 
 
 def check_layout(raw, found):
@@ -255,35 +259,32 @@ def check_layout(raw, found):
 def _local(name, crc, size, at):
     # An extra field (4 bytes of head, then zeros) moves the data to a 64-byte border, where arrays can be used in
     # place.
-    encoded = name.encode()
-    pad = -(at + _LOCAL.size + len(encoded) + 4) % 64
-    extra = struct.pack("<2H", 0x4C46, pad) + bytes(pad)
-    head = _LOCAL.pack(b"PK\x03\x04", 20, 0, 0, 0, _NEW_YEAR_1980, crc, size, size, len(encoded), len(extra))
+    encoded, extra = name.encode(), _wide_field(size, size)
+    pad = -(at + _LOCAL.size + len(encoded) + len(extra) + 4) % 64
+    extra += struct.pack("<2H", 0x4C46, pad) + bytes(pad)
+    narrow = min(size, _NARROW)
+    needs = 45 if narrow == _NARROW else 20
+    head = _LOCAL.pack(b"PK\x03\x04", needs, 0, 0, 0, _NEW_YEAR_1980, crc, narrow, narrow, len(encoded), len(extra))
     return head + encoded + extra
 
 
+def _wide_field(*values):
+    """Return the zip64 field of those of the values that do not fit into 32 bits; the places of these hold `_NARROW`."""
+    values = [value for value in values if value >= _NARROW]
+    return struct.pack(f"<2H{len(values)}Q", 1, 8 * len(values), *values) if values else b""
+
+
 def _tail(entries, at):
-    directory = b"".join(
-        _CENTRAL.pack(
-            b"PK\x01\x02",
-            0x0314,
-            20,
-            0,
-            0,
-            0,
-            _NEW_YEAR_1980,
-            crc,
-            size,
-            size,
-            len(name),
-            0,
-            0,
-            0,
-            0,
-            0o100644 << 16,
-            where,
-        )
-        + name.encode()
-        for name, crc, size, where in entries
-    )
-    return directory + _END.pack(b"PK\x05\x06", 0, 0, len(entries), len(entries), len(directory), at, 0)
+    directory = b""
+    for name, crc, size, where in entries:
+        extra, narrow = _wide_field(size, size, where), min(size, _NARROW)
+        needs = 45 if extra else 20
+        made, sizes = (0x0300 + needs, needs, 0, 0, 0, _NEW_YEAR_1980), (crc, narrow, narrow, len(name), len(extra))
+        directory += _CENTRAL.pack(b"PK\x01\x02", *made, *sizes, 0, 0, 0, 0o100644 << 16, min(where, _NARROW))
+        directory += name.encode() + extra
+    if at < _NARROW:
+        return directory + _END.pack(b"PK\x05\x06", 0, 0, len(entries), len(entries), len(directory), at, 0)
+    count, size, end = len(entries), len(directory), at + len(directory)
+    long = _END64.pack(b"PK\x06\x06", _END64.size - 12, 0x032D, 45, 0, 0, count, count, size, at)
+    here = _LOCATOR64.pack(b"PK\x06\x07", 0, end, 1)
+    return directory + long + here + _END.pack(b"PK\x05\x06", 0, 0, count, count, size, _NARROW, 0)

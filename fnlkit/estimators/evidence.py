@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fnlkit.artefacts.stored import Chosen, Rows, blocks
 from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
 
@@ -88,7 +89,10 @@ class Evidence:
             )
 
     def embedded(self):
-        """Return embeddings (m, d) of the clients' samples; pixels or principal components where none were given."""
+        """Return embeddings (m, d) of the clients' samples; pixels or principal components where none were given.
+
+        Those of a large file are read by rows (fnlkit.artefacts.stored).
+        """
         if self._embeddings is None:
             from fnlkit.embed import embed
 
@@ -102,7 +106,7 @@ class Evidence:
         found = self._rows(self._embeddings, "embeddings", "fnlkit embed")
         if found.shape[1] < 1:
             raise InputError("`embeddings` have no dimension; make them again with `fnlkit embed`")
-        if len(found) > 1 and (found == found[0]).all():
+        if len(found) > 1 and all((found[a:b] == found[0]).all() for a, b in blocks(found)):
             raise InputError("the embedding is the same for every sample, so nobody has neighbours; check what was embedded")
         return found
 
@@ -131,7 +135,8 @@ class Evidence:
         return found / found.sum(1, keepdims=True)
 
     def _rows(self, values, name, maker):
-        values = np.asarray(values)
+        """Return the rows (m, ...) of the clients' samples, checked block by block; those of a file stay there."""
+        values = values if isinstance(values, Rows) else np.asarray(values)
         if values.ndim != 2 or values.dtype.kind not in "fiu":
             raise InputError(f"`{name}` is {values.dtype} of shape {values.shape}; expected numbers (n, d)")
         size = len(self.federation.given)
@@ -139,8 +144,10 @@ class Evidence:
             raise InputError(
                 f"`{name}` has {len(values):,} rows but the federation {size:,} samples; did {maker} read another data set?"
             )
-        found = values[self.positions]
-        if not np.isfinite(found.sum(dtype=np.float64)) and not np.isfinite(found).all():
-            missing = int(self.positions[np.argmin(np.isfinite(found).all(1))])
-            raise InputError(f"`{name}` has no finite row for sample {missing}, which a client holds")
+        found = Chosen(values, self.positions) if isinstance(values, Rows) else values[self.positions]
+        for a, b in blocks(found):
+            part = found[a:b]
+            if not np.isfinite(part.sum(dtype=np.float64)) and not np.isfinite(part).all():
+                missing = int(self.positions[a + np.argmin(np.isfinite(part).all(1))])
+                raise InputError(f"`{name}` has no finite row for sample {missing}, which a client holds")
         return found

@@ -16,6 +16,7 @@ from fnlkit.parameters import Range, checked
 
 # Below this many samples a class, votes are wrong on clean labels of the easiest images too.
 FEW = 15
+_AT_ONCE = 2**26  # bytes of vectors
 
 
 @checked
@@ -67,14 +68,29 @@ def knn(
 
 
 def vote_by_group(embeddings, labels, offsets, k, settings):
-    """Return votes (m,) and shares (m,), with k neighbours, or where k is 0 as many as suit each group's size."""
-    if k:
-        return knn_vote(embeddings, labels, k=k, client_offsets=offsets, **settings)
-    sizes = np.diff(offsets)
-    wanted = neighbours_for(sizes, settings["classes"])
+    """Return votes (m,) and shares (m,), with k neighbours, or where k is 0 as many as suit each group's size.
+
+    The vectors of as many groups as come to 64 MiB are in memory at a time, and of one group always.
+    """
+    settings = dict(settings)
+    seed, sizes = settings.pop("seed"), np.diff(offsets)
+    wanted = np.full(len(sizes), k) if k else neighbours_for(sizes, settings["classes"])
     votes, share = np.empty(len(labels), np.int64), np.empty(len(labels))
     for each in np.unique(wanted):
-        rows = np.repeat(wanted == each, sizes)
-        own = np.concatenate([[0], np.cumsum(sizes[wanted == each])])
-        votes[rows], share[rows] = knn_vote(embeddings[rows], labels[rows], k=int(each), client_offsets=own, **settings)
+        draws = np.random.default_rng(seed)  # one stream for all groups of a k, however many are voted at once
+        for groups in _few(np.flatnonzero(wanted == each), sizes * embeddings.shape[1] * embeddings.dtype.itemsize):
+            rows = slice(int(offsets[groups[0]]), int(offsets[groups[-1] + 1]))
+            if rows.stop - rows.start > sizes[groups].sum():  # groups of other k lie between them
+                rows = np.concatenate([np.arange(offsets[g], offsets[g + 1]) for g in groups])
+            own = np.concatenate([[0], np.cumsum(sizes[groups])])
+            votes[rows], share[rows] = knn_vote(
+                embeddings[rows], labels[rows], k=int(each), client_offsets=own, seed=draws, **settings
+            )
     return votes, share
+
+
+def _few(groups, nbytes):
+    """Yield the groups, consecutive ones together as long as they are at most 64 MiB."""
+    number = (np.cumsum(nbytes[groups]) - nbytes[groups]) // _AT_ONCE
+    for each in np.unique(number):
+        yield groups[number == each]

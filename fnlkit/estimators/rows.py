@@ -1,21 +1,26 @@
 """Read what is known of each training sample from a file: embeddings or probabilities."""
 
+from functools import partial
+
 import numpy as np
 
 from fnlkit.artefacts import files
+from fnlkit.artefacts.stored import blocks
+from fnlkit.datasets.facts import remembered
+from fnlkit.datasets.loading import cache_folder
 from fnlkit.errors import InputError
 
 _ALSO = {"probabilities": ("probs", "pred_probs"), "embeddings": ("features",)}
 
 
 def read_rows(path, name, federation):
-    """Return an array (n, d) with a row for each sample of a federation's training set.
+    """Return an array (n, d) with a row for each sample of a federation's training set; above 64 MiB it stays in its file.
 
     Parameters
     ----------
     path : str
         A file of `fnlkit embed`, or an npz or npy: the array called `name`, or the only one with two axes.  An array
-        ``index`` (r,) beside it says which training samples its r rows are; the others then have rows of NaN.
+        ``index`` (r,) beside it says which training samples its r rows are; the others then have rows of NaN, in memory.
     name : "embeddings" or "probabilities"
     federation : fnlkit.artefacts.federation.Federation
 
@@ -26,9 +31,11 @@ def read_rows(path, name, federation):
     """
     if path == "-":
         raise InputError(f"{name} cannot come from the pipe, which holds the federation; name a file")
-    arrays = files.read_arrays(path)
+    where = cache_folder()
+    arrays = files.open_arrays(path, decoded=where / "decoded")
     if arrays.get("kind") is not None:
-        artefact = files.read(path, kinds=(f"fnlkit.{name}",))
+        remember = partial(remembered, files=[path], where=where)
+        artefact = files.open_artefact(path, kinds=[f"fnlkit.{name}"], decoded=where / "decoded", remember=remember)
         arrays, made_of = artefact.arrays, artefact.meta.get("checksum")
         ours = federation.meta.get("dataset_checksum")
         if made_of and ours and made_of != ours:
@@ -41,7 +48,7 @@ def read_rows(path, name, federation):
     if key is None:
         held = ", ".join(f"{key} {values.shape}" for key, values in arrays.items()) or "nothing"
         raise InputError(f"{files.shown(path)}: no array `{name}` (n, d); it holds {held}")
-    values, size = np.asarray(arrays[key]), len(federation.given)
+    values, size = arrays[key], len(federation.given)
     if "index" not in arrays:
         if values.ndim != 2 or len(values) != size:
             raise InputError(
@@ -57,5 +64,6 @@ def read_rows(path, name, federation):
             f"position below {size:,} for each row"
         )
     out = np.full((size, values.shape[1]), np.nan, np.result_type(values.dtype, np.float32))
-    out[index] = values
+    for a, b in blocks(values):
+        out[index[a:b]] = values[a:b]
     return out

@@ -15,7 +15,7 @@ import torch
 from fnlkit import catalogue, engines, privacy
 from fnlkit.artefacts import ledger
 from fnlkit.artefacts.run import Run
-from fnlkit.artefacts.stored import blocks
+from fnlkit.artefacts.stored import Changed, Rows, blocks
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
 from fnlkit.client.members import Members, held
 from fnlkit.client.network import Model
@@ -448,11 +448,17 @@ def _embeddings(embeddings, federation, dataset, method):
             f"{method} compares samples by an embedding; without one it takes {embeddings.shape[1]} principal "
             "components of the samples, far from a pretrained network"
         )
-    if isinstance(embeddings, np.ndarray) or embeddings.dtype != np.float32:
+    if not isinstance(embeddings, Rows):
         embeddings = np.ascontiguousarray(embeddings, np.float32)
+    elif embeddings.dtype != np.float32:
+        embeddings = Changed(embeddings, _singles)
     if embeddings.ndim != 2 or len(embeddings) != len(federation.given):
         raise InputError(f"the embeddings are {embeddings.shape}; expected one vector for {len(federation.given):,} samples")
     return embeddings, note
+
+
+def _singles(rows):
+    return rows.astype(np.float32)
 
 
 def _content(rows):

@@ -16,7 +16,7 @@ def knn_vote(
     k: int = 100,
     client_offsets: ArrayLike | None = None,
     classes: int | None = None,
-    seed: int = 0,
+    seed: int | np.random.Generator = 0,
     include_self: bool = False,
     ties: Literal["random", "lowest"] = "random",
     threads: int | None = None,
@@ -35,8 +35,8 @@ def knn_vote(
         Neighbours are sought within each client; without offsets, in the whole set.
     classes : int, optional
         Default: the largest label + 1.
-    seed : int
-        Of the draws that break ties between equally frequent labels; the result depends on nothing else.
+    seed : int or Generator
+        Of the draws that break ties between equally frequent labels, one a sample; the result depends on nothing else.
     include_self : bool
         Count a sample among its own neighbours, as FedLN's public code does.
     ties : {"random", "lowest"}

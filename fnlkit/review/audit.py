@@ -92,7 +92,7 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbour
     clients, everyone = experiment.clients, np.arange(len(federation))
     if embeddings is not None:
         for client, positions in zip(clients.members, federation.clients, strict=True):
-            client.rows["input/embedding"] = torch.from_numpy(np.asarray(embeddings, np.float32)[positions])
+            client.rows["input/embedding"] = torch.from_numpy(np.asarray(embeddings[positions], np.float32))
     described = clients.round(everyone, experiment.model, site.describe)
     group = stream(seed, "folds").permutation(len(federation)) % min(folds, len(federation))
     for fold in range(group.max() + 1):

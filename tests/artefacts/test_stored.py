@@ -1,12 +1,16 @@
 """Arrays that stay in their file answer as numpy's do, and cost this process no memory."""
 
+import mmap
 import os
 import pickle
+import zipfile
 from functools import partial
 
 import numpy as np
 import pytest
 
+from fnlkit.artefacts import files
+from fnlkit.artefacts import zip as zips
 from fnlkit.artefacts.stored import Changed, Chosen, Stored, blocks
 from fnlkit.errors import InputError
 
@@ -70,3 +74,43 @@ def test_blocks_cover_all_rows_in_multiples(pair):
     found = list(blocks(pair[1], size=12 * 7, multiple=3))
     assert found[0] == (0, 6) and found[-1][1] == 50 and all(a[1] == b[0] for a, b in zip(found, found[1:], strict=False))
     assert list(blocks(pair[1][:0])) == []
+
+
+def test_an_artefact_of_rows_has_the_bytes_of_one_of_arrays(pair):
+    values, stored = pair
+    at_once, by_rows = (files.Artefact("fnlkit.embeddings/1", {"x": x, "y": np.arange(3)}) for x in (values, stored))
+    assert b"".join(files.encode(by_rows)) == b"".join(files.encode(at_once))
+    assert files.digest(by_rows) == files.digest(at_once)
+
+
+class Zeros:
+    """An array of more than 4 GiB that nobody stores: pieces of zeros, with a mark at the end."""
+
+    def __iter__(self):
+        piece = bytes(2**26)
+        yield from (piece for _ in range(65))
+        yield b"end"
+
+
+def test_a_zip_of_more_than_4_gib_has_the_wide_fields_that_readers_expect(tmp_path, monkeypatch):
+    contents = [("a", [b"first"]), ("b", Zeros()), ("c", [b"last"])]
+    with monkeypatch.context() as small, pytest.raises(InputError, match="'c' would make the file larger than 4 GiB"):
+        small.setattr(zips, "LIMIT", 50)
+        zips.chunks([contents[0], contents[2]])
+    with open(tmp_path / "wide.zip", "wb") as file:  # with holes: zeros are skipped
+        for chunk in zips.chunks(contents, wide=True):
+            if len(chunk) == 2**26:
+                file.seek(len(chunk), os.SEEK_CUR)
+            else:
+                file.write(chunk)
+    with zipfile.ZipFile(tmp_path / "wide.zip") as found:
+        assert [info.file_size for info in found.infolist()] == [5, 65 * 2**26 + 3, 4]
+        assert found.read("a") == b"first" and found.read("c") == b"last"
+    with open(tmp_path / "wide.zip", "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+        with memoryview(raw) as view:
+            a, b, c = zips.places(view, max_members=3, max_bytes=2**40)
+            assert b.begin % 64 == 0 and bytes(view[b.begin + b.packed - 4 : b.begin + b.packed]) == b"\0end"
+            for place, right in ((a, b"first"), (c, b"last")):
+                found = zips.content(view, place).data
+                assert bytes(found) == right
+                found.release()

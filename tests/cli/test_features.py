@@ -2,6 +2,8 @@
 
 import csv
 import json
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,9 +11,12 @@ import torch
 
 from fnlkit import datasets
 from fnlkit.artefacts import files
+from fnlkit.artefacts.federation import Federation
 from fnlkit.artefacts.run import Run
+from fnlkit.artefacts.stored import Stored
 from fnlkit.cli import main
-from fnlkit.embed import Batches, embed
+from fnlkit.embed import Batches, embed, embed_parts
+from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment.network import network_of
 from fnlkit.results.deployment import Deployed, described, export, probabilities
 from fnlkit.results.evaluation import test_predictions
@@ -108,6 +113,62 @@ def test_interrupted_embeddings_continue_with_the_same_bytes(tmp_path):
     third = Batches(tmp_path / "p", 10, 4)
     assert not list(third.missing()) and third.done == 10
     np.testing.assert_array_equal(third.whole()[:], rows)
+
+
+@pytest.mark.parametrize("backbone", ["pixels", "pca(dim=6)", "torchvision(weights=random, size=32)"])
+def test_an_embedding_cut_off_ends_with_the_same_bytes(backbone, tmp_path, monkeypatch):
+    """What was done before the interruption is not done again."""
+    train, test, seen = datasets.load("digits").x_train[:90], datasets.load("digits").x_test[:20], []
+    monkeypatch.setattr("fnlkit.embed._BLOCK", train[:16].nbytes)
+    monkeypatch.setattr("fnlkit.embed._MOST_HELD", 0)
+    settings = {"device": "cpu", "batch_size": 16}
+    make = partial(embed_parts, SimpleNamespace(x_train=train, kind="image"), {"embeddings": train, "test": test}, backbone)
+
+    def stop(done, total):
+        seen.append(done)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    whole = make(**settings, place=tmp_path / "whole", progress=lambda done, total: seen.append(done))
+    every = len(seen)
+    seen.clear()
+    with pytest.raises(KeyboardInterrupt):
+        make(**settings, place=tmp_path / "cut", progress=stop)
+    again = make(**settings, place=tmp_path / "cut", progress=lambda done, total: seen.append(done))
+    assert every <= len(seen) <= every + 2  # of a network two batches may be under way
+    for name, rows in whole.items():
+        assert np.array_equal(again[name][:], rows[:]) and rows[:].dtype == np.float32
+
+
+OPEN = files.open_arrays
+
+
+def test_embeddings_that_stay_in_their_file_give_the_same(made, tmp_path, monkeypatch):
+    """Estimators and methods see the same numbers by rows; an artefact of such rows is written with the same bytes."""
+    federation = Federation.read(str(made / "noisy.npz"))
+    at_once, found = files.read(made / "emb.npz"), {}
+    for limit in (files.SMALL, 100_000):
+        monkeypatch.setattr(files, "open_arrays", partial(OPEN, small=limit))
+        monkeypatch.setattr(files, "SMALL", limit)
+        rows = read_rows(str(made / "emb.npz"), "embeddings", federation)
+        assert isinstance(rows, Stored) == (limit == 100_000)
+        np.testing.assert_array_equal(rows[:], at_once.arrays["embeddings"])
+        for name, arguments in {
+            "judged.npz": ["estimate-noise", made / "noisy.npz", "--estimator", "knn"],
+            "nnc.pt": ["train", made / "noisy.npz", "--method", "nnc(k=5)", "--rounds", "2"],
+        }.items():
+            assert call(*arguments, "--embeddings", made / "emb.npz", "-o", tmp_path / name) == 0
+            arrays = files.read(tmp_path / name).arrays
+            found.setdefault(name, []).append({key: np.asarray(value) for key, value in arrays.items()})
+    opened = files.open_artefact(
+        made / "emb.npz", kinds=["fnlkit.embeddings"], decoded=tmp_path, remember=lambda _, make: make()
+    )
+    files.write(opened, tmp_path / "copy.npz")
+    assert (tmp_path / "copy.npz").read_bytes() == (made / "emb.npz").read_bytes()
+    for first, second in found.values():
+        assert first.keys() == second.keys()
+        for key in first.keys() - {"log", "body"}:  # these hold times
+            np.testing.assert_array_equal(first[key], second[key], err_msg=key)
 
 
 @pytest.mark.parametrize("which", ["run", "head"])
