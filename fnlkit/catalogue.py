@@ -34,6 +34,15 @@ LOSSES = {
     "gce": "fnlkit.client.losses.robust:generalised_cross_entropy",
     "sce": "fnlkit.client.losses.robust:symmetric_cross_entropy",
     "nce-rce": "fnlkit.client.losses.robust:normalised_and_reverse_cross_entropy",
+    "bi-tempered": "fnlkit.client.losses.tempered:bi_tempered",
+    "temperature": "fnlkit.client.losses.calibration:temperature_scaled",
+    "entropy": "fnlkit.client.losses.calibration:entropy_minimised",
+    "er": "fnlkit.client.losses.mixture:entropy_regularised",
+    "elr": "fnlkit.client.losses.mixture:early_learning",
+    "peer": "fnlkit.client.losses.contrastive:peer",
+    "cores": "fnlkit.client.losses.contrastive:cores",
+    "forward": "fnlkit.client.losses.correction:forward_given",
+    "backward": "fnlkit.client.losses.correction:backward_given",
 }
 OPTIMIZERS = {
     "fedavg": "fnlkit.server.optimizers.fedavg:fedavg",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fnlkit import own
 from fnlkit.errors import InputError, nearest
-from fnlkit.parameters import Text, check
+from fnlkit.parameters import SpecText, Text, check
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -207,6 +207,8 @@ def bind(spec, function, what, *, given=()):
                 raise InputError(f"{what} {spec.name!r}: parameter {key!r} can be named when it stands after a `*` there")
             raise InputError(f"{what} {spec.name!r} has no parameter {key!r}{nearest(key, known)}; it takes: {names}")
         default = "" if known[key].annotation is Text else known[key].default
+        if known[key].annotation is SpecText and isinstance(value, Spec):
+            value = str(value)
         values[key] = _checked(value, default, f"{what} {spec.name!r}: parameter {key!r}")
     check(function, values, f"{what} {spec.name!r}")
     for key, parameter in known.items():

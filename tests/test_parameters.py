@@ -42,6 +42,12 @@ def declared():
                     yield what, name, part, parameter, kind
 
 
+def needed(part):
+    """A text for each parameter that has no default."""
+    free = [p.name for p in inspect.signature(part).parameters.values() if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    return {name: "symmetric" for name in free if name not in BY_THE_RUN}
+
+
 def wrong(kind):
     """Values just outside of what a parameter may be."""
     if get_origin(kind) is Literal:
@@ -79,7 +85,7 @@ def test_every_number_and_word_has_its_range():
 def test_what_is_out_of_range_is_named_and_what_is_in_is_taken():
     for what, name, part, parameter, kind in declared():
         for value in right(kind, parameter.default):
-            bind(Spec(name, {parameter.name: value}), part, what, given=BY_THE_RUN)
+            bind(Spec(name, {**needed(part), parameter.name: value}), part, what, given=BY_THE_RUN)
         for value in wrong(kind):
             with pytest.raises(InputError, match=rf"{what} '{name}': parameter '{parameter.name}' is .*; write"):
                 bind(Spec(name, {parameter.name: value}), part, what, given=BY_THE_RUN)

@@ -14,6 +14,7 @@ import torch
 
 from fnlkit._kernels._compile import cache_folders
 from fnlkit.client import losses
+from fnlkit.client.losses.correction import transition_matrix
 from fnlkit.client.network import predict
 from fnlkit.client.training import Fit, train_client
 from fnlkit.engines.sequential import Sequential, one_thread
@@ -243,8 +244,23 @@ def _forward(visit, draws, fit, *, floor=1e-12):
     return FusedLoss("forward", matrix=visit.client.state["transition"].numpy(), floor=floor)
 
 
+def _forward_given(visit, draws, fit, *, transition, floor=1e-12):
+    return FusedLoss("forward", matrix=transition_matrix(transition, visit.client.classes), floor=floor)
+
+
 def _contrastive(visit, draws, fit, *, strength=1.0, expected=False, floor=1e-5):
-    prior = visit.received["prior"]
+    return _against(visit.received["prior"], draws, strength, expected, floor)
+
+
+def _peer(visit, draws, fit, *, strength=1.0, floor=1e-5):
+    return _against(visit.client.state["label_shares"], draws, strength, False, floor)
+
+
+def _cores(visit, draws, fit, *, strength=1.0, floor=1e-5):
+    return _against(visit.client.state["label_shares"], draws, strength, True, floor)
+
+
+def _against(prior, draws, strength, expected, floor):
     if expected:
         return FusedLoss("peer", strength=strength, prior=prior.numpy(), floor=floor)
     other = losses.draw_classes(torch.from_numpy(draws.uniform), prior).numpy()
@@ -258,6 +274,14 @@ def _mixture(visit, draws, fit, *, strength, alpha, beta, gamma, floor=1e-4, cla
     server = rows["mixture_server"].numpy() if fit.teacher else None
     memories = {"local": rows["mixture_local"].numpy(), "seen": rows["mixture_seen"].numpy(), "server": server}
     return FusedLoss("mixture", strength=strength, alpha=alpha, beta=beta, gamma=gamma, floor=floor, clamp=clamp, **memories)
+
+
+def _early_learning(visit, draws, fit, *, strength=4.0, momentum=0.5, start="zero", clamp=1e-4):
+    return _mixture(visit, draws, fit, strength=strength, alpha=0.0, beta=0.0, gamma=momentum, clamp=clamp)
+
+
+def _entropy_regularised(visit, draws, fit, *, strength=2.0):
+    return _mixture(visit, draws, fit, strength=strength, alpha=0.0, beta=0.0, gamma=0.0)
 
 
 def _distilled(visit, draws, fit, *, strength=10.0, temperature=2.0, towards="teacher"):
@@ -278,8 +302,13 @@ LOSSES = {
     "fnlkit.client.losses.cross_entropy:smoothed_cross_entropy": _smoothed,
     "fnlkit.client.losses.cross_entropy:kept_cross_entropy": _kept,
     "fnlkit.client.losses.correction:forward_corrected": _forward,
+    "fnlkit.client.losses.correction:forward_given": _forward_given,
     "fnlkit.client.losses.contrastive:contrastive": _contrastive,
+    "fnlkit.client.losses.contrastive:peer": _peer,
+    "fnlkit.client.losses.contrastive:cores": _cores,
     "fnlkit.client.losses.mixture:label_mixture": _mixture,
+    "fnlkit.client.losses.mixture:early_learning": _early_learning,
+    "fnlkit.client.losses.mixture:entropy_regularised": _entropy_regularised,
     "fnlkit.client.losses.distillation:logit_distilled": _distilled,
     "fnlkit.client.losses.distillation:embedding_distilled": _embedded,
 }

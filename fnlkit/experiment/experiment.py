@@ -17,6 +17,7 @@ from fnlkit.artefacts import ledger
 from fnlkit.artefacts.run import Run
 from fnlkit.artefacts.stored import Changed, Rows, blocks
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
+from fnlkit.client.losses import suits
 from fnlkit.client.members import Members, held
 from fnlkit.client.network import Model
 from fnlkit.client.scaling import moments, pooled
@@ -105,8 +106,10 @@ class Experiment:
             if text:
                 self.clients.note(text)
         self.ledger, self.clients.on_release = release_ledger, self._releasing
+        loss = catalogue.loss(settings.loss, settings.method)
+        suits(loss, federation.classes)
         fit = Fit(
-            loss=catalogue.loss(settings.loss, settings.method),
+            loss=loss,
             epochs=settings.epochs,
             batch_size=settings.batch_size,
             lr=settings.lr,
@@ -115,6 +118,7 @@ class Experiment:
             optimizer=settings.local,
             clip=settings.clip,
             augment=augmentation(settings.augment, dataset),
+            mixup=settings.mixup,
         )
         self.opt = catalogue.optimizer(
             settings.optimizer, fit, aggregate=catalogue.aggregator(settings.aggregator), decay=settings.decay

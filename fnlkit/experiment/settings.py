@@ -60,6 +60,11 @@ class Settings:
         "Random changes to training images, against memorizing them: none, or augment(pad=4, flip=true, cutout=16). "
         "auto crops and flips color images of 32 pixels or more.",
     )
+    mixup: NotNegative = _setting(
+        0.0,
+        "Train on mixtures of two samples and their labels, in shares drawn from Beta(ALPHA, ALPHA), wherever the method "
+        "leaves it open; 0 does not mix, 1 is usual.",
+    )
     rounds: Count = _setting(
         50,
         "How long to train. In each round the share --fraction of the clients trains once; a method that calls on more "

@@ -7,9 +7,7 @@ Kim, Kim, Yun. Revisiting early-learning regularization: When federated learning
 from functools import partial
 from typing import Annotated, Literal
 
-import torch
-
-from fnlkit.client.losses import label_mixture
+from fnlkit.client.losses import label_mixture, remember_predictions
 from fnlkit.methods.fedavg import Round
 from fnlkit.parameters import NotNegative, Range, Rounds, Share, checked, passes_on
 
@@ -17,18 +15,6 @@ LOSS = "own"
 SENDS = {}  # nothing but weights: both averages stay on the client
 
 
-# ---- on the client
-def remember_predictions(client, model, received, *, server, start):
-    """Make room for one vector a sample and average, once; they stay on the client between rounds."""
-    n, c, dtype = len(client), client.classes, model.weights.dtype
-    if "mixture_seen" not in client.rows:
-        client.rows["mixture_seen"] = torch.full((n,), start == "zero")
-        client.rows["mixture_local"] = torch.zeros(n, c, dtype=dtype)
-    if server and "mixture_server" not in client.rows:
-        client.rows["mixture_server"] = torch.zeros(n, c, dtype=dtype)
-
-
-# ---- the server
 def rates_at(r, rounds, *, alpha, beta, gamma, warmup, rates):
     """Return (alpha(r), beta(r), gamma(r)) of round r (appendix E.5).
 

@@ -131,3 +131,16 @@ def test_a_run_into_nowhere_leaves_nothing(fed, tmp_path):
     code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} --rounds 1 -o /dev/null", tmp_path)
     assert code == 0, err
     assert set(os.listdir("/dev")) == before and not list(tmp_path.iterdir())
+
+
+def test_a_loss_with_a_transition_and_mixup(fed, tmp_path):
+    np.savetxt(tmp_path / "T.csv", 0.7 * np.eye(10) + 0.03, delimiter=",")
+    options = f"{SHORT} --model mlp --mixup 1 --loss"
+    done = fnlkit(f"fnlkit train {fed} {options} 'forward(transition=T.csv)' -o a.pt", tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = fnlkit(f"fnlkit train {fed} {options} 'forward(transition=symmetric(eta=0.3, include_true=true))' -o b.pt", tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, second = (Run.read(tmp_path / name) for name in ("a.pt", "b.pt"))
+    assert first.settings["mixup"] == 1 and np.allclose(first.weights, second.weights, atol=1e-5)
+    done = fnlkit(f"fnlkit train {fed} {options} 'backward(transition=symmetric(eta=0.9))' -o c.pt", tmp_path)
+    assert done.returncode == 2 and "cannot be inverted" in done.stderr and not (tmp_path / "c.pt").exists()

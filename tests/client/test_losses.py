@@ -9,7 +9,10 @@ import torch
 
 from fnlkit.client import losses, scoring
 from fnlkit.client.client import Batch
-from fnlkit.client.losses import robust
+from fnlkit.client.losses import calibration, correction, mixture, robust, tempered
+from fnlkit.client.losses.contrastive import cores
+from fnlkit.client.losses.contrastive import peer as peer_loss
+from fnlkit.errors import InputError
 
 K, B, C, WIDTH, D = 3, 5, 4, 6, 2
 
@@ -33,7 +36,7 @@ def batches(seed=0):
             "mixture_server": distribution(K, B),
             "input/embedding": real(K, B, D),
         },
-        state={"transition": distribution(K, C)},
+        state={"transition": distribution(K, C), "label_shares": distribution(K)},
         received={"prior": torch.from_numpy(rng.dirichlet(np.ones(C))), "distil": torch.tensor([1.0, 0.0, 1.0])},
         teacher=real(K, B, C),
         features=real(K, B, WIDTH + D),
@@ -128,7 +131,7 @@ def averages(z, s, beta, gamma):
     return mix, [gamma * a + (1 - gamma) * b for a, b in zip(s["mixture_local"], p, strict=True)]
 
 
-def mixture(z, s, a=2.0, alpha=0.6, beta=0.7, gamma=0.5):
+def flr(z, s, a=2.0, alpha=0.6, beta=0.7, gamma=0.5):
     server, local = averages(z, s, beta, gamma)
     t = [alpha * x + (1 - alpha) * y for x, y in zip(server, local, strict=True)]
     return plain(z, s) + a * math.log(1 - sum(p * q for p, q in zip(softmax(z), t, strict=True)))
@@ -156,6 +159,45 @@ def clamped(z, s, clamp=0.2):
     return plain(z, s) + 3.0 * math.log(1 - sum(a * b for a, b in zip(p, t, strict=True)))
 
 
+def entropy(z, s, a=1.5):
+    return plain(z, s) - a * sum(p * math.log(p) for p in softmax(z))
+
+
+def normaliser(z, t):
+    """lambda with sum_j exp_t(z_j - lambda) = 1 by halving, for any t but 1."""
+
+    def total(x):
+        return sum(max(0.0, 1 + (1 - t) * (v - x)) ** (1 / (1 - t)) if 1 + (1 - t) * (v - x) > 0 else 0.0 for v in z)
+
+    low, high = max(z), max(z) + 200.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if total(middle) > 1 else (low, middle)
+    return low
+
+
+def bregman(z, s, t1=0.8, t2=1.2):
+    """Eq. 6 with a one-hot label, sum by sum."""
+    away = normaliser(z, t2)
+    p = [max(0.0, 1 + (1 - t2) * (v - away)) ** (1 / (1 - t2)) if 1 + (1 - t2) * (v - away) > 0 else 0.0 for v in z]
+    value = 0.0
+    for j, q in enumerate(p):
+        y = float(j == s["y"])
+        if y:
+            value += (1 ** (1 - t1) - 1) / (1 - t1) - (q ** (1 - t1) - 1) / (1 - t1)
+        value += (q ** (2 - t1) - y) / (2 - t1)
+    return value
+
+
+FLIP = [[0.7 if i == j else 0.3 if j == (i + 1) % C else 0.0 for j in range(C)] for i in range(C)]
+
+
+def unbiased(z, s):
+    """Its mean over FLIP is the cross entropy with the true label: solved for the values of all four labels at once."""
+    wanted = [-math.log(p) for p in softmax(z)]
+    return np.linalg.solve(np.array(FLIP), np.array(wanted))[s["y"]]
+
+
 CASES = {
     "cross_entropy": (losses.cross_entropy, plain),
     "smoothed": (partial(losses.smoothed_cross_entropy, rate=0.2), smooth),
@@ -164,6 +206,29 @@ CASES = {
     "truncated": (partial(robust.generalised_cross_entropy, truncate=0.1), partial(generalised, k=0.1)),
     "sce": (robust.symmetric_cross_entropy, symmetric),
     "nce-rce": (partial(robust.normalised_and_reverse_cross_entropy, alpha=2.0, beta=0.5, log_zero=-9.0), normalised),
+    "temperature": (partial(calibration.temperature_scaled, temperature=2.5), lambda z, s: plain([v / 2.5 for v in z], s)),
+    "entropy": (partial(calibration.entropy_minimised, strength=1.5), entropy),
+    "bi-tempered": (partial(tempered.bi_tempered, iterations=80), bregman),
+    "bi-tempered, light tails": (partial(tempered.bi_tempered, t1=0.3, t2=0.6), partial(bregman, t1=0.3, t2=0.6)),
+    "bi-tempered, one": (partial(tempered.bi_tempered, t1=1.0, t2=1.0), plain),
+    "given forward": (
+        partial(correction.forward_given, transition="pairflip(eta=0.3)", floor=0.0),
+        lambda z, s: forward(z, {**s, "transition": FLIP}),
+    ),
+    "backward": (partial(correction.backward_given, transition="pairflip(eta=0.3)"), unbiased),
+    "peer": (
+        partial(peer_loss, strength=0.7, floor=1e-2),
+        lambda z, s: peer_bounded(z, {**s, "prior": s["label_shares"]}),
+    ),
+    "cores": (
+        partial(cores, strength=0.7, floor=1e-2),
+        lambda z, s: expected_bounded(z, {**s, "prior": s["label_shares"]}),
+    ),
+    "elr": (partial(mixture.early_learning, strength=3.0, momentum=0.7, clamp=0.2), clamped),
+    "er": (
+        partial(mixture.entropy_regularised, strength=1.5),
+        lambda z, s: plain(z, s) + 1.5 * math.log(1 - sum(p * p for p in softmax(z))),
+    ),
     "kept": (losses.kept_cross_entropy, lambda z, s: s["keep"] * plain(z, s)),
     "forward": (partial(losses.forward_corrected, floor=0.0), forward),
     "contrastive": (partial(losses.contrastive, strength=0.7, floor=0), peer),
@@ -171,7 +236,7 @@ CASES = {
     "bounded": (partial(losses.contrastive, strength=0.7, floor=1e-2), peer_bounded),
     "expected and bounded": (partial(losses.contrastive, strength=0.7, expected=True, floor=1e-2), expected_bounded),
     "contrastive as it is": (losses.contrastive, partial(peer_bounded, b=1.0, floor=1e-5)),
-    "mixture": (partial(losses.label_mixture, strength=2.0, alpha=0.6, beta=0.7, gamma=0.5), mixture),
+    "mixture": (partial(losses.label_mixture, strength=2.0, alpha=0.6, beta=0.7, gamma=0.5), flr),
     "clamped": (
         partial(losses.label_mixture, strength=3.0, alpha=0.0, beta=0.0, gamma=0.7, floor=1e-9, clamp=0.2),
         clamped,
@@ -200,6 +265,7 @@ def test_a_loss_equals_its_formula(name):
                 "keep": batch.rows["keep"][k, b].item(),
                 "transition": batch.state["transition"][k].tolist(),
                 "prior": batch.received["prior"].tolist(),
+                "label_shares": batch.state["label_shares"][k].tolist(),
                 "distil": batch.received["distil"][k].item(),
                 "uniform": batch.uniform[k, b].item(),
                 "teacher": batch.teacher[k, b].tolist(),
@@ -221,7 +287,7 @@ def test_a_stacked_cohort_gives_what_each_client_gives(name):
         assert all(torch.equal(rows[key][k], own_rows[key]) for key in rows)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "clamped"])  # its gradient: see below
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("clamped", "elr", "er")])  # theirs: below
 def test_gradients_equal_finite_differences(name):
     loss = CASES[name][0]
     logits, batch = batches(2)
@@ -249,6 +315,56 @@ def test_gradients_equal_finite_differences(name):
             return loss(logits.detach(), Batch(**{**vars(batch), "features": f}))
 
         assert torch.autograd.gradcheck(by_features, (batch.features.clone().requires_grad_(),))
+
+
+def test_the_target_of_entropy_regularisation_carries_no_gradient():
+    """d/dz -log p_y + a log(1 - <p, q>) with q held: p - onehot - a (p q - <p, q> p) / (1 - <p, q>), then q = p."""
+    logits, batch = batches(2)
+    logits.requires_grad_()
+    values, _ = mixture.entropy_regularised(logits, batch, strength=1.5)
+    values.sum().backward()
+    p = logits.detach().softmax(-1)
+    same = (p * p).sum(-1, keepdim=True)
+    expected = p - torch.nn.functional.one_hot(batch.y, C) - 1.5 * (p * p - same * p) / (1 - same)
+    torch.testing.assert_close(logits.grad, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_tempered_softmax_is_a_distribution_with_heavy_or_no_tails():
+    logits = torch.tensor([[8.0, 0.0, -3.0, -40.0]], dtype=torch.float64, requires_grad=True)
+    for t in (0.3, 0.6, 0.9, 1.0, 1.2, 2.0, 4.0):
+        p = tempered.tempered_softmax(logits, t, 200)
+        assert p.sum().item() == pytest.approx(1, abs=1e-12) and (p[0, 3] == 0) == (t < 1)
+        assert torch.autograd.grad(p.sum(), logits)[0].abs().max() < 1e-12  # the sum stays 1 whatever the logits
+    five, exact = (tempered.tempered_softmax(4 * batches()[0], 1.2, count) for count in (5, 200))
+    assert (five - exact).abs().max() < 1e-4  # the five steps of the public code
+    # A label that is out of reach costs at most 1 / (1 - t1) and pulls at nothing that is not finite.
+    far = tempered.bi_tempered(logits, Batch(y=torch.tensor([3])), t1=0.5, t2=0.6)
+    assert far.item() == pytest.approx(2 - (1 - 1) / 1.5, abs=1e-6)
+    assert torch.isfinite(torch.autograd.grad(far.sum(), logits)[0]).all()
+
+
+def test_a_given_transition_is_a_name_or_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    correction.transition_matrix.cache_clear()
+    np.save("T.npy", np.array(FLIP))
+    for text in ("T.npy", "matrix(path=T.npy)", "pairflip(eta=0.3)"):
+        assert correction.transition_matrix(text, C) == pytest.approx(np.array(FLIP))
+    for text, said in {
+        "none.csv": "none.csv",
+        "random(eta=0.2)": "unknown transition 'random'",
+        "symmetric(eta=2)": "from 0 to 1",
+        "asymmetric(eta=0.1)": "map=NAME",
+        "asymmetric(map=mnist)": "for 10 classes, here are 4",
+    }.items():
+        with pytest.raises(InputError, match=said):
+            correction.transition_matrix(text, C)
+    with pytest.raises(InputError, match="T.npy: a matrix of"):
+        correction.transition_matrix("T.npy", 5)
+    half = partial(correction.backward_given, transition="symmetric(eta=0.75)")  # all labels alike
+    with pytest.raises(InputError, match="cannot be inverted"):
+        losses.suits(half, C)
+    losses.suits(half, 5)
+    losses.suits(losses.cross_entropy, 5)
 
 
 def test_the_robust_losses_become_what_they_generalise():

@@ -129,6 +129,21 @@ def test_every_loss_mixes_alike(method, engine):
     agree(*[run(e, method, "fedavg", "uniform", fit=fit) for e in (engine, "sequential")])
 
 
+NEEDED = {"forward": "forward(transition=symmetric(eta=0.3))", "backward": "backward(transition=pairflip(eta=0.2))"}
+COMPILED = ("ce", "smoothing", "forward", "peer", "cores", "elr", "er")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("mixup", [0.0, 1.0])
+@pytest.mark.parametrize("name", catalogue.LOSSES)
+def test_every_named_loss_trains_alike(name, mixup, engine):
+    fit = replace(FIT, loss=catalogue.loss(NEEDED.get(name, name)), mixup=mixup)
+    found = run(engine, "fedavg", "fedprox", "uniform", rounds=3, fit=fit)
+    agree(found, run("sequential", "fedavg", "fedprox", "uniform", rounds=3, fit=fit))
+    slow = [note for note in found[0].notes if "no kernel for the loss" in note]
+    assert bool(slow) == (engine == "fused" and name not in COMPILED), found[0].notes
+
+
 def test_features_of_another_width_without_a_head_train_in_the_plain_loop():
     found = run("fused", "akd", "fedavg", "uniform", embedding=5)
     agree(found, run("sequential", "akd", "fedavg", "uniform", embedding=5))

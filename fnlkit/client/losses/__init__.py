@@ -3,7 +3,7 @@
 They act on the last axis and broadcast over the rest, so that one client and a stacked cohort share the code.
 Constants of a round are keywords, bound with functools.partial; what differs by client or class comes in
 ``batch.received``, ``batch.state`` and ``batch.rows``.  A loss that reads more than labels says so with `reads`.
-What ``--loss`` knows by name stands in fnlkit/catalogue.py; the losses of methods:
+What ``--loss`` knows by name stands in fnlkit/catalogue.py; the losses that methods bring:
 
     ==========================  ===========================================================  ===============================
     loss                        value of one sample, p = softmax(logits)                     reads
@@ -25,8 +25,8 @@ from fnlkit.client.losses.correction import forward_corrected
 from fnlkit.client.losses.cross_entropy import cross_entropy, kept_cross_entropy, smoothed_cross_entropy
 from fnlkit.client.losses.distillation import embedding_distilled, logit_distilled
 from fnlkit.client.losses.exchange import exchanged
-from fnlkit.client.losses.mixture import label_mixture
-from fnlkit.client.losses.parts import needs, reads
+from fnlkit.client.losses.mixture import label_mixture, remember_predictions
+from fnlkit.client.losses.parts import needs, reads, suits
 
 __all__ = [
     "contrastive",
@@ -40,5 +40,7 @@ __all__ = [
     "logit_distilled",
     "needs",
     "reads",
+    "remember_predictions",
     "smoothed_cross_entropy",
+    "suits",
 ]

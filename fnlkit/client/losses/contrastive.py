@@ -1,6 +1,13 @@
 """The cross entropy minus that with a random label: peer loss, CORES, FedDPCont."""
 
-from fnlkit.client.losses.parts import at
+from typing import Annotated
+
+import torch
+
+from fnlkit.client.losses.parts import at, reads
+from fnlkit.parameters import NotNegative, Range
+
+Floor = Annotated[float, Range(0, 1, open_high=True)]
 
 
 def contrastive(logits, batch, *, strength=1.0, expected=False, floor=1e-5):
@@ -20,9 +27,51 @@ def contrastive(logits, batch, *, strength=1.0, expected=False, floor=1e-5):
         Added to the probability inside both logarithms, which then are at least log(floor) (peer loss's public code:
         1e-5); 0 is eq. 2 as printed, whose second term has no bound.
     """
+    return _against(logits, batch, batch.received["prior"], strength, expected, floor)
+
+
+def remember_label_shares(client, model, received):
+    """Client step: keep the distribution (C,) of the client's working labels, which never leaves it."""
+    client.state["label_shares"] = torch.bincount(client.y.cpu(), minlength=client.classes).double() / len(client)
+
+
+@reads(uniform=True, before=lambda **keywords: (remember_label_shares,))
+def peer(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
+    """Return CE(y) - strength CE(y'), (..., B), y' drawn afresh from the client's own labels (Liu, Guo 2020, eq. 6).
+
+    As in FedDPCont, which draws from everybody's labels, y' is put to the sample itself: over the batch that has the
+    expectation of the paper's second sample.
+
+    Parameters
+    ----------
+    strength : float >= 0
+        alpha; 1 for balanced classes.
+    floor : float in [0, 1)
+        As in `contrastive`.
+    """
+    return _against(logits, batch, batch.state["label_shares"][..., None, :], strength, False, floor)
+
+
+@reads(before=lambda **keywords: (remember_label_shares,))
+def cores(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
+    """Return CE(y) - strength E CE(y'), (..., B), expected over the client's own labels (CORES, Cheng 2021, eq. 4).
+
+    CORES raises the strength over epochs and drops samples; a loss knows no clock, and `feddpcont` has the ramp.
+
+    Parameters
+    ----------
+    strength : float >= 0
+        beta.
+    floor : float in [0, 1)
+        As in `contrastive`.
+    """
+    return _against(logits, batch, batch.state["label_shares"][..., None, :], strength, True, floor)
+
+
+def _against(logits, batch, prior, strength, expected, floor):
     logp = logits.log_softmax(-1)
     bounded = (logp.exp() + floor).log() if floor else logp
-    prior = batch.received["prior"].to(logits.device)
+    prior = prior.to(logits.device)
     if expected:
         other = (prior.to(logits.dtype) * bounded).sum(-1)
     else:
@@ -31,6 +80,6 @@ def contrastive(logits, batch, *, strength=1.0, expected=False, floor=1e-5):
 
 
 def draw_classes(uniform, prior):
-    """Return classes int64 (..., B) drawn from probabilities (C,) by inversion of draws in [0, 1)."""
-    edges = prior.double().cumsum(-1)[:-1]
+    """Return classes int64 (..., B) drawn from probabilities (C,) or (..., 1, C) by inversion of draws in [0, 1)."""
+    edges = prior.double().cumsum(-1)[..., :-1]
     return (uniform.double()[..., None] >= edges).sum(-1)

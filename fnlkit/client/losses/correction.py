@@ -1,6 +1,25 @@
-"""Loss correction by a transition matrix."""
+"""Loss correction by a transition matrix: one that a client keeps, or one that is given.
 
-from fnlkit.client.losses.parts import at
+Patrini, Rozza, Menon, Nock, Qu. Making deep neural networks robust to label noise: A loss correction approach. CVPR 2017.
+"""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+
+from fnlkit.client.losses.parts import at, reads
+from fnlkit.errors import InputError
+from fnlkit.noise import MODELS, Ground
+from fnlkit.parameters import Range, SpecText
+from fnlkit.spec import Spec, bind, find, parse
+
+# Noise models that are one matrix, the same however often it is asked for.
+NAMED = {name: MODELS[name] for name in ("none", "symmetric", "pairflip", "asymmetric", "matrix")}
+# Beyond this condition number backward correction multiplies single samples by more than any batch averages out.
+_WORST = 1e6
 
 
 def forward_corrected(logits, batch, *, floor=1e-12):
@@ -14,5 +33,81 @@ def forward_corrected(logits, batch, *, floor=1e-12):
     floor : float >= 0
         Added inside the logarithm, as the authors' code does.
     """
-    through = logits.softmax(-1) @ batch.state["transition"].to(logits)
-    return -(at(through, batch.y) + floor).log()
+    return _through(logits, batch, batch.state["transition"].to(logits), floor)
+
+
+@lru_cache(maxsize=8)
+def transition_matrix(transition, classes):
+    """Return T[true, given] (C, C) float64 that a text names.
+
+    Parameters
+    ----------
+    transition : str
+        A noise model that is one matrix, ``symmetric(eta=0.4)``, ``pairflip(eta=0.4)``, ``asymmetric(eta=0.4,
+        map=cifar10)``, ``matrix(path=T.csv, transpose=true)``; or the path of an npy, npz, csv or pt file alone.
+    classes : int
+        C.
+
+    Raises
+    ------
+    InputError
+        For an unknown name, an unreadable file, or a matrix of another size or whose rows are no probabilities.
+    """
+    spec = parse(transition, "transition")
+    if spec.name not in NAMED and Path(spec.name).suffix:
+        spec = Spec("matrix", {"path": spec.name})
+    ground = Ground(np.zeros(0, np.int64), classes, [], lambda client=0: np.random.default_rng(0), lambda: None, "")
+    return bind(spec, find(spec.name, NAMED, "transition"), "transition")(ground).transition
+
+
+@lru_cache(maxsize=8)
+def inverse_matrix(transition, classes):
+    """Return T^-1 (C, C) float64 of what `transition_matrix` names.
+
+    Raises
+    ------
+    InputError
+        When T is singular or nearly so (condition number above 10^6).
+    """
+    matrix = transition_matrix(transition, classes)
+    worst = np.linalg.cond(matrix)
+    if not worst <= _WORST:
+        raise InputError(
+            f"--loss backward: {transition} cannot be inverted (condition number {worst:.2g}); take forward, or a matrix with "
+            "less noise"
+        )
+    return np.linalg.inv(matrix)
+
+
+@reads(check=lambda classes, *, transition, floor=0.0: transition_matrix(transition, classes))
+def forward_given(logits, batch, *, transition: SpecText, floor: Annotated[float, Range(0, 1, open_high=True)] = 1e-12):
+    """Return -log( (p T)_y ), (..., B), with one given T for everybody: forward correction (Patrini 2017, eq. 5).
+
+    Parameters
+    ----------
+    transition : str
+        T[true, given], for example ``symmetric(eta=0.4)`` or a file; see `transition_matrix`.
+    floor : float in [0, 1)
+        Added inside the logarithm.
+    """
+    matrix = torch.from_numpy(transition_matrix(transition, logits.shape[-1])).to(logits)
+    return _through(logits, batch, matrix, floor)
+
+
+@reads(check=lambda classes, *, transition: inverse_matrix(transition, classes))
+def backward_given(logits, batch, *, transition: SpecText):
+    """Return sum_j T^-1[y, j] (-log p_j), (..., B): backward correction (Patrini 2017, eq. 4).
+
+    Over the noise its mean is the cross entropy with the true label.  Single values may be negative, without bound.
+
+    Parameters
+    ----------
+    transition : str
+        T[true, given], for example ``symmetric(eta=0.4)`` or a file; see `transition_matrix`.
+    """
+    inverse = torch.from_numpy(inverse_matrix(transition, logits.shape[-1])).to(logits)
+    return -(inverse[batch.y] * logits.log_softmax(-1)).sum(-1)
+
+
+def _through(logits, batch, matrix, floor):
+    return -(at(logits.softmax(-1) @ matrix, batch.y) + floor).log()

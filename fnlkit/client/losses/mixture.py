@@ -1,8 +1,24 @@
 """FLR's label mixture: the cross entropy and a pull towards running averages of predictions."""
 
+from functools import partial
+from typing import Annotated, Literal
+
 import torch
 
-from fnlkit.client.losses.parts import at
+from fnlkit.client.losses.parts import at, reads
+from fnlkit.parameters import NotNegative, Range, Share
+
+Clamp = Annotated[float, Range(0, 0.5, open_high=True)]
+
+
+def remember_predictions(client, model, received, *, server, start):
+    """Make room for one vector a sample and average, once; they stay on the client between rounds."""
+    n, c, dtype = len(client), client.classes, model.weights.dtype
+    if "mixture_seen" not in client.rows:
+        client.rows["mixture_seen"] = torch.full((n,), start == "zero")
+        client.rows["mixture_local"] = torch.zeros(n, c, dtype=dtype)
+    if server and "mixture_server" not in client.rows:
+        client.rows["mixture_server"] = torch.zeros(n, c, dtype=dtype)
 
 
 def label_mixture(logits, batch, *, strength, alpha, beta, gamma, floor=1e-4, clamp=0.0):
@@ -56,3 +72,47 @@ def label_mixture(logits, batch, *, strength, alpha, beta, gamma, floor=1e-4, cl
     held = p.clamp(clamp, 1 - clamp) if clamp else p
     apart = (1 - (held * t).sum(-1)).clamp_min(floor)
     return -at(logp, batch.y) + strength * apart.log(), rows
+
+
+def _own_average(*, start="zero", **keywords):
+    return (partial(remember_predictions, server=False, start=start),)
+
+
+@reads(unmixed=True, before=_own_average)
+def early_learning(
+    logits,
+    batch,
+    *,
+    strength: NotNegative = 4.0,
+    momentum: Share = 0.5,
+    start: Literal["prediction", "zero"] = "zero",
+    clamp: Clamp = 1e-4,
+):
+    """Return CE + strength log(1 - <p, m>), (..., B), m each sample's running average: ELR (Liu 2020, eq. 6).
+
+    `label_mixture` with the local average alone; `--method elr` is the same with a warm-up.  Values may be negative.
+
+    Parameters
+    ----------
+    strength : float >= 0
+        4 in FLR's comparison.
+    momentum : float in [0, 1]
+        0.5 for symmetric noise and Clothing1M, 0.9 for asymmetric.
+    start : "prediction" or "zero"
+        Where averages start: at the first prediction, or at zero as in ELR's public code.
+    clamp : float in [0, 1/2)
+        As in `label_mixture`.
+    """
+    return label_mixture(logits, batch, strength=strength, alpha=0.0, beta=0.0, gamma=momentum, clamp=clamp)
+
+
+@reads(unmixed=True, before=lambda **keywords: _own_average())
+def entropy_regularised(logits, batch, *, strength: NotNegative = 2.0):
+    """Return CE + strength log(1 - <p, p>), (..., B), the second p without gradient: ER (FLR, appendix E.6).
+
+    Parameters
+    ----------
+    strength : float >= 0
+        lambda of FLR.
+    """
+    return label_mixture(logits, batch, strength=strength, alpha=0.0, beta=0.0, gamma=0.0)

@@ -8,7 +8,7 @@ def at(values, labels):
     return values.gather(-1, labels[..., None])[..., 0]
 
 
-def reads(*, teacher=False, features=False, uniform=False, unmixed=False, before=None):
+def reads(*, teacher=False, features=False, uniform=False, unmixed=False, before=None, check=None):
     """Return a decorator for a loss that reads more of its Batch than labels and received values.
 
     Parameters
@@ -17,9 +17,12 @@ def reads(*, teacher=False, features=False, uniform=False, unmixed=False, before
         What Fit has to provide in the Batch.
     before : callable or None
         (**the loss's own keywords) -> client steps that run before local training, for example to make room for rows.
+    check : callable or None
+        (classes, **the loss's own keywords): raises InputError, before training, where these do not go together.
     """
 
     def mark(loss):
+        loss.check = check
         loss.reads = {"teacher": teacher, "features": features, "uniform": uniform, "unmixed": unmixed}, before
         return loss
 
@@ -32,3 +35,10 @@ def needs(loss):
     fields, before = getattr(plain, "reads", ({}, None))
     steps = () if before is None else tuple(before(**getattr(loss, "keywords", {})))
     return [name for name, needed in fields.items() if needed], steps
+
+
+def suits(loss, classes):
+    """Raise InputError where a loss, its keywords bound, is not for so many classes."""
+    check = getattr(unwrap(getattr(loss, "func", loss)), "check", None)
+    if check is not None:
+        check(classes, **getattr(loss, "keywords", {}))

@@ -1,0 +1,27 @@
+"""The cross entropy of a prediction made sharper or flatter, which FLR compares entropy regularisation with."""
+
+from fnlkit.client.losses.cross_entropy import cross_entropy
+from fnlkit.parameters import NotNegative, Positive
+
+
+def temperature_scaled(logits, batch, *, temperature: Positive = 4.0):
+    """Return the cross entropy of softmax(logits / T), (..., B) (Guo 2017, eq. 9; FLR, appendix E.6).
+
+    Parameters
+    ----------
+    temperature : float > 0
+        T; 4 in FLR's comparison.  Below 1 it sharpens: 0.25 multiplies logits by 4.
+    """
+    return cross_entropy(logits / temperature, batch)
+
+
+def entropy_minimised(logits, batch, *, strength: NotNegative = 4.0):
+    """Return CE + strength H(p), H(p) = -sum_j p_j log p_j, (..., B) (Grandvalet, Bengio 2004; FLR, appendix E.6).
+
+    Parameters
+    ----------
+    strength : float >= 0
+        4 in FLR's comparison.
+    """
+    logp = logits.log_softmax(-1)
+    return cross_entropy(logits, batch) - strength * (logp.exp() * logp).sum(-1)
