@@ -44,6 +44,7 @@ setup(
         "parquet": ["pyarrow>=15"],
         "privacy": ["dp-accounting>=0.4"],
         "plot": ["matplotlib>=3.8"],
+        "notebook": ["pandas>=2", "nbclient>=0.10", "ipykernel>=6"],
         "export": ["onnx>=1.16", "onnxscript>=0.3", "onnxruntime>=1.18"],
     },
     entry_points={"console_scripts": ["fnlkit = fnlkit.cli:main"]},

@@ -8,7 +8,6 @@ from click.core import ParameterSource
 from fnlkit.cli.plumbing import (
     Listing,
     console,
-    data_of,
     dataset_option,
     device_option,
     emit,
@@ -16,13 +15,12 @@ from fnlkit.cli.plumbing import (
     file_argument,
     json_option,
     output_option,
-    provenance,
     seed_option,
     setting_options,
     trust_option,
 )
 from fnlkit.cli.source import need_input
-from fnlkit.estimators import ESTIMATORS, WARM_UP, warm_up_of
+from fnlkit.estimators import ESTIMATORS, WARM_UP
 
 
 @click.command(cls=Listing, title="Estimators", parts=lambda: ESTIMATORS)
@@ -69,57 +67,37 @@ def command(
       fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise --estimator confident -o judged.npz
     """
     need_input(file)
-    from fnlkit.artefacts.federation import Federation
-    from fnlkit.estimators import estimate
-    from fnlkit.estimators.apply import judged
+    from fnlkit import pipeline
     from fnlkit.estimators.compare import compare
-    from fnlkit.estimators.rows import read_rows
 
-    federation, talk, notes = Federation.read(file), console(), []
-    given = {name: v for name, v in warm_up.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
-    warm_up = warm_up_of(len(federation) or 1, given)
-
-    def load():
-        from fnlkit import datasets
-
-        return datasets.load(dataset or federation.dataset)
-
-    if dataset is not None:  # a data set that was named is compared, whether or not this estimator looks at samples
-        data_of(federation, dataset)
+    talk, notes = console(), []
 
     def say(text):
         notes.append(text)
         if not as_json:
             talk.print(text, style="dim", soft_wrap=True)
 
-    found = estimate(
-        federation,
-        load,
+    out = pipeline.estimate_noise(
+        file,
         estimator,
-        embeddings=read_rows(embeddings, "embeddings", federation) if embeddings else None,
-        probabilities=read_rows(probs, "probabilities", federation) if probs else None,
-        run=_read_run(run, trust) if run else None,
+        embeddings=embeddings,
+        probabilities=probs,
+        run=run,
+        relabel=applied == "relabel",
         seed=seed,
-        warm_up=given,
+        dataset=dataset,
         engine=engine,
         device=device,
+        trust=trust,
         say=say,
+        **{name: v for name, v in warm_up.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT},
     )
-    sources = {"embeddings": embeddings, "probs": probs, "run": run, "dataset": dataset, "apply": applied}
-    record = provenance("estimate-noise", seed, estimator=estimator, **sources, **warm_up)
-    out = judged(federation, found, relabel=applied == "relabel", provenance=record)
     facts = {"estimator": estimator, **summary(out), **compare(out)}
     if as_json:
         click.echo(json.dumps(facts | {"notes": notes}), err=True)
     else:
         show(talk, out, facts, top)
     emit(out, output)
-
-
-def _read_run(path, trust):
-    from fnlkit.artefacts.run import Run
-
-    return Run.read(path, trust=trust)
 
 
 _RANGE = (

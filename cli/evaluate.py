@@ -2,7 +2,6 @@
 
 import json
 import sys
-from functools import partial
 
 import click
 
@@ -12,13 +11,12 @@ from fnlkit.cli.plumbing import (
     dataset_option,
     json_option,
     ledger_option,
-    ledger_path,
     out_console,
     printable,
-    provenance,
     trust_option,
 )
 from fnlkit.cli.source import need_input
+from fnlkit.errors import InputError
 
 
 @click.command()
@@ -41,34 +39,17 @@ def command(runs, dataset, as_json, ledger, target, trust, output):
     Example:
       fnlkit evaluate run.pt --json
     """
-    from fnlkit import datasets
-    from fnlkit.artefacts import files
-    from fnlkit.artefacts.run import Run
-    from fnlkit.errors import InputError
-    from fnlkit.results import comparison, evaluation
+    from fnlkit import pipeline
 
     runs = runs or ("-",)
     for path in runs:
         need_input(path)
     if output and len(runs) > 1:
         raise InputError(f"-o {output} takes the arrays of one run, found {len(runs)}")
-    loaded = [(path, Run.read(path, trust=trust)) for path in runs]
-    rows = [{"run": path, **comparison.row(run, target=target)} for path, run in loaded]
-    together = comparison.released_together([run for _, run in loaded], partial(ledger_path, ledger))
-    for row, spent in zip(rows, together, strict=True):
-        row |= spent
-    if len(loaded) > 1:
-        for row, group in zip(rows, evaluation.distinct([run for _, run in loaded]), strict=True):
-            row["group"] = group
-    values = None
-    if len(loaded) == 1:
-        run = loaded[0][1]
-        data = datasets.load(dataset or run.meta["dataset"])
-        values = evaluation.arrays(run, data)
-        rows[0]["class_accuracy"] = values["class_accuracy"].tolist()
+    found = pipeline.evaluate(*runs, dataset=dataset, ledger=ledger, target=target, trust=trust)
+    rows = found.rows
     if output:
-        meta = {"provenance": [*loaded[0][1].meta.get("provenance", []), provenance("evaluate")]}
-        files.write(files.Artefact("fnlkit.evaluation/1", values, meta), output)
+        found.save(output)
     if as_json:
         for row in rows:
             sys.stdout.write(json.dumps(row) + "\n")
@@ -76,7 +57,7 @@ def command(runs, dataset, as_json, ledger, target, trust, output):
     if len(rows) > 1:
         _show_many(rows)
     else:
-        _show_one(rows[0], values, loaded[0][1])
+        _show_one(rows[0], found.arrays, found.runs[0])
 
 
 def _shown(value):

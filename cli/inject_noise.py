@@ -2,7 +2,7 @@
 
 import click
 
-from fnlkit.cli.plumbing import Listing, console, data_of, dataset_option, emit, output_option, provenance, seed_option
+from fnlkit.cli.plumbing import Listing, caution, console, dataset_option, emit, output_option, seed_option
 from fnlkit.cli.source import need_input, refuse_both
 
 
@@ -36,34 +36,17 @@ def command(file, dataset, noise, seed, output):
     Example:
       fnlkit partition | fnlkit inject-noise --noise 'symmetric(eta=0.4)' --seed 1 -o noisy.npz
     """
-    from fnlkit import datasets, partitioning
-    from fnlkit import noise as models
+    from fnlkit import pipeline
     from fnlkit.artefacts.federation import Federation
     from fnlkit.cli.info import noise_tables
 
     if file is None and dataset is not None:
-        data = datasets.load(dataset)
-        federation, samples = partitioning.empty(data), lambda: data.x_train
+        noisy = pipeline.inject_noise(dataset, noise, seed=seed, say=caution)
     else:
         need_input(file or "-")
-        federation = Federation.read(file or "-")
-
-        def samples():
-            return data_of(federation, dataset).x_train
-
-        if dataset is not None:
-            samples()  # a data set that was named is compared, whether or not this noise looks at samples
-
-    again = bool(federation.meta.get("noise"))
-    noisy = models.inject(federation, noise, seed=seed, x=samples)
-    record = provenance("inject-noise", seed, noise=noise, dataset=dataset)
-    noisy.meta = {**noisy.meta, "provenance": [*noisy.meta.get("provenance", []), record]}
+        noisy = pipeline.inject_noise(Federation.read(file or "-"), noise, seed=seed, dataset=dataset, say=caution)
     refuse_both(file, dataset)
     say = console()
-    if federation.true is None and noisy.true is not None:
-        say.print("nobody declared these labels to be true: the noise takes those that it found for the truth", soft_wrap=True)
-    if again:
-        say.print("these labels were corrupted before: the noise adds up", style="yellow", soft_wrap=True)
     for part in noise_tables(noisy):
         say.print(part)
     emit(noisy, output)

@@ -1,6 +1,5 @@
 """`fnlkit partition`: a data set in, a federation out."""
 
-from collections import Counter
 from functools import partial
 
 import click
@@ -8,12 +7,10 @@ import click
 from fnlkit.cli.plumbing import (
     Listing,
     console,
-    data_of,
     dataset_option,
     emit,
     output_option,
     printable,
-    provenance,
     seed_option,
 )
 from fnlkit.cli.source import chosen, need_input, refuse_both
@@ -59,50 +56,27 @@ def command(file, dataset, scheme, clients, labels, min_samples, seed, output):
     Example:
       fnlkit partition --dataset digits --clients 10 --scheme 'dirichlet(alpha=0.5)' --seed 1 -o fed.npz
     """
-    from fnlkit import datasets, partitioning
+    from fnlkit import pipeline
     from fnlkit.artefacts.federation import Federation
 
-    source, noisy = chosen(file, dataset), None
-    if source is None:
-        data = datasets.load(dataset or "digits")
-    else:
-        need_input(source)
-        noisy = Federation.read(source)
-        data = data_of(noisy, dataset)
+    read = chosen(file, dataset)
     options = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}
-    federation = partitioning.federation(data, seed=seed, noisy=noisy, **options)
-    record = provenance("partition", seed, dataset=data.name, **options)
-    federation.meta = {**federation.meta, "provenance": [*federation.meta.get("provenance", []), record]}
+    notes = []
+    if read is None:
+        federation = pipeline.partition(dataset or "digits", seed=seed, say=notes.append, **options)
+    else:
+        need_input(read)
+        federation = pipeline.partition(Federation.read(read), dataset=dataset, seed=seed, say=notes.append, **options)
     sizes = [len(part) for part in federation.clients]
     rest = len(federation.given) - sum(sizes)
     refuse_both(file, dataset)
     say = partial(console().print, style="dim", soft_wrap=True)
-    for note in [*data.notes, *_unlabelled(data, federation), *_sites_left(data, scheme)]:
+    for note in notes:
         say(printable(note))
     say(
-        f"{printable(data.name)}: {sum(sizes):,} samples over {len(sizes):,} clients, {min(sizes):,} to {max(sizes):,} each"
+        f"{printable(federation.dataset)}: {sum(sizes):,} samples over {len(sizes):,} clients, "
+        f"{min(sizes):,} to {max(sizes):,} each"
         f"{f', {rest:,} left out' if rest else ''}"
         f"{'; the labels are observed ones: nobody knows which are wrong' if federation.true is None else ''}"
     )
     emit(federation, output)
-
-
-def _unlabelled(data, federation):
-    """Yield a sentence where samples came without a label."""
-    if data.unlabelled is None:
-        return
-    where = ""
-    if data.unlabelled.sites is not None:
-        where = f" ({', '.join(f'{site} {n:,}' for site, n in sorted(Counter(data.unlabelled.sites).items()))})"
-    yield f"{len(data.unlabelled):,} samples without a label{where} belong to no client; `fnlkit predict` reads them"
-    names = federation.meta.get("client_names", [])
-    bare = sorted(set(data.unlabelled.sites or []) - set(names)) if "client_unlabelled" in federation.meta else []
-    if bare:
-        yield f"no client: {', '.join(bare)}, without a single label"
-
-
-def _sites_left(data, scheme):
-    """Yield a sentence where the data names sites and another scheme splits it."""
-    count = len(set(data.fields["site"])) if "site" in data.fields else 0
-    if count > 1 and scheme == "iid":
-        yield f"the data comes from {count:,} sites and is mixed over clients; --scheme sites makes each of them a client"

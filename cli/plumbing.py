@@ -7,6 +7,7 @@ from typing import Literal, get_args, get_origin
 
 import click
 
+from fnlkit.artefacts.provenance import provenance as provenance
 from fnlkit.engines import ENGINES
 from fnlkit.experiment.settings import Settings, option
 from fnlkit.parameters import SpecText
@@ -149,6 +150,11 @@ def out_console():
     return Answer(highlight=False, markup=False, width=_width(sys.stdout))
 
 
+def caution(text):
+    """Say something that should not be overlooked, on stderr."""
+    console().print(text, style="yellow", soft_wrap=True)
+
+
 def printable(value):
     """Return text from a file so that a terminal shows it and obeys none of it."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))
@@ -170,25 +176,11 @@ def _width(stream):
     return None if stream.isatty() or "COLUMNS" in os.environ else 160
 
 
-def ledger_path(chosen, dataset):
-    """Return the path of the ledger that --ledger names, the one beside the data without it, None for ``none``."""
-    from fnlkit.datasets import beside
-
-    if chosen is not None:
-        return None if chosen == "none" else chosen
-    return beside(dataset, ".ledger")
-
-
 def data_of(federation, dataset=None):
     """Return the data set of a federation, or the one that an option names, which must be the same; say what is on trust."""
-    from fnlkit import datasets
-    from fnlkit.datasets.dataset import must_be
+    from fnlkit.pipeline.labels import data_of
 
-    data = datasets.load(dataset or federation.dataset)
-    trust = must_be(data, federation.meta, len(federation.given), what="the federation")
-    if trust:
-        console().print(trust, style="yellow", soft_wrap=True)
-    return data
+    return data_of(federation, dataset, caution)
 
 
 def emit(artefact, target):
@@ -212,16 +204,3 @@ def emit(artefact, target):
         files.write(artefact, target)
     else:
         artefact.write(target)
-
-
-def provenance(command, seed=None, **parameters):
-    """Return the record of one command for an artefact's provenance list."""
-    import platform
-    from importlib.metadata import version
-
-    return {
-        "command": command,
-        "parameters": {key: value for key, value in parameters.items() if value is not None},
-        "seed": seed,
-        "versions": {"fnlkit": version("fnlkit"), "python": platform.python_version(), "numpy": version("numpy")},
-    }

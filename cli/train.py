@@ -1,14 +1,15 @@
 """`fnlkit train`: a federation in, a run out."""
 
-import os
 import shlex
 import sys
 from contextlib import contextmanager
-from dataclasses import fields
+from functools import partial
 
 import click
+from click.core import ParameterSource
 
 from fnlkit.cli.plumbing import (
+    caution,
     console,
     dataset_option,
     device_option,
@@ -16,8 +17,6 @@ from fnlkit.cli.plumbing import (
     engine_option,
     file_argument,
     ledger_option,
-    ledger_path,
-    provenance,
     setting_options,
 )
 from fnlkit.cli.source import need_input
@@ -83,126 +82,76 @@ def command(
     need_input(file)
     if output == "-" and sys.stdout.isatty():
         raise InputError("stdout is a terminal, which no run is written to; add -o run.pt, or pipe into `fnlkit evaluate`")
-    from fnlkit import datasets
-    from fnlkit.artefacts.federation import Federation
-    from fnlkit.artefacts.run import Run
-    from fnlkit.datasets.features import open_embeddings, with_features
-    from fnlkit.estimators.rows import read_rows
-    from fnlkit.experiment import Experiment, Settings
-    from fnlkit.experiment.output import locked, metrics_file, metrics_path
+    from fnlkit import pipeline
 
-    if preset:
-        options |= _preset(ctx, preset)
-    settings = Settings(**{f.name: options[f.name] for f in fields(Settings)})
-    previous = Run.read(resume) if resume and os.path.exists(resume) else None
-    if resume and previous is None:
-        console().print(f"--resume {resume}: there is no such file yet; this run starts from the beginning", style="yellow")
-    federation = Federation.read(file)
-    data = datasets.load(dataset or federation.dataset)
-    vectors = None
-    if features:
-        data, vectors = with_features(data, features), open_embeddings(features).arrays["embeddings"]
-    if embeddings:
-        vectors = read_rows(embeddings, "embeddings", federation)
-    rows = metrics_path(output, metrics)
-    with locked(output), locked(rows, "--metrics"):
-        _pin_threads()
-        experiment = Experiment(
-            federation,
-            data,
-            settings,
-            engine=engine,
-            device=device,
-            resume=previous,
-            embeddings=vectors,
-            release_ledger=ledger_path(ledger, federation.dataset),
-            workers=workers,
-            at_once=at_once,
-            client_timeout=client_timeout,
-        )
-        experiment.provenance.append(provenance("train", **options, engine=engine, device=device))
-        say = console()
-        say.print(
-            f"{data.name}, {len(experiment.clients)} clients, {settings.method}, {experiment.network.parameters_count:,} "
-            f"parameters, engine {experiment.clients.name} on {experiment.device}",
-            style="dim",
-        )
-        said = Notes(experiment.clients, say)
-        with metrics_file(rows, experiment.history) as write, progress(experiment) as advance:
-
-            def on_round(row):
-                write(row)
-                said.update()
-                advance(row)
-
-            save = None if output == "-" else lambda run: run.write(output)
-            with ending(experiment, file, output, said):
-                run = experiment.run(on_round=on_round, checkpoint=save, checkpoint_every=checkpoint_every)
-        if output == "-":
-            emit(run, output)
-
-
-def _preset(ctx, name):
-    """Return the options that a preset sets and the command line does not; say what of it another budget changes."""
-    from click.core import ParameterSource
-
-    from fnlkit import presets
-
-    mine = [k for k in ctx.params if ctx.get_parameter_source(k) is not ParameterSource.DEFAULT]
-    found, left_out = presets.beside(name, mine)
-    if left_out:
-        console().print(
-            f"--preset {name}: its {', '.join(left_out)} are shares of its own budget, "
-            f"not of the one given here; {found['method'].partition('(')[0]} chooses them",
-            style="yellow",
-            soft_wrap=True,
-        )
-    return found
-
-
-class Notes:
-    """Prints what the federation noted, each line once: an engine's choice, a fall back, a defence that acted."""
-
-    def __init__(self, federation, say):
-        self.federation, self.say, self.shown = federation, say, 0
-        self.update()
-
-    def update(self):
-        for text in self.federation.notes[self.shown :]:
-            self.say.print(text, style="dim")
-        self.shown = len(self.federation.notes)
+    given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    run = pipeline.train(
+        file,
+        preset=preset,
+        dataset=dataset,
+        features=features,
+        embeddings=embeddings,
+        engine=engine,
+        device=device,
+        workers=workers,
+        at_once=at_once,
+        client_timeout=client_timeout,
+        resume=resume,
+        ledger=ledger,
+        output=None if output == "-" else output,
+        metrics=metrics,
+        checkpoint_every=checkpoint_every,
+        say=caution,
+        watch=partial(watched, file=file, output=output),
+        **given,
+    )
+    if output == "-":
+        emit(run, output)
 
 
 @contextmanager
-def ending(experiment, file, output, said):
+def watched(experiment, *, file, output):
+    """Yield a function that is called with each round's row: the heading before it, progress, notes, and how it ended."""
+    from fnlkit.pipeline.training import Notes
+
+    say = console()
+    say.print(
+        f"{experiment.dataset.name}, {len(experiment.clients)} clients, {experiment.settings.method}, "
+        f"{experiment.network.parameters_count:,} parameters, engine {experiment.clients.name} on {experiment.device}",
+        style="dim",
+    )
+    notes = Notes(experiment.clients, lambda text: say.print(text, style="dim"))
+    with progress(experiment) as advance:
+
+        def on_round(row):
+            notes.update()
+            advance(row)
+
+        with ending(experiment, file, output, notes, say):
+            yield on_round
+
+
+@contextmanager
+def ending(experiment, file, output, notes, say):
     """Say at the end which file holds the run, and of a run cut short how many rounds are kept and what continues it."""
     try:
         yield
     except BaseException:
         rounds = len(experiment.history)
         if output == "-" or not rounds:
-            said.say.print(
-                "nothing was saved: " + ("there is no -o" if output == "-" else "no round was finished"), style="yellow"
-            )
+            say.print("nothing was saved: " + ("there is no -o" if output == "-" else "no round was finished"), style="yellow")
         else:
             command = ["fnlkit", *sys.argv[1:]]
             if not any(word == "--resume" or word.startswith("--resume=") for word in command):
                 command += ["--resume", output]
             line = shlex.join(command) if file != "-" else f"... | {shlex.join(command)}"
-            said.say.print(f"{rounds} rounds are saved in {output}; continue with: {line}", style="yellow", soft_wrap=True)
+            say.print(f"{rounds} rounds are saved in {output}; continue with: {line}", style="yellow", soft_wrap=True)
         raise
-    said.update()
+    notes.update()
     if output != "-":
         scored = [row["accuracy"] for row in experiment.history if "accuracy" in row]
         text = f": accuracy {scored[-1]:.4f}, best {max(scored):.4f}" if scored else ""
-        said.say.print(f"wrote {output}{text}", style="dim", soft_wrap=True)
-
-
-def _pin_threads():
-    """One thread a process: equal results need an equal count, and two-thread pools collapse beside any busy process."""
-    import torch
-
-    torch.set_num_threads(int(os.environ.get("FNLKIT_THREADS", "1")))
+        say.print(f"wrote {output}{text}", style="dim", soft_wrap=True)
 
 
 @contextmanager

@@ -5,6 +5,13 @@ import importlib
 # Name -> module; imported at first use, so that `import fnlkit` costs nothing.
 _HOME = {
     "InputError": "fnlkit.errors",
+    "partition": "fnlkit.pipeline",
+    "inject_noise": "fnlkit.pipeline",
+    "estimate_noise": "fnlkit.pipeline",
+    "train": "fnlkit.pipeline",
+    "evaluate": "fnlkit.pipeline",
+    "load": "fnlkit.pipeline",
+    "save": "fnlkit.pipeline",
     "count_matrix": "fnlkit.kernels",
     "class_thresholds": "fnlkit.kernels",
     "lid": "fnlkit.kernels",
@@ -34,6 +41,13 @@ if TYPE_CHECKING:
     from fnlkit.kernels import lid_score as lid_score
     from fnlkit.kernels import project_to_simplex as project_to_simplex
     from fnlkit.kernels import randomised_response as randomised_response
+    from fnlkit.pipeline import estimate_noise as estimate_noise
+    from fnlkit.pipeline import evaluate as evaluate
+    from fnlkit.pipeline import inject_noise as inject_noise
+    from fnlkit.pipeline import load as load
+    from fnlkit.pipeline import partition as partition
+    from fnlkit.pipeline import save as save
+    from fnlkit.pipeline import train as train
 
 
 def __getattr__(name):

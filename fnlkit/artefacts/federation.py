@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, shown
 from fnlkit.errors import InputError
 from fnlkit.scores import client_levels, confusion, transition
 
@@ -81,6 +81,47 @@ class Federation:
 
     def __bool__(self):
         return True  # also before `partition`, when it has no client
+
+    def facts(self):
+        """Return what this is in short texts: data set, clients, labels, noise, judgement."""
+        held = self.client_indices if len(self) else np.arange(len(self.given))
+        out = {"data set": f"{self.dataset}, {len(self.given):,} samples of {self.classes:,} classes"}
+        if len(self):
+            sizes = np.diff(self.client_offsets)
+            out["clients"] = f"{len(self):,}, of {sizes.min():,} to {sizes.max():,} samples"
+        else:
+            out["clients"] = "none yet"
+        if self.true is None:
+            out["labels"] = "as received: nobody knows which are wrong"
+        else:
+            out["labels"] = f"{100 * np.mean(self.given[held] != self.true[held]):.2f} % wrong"
+        models = [step["model"] for step in self.meta.get("noise", []) if isinstance(step, dict) and "model" in step]
+        if models:
+            out["noise"] = " + ".join(map(shown.plain, models))
+        if "estimate_flagged" in self.extra:
+            out["judged wrong"] = f"{100 * np.mean(self.extra['estimate_flagged'][held]):.2f} %"
+        return out
+
+    def __repr__(self):
+        return "Federation: " + "; ".join(f"{name} {shown.plain(text)}" for name, text in self.facts().items())
+
+    def _repr_html_(self):
+        return shown.html_table("Federation", None, [(name, shown.plain(text)) for name, text in self.facts().items()])
+
+    def to_pandas(self):
+        """Return one row a client: samples, share of wrong labels where the truth is known, estimated noise level.
+
+        Raises
+        ------
+        InputError
+            Without pandas.
+        """
+        table = {"samples": np.diff(self.client_offsets)}
+        if self.true is not None:
+            table["wrong_share"] = self.wrong_share()
+        if "estimate_client_level" in self.extra:
+            table["estimated_level"] = self.extra["estimate_client_level"]
+        return shown.frame(table).rename_axis("client")
 
     @property
     def clients(self):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from fnlkit.artefacts import files, run_schema
+from fnlkit.artefacts import files, run_schema, shown
 from fnlkit.artefacts.exchange import Traffic, pack_log, unpack_log
 from fnlkit.errors import InputError
 from fnlkit.spec import own_code
@@ -61,6 +61,24 @@ class Run:
     finished: bool
     meta: dict = field(default_factory=dict)
     trusted: bool = True
+
+    def __repr__(self):
+        rounds = sum(row["stage"] != "final" for row in self.history)
+        scored = [row["accuracy"] for row in self.history if "accuracy" in row]
+        text = f"Run: {self.settings['method']} on {self.meta.get('dataset')}, {rounds:,} rounds"
+        text += "" if self.finished else " so far"
+        text += f"; accuracy {scored[-1]:.4f}, best {max(scored):.4f}" if scored else ""
+        return shown.plain(text)
+
+    def to_pandas(self):
+        """Return one row a round, as in metrics.jsonl: stage, client_rounds, bytes, accuracy where it was measured.
+
+        Raises
+        ------
+        InputError
+            Without pandas.
+        """
+        return shown.frame(self.history)
 
     def part(self, name):
         """Return a setting that names a part, for building it.

@@ -1,0 +1,72 @@
+"""How things look in a Python session: facts as aligned text, as a table of HTML in a notebook, as a data frame."""
+
+from html import escape
+
+from fnlkit.errors import InputError
+
+_CELL = "text-align:left;padding:1px 1em 1px 0"
+
+
+class Facts(dict):
+    """A dict of facts that shows itself as a table.
+
+    Parameters
+    ----------
+    title : str
+    facts : dict
+    """
+
+    def __init__(self, title, facts):
+        super().__init__(facts)
+        self.title = title
+
+    def __repr__(self):
+        width = max((len(str(name)) for name in self), default=0)
+        lines = [f"  {str(name).replace('_', ' '):<{width}}  {plain(value)}" for name, value in self.items()]
+        return "\n".join([self.title, *lines])
+
+    def _repr_html_(self):
+        return html_table(self.title, None, [(str(name).replace("_", " "), plain(value)) for name, value in self.items()])
+
+
+def plain(value):
+    """Return a value as a person writes it: four decimals, thousands apart, None as a dash; one line of printable text."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))
+
+
+def html_table(title, header, rows):
+    """Return a table as HTML in which every text is escaped.
+
+    Parameters
+    ----------
+    title : str
+    header : sequence of str or None
+    rows : sequence of sequences of str
+    """
+    lines = [f"<table><caption style='text-align:left'>{escape(title)}</caption>"]
+    if header:
+        lines.append("<tr>" + "".join(f"<th style='{_CELL}'>{escape(str(name))}</th>" for name in header) + "</tr>")
+    for row in rows:
+        lines.append("<tr>" + "".join(f"<td style='{_CELL}'>{escape(str(cell))}</td>" for cell in row) + "</tr>")
+    return "\n".join([*lines, "</table>"])
+
+
+def frame(rows):
+    """Return a list of dicts as a pandas.DataFrame.
+
+    Raises
+    ------
+    InputError
+        Without pandas.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise InputError("to_pandas needs pandas; run: pip install 'fnlkit[notebook]'") from None
+    return pandas.DataFrame(rows)

@@ -1,0 +1,20 @@
+"""The pipeline from Python, the functions that the commands are front ends of: partition, inject, estimate, train, judge."""
+
+import importlib
+
+_HOME = {
+    "partition": "labels",
+    "inject_noise": "labels",
+    "estimate_noise": "labels",
+    "train": "training",
+    "evaluate": "judging",
+    "load": "judging",
+    "save": "judging",
+}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name):
+    if name not in _HOME:
+        raise AttributeError(f"module 'fnlkit.pipeline' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"fnlkit.pipeline.{_HOME[name]}"), name)

@@ -1,0 +1,192 @@
+"""Judging runs from Python, and what `fnlkit evaluate` is a front end of."""
+
+import os
+from dataclasses import dataclass, field
+
+from fnlkit.artefacts.provenance import provenance, with_record
+from fnlkit.artefacts.shown import Facts, frame, html_table, plain
+from fnlkit.errors import InputError
+from fnlkit.pipeline.labels import loaded
+from fnlkit.pipeline.training import ledger_path
+from fnlkit.results import comparison, evaluation
+from fnlkit.results.trained import TrainedRun
+
+
+@dataclass
+class Evaluation:
+    """What runs are worth.
+
+    Attributes
+    ----------
+    runs : list of Run
+    rows : list of dict
+        The numbers of each run, as `fnlkit evaluate --json` prints them.
+    arrays : dict of str to ndarray
+        Of a single run: confusion matrices, accuracy by class, noise levels, records; {} of several.
+    """
+
+    runs: list
+    rows: list
+    arrays: dict = field(default_factory=dict)
+
+    def groups(self):
+        """Return mean and spread of the runs that differ by seeds alone, as `fnlkit.results.comparison.groups` does."""
+        return comparison.groups(self.rows)
+
+    def to_pandas(self):
+        """Return one row a run.
+
+        Raises
+        ------
+        InputError
+            Without pandas.
+        """
+        return frame([{name: value for name, value in row.items() if name != "group"} for row in self.rows])
+
+    def save(self, target):
+        """Write the arrays of a single run as npz.
+
+        Raises
+        ------
+        InputError
+            For several runs.
+        """
+        from fnlkit.artefacts import files
+
+        if len(self.runs) != 1:
+            raise InputError(f"-o {target} takes the arrays of one run, found {len(self.runs)}")
+        meta = with_record({"provenance": self.runs[0].meta.get("provenance", [])}, provenance("evaluate"))
+        files.write(files.Artefact("fnlkit.evaluation/1", self.arrays, meta), target)
+
+    def __repr__(self):
+        if len(self.rows) == 1:
+            return repr(self._facts())
+        table = self._table()
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table)
+
+    def _repr_html_(self):
+        if len(self.rows) == 1:
+            return self._facts()._repr_html_()
+        header, *rows = self._table()
+        return html_table(f"{len(self.rows)} runs", header, rows)
+
+    def _facts(self):
+        row = self.rows[0]
+        return Facts(f"Evaluation of {plain(row['run'])}", {k: v for k, v in row.items() if v is not None and k != "run"})
+
+    def _table(self):
+        shown = ("accuracy_best", "accuracy_last", "client_rounds")
+        rows = [[plain(row["run"]), plain(row["method"]), *(plain(row[name]) for name in shown)] for row in self.rows]
+        return [["run", "method", *(name.replace("_", " ") for name in shown)], *rows]
+
+
+def evaluate(*runs, dataset=None, ledger=None, target=None, trust=False):
+    """Return what runs are worth: accuracy, corrected labels, estimated noise, traffic, privacy.
+
+    Parameters
+    ----------
+    *runs : Run or path
+        One run is also tested on its data set, for confusion matrices and accuracy by class.
+    dataset : str, path or Dataset, optional
+        Where the samples lie, if not where the run says.
+    ledger : path or "none", optional
+        As for `train`.
+    target : float in (0, 1), optional
+        Also say after which traffic this accuracy was reached.
+    trust : bool
+        Let code of somebody's be run that a file names.
+
+    Returns
+    -------
+    Evaluation
+
+    Raises
+    ------
+    InputError
+
+    Examples
+    --------
+    >>> import fnlkit
+    >>> run = fnlkit.train(fnlkit.partition("digits"), rounds=1, engine="sequential", say=None)
+    >>> fnlkit.evaluate(run).arrays["test_confusion"].sum()
+    np.int64(359)
+    """
+    if not runs:
+        raise InputError("evaluate needs a run; give what fnlkit.train returns, or a file's path")
+    labelled = [_opened(run, trust) for run in runs]
+    loaded_runs = [run for _, run in labelled]
+    rows = [{"run": label, **comparison.row(run, target=target)} for label, run in labelled]
+    together = comparison.released_together(loaded_runs, lambda name: ledger_path(ledger, name))
+    for row, spent in zip(rows, together, strict=True):
+        row |= spent
+    if len(rows) > 1:
+        for row, group in zip(rows, evaluation.distinct(loaded_runs), strict=True):
+            row["group"] = group
+        return Evaluation(loaded_runs, rows)
+    data = loaded(dataset if dataset is not None else loaded_runs[0].meta["dataset"])
+    arrays = evaluation.arrays(loaded_runs[0], data)
+    rows[0]["class_accuracy"] = arrays["class_accuracy"].tolist()
+    return Evaluation(loaded_runs, rows, arrays)
+
+
+def _opened(run, trust):
+    """Return (what the tables call it, Run)."""
+    if isinstance(run, (str, os.PathLike)):
+        return os.fspath(run), TrainedRun.read(os.fspath(run), trust=trust)
+    if not hasattr(run, "settings"):
+        raise InputError(f"evaluate takes runs, found {type(run).__name__}; give what fnlkit.train returns, or a file's path")
+    return f"{run.settings['method']}-{run.settings['seed']}", run
+
+
+def load(path, *, trust=False):
+    """Return what a file of fnlkit holds: a Federation, a TrainedRun, or another kind as an Artefact.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    trust : bool
+        Let a run name code of somebody's.
+
+    Raises
+    ------
+    InputError
+        When it is no file of fnlkit, or damaged.
+
+    Examples
+    --------
+    >>> import fnlkit, tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "fed.npz")
+    >>> fnlkit.save(fnlkit.partition("digits", clients=5), path)
+    >>> len(fnlkit.load(path))
+    5
+    """
+    from fnlkit.artefacts import files
+    from fnlkit.artefacts.federation import Federation
+
+    artefact = files.read(os.fspath(path))
+    if artefact.kind.startswith("fnlkit.federation/"):
+        return Federation.read(os.fspath(path))
+    if artefact.kind.startswith("fnlkit.run/"):
+        return TrainedRun.read(os.fspath(path), trust=trust)
+    return artefact
+
+
+def save(thing, path):
+    """Write a Federation, a run, an Evaluation's arrays or an Artefact to a file, whole or not at all.
+
+    Raises
+    ------
+    InputError
+        For anything else, or a folder that is not there.
+    """
+    from fnlkit.artefacts import files
+
+    if isinstance(thing, files.Artefact):
+        files.write(thing, os.fspath(path))
+    elif isinstance(thing, Evaluation):
+        thing.save(os.fspath(path))
+    elif hasattr(thing, "to_artefact"):
+        thing.write(os.fspath(path))
+    else:
+        raise InputError(f"save cannot write {type(thing).__name__}; give a federation, a run or an evaluation")

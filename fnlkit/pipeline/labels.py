@@ -1,0 +1,287 @@
+"""The steps before training: who holds what, which labels are wrong, and what can be told of it."""
+
+import os
+import sys
+from collections import Counter
+
+from fnlkit.artefacts.federation import Federation
+from fnlkit.artefacts.provenance import provenance, with_record
+from fnlkit.errors import InputError, nearest
+
+
+def tell(text):
+    """Write what a step has to say as a line on stderr; the default of every ``say``."""
+    print(text, file=sys.stderr)
+
+
+def loaded(dataset):
+    """Return the Dataset that a name or path names; a Dataset is itself."""
+    from fnlkit import datasets
+
+    return datasets.load(os.fspath(dataset)) if isinstance(dataset, (str, os.PathLike)) else dataset
+
+
+def data_of(federation, dataset=None, say=tell):
+    """Return the data set of a federation, or the one that is named, which must be the same; say what is on trust.
+
+    Parameters
+    ----------
+    federation : Federation
+    dataset : str, path or Dataset, optional
+    say : callable(str) or None
+    """
+    from fnlkit.datasets.dataset import must_be
+
+    data = loaded(dataset if dataset is not None else federation.dataset)
+    trust = must_be(data, federation.meta, len(federation.given), what="the federation")
+    if trust and say:
+        say(trust)
+    return data
+
+
+def named(dataset):
+    """Return what provenance calls a data set: the name or path that was given."""
+    return dataset if dataset is None or isinstance(dataset, str) else getattr(dataset, "name", None) or os.fspath(dataset)
+
+
+def read(federation):
+    """Return the Federation of a path or ``-``; a Federation is itself.
+
+    Raises
+    ------
+    InputError
+        For anything else.
+    """
+    if isinstance(federation, Federation):
+        return federation
+    if isinstance(federation, (str, os.PathLike)):
+        return Federation.read(os.fspath(federation))
+    raise InputError(f"`federation` is {type(federation).__name__}; give what fnlkit.partition returns, or a file's path")
+
+
+def known_settings(options, function):
+    """Raise InputError for a keyword that is no field of fnlkit.experiment.Settings."""
+    from dataclasses import fields
+
+    from fnlkit.experiment import Settings
+
+    names = [field.name for field in fields(Settings)]
+    for name in options:
+        if name not in names:
+            raise InputError(f"{function} has no option `{name}`{nearest(name, names)}; its settings are: {', '.join(names)}")
+
+
+def partition(source="digits", scheme="iid", *, clients=None, labels="auto", min_samples=1, seed=0, dataset=None, say=tell):
+    """Return a federation: a data set, or labels that were corrupted before, split over clients.
+
+    Parameters
+    ----------
+    source : str, path, fnlkit.datasets.Dataset or Federation
+        A name of `fnlkit data list`, an .npz file, a folder of images; or an unpartitioned Federation from `inject_noise`.
+    scheme : str
+        Who gets which samples: ``iid``, ``dirichlet(alpha=0.5)``, ... (`fnlkit partition --help`).
+    clients : int or None
+        None takes 20 below 10,000 samples and 100 above.
+    labels : "auto", "observed" or "true"
+        Whether the labels are the truth: as the data set declares; nobody knows; they are.
+    min_samples : int
+        Draw again until every client has as many.
+    seed : int
+    dataset : str, path or Dataset, optional
+        Where the samples of a Federation lie, if not where its file says.
+    say : callable(str) or None
+        Told what is taken on trust.
+
+    Returns
+    -------
+    Federation
+
+    Raises
+    ------
+    InputError
+
+    Examples
+    --------
+    >>> import fnlkit
+    >>> fnlkit.partition("digits", clients=10)
+    Federation: data set digits, 1,438 samples of 10 classes; clients 10, of 143 to 144 samples; labels 0.00 % wrong
+    """
+    from fnlkit import partitioning
+
+    noisy = source if isinstance(source, Federation) else None
+    if noisy is None and dataset is not None:
+        raise InputError("`dataset` says where the samples of a Federation lie; give the data set as the first argument")
+    data = loaded(source) if noisy is None else data_of(noisy, dataset, say)
+    options = {"scheme": str(scheme), "clients": clients, "min_samples": min_samples, "labels": labels}
+    out = partitioning.federation(data, seed=seed, noisy=noisy, **options)
+    out.meta = with_record(out.meta, provenance("partition", seed, dataset=data.name, **options))
+    for text in [*data.notes, *_unlabelled(data, out), *_sites_left(data, scheme)] if say else []:
+        say(text)
+    return out
+
+
+def _unlabelled(data, federation):
+    """Yield a sentence where samples came without a label."""
+    if data.unlabelled is None:
+        return
+    where = ""
+    if data.unlabelled.sites is not None:
+        where = f" ({', '.join(f'{site} {n:,}' for site, n in sorted(Counter(data.unlabelled.sites).items()))})"
+    yield f"{len(data.unlabelled):,} samples without a label{where} belong to no client; `fnlkit predict` reads them"
+    names = federation.meta.get("client_names", [])
+    bare = sorted(set(data.unlabelled.sites or []) - set(names)) if "client_unlabelled" in federation.meta else []
+    if bare:
+        yield f"no client: {', '.join(bare)}, without a single label"
+
+
+def _sites_left(data, scheme):
+    """Yield a sentence where the data names sites and another scheme splits it."""
+    count = len(set(data.fields["site"])) if "site" in data.fields else 0
+    if count > 1 and str(scheme) == "iid":
+        yield f"the data comes from {count:,} sites and is mixed over clients; --scheme sites makes each of them a client"
+
+
+def inject_noise(source, noise="clients(rho=0.6, tau=0.5)", *, seed=0, dataset=None, say=tell):
+    """Return a federation whose given labels went through a noise model; the true labels stay in it for judging.
+
+    Parameters
+    ----------
+    source : Federation, str, path or Dataset
+        A federation; or a data set, of which all labels are corrupted before `partition`.
+    noise : str
+        How labels become wrong: ``symmetric(eta=0.4)``, ``sparse(level=0.4, sparsity=0.7)``, ... (`fnlkit inject-noise
+        --help`), or ``FILE.py:NAME`` of your own.
+    seed : int
+    dataset : str, path or Dataset, optional
+        Where the samples of a Federation lie, if not where its file says.
+    say : callable(str) or None
+        Told what was assumed.
+
+    Returns
+    -------
+    Federation
+
+    Raises
+    ------
+    InputError
+
+    Examples
+    --------
+    >>> import fnlkit
+    >>> fed = fnlkit.inject_noise(fnlkit.partition("digits"), "symmetric(eta=0.4)", seed=1)
+    >>> 0.3 < (fed.given != fed.true).mean() < 0.5
+    np.True_
+    """
+    from fnlkit import noise as models
+    from fnlkit import partitioning
+
+    if isinstance(source, Federation):
+        federation = source
+
+        def samples():
+            return data_of(federation, dataset, say).x_train
+
+        if dataset is not None:
+            samples()  # a data set that was named is compared, whether or not this noise looks at samples
+    else:
+        if dataset is not None:
+            raise InputError("`dataset` says where the samples of a Federation lie; give the data set as the first argument")
+        dataset, data = source, loaded(source)
+        federation, samples = partitioning.empty(data), lambda: data.x_train
+    noisy = models.inject(federation, str(noise), seed=seed, x=samples)
+    noisy.meta = with_record(noisy.meta, provenance("inject-noise", seed, noise=str(noise), dataset=named(dataset)))
+    if say and federation.true is None and noisy.true is not None:
+        say("nobody declared these labels to be true: the noise takes those that it found for the truth")
+    if say and federation.meta.get("noise"):
+        say("these labels were corrupted before: the noise adds up")
+    return noisy
+
+
+def estimate_noise(federation, estimator="knn", *, embeddings=None, probabilities=None, run=None, relabel=False, seed=0,
+                   dataset=None, engine="auto", device="auto", trust=False, say=tell, **warm_up):  # fmt: skip
+    """Return the federation with a judgement of its labels, clients and noise transition: arrays ``estimate_*`` in ``extra``.
+
+    Parameters
+    ----------
+    federation : Federation, or path
+    estimator : str
+        ``knn``, ``confident``, ``lid``, ... (`fnlkit estimate-noise --help`), or ``FILE.py:NAME`` of your own.
+    embeddings, probabilities : path or array (n, d), optional
+        A row for each training sample, for estimators that look at one.
+    run : Run or path, optional
+        A trained run whose model judges, so that none is trained here.
+    relabel : bool
+        Labels judged wrong become the suggested ones.
+    seed : int
+    dataset : str, path or Dataset, optional
+        Where the samples lie, if not where the federation says.
+    engine, device : str
+        As for `train`.
+    trust : bool
+        Let a run's file name code of somebody's.
+    say : callable(str) or None
+        Told what was assumed.
+    **warm_up
+        Fields of fnlkit.experiment.Settings, for the short training of estimators that need a model.
+
+    Returns
+    -------
+    Federation
+
+    Raises
+    ------
+    InputError
+
+    Examples
+    --------
+    >>> import fnlkit
+    >>> fed = fnlkit.inject_noise(fnlkit.partition("digits"), "symmetric(eta=0.4)")
+    >>> judged = fnlkit.estimate_noise(fed, "knn", say=None)
+    >>> judged.extra["estimate_client_level"].shape
+    (20,)
+    """
+    from fnlkit.artefacts.run import Run
+    from fnlkit.estimators import estimate, warm_up_of
+    from fnlkit.estimators.apply import judged
+    from fnlkit.estimators.rows import read_rows
+
+    known_settings(warm_up, "estimate_noise")
+    federation = read(federation)
+    if dataset is not None:  # a data set that was named is compared, whether or not this estimator looks at samples
+        data_of(federation, dataset, say)
+    rows = {"embeddings": embeddings, "probabilities": probabilities}
+    found = estimate(
+        federation,
+        lambda: loaded(dataset if dataset is not None else federation.dataset),
+        str(estimator),
+        **{name: read_rows(os.fspath(v), name, federation) if _path(v) else v for name, v in rows.items()},
+        run=Run.read(os.fspath(run), trust=trust) if _path(run) else run,
+        seed=seed,
+        warm_up=warm_up,
+        engine=engine,
+        device=device,
+        say=say,
+    )
+    record = provenance(
+        "estimate-noise",
+        seed,
+        estimator=str(estimator),
+        embeddings=_source(embeddings),
+        probs=_source(probabilities),
+        run=_source(run),
+        dataset=named(dataset),
+        apply="relabel" if relabel else "none",
+        **warm_up_of(len(federation) or 1, warm_up),
+    )
+    return judged(federation, found, relabel=relabel, provenance=record)
+
+
+def _path(value):
+    return isinstance(value, (str, os.PathLike))
+
+
+def _source(value):
+    """Return what provenance calls a source: its path, or what kind of thing it was in memory."""
+    if value is None or _path(value):
+        return None if value is None else os.fspath(value)
+    return f"{type(value).__name__} in memory"

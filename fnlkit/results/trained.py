@@ -1,0 +1,30 @@
+"""A run in a Python session: what it is worth, by its own method."""
+
+from fnlkit.artefacts.run import Run
+from fnlkit.artefacts.shown import Facts, html_table, plain
+from fnlkit.results import comparison
+
+
+class TrainedRun(Run):
+    """A run that tells of itself; everything that takes a `fnlkit.artefacts.run.Run` takes it."""
+
+    @classmethod
+    def of(cls, run):
+        """Return a Run as a TrainedRun that shares its arrays."""
+        return cls(**vars(run))
+
+    def summary(self, *, target=None):
+        """Return what the run says of itself without its data set, a dict that shows as a table.
+
+        Parameters
+        ----------
+        target : float or None
+            As for `fnlkit.results.evaluation.summary`.
+        """
+        return Facts(repr(self), comparison.row(self, target=target))
+
+    def _repr_html_(self):
+        short = ("accuracy_best", "accuracy_last", "accuracy_late", "label_accuracy_given", "label_accuracy_corrected")
+        facts = comparison.row(self)
+        rows = [(name.replace("_", " "), plain(facts[name])) for name in (*short, "client_rounds", "seconds") if name in facts]
+        return html_table(repr(self), None, rows)

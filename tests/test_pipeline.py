@@ -1,0 +1,224 @@
+"""The pipeline from Python: the same functions, files and sentences as the commands."""
+
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import fnlkit
+from fnlkit.artefacts import files
+from tests.commands import fnlkit as command
+
+ROOT = Path(__file__).parent.parent
+TRAINING = {"rounds": 2, "fraction": 0.5, "epochs": 1, "engine": "sequential"}
+OPTIONS = "--rounds 2 --fraction 0.5 --epochs 1 --engine sequential"
+
+
+@pytest.fixture(scope="module")
+def fed():
+    clean = fnlkit.partition("digits", "dirichlet(alpha=1)", clients=4, seed=3)
+    return fnlkit.inject_noise(clean, "symmetric(eta=0.4)", seed=5)
+
+
+@pytest.fixture(scope="module")
+def run(fed):
+    return fnlkit.train(fed, "fedavg", say=None, **TRAINING)
+
+
+@pytest.fixture(scope="module")
+def by_commands(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("commands")
+    lines = [
+        "partition --scheme 'dirichlet(alpha=1)' --clients 4 --seed 3 -o clean.npz",
+        "inject-noise clean.npz --noise 'symmetric(eta=0.4)' --seed 5 -o noisy.npz",
+        "estimate-noise noisy.npz --estimator 'knn(k=10)' --apply relabel --seed 1 -o judged.npz",
+        f"train noisy.npz {OPTIONS} -o run.pt",
+        "inject-noise --dataset digits --noise 'pairflip(eta=0.3)' -o whole.npz",
+        "partition whole.npz --clients 5 -o split.npz",
+    ]
+    for line in lines:
+        done = command(f"fnlkit {line}", folder)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_each_function_writes_the_bytes_of_its_command(fed, run, by_commands, tmp_path):
+    judged = fnlkit.estimate_noise(fed, "knn(k=10)", relabel=True, seed=1, say=None)
+    whole = fnlkit.inject_noise("digits", "pairflip(eta=0.3)")
+    for name, thing in {
+        "noisy": fed, "judged": judged, "whole": whole, "split": fnlkit.partition(whole, clients=5),
+    }.items():  # fmt: skip
+        fnlkit.save(thing, tmp_path / f"{name}.npz")
+        assert (tmp_path / f"{name}.npz").read_bytes() == (by_commands / f"{name}.npz").read_bytes(), name
+    theirs = fnlkit.load(by_commands / "run.pt")
+    assert torch.equal(theirs.weights, run.weights) and theirs.history == run.history
+    assert theirs.meta["provenance"] == run.meta["provenance"] and theirs.settings == run.settings
+
+
+def test_evaluate_says_what_the_command_prints(by_commands):
+    done = command("fnlkit evaluate run.pt --json", by_commands)
+    said = json.loads(done.stdout)
+    ours = fnlkit.evaluate(by_commands / "run.pt")
+    assert ours.rows == [said | {"run": str(by_commands / "run.pt")}]
+    assert ours.arrays["test_confusion"].sum() == 359
+
+
+def test_a_run_tells_of_itself(run):
+    facts = run.summary()
+    assert facts["method"] == "fedavg" and facts["accuracy_best"] == max(row["accuracy"] for row in run.history)
+    assert "accuracy best" in repr(facts) and "<table>" in facts._repr_html_()
+    assert "fedavg on digits, 2 rounds" in repr(run)
+    frame = run.to_pandas()
+    assert frame["accuracy"].tolist() == [row["accuracy"] for row in run.history]
+
+
+def test_several_runs_make_one_table(run, fed):
+    other = fnlkit.train(fed, "fedavg", say=None, seed=1, **TRAINING)
+    found = fnlkit.evaluate(run, other)
+    assert [row["run"] for row in found.rows] == ["fedavg-0", "fedavg-1"]
+    (group,) = found.groups()
+    assert group["runs"] == 2 and len(found.to_pandas()) == 2 and "fedavg-1" in repr(found)
+    assert "<td" in found._repr_html_()
+
+
+def test_a_federation_shows_what_it_is(fed):
+    text = repr(fed)
+    assert "1,438 samples" in text and "symmetric(eta=0.4)" in text and "% wrong" in text and "clients 4" in text
+    frame = fnlkit.estimate_noise(fed, "knn(k=10)", say=None).to_pandas()
+    np.testing.assert_allclose(frame["wrong_share"], fed.wrong_share())
+    assert frame.columns.tolist() == ["samples", "wrong_share", "estimated_level"]
+    assert "nobody knows" in repr(fnlkit.partition("digits", labels="observed"))
+    assert "none yet" in repr(fnlkit.inject_noise("digits", "symmetric(eta=0.1)"))
+
+
+@pytest.mark.parametrize("method", ["_repr_html_", "__repr__"])
+def test_what_a_file_says_is_text_and_no_markup(method, fed):
+    import dataclasses
+
+    hostile = dataclasses.replace(fed, meta={**fed.meta, "noise": [{"model": "<script>alert(1)</script>\x1b[31m"}]})
+    shown = getattr(hostile, method)()
+    assert "\x1b" not in shown and ("<script>" not in shown or method == "__repr__")
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (lambda: fnlkit.partition("digits", "iidd"), "partition --scheme iidd"),
+        (lambda: fnlkit.partition("digits", clients=9999), "partition --clients 9999"),
+        (lambda: fnlkit.inject_noise("digits", "pairflip(eta=2)"), "inject-noise {fed} --noise 'pairflip(eta=2)'"),
+        (lambda: fnlkit.estimate_noise(fnlkit.partition("digits"), "nope"), "estimate-noise {fed} --estimator nope"),
+        (lambda: fnlkit.train(fnlkit.partition("digits"), "fedavgg"), "train {fed} --method fedavgg"),
+        (lambda: fnlkit.train(fnlkit.partition("digits"), lr=-1.0), "train {fed} --lr -1"),
+        (lambda: fnlkit.train(fnlkit.partition("digits"), preset="nope"), "train {fed} --preset nope"),
+        (lambda: fnlkit.evaluate("nothing.pt"), "evaluate nothing.pt"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_the_sentences_of_the_commands(call, line, tmp_path):
+    fnlkit.save(fnlkit.partition("digits"), tmp_path / "fed.npz")
+    with pytest.raises(fnlkit.InputError) as ours:
+        call()
+    done = command(f"fnlkit {line.format(fed=tmp_path / 'fed.npz')}" + (" -o run.pt" if "train" in line else ""), tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "fnlkit: error: " + " ".join(str(ours.value).split())
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: fnlkit.train(3), "`federation` is int"),
+        (lambda: fnlkit.train(fnlkit.partition("digits"), round=3), "no option `round`; did you mean 'rounds'?"),
+        (lambda: fnlkit.estimate_noise(fnlkit.partition("digits"), "confident", epoch=3), "no option `epoch`"),
+        (lambda: fnlkit.partition("digits", dataset="digits"), "first argument"),
+        (lambda: fnlkit.inject_noise("digits", dataset="digits"), "first argument"),
+        (lambda: fnlkit.evaluate(), "needs a run"),
+        (lambda: fnlkit.evaluate(fnlkit.partition("digits")), "takes runs, found Federation"),
+        (lambda: fnlkit.save({}, "x.npz"), "cannot write dict"),
+        (lambda: fnlkit.train(fnlkit.partition("digits"), features=np.zeros(3)), "give the path"),
+    ],
+)
+def test_mistakes_that_only_python_can_make(call, words):
+    with pytest.raises(fnlkit.InputError) as error:
+        call()
+    assert words in str(error.value)
+
+
+def test_training_tells_rounds_and_leaves_the_sessions_threads_alone(fed, tmp_path, capsys):
+    rows, before = [], torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        made = fnlkit.train(fed, on_round=rows.append, output=tmp_path / "run.pt", **TRAINING)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert rows == made.history and made.meta["machine"]["threads"] == 1
+    lines = (tmp_path / "run.metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == rows
+    again = fnlkit.train(fed, resume=tmp_path / "run.pt", say=None, **TRAINING)
+    assert again.history == made.history and torch.equal(again.weights, made.weights)
+
+
+def test_what_was_assumed_is_said(fed, capsys):
+    fnlkit.inject_noise(fed, "symmetric(eta=0.1)")
+    assert "the noise adds up" in capsys.readouterr().err
+    fnlkit.inject_noise(fed, "symmetric(eta=0.1)", say=None)
+    assert capsys.readouterr().err == ""
+
+
+def test_other_files_load_as_artefacts(run, tmp_path):
+    fnlkit.save(fnlkit.evaluate(run), tmp_path / "found.npz")
+    found = fnlkit.load(tmp_path / "found.npz")
+    assert isinstance(found, files.Artefact) and found.kind == "fnlkit.evaluation/1"
+    fnlkit.save(found, tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "found.npz").read_bytes()
+
+
+def test_a_missing_pandas_is_said(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(fnlkit.InputError, match=r"pip install 'fnlkit\[notebook\]'"):
+        run.to_pandas()
+
+
+def test_the_notebook_runs(tmp_path, monkeypatch):
+    """By a kernel of its own where nbclient is installed (extra `notebook`), else its cells' sources one after the other."""
+    book = json.loads((ROOT / "examples" / "quickstart.ipynb").read_text(encoding="utf-8"))
+    monkeypatch.chdir(tmp_path)
+    try:
+        import nbformat
+        from nbclient import NotebookClient
+    except ImportError:
+        pytest.importorskip("pandas")
+        scope = {}
+        for cell in book["cells"]:
+            if cell["cell_type"] == "code":
+                exec("".join(cell["source"]), scope)
+        found = repr(scope["fnlkit"].evaluate(scope["plain"], scope["corrected"]))
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those of Jupyter's own insides
+            done = NotebookClient(nbformat.reads(json.dumps(book), as_version=4), timeout=300, kernel_name="python3").execute()
+        shown = [o.get("data", {}).get("text/plain", "") for cell in done.cells for o in cell.get("outputs", [])]
+        found = next(text for text in shown if "fedavg-0" in text)
+    last = {line.split()[1]: float(line.split()[3]) for line in found.splitlines()[1:]}
+    assert last["fedcorr"] > last["fedavg"], found
+
+
+def test_the_pages_example_runs(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    lines = [line[4:] for line in page.split("\n|")[0].splitlines() if line.startswith("    ")]
+    assert len(lines) == 6
+    monkeypatch.chdir(tmp_path)
+    exec("\n".join(lines), {})
+    assert (tmp_path / "run.pt").exists()
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "\n    import fnlkit\n" in readme
+
+
+def test_naming_the_functions_imports_nothing_heavy():
+    code = "import fnlkit, sys; fnlkit.partition, fnlkit.inject_noise; print({'torch', 'numba'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
