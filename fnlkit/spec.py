@@ -42,7 +42,9 @@ def shown(value):
         return f"[{', '.join(map(shown, value))}]"
     if value is None or isinstance(value, bool):
         return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    if isinstance(value, str):
+        return f"'{value}'" if '"' in value else f'"{value}"'
+    return str(value)
 
 
 def parse(text, option="spec"):

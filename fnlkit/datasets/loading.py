@@ -8,6 +8,7 @@ import pathlib
 
 from fnlkit.artefacts import files
 from fnlkit.datasets import places
+from fnlkit.datasets.table import ENDINGS
 from fnlkit.errors import InputError, nearest
 from fnlkit.spec import bind, parse
 
@@ -29,6 +30,10 @@ _KNOWN = {
         "1,000,000 shop photographs of 14 classes with real label noise",
     ),
     "folder": ("fnlkit.datasets.local:folder", "any image folder with a sub-folder per class"),
+    "manifest": (
+        "fnlkit.datasets.manifest:manifest",
+        "any CSV or Parquet with a row a sample: its file or features, label, site",
+    ),
 }
 
 
@@ -58,7 +63,7 @@ def load(name, *, cache=None, download=False):
     ----------
     name : str or os.PathLike
         A name of `catalogue()`; a spec such as ``folder(path="photos", size=64)``; the path of an npz with x_train,
-        y_train, x_test and y_test; or the path of an image folder.
+        y_train, x_test and y_test, of a CSV or Parquet with a row a sample, or of an image folder.
     cache : str or os.PathLike, optional
         Where files of known data sets lie; `cache_folder()` without it.
     download : bool
@@ -87,17 +92,20 @@ def load(name, *, cache=None, download=False):
     path = files.from_home(text)
     if text not in _KNOWN and path.exists():
         from fnlkit.datasets import local
+        from fnlkit.datasets.manifest import manifest
 
         if path.is_dir():
             return local.at(path.resolve(), where=where)
+        if path.suffix.lower() in ENDINGS:
+            return manifest(file=str(path), where=where)
         return local.npz(path.resolve(), where=where)
-    if text.endswith((".npz", "/")) or "/" in text.partition("(")[0]:
+    if text.endswith((".npz", "/", *ENDINGS)) or "/" in text.partition("(")[0]:
         raise InputError(f"data set {text}: no such file or folder")
     spec = parse(text, "--dataset")
     if spec.name not in _KNOWN:
         raise InputError(
             f"no data set {spec.name!r}{nearest(spec.name, _KNOWN)}; known: {', '.join(_KNOWN)}, "
-            "or the path of an .npz or an image folder"
+            "or the path of an .npz, a .csv, a .parquet or an image folder"
         )
     module, _, function = _KNOWN[spec.name][0].partition(":")
     reader = getattr(importlib.import_module(module), function)
@@ -124,8 +132,9 @@ def beside(name, suffix, *, cache=None):
     if name not in _KNOWN and (os.sep in name.partition("(")[0] or pathlib.Path(name).exists()):
         return pathlib.Path(f"{os.path.abspath(os.path.expanduser(name))}{suffix}")
     spec = parse(name, "--dataset")
-    if isinstance(spec.parameters.get("path"), str):
-        return pathlib.Path(f"{os.path.abspath(os.path.expanduser(spec.parameters['path']))}{suffix}")
+    own = spec.parameters.get("file" if spec.name == "manifest" else "path")
+    if isinstance(own, str):
+        return pathlib.Path(f"{os.path.abspath(os.path.expanduser(own))}{suffix}")
     return where / f"{spec.name}{suffix}"
 
 

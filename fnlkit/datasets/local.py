@@ -10,12 +10,13 @@ import numpy as np
 
 from fnlkit.artefacts import files
 from fnlkit.artefacts.federation import MAX_CLASSES, must_be_dense, must_be_names
-from fnlkit.artefacts.stored import Changed, Rows
+from fnlkit.artefacts.stored import Rows
 from fnlkit.datasets import places
 from fnlkit.datasets.dataset import Dataset, Unlabelled
 from fnlkit.datasets.decoding import IMAGES, pictures
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import remembered
+from fnlkit.datasets.layout import laid_out
 from fnlkit.errors import InputError
 from fnlkit.spec import Spec
 from fnlkit.streams import stream
@@ -100,7 +101,7 @@ def samples_like(dataset, path, *, where):
         key = next((key for key in ("x", "x_new", "x_test") if key in arrays), "")
         raw = files.pick(arrays, key, path)
         try:
-            x, kind = _samples(raw, key or "array", dataset.sample_rate)
+            x, kind = laid_out(raw, key or "array", dataset.sample_rate)
         except InputError as error:
             raise InputError(f"{files.shown(path)}: {error}") from error
     if kind != dataset.kind or x.shape[1:] != wanted:
@@ -138,8 +139,8 @@ def _from_arrays(name, arrays):
         raise InputError(f"{len(names)} classes; expected 2 to {MAX_CLASSES:,}, labels counted from 0")
     must_be_names(names, len(names))
     rate = _rate(arrays["sample_rate"]) if "sample_rate" in arrays else 0
-    train, kind = _samples(arrays["x_train"], "x_train", rate)
-    test, _ = _samples(arrays["x_test"], "x_test", rate)
+    train, kind = laid_out(arrays["x_train"], "x_train", rate)
+    test, _ = laid_out(arrays["x_test"], "x_test", rate)
     if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
         raise InputError(f"`x_train` is {train.dtype} {train.shape[1:]} a sample but `x_test` {test.dtype} {test.shape[1:]}")
     for x, y, part in ((train, labels[0], "train"), (test, labels[1], "test")):
@@ -177,58 +178,6 @@ def _labels(values, name):
     if values.min() < 0:
         raise InputError(f"`{name}` holds {values.min()}; labels start at 0")
     return values.astype(np.int64)
-
-
-def _samples(x, name, rate):
-    """Return samples in the one layout that Dataset promises, and their kind."""
-    if x.dtype.kind == "f":
-        x = _through(x, partial(_floats, name=name))
-    elif x.dtype.kind not in "iu":
-        raise InputError(f"`{name}` is {x.dtype}; expected uint8, int16 or floats")
-    if not x.shape or not len(x):
-        raise InputError(f"`{name}` is empty")
-    if rate:
-        if x.ndim != 2 or (x.dtype.kind != "f" and x.dtype != np.int16):
-            raise InputError(f"`{name}` is {x.dtype} {x.shape}; with sample_rate expected int16 or float waves (n, T)")
-        return x, "wave"
-    if x.ndim == 2:
-        return (x if x.dtype == np.float32 else _through(x, partial(_floats, name=name))), "vector"
-    if x.ndim in (3, 4) and x.dtype == np.uint16:
-        x = _through(x, _sixteen_bits)
-    if x.ndim == 3:
-        x = _through(x, _one_channel)
-    if x.ndim != 4 or (x.dtype.kind != "f" and x.dtype != np.uint8):
-        raise InputError(
-            f"`{name}` is {x.dtype} {x.shape}; expected vectors (n, d), images (n, H, W, channels) of uint8 or floats, "
-            "or waves (n, T) with sample_rate"
-        )
-    if x.shape[3] not in (1, 3) and x.shape[1] in (1, 3):
-        x = _through(x, _channels_last)
-    return x, "image"
-
-
-def _sixteen_bits(x):
-    """Return images of 16 bits as float32 from 0 to 1, in which each of their values stays another one."""
-    return x.astype(np.float32) / 65535
-
-
-def _through(x, function):
-    """Return what a function makes of samples: at once, or block by block when they are read from a file."""
-    return Changed(x, function) if isinstance(x, Rows) else function(x)
-
-
-def _floats(x, *, name):
-    if not np.isfinite(x).all():
-        raise InputError(f"`{name}` holds NaN or infinity; replace them before")
-    return x.astype(np.float32, copy=False)
-
-
-def _one_channel(x):
-    return x[..., None]
-
-
-def _channels_last(x):
-    return np.ascontiguousarray(np.moveaxis(x, 1, -1))
 
 
 def split(labels, share=0.2):

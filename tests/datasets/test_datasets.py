@@ -137,7 +137,9 @@ def test_an_npz_that_is_no_data_set(tmp_path, changes, message):
     assert message in str(error.value) and "d.npz" in str(error.value)
 
 
-@pytest.mark.parametrize("name", [name for name in datasets.catalogue() if name not in ("digits", "fashion-mnist", "folder")])
+@pytest.mark.parametrize(
+    "name", [name for name in datasets.catalogue() if name not in ("digits", "fashion-mnist", "folder", "manifest")]
+)
 def test_what_is_missing_says_what_to_do(name, tmp_path):
     assert not datasets.present(name)
     with pytest.raises(InputError) as error:

@@ -1,0 +1,146 @@
+"""From the columns of a table to vectors: numbers as they are, categories one-hot or by rank, what is missing said.
+
+What is learned, levels of categories and the mean that stands for a missing number, is plain values that go with a run, so
+that new rows become vectors in the same way.  The mean is of sums and counts that each site has of its own.
+"""
+
+import numpy as np
+
+from fnlkit.errors import InputError
+
+MOST_LEVELS = 100
+# Of this share of numbers on, a cell that is none is a mistake and not a sign of categories.
+_NUMERIC = 0.9
+_ABSENT = "(missing)"
+
+
+def learn(table, names, rows, sites, *, categorical=(), ordinal=()):
+    """Return how columns become numbers, a dict of plain values a column: name, kind, fill, missing or levels.
+
+    Parameters
+    ----------
+    table : fnlkit.datasets.table.Table
+    names : list of str
+        Columns to take.
+    rows : int (n,)
+        Training rows, by index: what is learned, is learned from them.
+    sites : (n,) texts or None
+    categorical, ordinal : collection of str
+        Columns to be taken for categories though they hold numbers, one-hot or by the rank of their sorted values.
+
+    Returns
+    -------
+    list of dict
+        ``{"name", "kind": "number", "fill", "missing"}`` or ``{"name", "kind": "one-hot" or "rank", "levels", ...}``.
+
+    Raises
+    ------
+    InputError
+        Naming column and row.
+    """
+    out = []
+    for name in names:
+        if name not in categorical and name not in ordinal:
+            values, odd = table.numbers(name)
+            if len(odd) == 0:
+                out.append({"name": name, "kind": "number", **_absent(values[rows], sites)})
+                continue
+            if len(odd) <= (1 - _NUMERIC) * (np.isfinite(values).sum() + len(odd)):
+                text = f"column {name!r} holds {table.texts(name)[odd[0]][:40]!r} among numbers; mend it, or name the column in"
+                table.fail(odd, f"{text} categorical=[...]")
+        texts = table.texts(name)
+        seen = {texts[row] for row in rows}
+        levels = ordered(seen - {""})
+        if len(levels) > MOST_LEVELS:
+            raise InputError(
+                f"{table.source}: column {name!r} has {len(levels):,} different texts, more than {MOST_LEVELS}; "
+                f'write drop=["{name}"] in the data set\'s spec to leave it out'
+            )
+        if name in ordinal:
+            found = {"name": name, "kind": "rank", "levels": levels}
+            out.append(found | _absent(_ranks(texts, levels)[rows], sites))
+        else:
+            out.append({"name": name, "kind": "one-hot", "levels": levels + [_ABSENT] * ("" in seen)})
+    return out
+
+
+def ordered(texts):
+    """Return texts in the order of the numbers that they are, else of their letters."""
+    try:
+        return sorted(texts, key=float)
+    except ValueError:
+        return sorted(texts)
+
+
+def _absent(values, sites):
+    """Return {"fill", "missing"}: the mean of the sites' sums, and whether any value is missing."""
+    known = np.isfinite(values)
+    owner = np.zeros(len(values), np.int64) if sites is None else np.unique(sites, return_inverse=True)[1]
+    sums = np.bincount(owner[known], values[known])
+    return {"fill": float(sums.sum() / max(1, known.sum())), "missing": bool(not known.all())}
+
+
+def _ranks(texts, levels):
+    rank = {level: float(i) for i, level in enumerate(levels)}
+    return np.array([rank.get(text, np.nan) for text in texts])
+
+
+def features(columns):
+    """Return the names of the features that columns become, in order."""
+    out = []
+    for column in columns:
+        if column["kind"] == "one-hot":
+            out += [f"{column['name']}: {level}" for level in column["levels"]]
+        else:
+            out += [column["name"], *([f"{column['name']} {_ABSENT}"] if column["missing"] else [])]
+    return out
+
+
+def encode(columns, table, rows):
+    """Return the vectors (n, d) float32 of rows by index, as the columns were learned.
+
+    A level that was not learned is none of the known ones: zeros, or a missing rank.
+
+    Raises
+    ------
+    InputError
+        For a column that the table lacks, and for a cell that is no number, by row.
+    """
+    rows = np.asarray(rows, np.int64)
+    parts = [np.empty((len(rows), 0))]
+    for column in columns:
+        name = column["name"]
+        table.must_have(name, "a column that the model was trained on")
+        if column["kind"] == "one-hot":
+            texts = table.texts(name)
+            found = np.array([texts[row] or _ABSENT for row in rows], np.str_)
+            parts.append(found[:, None] == np.array(column["levels"], np.str_)[None, :])
+            continue
+        if column["kind"] == "rank":
+            values = _ranks(table.texts(name), column["levels"])[rows]
+        else:
+            values, odd = table.numbers(name)
+            if len(odd):
+                table.fail(odd, f"column {name!r} holds {table.texts(name)[odd[0]][:40]!r}; expected a number")
+            values = values[rows]
+        absent = ~np.isfinite(values)
+        parts.append(np.where(absent, column["fill"], values)[:, None])
+        if column["missing"]:
+            parts.append(absent[:, None])
+    return np.concatenate(parts, 1).astype(np.float32)
+
+
+def said(columns):
+    """Return sentences of what was taken for what."""
+    kinds = {"number": "numbers", "one-hot": "categories, one-hot", "rank": "categories by rank"}
+    out = []
+    for kind, words in kinds.items():
+        names = [c["name"] for c in columns if c["kind"] == kind]
+        if names:
+            out.append(f"{words}: {', '.join(names[:12])}{f' and {len(names) - 12} more' if len(names) > 12 else ''}")
+    gaps = [c["name"] for c in columns if c.get("missing") or _ABSENT in c.get("levels", ())]
+    if gaps:
+        out.append(
+            f"values are missing in {', '.join(gaps[:12])}: a feature says where, and numbers become the mean of all sites"
+        )
+    return out

@@ -1,0 +1,321 @@
+"""A manifest: a table with a row a sample, which names its file or holds its features, its label, site, split and id."""
+
+import hashlib
+import os
+import pathlib
+from functools import cached_property, partial
+
+import numpy as np
+
+from fnlkit.artefacts import files
+from fnlkit.datasets import columns
+from fnlkit.datasets.dataset import Dataset, Unlabelled
+from fnlkit.datasets.decoding import Decoded, held, image, numbers, read_wav, sound
+from fnlkit.datasets.dicom import span
+from fnlkit.datasets.facts import remembered
+from fnlkit.datasets.labels import classes_of, doubts
+from fnlkit.datasets.layout import laid_out
+from fnlkit.datasets.table import read_table
+from fnlkit.errors import InputError
+from fnlkit.spec import Spec
+
+# What a column may be for, and the names that say so without being asked.
+ROLES = {
+    "label": ("label", "labels", "class", "target", "y"),
+    "path": ("path", "file", "filename", "file_name", "file_path", "filepath", "image", "image_path", "img"),
+    "site": ("site", "hospital", "center", "centre", "clinic", "institution"),
+    "split": ("split", "subset"),
+    "id": ("id", "sample_id", "sample", "uid", "uuid"),
+    "true": ("true_label", "y_true", "label_true"),
+}
+_SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
+
+
+def manifest(
+    *, file, label="", path="", site="", split="", id="", true="", missing="", size=0, window="", seconds=0.0,
+    categorical=None, ordinal=None, drop=None, where, download=False,
+):  # fmt: skip
+    """Return the data set of a CSV or Parquet file with a row a sample.
+
+    Parameters
+    ----------
+    file : str
+    label, path, site, split, id, true : str
+        Names of columns; without them obvious names are taken (`ROLES`), and ``"-"`` means that there is none.  Paths are
+        relative to the file's own folder.  A split is train or test; without that column all is training data.
+    missing : str
+        A label that means none, beside the empty one.
+    size, window
+        Of images, as for `folder`.
+    seconds : float
+        Of sounds: all are cut or filled with silence to this length; 0 when they have one.
+    categorical, ordinal, drop : list of columns, optional
+        Numbers to be taken for categories, one-hot or by rank; columns that are no feature.
+
+    Returns
+    -------
+    Dataset
+        Rows without a label are its `unlabelled`.
+
+    Raises
+    ------
+    InputError
+        One line that names file, row and column.
+    """
+    given = {"label": label, "path": path, "site": site, "split": split, "id": id, "true": true}
+    reading = {"missing": missing, "size": size, "window": window, "seconds": seconds}
+    lists = {"categorical": categorical, "ordinal": ordinal, "drop": drop}
+    return Manifest(file, given, reading, lists).dataset(where)
+
+
+class Manifest:
+    """A table read, with the role of each column.
+
+    Attributes
+    ----------
+    table : fnlkit.datasets.table.Table
+    roles : dict of str to str
+        Role to column, for those that there are.
+    """
+
+    def __init__(self, file, given=None, reading=None, lists=None):
+        self.file = pathlib.Path(files.from_home(file.name if isinstance(file, Spec) else file)).resolve()
+        self.given = {role: name for role, name in (given or {}).items() if name}
+        self.reading = {"missing": "", "size": 0, "window": "", "seconds": 0.0} | (reading or {})
+        self.lists = {name: _listed(name, value) for name, value in (lists or {}).items() if value is not None}
+        span(self.reading["window"])
+        self.table = read_table(self.file)
+        self.roles = {role: name for role in ROLES if (name := self._column(role)) is not None}
+        for option, names in self.lists.items():
+            for name in names:
+                self.table.must_have(name, option)
+
+    def _column(self, role):
+        name = self.given.get(role)
+        if name == "-":
+            return None
+        if name is not None:
+            self.table.must_have(name, f"{role}={name!r}")
+            return name
+        taken = {*self.given.values(), *(name for names in self.lists.values() for name in names)}
+        found = [c for c in self.table.columns if c.strip().lower().replace(" ", "_") in ROLES[role] and c not in taken]
+        if len(found) > 1:
+            raise InputError(
+                f"{files.shown(self.file)}: the {role} may be in {' or '.join(map(repr, found))}; write "
+                f'--dataset \'manifest(file="{files.shown(self.file)}", {role}="{found[0]}")\''
+            )
+        return found[0] if found else None
+
+    def texts(self, role):
+        """Return the cells of a role's column, or None without one."""
+        return self.table.texts(self.roles[role]) if role in self.roles else None
+
+    @property
+    def features(self):
+        """Names of the columns that are features: all without another role, where no column names files."""
+        left_out = {*self.roles.values(), *self.lists.get("drop", ())}
+        return [] if "path" in self.roles else [name for name in self.table.columns if name not in left_out]
+
+    def ids(self):
+        """Return what a person calls each row: its id, else its path, else ``row 7``."""
+        found = self.texts("id") or self.texts("path")
+        return found or [f"row {row}" for row in self.table.rows]
+
+    def samples(self, rows, learned=None):
+        """Return the samples (n, ...) of rows by index: files decoded when they are asked for, or columns as `learned`."""
+        if "path" not in self.roles:
+            return columns.encode(learned, self.table, rows)
+        return decoded([self.paths[row] for row in rows], self.reading)
+
+    @cached_property
+    def paths(self):
+        """Return the path of each row's file.
+
+        Raises
+        ------
+        InputError
+            By row, for files that are not there.
+        """
+        names = self.texts("path")
+        found = [self.file.parent / name for name in names]
+        for row, path in enumerate(found):
+            if not path.is_file() and "\\" in names[row]:  # written on Windows
+                found[row] = self.file.parent / names[row].replace("\\", "/")
+        lost = [row for row, path in enumerate(found) if not path.is_file()]
+        if lost:
+            self.table.fail(lost, f"no file {files.shown(found[lost[0]])}")
+        return found
+
+    def dataset(self, where):
+        """Return the Dataset.
+
+        Parameters
+        ----------
+        where : pathlib.Path
+            The cache folder.
+        """
+        if "label" not in self.roles:
+            known = ", ".join(map(repr, list(self.table.columns)[:12]))
+            raise InputError(
+                f"{files.shown(self.file)}: no column is called {' or '.join(ROLES['label'])}; write --dataset "
+                f'\'manifest(file="{files.shown(self.file)}", label="NAME")\', one of {known}'
+            )
+        if "path" not in self.roles and not self.features:
+            raise InputError(f"{files.shown(self.file)}: no column with the path of a file and none with features")
+        sites = self._sites()
+        self._refuse_twins(sites)
+        in_test = self._in_test()
+        try:
+            names, labels, true = classes_of(
+                self.texts("label"), true=self.texts("true") or (), missing=self.reading["missing"]
+            )
+        except InputError as error:
+            raise InputError(f"{files.shown(self.file)}: column {self.roles['label']!r}: {error}") from None
+        train, test, spare = (np.flatnonzero(m) for m in (~in_test & (labels >= 0), in_test & (labels >= 0), labels < 0))
+        if len(train) < 2:
+            raise InputError(f"{files.shown(self.file)}: {len(train)} training rows with a label; expected at least 2")
+        if "true" in self.roles and len(gaps := train[true[train] < 0]):
+            self.table.fail(gaps, f"no {self.roles['true']}; a column of true labels must name them all")
+        learned, named = self._learned(train, sites), self.ids()
+        out = Dataset(
+            name=self._name(),
+            kind="vector" if learned else _kind(self.paths, train),
+            y_train=labels[train],
+            y_test=labels[test],
+            class_names=names,
+            samples=lambda: self._halves(train, test, learned),
+            fields=self._fields(train, sites),
+            observed="true" not in self.roles,
+            y_train_true=true[train] if "true" in self.roles else None,
+            ids=np.array([named[row] for row in train]),
+            columns=columns.features(learned) if learned else None,
+            table={"columns": learned} if learned else None,
+            notes=[*self._said(learned), *doubts(names, labels)],
+        )
+        if len(spare):
+            out.unlabelled = Unlabelled(
+                lambda: self.samples(spare, learned),
+                [named[row] for row in spare],
+                None if sites is None else [sites[row] for row in spare],
+            )
+        if not learned:
+            self._of_files(out, train, test, where)
+        return out
+
+    def _of_files(self, out, train, test, where):
+        """Add to a data set what only files have: their paths, sample rate, and a checksum over their bytes."""
+        paths, names = self.paths, self.texts("path")
+        out.paths = np.array([names[row] for row in train])
+        if out.kind == "wave":
+            out.sample_rate = read_wav(paths[train[0]])[1]
+
+        def content():
+            for rows, labels in ((train, out.y_train), (test, out.y_test)):
+                for row, label in zip(rows, labels, strict=True):
+                    yield f"{names[row]} {label} {self.reading}\n".encode("utf-8", "surrogateescape")
+                    with open(paths[row], "rb") as handle:
+                        yield hashlib.file_digest(handle, "sha256").digest()
+
+        out.content = content
+        out.remember = partial(
+            remembered, files=[self.file, *(paths[row] for row in (*train, *test))], where=where, reading=out.name
+        )
+
+    def _halves(self, train, test, learned):
+        first = self.samples(train, learned)
+        if not len(test):
+            return first, first[:0]
+        second = self.samples(test, learned)
+        if first.shape[1:] != second.shape[1:] or first.dtype != second.dtype:
+            raise InputError(
+                f"{files.shown(self.file)}: training samples are {first.dtype} {tuple(first.shape[1:])}, test samples "
+                f"{second.dtype} {tuple(second.shape[1:])}; convert all to one"
+            )
+        return first, second
+
+    def _learned(self, train, sites):
+        if "path" in self.roles:
+            return None
+        own = None if sites is None else np.array([sites[row] for row in train])
+        lists = {name: self.lists.get(name, ()) for name in ("categorical", "ordinal")}
+        return columns.learn(self.table, self.features, train, own, **lists)
+
+    def _fields(self, train, sites):
+        """Return what else is known of each training sample: the site, and columns that are neither role nor feature."""
+        taken = {*self.roles.values(), *self.features}
+        out = {} if sites is None else {"site": np.array([sites[row] for row in train])}
+        for name in self.table.columns:
+            if name not in taken:
+                texts = self.table.texts(name)
+                out.setdefault(name, np.array([texts[row] for row in train]))
+        return out
+
+    def _sites(self):
+        sites = self.texts("site")
+        empty = [] if sites is None else [row for row, name in enumerate(sites) if not name]
+        if empty:
+            self.table.fail(empty, f"no {self.roles['site']}; every sample is from a site")
+        return sites
+
+    def _refuse_twins(self, sites):
+        """Raise where two rows of a site have one id, or two rows one file."""
+        for role in ("id", "path"):
+            found, names = {}, self.texts(role) or []
+            for row, name in enumerate(names):
+                if not name:
+                    self.table.fail([row], f"no {self.roles[role]}")
+                key = (name, sites[row] if sites and role == "id" else "")
+                if key in found:
+                    other = self.table.rows[found[key]]
+                    self.table.fail(
+                        [row], f"{self.roles[role]} {files.shown(name)} is that of row {other} too; a sample has one row"
+                    )
+                found[key] = row
+
+    def _in_test(self):
+        splits = self.texts("split")
+        if splits is None:
+            return np.zeros(len(self.table), bool)
+        unknown = [row for row, text in enumerate(splits) if text.lower() not in _SPLITS]
+        if unknown:
+            self.table.fail(unknown, f"{self.roles['split']} is {splits[unknown[0]][:40]!r}; write train or test")
+        return np.array([_SPLITS[text.lower()] == "test" for text in splits])
+
+    def _said(self, learned):
+        roles = ", ".join(f"{role} {name!r}" for role, name in self.roles.items())
+        rest = [name for name in self.table.columns if name not in {*self.roles.values(), *self.features}]
+        left = f"; not used: {', '.join(rest[:12])}{f' and {len(rest) - 12} more' if len(rest) > 12 else ''}" if rest else ""
+        return [f"{len(self.table):,} rows; {roles}{left}", *(columns.said(learned) if learned else ())]
+
+    def _name(self):
+        usual = {"missing": "", "size": 0, "window": "", "seconds": 0.0}
+        more = {name: value for name, value in self.reading.items() if value != usual[name]}
+        parameters = {**self.given, **more, **{name: list(names) for name, names in self.lists.items()}}
+        return str(Spec("manifest", {"file": str(self.file), **parameters})) if parameters else str(self.file)
+
+
+def decoded(paths, reading):
+    """Return the samples in files of one kind, decoded when they are asked for: images, sounds (wav) or arrays (npy)."""
+    ending = os.path.splitext(paths[0])[1].lower()
+    if ending == ".wav":
+        rate = read_wav(paths[0])[1]
+        return held(Decoded(paths, partial(sound, rate=rate, samples=round(reading["seconds"] * rate))))
+    if ending == ".npy":
+        return laid_out(held(Decoded(paths, numbers)), "x", 0)[0]
+    return held(Decoded(paths, partial(image, size=reading["size"], window=reading["window"])))
+
+
+def _kind(paths, train):
+    ending = os.path.splitext(paths[train[0]])[1].lower()
+    if ending == ".npy":
+        return laid_out(numbers(paths[train[0]], None, None)[None], "x", 0)[1]
+    return "wave" if ending == ".wav" else "image"
+
+
+def _listed(option, value):
+    """Return the column names that a spec lists: ``[age, "body weight"]``, or one name alone."""
+    value = value if isinstance(value, list) else [value]
+    names = [each.name if isinstance(each, Spec) else each for each in value]
+    if not all(isinstance(name, str) for name in names):
+        raise InputError(f'{option}: write names of columns, {option}=["age", "ward"]')
+    return tuple(names)

@@ -1,0 +1,168 @@
+"""Tables as people save them: CSV with any of the usual separators, or Parquet; columns of texts, or of numbers."""
+
+import csv
+import io
+import re
+
+import numpy as np
+
+from fnlkit.artefacts import files
+from fnlkit.errors import InputError, nearest
+
+ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
+MISSING = ("", "na", "n/a", "nan", "null", "none")  # what stands for a number that is not there
+_SEPARATORS = ",;\t|"
+_MAX_BYTES = 2**31
+_COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
+
+
+class Table:
+    """Columns of one length.
+
+    Parameters
+    ----------
+    source : str or os.PathLike
+        What messages call it.
+    columns : dict of str to list of str or float64 array
+        Cells as they stand; of numbers in Parquet, NaN is a missing one.
+    rows : list of int
+        The number of each row as a person counts: in a spreadsheet the column names are row 1.
+    comma : bool
+        Whether ``3,5`` is a number.
+    """
+
+    def __init__(self, source, columns, rows, comma=False):
+        self.source, self.columns, self.rows, self.comma = source, columns, rows, comma
+
+    def __len__(self):
+        return len(self.rows)
+
+    def at(self, row):
+        """Return how messages name a row by its index: ``cases.csv, row 7``."""
+        return f"{files.shown(self.source)}, row {self.rows[row]}"
+
+    def fail(self, rows, text):
+        """Raise InputError that names the first of some rows by index, and how many more there are."""
+        rows = [int(row) for row in rows]
+        more = f" (and {len(rows) - 1:,} more: {', '.join(str(self.rows[row]) for row in rows[1:9])})" if len(rows) > 1 else ""
+        raise InputError(f"{self.at(rows[0])}: {text}{more}")
+
+    def must_have(self, name, option):
+        """Raise InputError unless there is a column of that name."""
+        if name not in self.columns:
+            known = ", ".join(map(repr, list(self.columns)[:20]))
+            hint = nearest(name, self.columns)
+            raise InputError(f"{files.shown(self.source)}: {option}: no column {name!r}{hint}; it has: {known}")
+
+    def texts(self, name):
+        """Return the cells of a column as texts without space around them; whole numbers without a point, "" for none."""
+        values = self.columns[name]
+        if isinstance(values, list):
+            return [text.strip() for text in values]
+        return ["" if np.isnan(v) else str(int(v)) if v == int(v) else repr(float(v)) for v in values.tolist()]
+
+    def numbers(self, name):
+        """Return (float64 (n,), rows that are neither a number nor missing) of a column; NaN for what is missing."""
+        values = self.columns[name]
+        if not isinstance(values, list):
+            return values, []
+        out, odd = np.full(len(values), np.nan), []
+        for i, text in enumerate(values):
+            try:
+                if text.strip().lower() not in MISSING:
+                    text = "no number" if "_" in text else text  # Python reads 1_000 as a thousand
+                    out[i] = float(text.replace(",", ".") if self.comma and _COMMA.fullmatch(text) else text)
+            except ValueError:
+                odd.append(i)
+        return out, odd + np.flatnonzero(np.isinf(out)).tolist()
+
+
+def read_table(path):
+    """Return the Table in a CSV or Parquet file.
+
+    A CSV is UTF-8, with or without its mark; comma, semicolon, tab or bar separate, whichever makes the most of the first
+    row, which names the columns; quoted cells may hold separators and new lines.  Beside semicolons ``3,5`` is a number.
+    Empty rows are skipped, columns without a name left out.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+
+    Raises
+    ------
+    InputError
+        One line that names file and row.
+    """
+    found = _parquet(path) if str(path).lower().endswith(".parquet") else _csv(path)
+    if not len(found):
+        raise InputError(f"{files.shown(path)}: no rows under the names of the columns")
+    return found
+
+
+def _csv(path):
+    text = files.read_text(path, max_bytes=_MAX_BYTES)
+    separator = max(_SEPARATORS, key=lambda mark: len(_first(path, text, mark)))
+    reader, columns, rows, names = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True), None, [], None
+    try:
+        for number, row in enumerate(reader, 1):
+            if not any(map(str.strip, row)):
+                continue
+            if columns is None:
+                names, columns = _names(path, row), [[] for _ in row]
+                continue
+            if len(row) != len(columns):
+                raise InputError(f"{files.shown(path)}, row {number}: {len(row)} cells, the first row {len(columns)}")
+            rows.append(number)
+            for cells, cell in zip(columns, row, strict=True):
+                cells.append(cell)
+    except csv.Error as error:
+        raise InputError(f"{files.shown(path)}, line {reader.line_num}: {error}; quote cells as spreadsheets do") from None
+    if columns is None:
+        raise InputError(f"{files.shown(path)}: is empty; the first row names the columns")
+    return Table(path, {name: cells for name, cells in zip(names, columns, strict=True) if name}, rows, separator == ";")
+
+
+def _first(path, text, separator):
+    """Return the cells of the first row that is not empty."""
+    try:
+        for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):
+            if row:
+                return row
+    except csv.Error as error:
+        raise InputError(f"{files.shown(path)}, row 1: {error}; is it a table of texts?") from None
+    return []
+
+
+def _names(path, row):
+    names = [cell.strip() for cell in row]
+    twice = next((name for name in names if name and names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{files.shown(path)}: two columns are called {twice!r}; rename one")
+    odd = next((name for name in names if not name.isprintable() or len(name) > 200), None)
+    if odd is not None:
+        raise InputError(f"{files.shown(path)}: column name {ascii(odd[:60])} holds control characters or is longer than 200")
+    return names
+
+
+def _parquet(path):
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError(f"{files.shown(path)}: Parquet needs pyarrow; run: pip install 'fnlkit[parquet]'") from None
+    try:
+        table = parquet.read_table(path)
+    except Exception as error:
+        raise InputError(f"{files.shown(path)}: cannot be read as Parquet: {' '.join(str(error).split())[:100]}") from error
+    columns = {}
+    for name, values in zip(_names(path, table.column_names), table.columns, strict=True):
+        kind = values.type
+        if pa.types.is_dictionary(kind):
+            values, kind = values.cast(kind.value_type), kind.value_type
+        if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            columns[name] = values.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
+        else:
+            columns[name] = ["" if value is None else str(value) for value in values.to_pylist()]
+    # An index that pandas saved beside the columns is not one of them.
+    columns = {name: values for name, values in columns.items() if name and not name.startswith("__index_level_")}
+    return Table(path, columns, list(range(1, table.num_rows + 1)))

@@ -1,0 +1,286 @@
+"""Tables of samples as people have them: what is read, what is refused, and by which row."""
+
+import json
+import wave
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fnlkit import datasets
+from fnlkit.artefacts import files
+from fnlkit.datasets import manifest as module
+from fnlkit.datasets.decoding import Decoded
+from fnlkit.errors import InputError
+from tests.commands import fnlkit
+
+
+def write(path, *lines, encoding="utf-8", end="\n"):
+    path.write_bytes((end.join(lines) + end).encode(encoding))
+    return path
+
+
+def images(folder, count=8, size=(6, 5)):
+    """Write grey images whose pixels are their number; return their names."""
+    (folder / "scans").mkdir(parents=True, exist_ok=True)
+    names = [f"scans/{i}.png" for i in range(count)]
+    for i, name in enumerate(names):
+        Image.fromarray(np.full(size, i, np.uint8)).save(folder / name)
+    return names
+
+
+def cases(folder, *changes, header="path,label,site,split,id", count=8):
+    """Write a good manifest with some rows changed, given as (row of the spreadsheet, text); return its path."""
+    sites, labels = ("Bern", "Zürich"), ("healthy", "krank")
+    rows = [header, *(f"{name},{labels[i % 2]},{sites[i // 4]},{'test' if i % 4 == 3 else 'train'},c{i}"
+                      for i, name in enumerate(images(folder, count)))]  # fmt: skip
+    for row, text in changes:
+        rows[row - 1] = text
+    return write(folder / "cases.csv", *rows)
+
+
+def test_columns_of_obvious_names_are_taken(tmp_path):
+    data = datasets.load(cases(tmp_path))
+    assert (data.kind, data.class_names, data.observed, data.truth) == ("image", ["healthy", "krank"], True, None)
+    assert data.x_train[:, 0, 0, 0].tolist() == [0, 1, 2, 4, 5, 6] and data.x_test[:, 0, 0, 0].tolist() == [3, 7]
+    assert data.y_train.tolist() == [0, 1, 0, 0, 1, 0] and data.y_test.tolist() == [1, 1]
+    assert data.fields["site"].tolist() == ["Bern"] * 3 + ["Zürich"] * 3
+    assert data.ids.tolist() == ["c0", "c1", "c2", "c4", "c5", "c6"] and data.paths[0] == "scans/0.png"
+    assert data.notes == ["8 rows; label 'label', path 'path', site 'site', split 'split', id 'id'"]
+    assert datasets.load(data.name).checksum == data.checksum
+    Image.fromarray(np.full((6, 5), 9, np.uint8)).save(tmp_path / "scans/7.png")
+    assert datasets.load(data.name, cache=tmp_path / "other").checksum != data.checksum
+
+
+def test_columns_are_named_and_others_become_fields(tmp_path):
+    path = cases(tmp_path, header="bild,diagnose,klinik,teil,scanner")
+    with pytest.raises(InputError, match="cases.csv: no column is called label .*one of 'bild', 'diagnose', 'klinik'"):
+        datasets.load(path)
+    data = datasets.load(f'manifest(file="{path}", path=bild, label=diagnose, split=teil)')
+    assert data.class_names == ["healthy", "krank"] and len(data.y_test) == 2 and data.ids[0] == "scans/0.png"
+    assert data.fields["klinik"][0] == "Bern" and data.fields["scanner"][-1] == "c6"
+    assert "not used: klinik, scanner" in data.notes[0]
+    with pytest.raises(InputError, match="label='diagnosis': no column 'diagnosis'; did you mean 'diagnose'"):
+        datasets.load(f'manifest(file="{path}", path=bild, label=diagnosis)')
+    with pytest.raises(InputError, match=r"cases.csv: the path may be in 'path' or 'file'; write --dataset 'manifest"):
+        datasets.load(cases(tmp_path, header="path,label,file,split,id"))
+
+
+@pytest.mark.parametrize(
+    ("row", "text", "message"),
+    [
+        (3, "scans/none.png,krank,Bern,train,c1", "cases.csv, row 3: no file .*none.png"),
+        (4, "scans/2.png,krank,Bern,valid,c2", "cases.csv, row 4: split is 'valid'; write train or test"),
+        (5, "scans/3.png,krank,Bern,test,c2", "cases.csv, row 5: id c2 is that of row 4 too"),
+        (5, "scans/2.png,krank,Bern,test,c3", "cases.csv, row 5: path scans/2.png is that of row 4 too"),
+        (6, "scans/4.png,krank,,train,c4", "cases.csv, row 6: no site; every sample is from a site"),
+        (6, "scans/4.png,krank,Bern,train,", "cases.csv, row 6: no id"),
+        (6, ",krank,Bern,train,c4", "cases.csv, row 6: no path"),
+        (7, "scans/5.png,krank,Bern", "cases.csv, row 7: 3 cells, the first row 5"),
+        (7, 'scans/5.png,"krank,Bern,train,c5', "cases.csv, line 9: .*; quote cells"),
+        (1, "path,label,site,label,id", "cases.csv: two columns are called 'label'"),
+    ],
+)
+def test_mistakes_are_named_by_row(row, text, message, tmp_path):
+    path = cases(tmp_path, (row, text))
+    with pytest.raises(InputError, match=message):
+        datasets.load(path)
+    done = fnlkit("fnlkit partition --dataset cases.csv --scheme sites", tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+
+
+def test_an_id_belongs_to_its_site(tmp_path):
+    assert len(datasets.load(cases(tmp_path, (7, "scans/5.png,krank,Zürich,train,c1"))).ids) == 6
+
+
+def test_labels_that_are_missing(tmp_path):
+    path = cases(tmp_path, (3, "scans/1.png,,Bern,train,c1"), (9, "scans/7.png, ,Zürich,test,c7"))
+    data = datasets.load(path)
+    assert len(data.y_train) == 5 and len(data.y_test) == 1 and data.class_names == ["healthy", "krank"]
+    assert (data.unlabelled.ids, data.unlabelled.sites) == (["c1", "c7"], ["Bern", "Zürich"])
+    assert data.unlabelled.samples()[:, 0, 0, 0].tolist() == [1, 7]
+    done = fnlkit("fnlkit partition --dataset cases.csv --scheme sites | fnlkit info --json", tmp_path)
+    assert json.loads(done.stdout)["meta"]["client_unlabelled"] == [1, 1]
+
+
+def test_a_label_called_nan_is_a_class_and_doubted(tmp_path):
+    path = cases(tmp_path, (2, "scans/0.png,nan,Bern,train,c0"), (3, "scans/1.png,Krank,Bern,train,c1"))
+    data = datasets.load(path)
+    assert data.class_names == ["Krank", "healthy", "krank", "nan"]
+    assert any(
+        "1 samples have the label 'nan', which is a class like any other; write missing=\"nan\"" in n for n in data.notes
+    )
+    assert any("classes 'Krank', 'krank' differ by capitals" in note for note in data.notes)
+    assert datasets.load(f'manifest(file="{path}", missing=nan)').unlabelled.ids == ["c0"]
+
+
+@pytest.mark.parametrize("labels", [["10", "9", "2"], ["10.0", "9.0", "2.0"]])
+def test_numbers_as_labels_keep_their_order(labels, tmp_path):
+    rows = [f"{i},{i * i},{labels[i % 3]}" for i in range(9)]
+    data = datasets.load(write(tmp_path / "t.csv", "a,b,label", *rows))
+    assert data.class_names == ["2", "9", "10"] and data.y_train.tolist() == [2, 1, 0] * 3
+
+
+UGLY = {
+    "mark": {"encoding": "utf-8-sig"},
+    "windows": {"end": "\r\n"},
+    "old mac": {"end": "\r"},
+}
+
+
+@pytest.mark.parametrize("how", UGLY)
+def test_marks_and_line_ends(how, tmp_path):
+    lines = ["größe,label", *(f"{i},{'ja' if i % 2 else 'nein'}" for i in range(6)), ""]
+    data = datasets.load(write(tmp_path / "t.csv", *lines, **UGLY[how]))
+    assert data.columns == ["größe"] and data.x_train[:, 0].tolist() == list(range(6)) and data.class_names == ["ja", "nein"]
+
+
+def test_semicolons_commas_in_numbers_and_quoted_lines(tmp_path):
+    lines = ["größe;ort;label;bemerkung", *(f'{i},5;"A;{i % 2}";ja {i % 2};"zwei\nZeilen; {i}"' for i in range(6))]
+    path = write(tmp_path / "t.csv", *lines)
+    data = datasets.load(f'manifest(file="{path}", drop=[bemerkung])')
+    assert data.columns == ["größe", "ort: A;0", "ort: A;1"]
+    assert data.x_train[:, 0].tolist() == [i + 0.5 for i in range(6)] and data.fields["bemerkung"][1] == "zwei\nZeilen; 1"
+    assert data.ids.tolist() == [f"row {i}" for i in range(2, 8)]
+    assert datasets.load(data.name).checksum == data.checksum
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["label", "a", "b"], "no column with the path of a file and none with features"),
+        (["x"], "no rows under the names"),
+        ([""], "is empty"),
+        (["x,label", "1,a", "2,a"], "column 'label': 1 different labels \\('a'\\); expected 2"),
+        (["x,label", "1,a", "2,"], "column 'label': 1 different labels"),
+        (["x,label", *["1,a", "2,b"] * 9, "3_0,a"], "row 20: column 'x' holds '3_0' among numbers; mend it"),
+        (["x,label", *["1,a", "2,b"] * 9, "inf,a"], "row 20: column 'x' holds 'inf' among numbers"),
+        (["x,label", *(f"text {i},{i % 2}" for i in range(101))], r'101 different texts, more than 100; write drop=\["x"\]'),
+        (["x,label", "1,a\x01", "2,b"], r"class name 'a\\x01' holds control characters"),
+        (["x,true_label,label", "1,a,a", "2,,b"], "row 3: no true_label"),
+    ],
+)
+def test_tables_that_cannot_be_used(lines, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        datasets.load(write(tmp_path / "t.csv", *lines))
+
+
+def test_text_of_another_encoding(tmp_path):
+    for encoding in ("latin-1", "utf-16"):
+        with pytest.raises(InputError, match="t.csv: no text in UTF-8"):
+            datasets.load(write(tmp_path / "t.csv", "größe,label", "1,a", encoding=encoding))
+
+
+def test_truth_is_a_column(tmp_path):
+    data = datasets.load(write(tmp_path / "t.csv", "x,label,true_label", "1,a,a", "2,b,a", "3,c,b"))
+    assert not data.observed and data.truth.tolist() == [0, 0, 1] and data.columns == ["x"]
+
+
+def test_categories_ranks_and_missing_values(tmp_path):
+    rows = ["61,2,w,Aix,0", ",1,w,Bonn,1", "53,10,,Aix,1", "40,2,m,Aix,0", "NA,2,m,Aix,1", "99,2,div,Aix,0"]
+    path = write(tmp_path / "t.csv", "age,stage,sex,site,y", *rows)
+    data = datasets.load(f'manifest(file="{path}", ordinal=[stage])')
+    assert data.columns == ["age", "age (missing)", "stage", "sex: div", "sex: m", "sex: w", "sex: (missing)"]
+    mean = np.float32((61 + 53 + 40 + 99) / 4)
+    expected = [
+        [61, 0, 1, 0, 0, 1, 0], [mean, 1, 0, 0, 0, 1, 0], [53, 0, 2, 0, 0, 0, 1],
+        [40, 0, 1, 0, 1, 0, 0], [mean, 1, 1, 0, 1, 0, 0], [99, 0, 1, 1, 0, 0, 0],
+    ]  # fmt: skip
+    np.testing.assert_array_equal(data.x_train, np.array(expected, np.float32))
+    assert "values are missing in age, sex: a feature says where, and numbers become the mean of all sites" in data.notes
+    assert "stage: 1" in datasets.load(f'manifest(file="{path}", categorical=stage)').columns
+
+
+def test_what_is_learned_is_learned_from_training_rows(tmp_path):
+    path = write(tmp_path / "t.csv", "x,kind,split,label", "1,a,train,u", "3,b,train,v", "100,c,test,u", ",a,test,v")
+    data = datasets.load(path)
+    assert data.columns == ["x", "kind: a", "kind: b"] and data.x_test.tolist() == [[100, 0, 0], [2, 1, 0]]
+
+
+def test_parquet_is_what_its_csv_is(tmp_path, monkeypatch):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = {"age": [61.0, None, 53.0, 40.0], "n": [1, 2, 3, None], "sex": ["w", "m", None, "m"], "label": [1, 2, None, 1]}
+    parquet.write_table(pa.table({**table, "__index_level_0__": [0, 1, 2, 3]}), tmp_path / "t.parquet")
+    lines = [",".join("" if v is None else str(v) for v in row) for row in zip(*table.values(), strict=True)]
+    write(tmp_path / "t.csv", ",".join(table), *lines)
+    found, expected = (datasets.load(tmp_path / name) for name in ("t.parquet", "t.csv"))
+    np.testing.assert_array_equal(found.x_train, expected.x_train)
+    assert (found.columns, found.class_names, found.table) == (expected.columns, expected.class_names, expected.table)
+    assert found.unlabelled.ids == ["row 3"] and expected.unlabelled.ids == ["row 4"]
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="broken.parquet: cannot be read as Parquet"):
+        datasets.load(tmp_path / "broken.parquet")
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"Parquet needs pyarrow; run: pip install 'fnlkit\[parquet\]'"):
+        datasets.load(tmp_path / "t.parquet")
+
+
+def tone(path, length, rate=8000, channels=1, width=2):
+    values = (np.sin(np.arange(length) / 5) * 0.5 * (2 ** (8 * width - 1) - 1)).astype("<i8")
+    values = values + 128 if width == 1 else values
+    raw = np.repeat(values[:, None], channels, 1).reshape(-1, 1).view(np.uint8)[:, :width]
+    with wave.open(str(path), "wb") as clip:
+        clip.setnchannels(channels)
+        clip.setsampwidth(width)
+        clip.setframerate(rate)
+        clip.writeframes(raw.tobytes())
+
+
+def test_sounds(tmp_path):
+    for i in range(4):
+        tone(tmp_path / f"{i}.wav", 4000, channels=1 + i % 2, width=1 + i)
+    path = write(tmp_path / "t.csv", "file,label", *(f"{i}.wav,{i % 2}" for i in range(4)))
+    data = datasets.load(path)
+    assert (data.kind, data.sample_rate, data.x_train.shape, data.x_train.dtype) == ("wave", 8000, (4, 4000), np.float32)
+    for row in data.x_train:
+        np.testing.assert_allclose(row, np.sin(np.arange(4000) / 5) * 0.5, atol=0.02)
+    tone(tmp_path / "3.wav", 3000)
+    with pytest.raises(InputError, match="3.wav: 3,000 samples, the first sound 4,000; write seconds=1.0"):
+        np.asarray(datasets.load(path).x_train)
+    data = datasets.load(f'manifest(file="{path}", seconds=0.45)')
+    assert data.x_train.shape == (4, 3600) and (data.x_train[3, 3000:] == 0).all()
+    tone(tmp_path / "2.wav", 4000, rate=16000)
+    with pytest.raises(InputError, match="2.wav: 16,000 Hz, the first sound 8,000; resample"):
+        np.asarray(datasets.load(path).x_train)
+    (tmp_path / "1.wav").write_bytes(b"RIFF")
+    with pytest.raises(InputError, match="1.wav: cannot be read as wav"):
+        np.asarray(datasets.load(path).x_train)
+
+
+@pytest.mark.parametrize(("shape", "kind"), [((5,), "vector"), ((4, 4), "image"), ((4, 4, 3), "image")])
+def test_arrays(shape, kind, tmp_path):
+    for i in range(4):
+        np.save(tmp_path / f"{i}.npy", np.full(shape, i, np.float64 if kind == "vector" else np.uint8))
+    data = datasets.load(write(tmp_path / "t.csv", "file,label", *(f"{i}.npy,{i % 2}" for i in range(4))))
+    assert data.kind == kind and np.asarray(data.x_train).reshape(4, -1)[:, 0].tolist() == [0, 1, 2, 3]
+    np.save(tmp_path / "2.npy", np.zeros(7))
+    with pytest.raises(InputError, match=r"2.npy: float64 \(7,\), the first array"):
+        np.asarray(datasets.load(data.name).x_train)
+
+
+def test_images_are_decoded_when_a_client_is_visited(tmp_path, monkeypatch):
+    path, opened = cases(tmp_path), []
+    monkeypatch.setattr(files, "SMALL", 10)
+    monkeypatch.setattr(
+        module, "image", lambda path, shape, dtype, **how: opened.append(path.name) or np.zeros((6, 5, 1), np.uint8)
+    )
+    data = datasets.load(path)
+    assert opened == [] and isinstance(data.x_train, Decoded)
+    before = len(opened)  # the first one of each part decides about size and colour
+    assert before <= 2 and data.x_train[[3]].shape == (1, 6, 5, 1) and opened[before:] == ["4.png"]
+
+
+def test_paths_as_windows_writes_them(tmp_path):
+    rows = [row.replace("/", "\\") for row in cases(tmp_path).read_text().splitlines()]
+    assert datasets.load(write(tmp_path / "cases.csv", *rows)).x_train.shape == (6, 6, 5, 1)
+
+
+def test_sites_of_disjoint_classes(tmp_path):
+    lines = [f"{i},{'ab'[i % 2]},Aix" for i in range(6)] + [f"{i},{'cd'[i % 2]},Bonn" for i in range(6)]
+    write(tmp_path / "t.csv", "x,label,site", *lines)
+    done = fnlkit("fnlkit partition --dataset t.csv --scheme sites | fnlkit info --json", tmp_path)
+    facts = json.loads(done.stdout)
+    assert facts["meta"]["client_names"] == ["Aix", "Bonn"] and facts["meta"]["class_names"] == list("abcd")
+    assert facts["client_sizes"] == [6, 6]
