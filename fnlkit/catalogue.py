@@ -60,18 +60,26 @@ AGGREGATORS = {
     "mean": "fnlkit.server.aggregation:mean",
     "median": "fnlkit.server.aggregation:median",
     "trimmed-mean": "fnlkit.server.aggregation:trimmed_mean",
+    "krum": "fnlkit.server.robust:krum",
+    "multi-krum": "fnlkit.server.robust:multi_krum",
+    "rfa": "fnlkit.server.robust:rfa",
+    "norm-clipping": "fnlkit.server.robust:norm_clipping",
+    "arfl": "fnlkit.server.residuals:arfl",
+    "daagg": "fnlkit.server.distance:daagg",
 }
 SELECTORS = {
     "uniform": "fnlkit.server.selection:Uniform",
     "power-of-choice": "fnlkit.server.selection:PowerOfChoice",
 }
+# What a round supplies to an aggregator that asks for it.
+AGGREGATED = ("start", "slots", "ids")
 # Parameters of a method that are themselves methods: usual=flr(strength=3).
 _METHOD_PARAMETERS = ("usual",)
 # Parameters of a method that are other parts: their table, what they are called, what the method supplies itself, an example.
 _PART_PARAMETERS = {
     "regulariser": (REGULARISERS, "regulariser", (), "flr(strength=3)"),
     "usual_optimizer": (OPTIMIZERS, "optimizer", (), "feddyn(alpha=0.01)"),
-    "usual_aggregator": (AGGREGATORS, "aggregator", (), "median"),
+    "usual_aggregator": (AGGREGATORS, "aggregator", AGGREGATED, "median"),
     "usual_selector": (SELECTORS, "selector", ("fraction",), "power-of-choice(d=30)"),
 }
 _BY_THE_RUN = ("rounds", "among", "stage", "schedule")
@@ -192,7 +200,7 @@ def optimizer(spec, fit, **settings):
 def aggregator(spec):
     """Return an aggregator (K, P), (K,) -> (P,) for a spec such as ``trimmed-mean(share=0.1)``."""
     spec = parse(spec, "--aggregator")
-    return bind(spec, find(spec.name, AGGREGATORS, "aggregator"), "aggregator")
+    return bind(spec, find(spec.name, AGGREGATORS, "aggregator"), "aggregator", given=AGGREGATED)
 
 
 def selector(spec, fraction):

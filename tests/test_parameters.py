@@ -28,7 +28,7 @@ TABLES = {
 }
 PARTS = [(what, name, find(name, table, what)) for what, table in TABLES.items() for name in table]
 # What the run supplies, not a spec.
-BY_THE_RUN = {*catalogue._BY_THE_RUN, "fraction", "input_shape", "classes"}
+BY_THE_RUN = {*catalogue._BY_THE_RUN, *catalogue.AGGREGATED, "fraction", "input_shape", "classes"}
 
 
 def declared():

@@ -32,6 +32,7 @@ from fnlkit.experiment.network import build_network
 from fnlkit.experiment.settings import Settings, option
 from fnlkit.methods.fedavg import Round
 from fnlkit.scores import confusion
+from fnlkit.server.aggregation import too_few
 from fnlkit.server.selection import cohort_size
 
 
@@ -120,9 +121,10 @@ class Experiment:
             augment=augmentation(settings.augment, dataset),
             mixup=settings.mixup,
         )
-        self.opt = catalogue.optimizer(
-            settings.optimizer, fit, aggregate=catalogue.aggregator(settings.aggregator), decay=settings.decay
-        )
+        aggregate = catalogue.aggregator(settings.aggregator)
+        if refusal := too_few(aggregate, cohort_size(self.clients, settings.fraction)):
+            raise InputError(refusal)
+        self.opt = catalogue.optimizer(settings.optimizer, fit, aggregate=aggregate, decay=settings.decay)
         select = catalogue.selector(settings.selector, settings.fraction)
         self.model = Model(self.network, self.network.flat.clone())
         self.program = catalogue.method(settings.method)(self.clients, self.model, self.opt, select, rounds=settings.rounds)

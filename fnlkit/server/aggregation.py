@@ -1,6 +1,11 @@
-"""Aggregators: stacked weights (K, P), client weights (K,) -> one vector (P,)."""
+"""Aggregators: stacked weights (K, P), client weights (K,) -> one vector (P,).
 
-from typing import Annotated
+One whose signature has them after a `*` is also given `start` (P,), the model that the clients received, `slots`, the
+tensors of a vector as (name, start, end, shape), and `ids` (K,), the clients.
+"""
+
+import inspect
+from typing import Annotated, Literal
 
 import torch
 
@@ -25,33 +30,89 @@ def mean(stacked, weights):
     return total.to(stacked.dtype)
 
 
-def median(stacked, weights):
-    """Return the coordinate-wise median (P,), the mean of the middle two for even K; weights have no say (Yin 2018)."""
+@checked
+def median(stacked, weights, *, even: Literal["mean", "lower"] = "mean"):
+    """Return the coordinate-wise median (P,); weights have no say (Yin 2018).
+
+    Parameters
+    ----------
+    even : "mean" or "lower"
+        Of an even number of values the mean of the middle two, or the lower one, as torch and FNBench have it.
+    """
     ordered = stacked.sort(0).values
     k = len(stacked)
-    return (ordered[(k - 1) // 2] + ordered[k // 2]) / 2
+    low = ordered[(k - 1) // 2]
+    return low if even == "lower" else (low + ordered[k // 2]) / 2
 
 
 @checked
-def trimmed_mean(stacked, weights, *, share: Annotated[float, Range(0, 0.5, open_high=True)] = 0.1):
+def trimmed_mean(
+    stacked,
+    weights,
+    *,
+    share: Annotated[float, Range(0, 0.5, open_high=True)] = 0.1,
+    by: Literal["coordinate", "distance"] = "coordinate",
+):
     """Return the coordinate-wise mean (P,) without the floor(share K) smallest and largest values (Yin 2018).
 
     Parameters
     ----------
     share : float in [0, 0.5)
-
-    Raises
-    ------
-    InputError
-        When nothing would be left.
+    by : "coordinate" or "distance"
+        ``distance`` is the public benchmark FNBench's: the mean of the K - 2 floor(share K) whole vectors whose sum of
+        squared distances to all is nearest to the lower median of these sums.
     """
     k = len(stacked)
     cut = int(share * k)
+    if by == "distance":
+        sums = squared_distances(stacked).sum(1)
+        near = (sums - sums.sort().values[(k - 1) // 2]).abs().argsort(stable=True)[: k - 2 * cut]
+        return mean(stacked[near.sort().values], torch.ones(len(near)))
     return stacked.sort(0).values[cut : k - cut].double().mean(0).to(stacked.dtype)
 
 
+def squared_distances(stacked):
+    """Return the squared Euclidean distances (K, K) between vectors, in float64."""
+    out = torch.zeros(len(stacked), len(stacked), dtype=torch.float64)
+    for i in range(len(stacked)):
+        for j in range(i):
+            out[i, j] = out[j, i] = (stacked[i] - stacked[j]).double().square().sum()
+    return out
+
+
+def supplied(aggregate, **context):
+    """Return what of a round an aggregator's signature asks for: any of `start` (P,), `slots`, `ids` (K,)."""
+    asked = inspect.signature(aggregate).parameters
+    return {name: value for name, value in context.items() if name in asked}
+
+
+def smallest_cohort(aggregate):
+    """Return how many clients an aggregator takes at least, and from how many on it withstands what it promises.
+
+    Krum with f bad clients compares with K - f - 2 others and holds from 2 f + 3 on; a trimmed mean, a median and a line
+    through sorted values outvote one of three, or of as many as leave it one to cut.
+    """
+    function, keywords = getattr(aggregate, "func", aggregate), getattr(aggregate, "keywords", {})
+    name = function.__name__ if function.__module__.startswith("fnlkit.server.") else ""
+    if name in ("krum", "multi_krum"):
+        f = keywords.get("f", 1)
+        return f + 3, 2 * f + 3
+    if name == "trimmed_mean":
+        share = keywords.get("share", 0.1)
+        return 1, next((k for k in range(3, 10_000) if int(share * k)), 10_000)
+    return 1, 3 if name in ("median", "rfa", "arfl") else 1
+
+
+def too_few(aggregate, count):
+    """Return a sentence where rounds of `count` clients are too small for an aggregator to mean anything, else None."""
+    least, _ = smallest_cohort(aggregate)
+    if count >= least:
+        return None
+    return f"--aggregator {_named(aggregate)} needs rounds of {least} clients or more, these have {count}; raise --fraction"
+
+
 def outvotes_nobody(aggregate, count):
-    """Return a sentence where median or trimmed mean cannot outvote a single one of `count` clients, else None.
+    """Return a sentence where a robust aggregator cannot withstand a bad client of `count`, else None.
 
     Parameters
     ----------
@@ -59,12 +120,15 @@ def outvotes_nobody(aggregate, count):
     count : int
         K.
     """
-    function = getattr(aggregate, "func", aggregate)
-    if function not in (median, trimmed_mean):
+    least, safe = smallest_cohort(aggregate)
+    if count >= safe:
         return None
-    one_away = torch.zeros(count, 1, dtype=torch.float64)
-    one_away[-1] = 1
-    if not aggregate(one_away, torch.ones(count)).item():
-        return None
-    name = function.__name__.replace("_", "-")
-    return f"--aggregator {name} outvotes nobody in a round of {count}: it is their mean; raise --fraction for larger rounds"
+    if least > 1:
+        what = f"withstands what it promises from rounds of {safe} clients on, this one has {count}"
+    else:
+        what = f"outvotes nobody in a round of {count}: it is their mean"
+    return f"--aggregator {_named(aggregate)} {what}; raise --fraction for larger rounds"
+
+
+def _named(aggregate):
+    return getattr(aggregate, "func", aggregate).__name__.replace("_", "-")

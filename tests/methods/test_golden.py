@@ -21,9 +21,13 @@ from fnlkit.methods.fedefc import transition_of
 from fnlkit.methods.forward import confident_issues, keep_anchor_transition
 from fnlkit.mixture import two_components
 from fnlkit.scores import anchor_transition
-from fnlkit.server.aggregation import mean
+from fnlkit.server.aggregation import mean, median, squared_distances, trimmed_mean
+from fnlkit.server.distance import distance_aware_weights
 from fnlkit.server.optimizers import Updates
+from fnlkit.server.optimizers.feddyn import subtract_drift
 from fnlkit.server.optimizers.fedexp import extrapolate, extrapolation
+from fnlkit.server.residuals import arfl, reweighted
+from fnlkit.server.robust import krum, rfa
 
 GOLDEN = Path(os.environ.get("FNLKIT_GOLDEN", Path(__file__).parents[3] / "shared" / "golden"))
 pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="no golden files; FNLKIT_GOLDEN can name their folder")
@@ -227,3 +231,54 @@ def test_fedexp_takes_the_step_of_the_public_benchmark():
     assert extrapolation(updates, merged, 1e-3).item() == pytest.approx(g["fedexp_eta"].item(), rel=1e-9)
     # Their step is exact, but they take it in single precision.
     assert extrapolate(updates, merged, epsilon=1e-3).numpy() == pytest.approx(g["fedexp"], rel=1e-5)
+
+
+# ---- aggregation
+SLOTS = [("a.weight", 0, 6, (3, 2)), ("b.bias", 6, 10, (4,))]
+
+
+def test_robust_aggregators_of_the_public_benchmark():
+    g = golden("aggregation")
+    stacked, n = torch.from_numpy(g["clients"]), torch.from_numpy(g["n"]).double()
+    assert mean(stacked, n).numpy() == pytest.approx(g["fedavg"], rel=1e-6)
+    assert squared_distances(stacked).sum(1).numpy() == pytest.approx(g["sum_sq_dist"], rel=1e-5)
+    assert median(stacked, n, even="lower").numpy() == pytest.approx(g["median"], rel=1e-6)
+    assert krum(stacked, n, nearest="all").numpy() == pytest.approx(g["krum_c1"], rel=1e-6)
+    found = trimmed_mean(stacked, n, share=1 / 6, by="distance").numpy()
+    assert found == pytest.approx(g["trimmed_c1"], rel=1e-5)
+    assert trimmed_mean(stacked, n, share=1 / 6).numpy() == pytest.approx(g["trimmed_coordinatewise_c1"], rel=1e-5)
+    assert rfa(stacked, n, slots=SLOTS, variant="public").numpy() == pytest.approx(g["rfa"], rel=1e-5)
+
+
+def test_distance_aware_aggregation():
+    g = golden("aggregation")
+    stacked, n = torch.from_numpy(g["clients"]), torch.from_numpy(g["n"]).double()
+    for k in range(6):  # model_dist: the others clean, one noisy at a time against one clean
+        for j in range(6):
+            if j != k:
+                pair = stacked[[j, k]]
+                away = sum((pair[0, a:b] - pair[1, a:b]).norm().item() for _, a, b, _ in SLOTS)
+                assert away == pytest.approx(g["model_dist"][j, k], rel=1e-5)
+    weights = distance_aware_weights(stacked, n, np.arange(6) < 3, SLOTS)
+    assert weights.numpy() == pytest.approx(g["daagg_weights"], rel=1e-5)
+    assert mean(stacked, weights).numpy() == pytest.approx(g["daagg_clean012_noisy345"], rel=1e-5)
+
+
+def test_residual_reweighting():
+    g = golden("aggregation")
+    stacked = torch.from_numpy(g["arfl_clients"])
+    assert arfl(stacked, torch.ones(10)).numpy() == pytest.approx(g["arfl_result"], rel=1e-4, abs=1e-6)
+    confidence, _ = reweighted(stacked, 2.0, 0.1)
+    shares = ((confidence / confidence.max()) ** 2).numpy()
+    assert shares / shares.max() == pytest.approx(g["arfl_weights"], rel=1e-4)
+
+
+def test_feddyn_of_the_public_code_of_fedefc():
+    g = golden("aggregation")
+    clients, start, memory = torch.from_numpy(g["clients"]), torch.from_numpy(g["global"]), {}
+    sizes, mu = torch.ones(6, dtype=torch.float64), g["feddyn_mu"].item()
+    for name, ids, rows in (("round1", [0, 1, 2], [0, 1, 2]), ("round2", [2, 3, 0], [2, 3, 4])):
+        trained = clients[rows]
+        updates = Updates(start, trained, np.array(ids), torch.ones(3), {}, Fit(), sizes, memory)
+        start = subtract_drift(updates, trained.mean(0), alpha=mu)
+        assert start.numpy() == pytest.approx(g[f"feddyn_fedefc_{name}"], rel=1e-6), name

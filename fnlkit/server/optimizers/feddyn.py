@@ -4,6 +4,7 @@ Acar, Zhao, Matas, Mattina, Whatmough, Saligrama. Federated learning based on dy
 """
 
 from functools import partial
+from typing import Literal
 
 import torch
 
@@ -34,8 +35,17 @@ def subtract_dual(updates, merged, *, alpha):
     return merged - memory["dual_mean"] / alpha
 
 
+def subtract_drift(updates, merged, *, alpha):
+    """h_k <- h_k + w_global - w_k for the cohort; the next model is mean_k(w_k) - alpha sum_k h_k over the cohort."""
+    memory, start, ids = updates.memory, updates.start, torch.as_tensor(updates.ids)
+    drift = memory.get("drift", torch.zeros(len(updates.sizes), len(start), dtype=start.dtype, device=start.device)).clone()
+    drift[ids] += start - updates.trained
+    memory["drift"] = drift
+    return merged - alpha * drift[ids].sum(0)
+
+
 @checked
-def feddyn(fit, *, alpha: Positive = 0.01, **settings):
+def feddyn(fit, *, alpha: Positive = 0.01, rule: Literal["paper", "fedefc"] = "paper", **settings):
     """Return FedDyn (Acar 2021, Algorithm 1).
 
     Client: minimise the local loss - <g_k, w> + alpha/2 ||w - w_global||^2, then g_k <- g_k - alpha (w_k - w_global).
@@ -45,7 +55,12 @@ def feddyn(fit, *, alpha: Positive = 0.01, **settings):
     ----------
     alpha : float > 0
         0.01 in FedCorr's comparison, with lr 0.1 decaying by 0.998 a round.
+    rule : "paper" or "fedefc"
+        ``fedefc`` is what FedEFC's public code compares with (at alpha 1e-5): nothing on the clients, and the server adds
+        up h_k <- h_k + w_global - w_k and takes mean_k(w_k) - alpha sum_k h_k over the cohort.
     """
+    if rule == "fedefc":
+        return FedOpt(fit, server=partial(subtract_drift, alpha=alpha), uniform_weights=True, **settings)
     return FedOpt(
         fit,
         corrections=(partial(dynamic, alpha=alpha),),

@@ -12,7 +12,7 @@ from fnlkit.client.losses import needs
 from fnlkit.client.network import Model
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
-from fnlkit.server.aggregation import mean, outvotes_nobody
+from fnlkit.server.aggregation import mean, outvotes_nobody, supplied
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,8 @@ class FedOpt:
             stacked = torch.cat([scaled.to(stacked), stacked[:, p:]], 1)
         if text := outvotes_nobody(self.aggregate, len(stacked)):
             clients.note(text)
-        merged = self.aggregate(stacked, weights)
+        context = {"start": model.weights, "slots": model.network.slots, "ids": updates.ids}
+        merged = self.aggregate(stacked, weights, **supplied(self.aggregate, **context))
         if not isinstance(merged, torch.Tensor) or merged.shape != model.weights.shape:
             found = tuple(merged.shape) if isinstance(merged, torch.Tensor) else type(merged).__name__
             wanted = tuple(model.weights.shape)

@@ -1,0 +1,88 @@
+"""Residual-based reweighting (ARFL): clients far from a robust line through everybody's sorted weights count less.
+
+Fu, Xie, Li, Chen. Attack-resistant federated learning with residual-based reweighting. arXiv:1912.11464, 2019.
+"""
+
+import torch
+
+from fnlkit.parameters import Positive, Share, checked
+from fnlkit.server.aggregation import mean
+
+_AT_ONCE = 2**22  # slopes that are held at a time
+
+
+@checked
+def arfl(stacked, weights, *, bound: Positive = 2.0, least: Share = 0.1):
+    """Return the mean (P,) of K vectors, weighted by how well their coordinates lie on a robust line (Fu 2019).
+
+    In each coordinate the K values, sorted, are compared with their repeated-median line (Siegel 1982); a value counts
+    with the confidence of one IRLS step, and one below `least` is put on the line.  A client's weight is the square of
+    the sum of its confidences, each times the coordinate's standard deviation of confidences.  Numbers of samples have
+    no say.
+
+    Parameters
+    ----------
+    bound : float > 0
+        lambda: residuals count in full up to lambda sqrt(2 / K) scaled deviations.
+    least : float in [0, 1]
+        delta; 0.1 in the paper and in FedCorr's comparison.
+    """
+    if len(stacked) < 3:  # two points lie on every line
+        return mean(stacked, torch.ones(len(stacked)))
+    width = max(1, _AT_ONCE // len(stacked) ** 2)
+    found = [reweighted(part.double(), bound, least) for part in stacked.split(width, 1)]
+    confidence = sum(part[0] for part in found)
+    held = torch.cat([part[1] for part in found], 1)
+    # Where nobody differs all confidences have deviation 0.
+    shares = (confidence / confidence.max()) ** 2 if confidence.max() > 0 else torch.ones_like(confidence)
+    return ((shares / shares.sum()) @ held).to(stacked.dtype)
+
+
+def reweighted(stacked, bound, least):
+    """Return the sums of confidences (K,), and the vectors (K, P) with what is not trusted put on the line.
+
+    Parameters
+    ----------
+    stacked : float64 Tensor (K, P)
+    bound, least : float
+        As in `arfl`.
+    """
+    k, y = len(stacked), stacked.T
+    slope, intercept = repeated_median(y)
+    rank = y.argsort(-1).argsort(-1).to(y)
+    line = intercept[:, None] + slope[:, None] * rank
+    residual = y - line
+    # Least-squares leverage of k points 0 ... k - 1.
+    centred = rank - (k - 1) / 2
+    free = (1 - 1 / k - centred.square() / (k * (k * k - 1) / 12)).clamp_min(0).sqrt()
+    spread = 1.4826 * (1 + 5 / (k - 1)) * middle(residual.abs().sort(-1).values[:, 1:]) + 1e-7
+    scaled = residual / spread[:, None] / free
+    limit = bound * (2 / k) ** 0.5
+    confidence = torch.where(scaled == 0, 1.0, scaled.clamp(-limit, limit) / scaled)
+    held = torch.where(confidence >= least, y, line)
+    return (confidence * confidence.std(-1, keepdim=True)).sum(0), held.T
+
+
+def repeated_median(y):
+    """Return slopes and intercepts (P,) of the line through each row's sorted values at 0 ... K - 1 (Siegel 1982).
+
+    The slope is the median over points of the median slope to the others; the line passes through the middle of both.
+
+    Parameters
+    ----------
+    y : Tensor (P, K)
+    """
+    y = y.sort(-1).values
+    k = y.shape[-1]
+    at = torch.arange(k, dtype=y.dtype, device=y.device)
+    slopes = (y[:, None, :] - y[:, :, None]) / (at[None, :] - at[:, None])
+    others = ~torch.eye(k, dtype=torch.bool, device=y.device)
+    slope = middle(middle(slopes[:, others].reshape(len(y), k, k - 1)))
+    return slope, middle(y) - slope * (k - 1) / 2
+
+
+def middle(values):
+    """Return the median over the last axis, the mean of the middle two for an even number."""
+    ordered = values.sort(-1).values
+    k = values.shape[-1]
+    return (ordered[..., (k - 1) // 2] + ordered[..., k // 2]) / 2

@@ -1,0 +1,111 @@
+"""Aggregators that a few bad clients move little: Krum, the geometric median, clipped updates.
+
+Blanchard, El Mhamdi, Guerraoui, Stainer. Machine learning with adversaries: Byzantine tolerant gradient descent. NeurIPS
+2017.  Pillutla, Kakade, Harchaoui. Robust aggregation for federated learning. arXiv:1912.13445, 2019.  Sun, Kairouz,
+Suresh, McMahan. Can you really backdoor federated learning? arXiv:1911.07963, 2019.
+"""
+
+from typing import Literal
+
+import torch
+
+from fnlkit.parameters import Count, Natural, NotNegative, Positive, checked
+from fnlkit.server.aggregation import mean, squared_distances
+
+
+def krum_scores(stacked, f, nearest):
+    """Return each vector's sum of squared distances (K,) to its K - f - 2 nearest others, at least one, or to all."""
+    distances = squared_distances(stacked).sort(1).values[:, 1:]  # without itself
+    return distances[:, : max(1, len(stacked) - f - 2)].sum(1) if nearest == "paper" else distances.sum(1)
+
+
+@checked
+def krum(stacked, weights, *, f: Natural = 1, nearest: Literal["paper", "all"] = "paper"):
+    """Return the one vector (P,) that lies nearest to its neighbours; weights have no say (Blanchard 2017, Section 4).
+
+    Parameters
+    ----------
+    f : int >= 0
+        Bad clients to withstand, which takes rounds of at least 2 f + 3 clients; below f + 3 no neighbour is left.
+    nearest : "paper" or "all"
+        Neighbours that count: the K - f - 2 nearest, or all others, as in the public benchmark FNBench.
+    """
+    return stacked[krum_scores(stacked, f, nearest).argmin()].clone()
+
+
+@checked
+def multi_krum(stacked, weights, *, f: Natural = 1, m: Natural = 0, nearest: Literal["paper", "all"] = "paper"):
+    """Return the unweighted mean (P,) of the m vectors with the least Krum scores (Blanchard 2017, Section 5).
+
+    Parameters
+    ----------
+    f, nearest
+        As in `krum`.
+    m : int >= 0
+        How many; 0 is K - f, and more than there are is all.
+    """
+    best = krum_scores(stacked, f, nearest).argsort(stable=True)[: m or max(1, len(stacked) - f)]
+    return mean(stacked[best.sort().values], torch.ones(len(best)))
+
+
+@checked
+def rfa(
+    stacked,
+    weights,
+    *,
+    slots=None,
+    iterations: Count = 4,
+    smoothing: Positive = 1e-6,
+    variant: Literal["paper", "public"] = "paper",
+):
+    """Return the geometric median (P,) by the smoothed Weiszfeld algorithm (Pillutla 2019, Algorithm 2).
+
+    From the weighted mean on: v <- sum_k b_k w_k / sum_k b_k, b_k = n_k / max(smoothing, ||v - w_k||).
+
+    Parameters
+    ----------
+    iterations : int
+        Steps; 3 or 4 suffice in the paper.
+    smoothing : float > 0
+        Least distance.
+    variant : "paper" or "public"
+        ``public`` is the benchmark FNBench's: each tensor by itself, unweighted, at most 10 steps, ended when one is
+        shorter than 1e-5, which is then not taken; `iterations` and `smoothing` have no say.
+    """
+    if variant == "paper":
+        return _weiszfeld(stacked.double(), weights.double(), smoothing, iterations).to(stacked.dtype)
+    edges = [(a, b) for _, a, b, _ in slots] if slots else [(0, stacked.shape[1])]
+    even = torch.ones(len(stacked), dtype=torch.float64)
+    parts = [_weiszfeld(stacked[:, a:b].double(), even, 1e-10, 10, least=1e-5, added=True) for a, b in edges]
+    return torch.cat(parts).to(stacked.dtype)
+
+
+def _weiszfeld(stacked, weights, smoothing, iterations, *, least=0.0, added=False):
+    weights = weights.to(stacked.device)
+    middle = (weights / weights.sum()) @ stacked
+    for _ in range(iterations):
+        apart = (stacked - middle).norm(dim=1)
+        pull = weights / (apart + smoothing if added else apart.clamp_min(smoothing))
+        moved = (pull / pull.sum()) @ stacked
+        if (moved - middle).norm() < least:
+            break
+        middle = moved
+    return middle
+
+
+@checked
+def norm_clipping(stacked, weights, *, start, bound: NotNegative = 0.0):
+    """Return the weighted mean (P,) of local models whose updates are no longer than a bound (Sun 2019, Section 4.2).
+
+    Parameters
+    ----------
+    start : Tensor (P,)
+        The global model that the clients received; the round supplies it.
+    bound : float >= 0
+        Longest update, in Euclidean distance; 0 is the median length of the round's updates.
+    """
+    away = (stacked - start).double()
+    lengths = away.norm(dim=1)
+    limit = bound or lengths.median().item()
+    away *= (limit / lengths.clamp_min(1e-300)).clamp_max(1.0)[:, None]
+    return start + mean(away.to(stacked.dtype), weights)

@@ -1,0 +1,173 @@
+"""Robust aggregators against their formulas, written out client by client; what they withstand; rounds too small for them."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import catalogue, datasets, partitioning
+from fnlkit.errors import InputError
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.server.aggregation import mean, outvotes_nobody, supplied, too_few
+from fnlkit.server.distance import distance_aware_weights
+from fnlkit.server.residuals import repeated_median, reweighted
+from tests.toy import train
+
+K, P = 9, 13
+SLOTS = [("a", 0, 8, (8,)), ("b", 8, 13, (5,))]
+WITHSTAND = (
+    "median",
+    "trimmed-mean(share=0.25)",
+    "krum(f=2)",
+    "multi-krum(f=2)",
+    "rfa",
+    "arfl",
+    "norm-clipping",
+    "daagg(clean=[0, 1])",
+)
+
+
+def cohort(seed=0, bad=0):
+    """Return vectors (K, P) around 1, the last `bad` of them far away, and numbers of samples (K,)."""
+    rng = np.random.default_rng(seed)
+    vectors = 1 + 0.1 * rng.normal(size=(K, P))
+    vectors[K - bad :] += 50 * rng.normal(size=(bad, P))
+    return torch.from_numpy(vectors), torch.from_numpy(rng.integers(5, 40, K).astype(np.float64))
+
+
+def aggregated(spec, stacked, weights, start=None):
+    part = catalogue.aggregator(spec)
+    start = torch.ones(stacked.shape[1], dtype=stacked.dtype) if start is None else start
+    return part(stacked, weights, **supplied(part, start=start, slots=SLOTS, ids=np.arange(len(stacked))))
+
+
+def scores(vectors, f):
+    """Krum's, by sorting all distances of each client."""
+    out = []
+    for i, v in enumerate(vectors):
+        others = sorted(sum((a - b) ** 2 for a, b in zip(v, w, strict=True)) for j, w in enumerate(vectors) if j != i)
+        out.append(sum(others[: len(vectors) - f - 2]))
+    return np.array(out)
+
+
+@pytest.mark.parametrize("f", [0, 1, 3])
+def test_krum_takes_the_client_with_the_nearest_neighbours(f):
+    stacked, weights = cohort(1)
+    order = scores(stacked.tolist(), f).argsort()
+    assert torch.equal(aggregated(f"krum(f={f})", stacked, weights), stacked[order[0]])
+    several = aggregated(f"multi-krum(f={f}, m=4)", stacked, weights)
+    torch.testing.assert_close(several, stacked[order[:4]].mean(0))
+    torch.testing.assert_close(aggregated(f"multi-krum(f={f})", stacked, weights), stacked[order[: K - f]].mean(0))
+
+
+def test_rfa_minimises_the_weighted_sum_of_distances():
+    stacked, weights = cohort(2, bad=3)
+
+    def total(v):
+        return (weights * (stacked - v).norm(dim=1)).sum()
+
+    v = aggregated("rfa(iterations=200)", stacked, weights).requires_grad_()
+    gradient = torch.autograd.grad(total(v), v)[0].norm() / weights.sum()
+    assert gradient < 1e-6 < torch.autograd.grad(total(v + 0.1), v)[0].norm()
+    # Its steps: v <- sum b_k w_k / sum b_k.
+    middle = (weights[:, None] * stacked).sum(0) / weights.sum()
+    for _ in range(4):
+        pull = weights / (stacked - middle).norm(dim=1)
+        middle = (pull[:, None] * stacked).sum(0) / pull.sum()
+    torch.testing.assert_close(aggregated("rfa", stacked, weights), middle)
+
+
+def test_the_repeated_median_line_passes_through_points_on_a_line_whatever_a_third_of_the_others():
+    y = torch.arange(9.0, dtype=torch.float64)[None] * 0.5 + 2
+    spoilt = y.clone()
+    spoilt[:, 6:] = torch.tensor([100.0, 300.0, 1000.0])
+    for values in (y, spoilt[:, torch.randperm(9, generator=torch.Generator().manual_seed(0))]):
+        slope, _ = repeated_median(values)
+        assert slope.item() == pytest.approx(0.5)
+    rows = torch.from_numpy(np.random.default_rng(0).normal(size=(4, 7)))
+    slope, intercept = repeated_median(rows)
+    for r, row in enumerate(rows.sort(1).values.tolist()):
+        of = [np.median([(row[j] - row[i]) / (j - i) for j in range(7) if j != i]) for i in range(7)]
+        assert slope[r].item() == pytest.approx(np.median(of)) and intercept[r].item() == pytest.approx(
+            row[3] - 3 * np.median(of)
+        )
+
+
+def test_arfl_trusts_an_outlier_least_and_puts_it_on_the_line():
+    stacked, weights = cohort(3, bad=1)
+    confidence, held = reweighted(stacked, 2.0, 0.1)
+    assert confidence.argmin() == K - 1 and (held[:-1] == stacked[:-1]).all()
+    assert (held[-1] - 1).abs().max() < 1 < (stacked[-1] - 1).abs().min() * 10
+    shares = (confidence / confidence.max()) ** 2
+    expected = (shares[:, None] * held).sum(0) / shares.sum()
+    torch.testing.assert_close(aggregated("arfl", stacked, weights), expected)
+    alike = torch.ones(4, 3, dtype=torch.float64)
+    assert torch.equal(aggregated("arfl", alike, torch.ones(4)), alike[0])
+    assert torch.equal(aggregated("arfl", stacked[:2], weights[:2]), mean(stacked[:2], torch.ones(2)))
+
+
+def test_clipped_updates_are_no_longer_than_the_bound():
+    stacked, weights = cohort(4, bad=2)
+    start = torch.zeros(P, dtype=torch.float64)
+    for spec, limit in (("norm-clipping(bound=0.5)", 0.5), ("norm-clipping", stacked.norm(dim=1).median().item())):
+        cut = torch.stack([v * min(1.0, limit / v.norm().item()) for v in stacked])
+        expected = (weights[:, None] * cut).sum(0) / weights.sum()
+        torch.testing.assert_close(aggregated(spec, stacked, weights, start), expected)
+    torch.testing.assert_close(aggregated("norm-clipping(bound=1e6)", stacked, weights, start), mean(stacked, weights))
+
+
+def test_distance_aware_weights_fall_with_the_distance_from_the_nearest_clean_client():
+    stacked, weights = cohort(5, bad=2)
+    clean = np.array([True] * 4 + [False] * 5)
+    found = distance_aware_weights(stacked, weights, clean, SLOTS)
+    away = np.zeros(K)
+    for k in range(4, K):
+        away[k] = min(sum((stacked[k, a:b] - stacked[j, a:b]).norm().item() for _, a, b, _ in SLOTS) for j in range(4))
+    expected = weights.numpy() * np.exp(-away / away.max())
+    assert found.numpy() == pytest.approx(expected / expected.sum(), rel=1e-12)
+    for nobody in (np.zeros(K, bool), np.ones(K, bool)):
+        assert torch.equal(distance_aware_weights(stacked, weights, nobody, SLOTS), weights / weights.sum())
+    torch.testing.assert_close(aggregated("daagg(clean=[0, 1, 2, 3])", stacked, weights), mean(stacked, found))
+
+
+@pytest.mark.parametrize("spec", WITHSTAND)
+def test_two_bad_clients_of_nine_move_it_little(spec):
+    stacked, weights = cohort(6, bad=2)
+    plain = (mean(stacked, weights) - 1).norm()
+    # Clipped or down-weighted ones still count: what is left of them is bounded, not nothing.
+    part = 0.8 if spec.startswith("daagg") else 0.1
+    assert (aggregated(spec, stacked, weights) - 1).norm() < part * plain
+
+
+@pytest.mark.parametrize("spec", WITHSTAND)
+def test_the_order_of_clients_and_their_type_do_not_matter(spec):
+    stacked, weights = cohort(7)
+    found = aggregated(spec, stacked, weights)
+    assert aggregated(spec, stacked.float(), weights).dtype == torch.float32
+    torch.testing.assert_close(aggregated(spec, stacked.float(), weights).double(), found, rtol=1e-5, atol=1e-5)
+    if not spec.startswith("daagg"):
+        order = torch.from_numpy(np.random.default_rng(0).permutation(K))
+        torch.testing.assert_close(aggregated(spec, stacked[order], weights[order]), found)
+
+
+@pytest.mark.parametrize("spec", catalogue.AGGREGATORS)
+def test_each_trains(spec):
+    fed, model, steps = train(rounds=2, fraction=0.5, aggregator=spec)
+    assert len(steps) == 2 and torch.isfinite(model.weights).all() and not fed.rejected
+    for count in (1, 2, 3):  # what a round may be left with
+        stacked, weights = cohort(8)
+        assert torch.isfinite(aggregated(spec, stacked[:count], weights[:count])).all()
+
+
+def test_rounds_too_small_for_an_aggregator_are_refused_before_training():
+    digits = datasets.load("digits")
+    federation = partitioning.federation(digits, clients=10)
+    for spec, fraction in (("krum(f=2)", 0.4), ("multi-krum(f=3)", 0.5)):
+        with pytest.raises(InputError, match=r"krum needs rounds of [56] clients or more, these have [45]; raise --fraction"):
+            Experiment(federation, digits, Settings(rounds=1, fraction=fraction, aggregator=spec))
+    krum = catalogue.aggregator("krum(f=2)")
+    assert [too_few(krum, k) is None for k in (4, 5)] == [False, True]
+    assert "from rounds of 7 clients on, this one has 6" in outvotes_nobody(krum, 6) and outvotes_nobody(krum, 7) is None
+    for spec, count in itertools.product(("rfa", "arfl"), (2, 3)):
+        assert (outvotes_nobody(catalogue.aggregator(spec), count) is None) == (count == 3)
