@@ -5,7 +5,8 @@
 A mutant is a valid input with one to three changes to what it says (arrays, JSON, TOML, words of a spec), written again
 with right checksums, or with changed bytes.  Commands read it in forked children under a limit of memory and
 of five seconds of computing.
-Counted as failures: "internal error", a traceback, an exit code that is not documented, a death, a hang, memory.
+Counted as failures: "internal error", a traceback, an exit code that is not documented, a control character for the
+terminal, a death, a hang, memory.
 """
 
 import argparse
@@ -27,7 +28,7 @@ import numpy as np
 from fnlkit.artefacts import files, npz, zip
 from fnlkit.cli import main as fnlkit
 
-SECONDS, WAITING, MEMORY, BATCH = 5, 30, 2**30, 40
+SECONDS, WAITING, MEMORY, BATCH = 5, 60, 2**30, 40
 KINDS = ("run", "recipe", "user npz", "label and matrix files", "specs", "embeddings", "federation")
 # Shares of the campaign; a recipe is cheap and a run has most to say.
 SHARES = {"run": 5, "recipe": 4, "user npz": 4, "label and matrix files": 4, "specs": 5, "embeddings": 2, "federation": 4}
@@ -54,7 +55,9 @@ SPECS = {
                              "asymmetric(eta=0.2)", "instance(eta=0.3)", "random(eta=0.3)", "pairflip(eta=0.4)"],
     "partition --scheme": ["dirichlet(alpha=0.5)", "shards(per_client=2)", "openset(q=0.5)",
                            "sizes(sigma=0.25)", "bernoulli-dirichlet(p=0.7, alpha=10)"],
-    "estimate-noise --estimator": ["knn(k=3)", "confident", "loss", "anchor(percentile=90)"],
+    "estimate-noise --estimator": ["knn(k=3)", "confident", "loss", "anchor(percentile=90)", "energy",
+                                   "lid(k=4)", "em(steps=3)"],
+    "embed --backbone": ["pca(dim=3)", "pca(dim=2, seed=1)"],
 }  # fmt: skip
 
 
@@ -73,16 +76,20 @@ def prepare(folder):
     np.save(folder / "matrix.npy", np.full((3, 3), 0.1) + 0.7 * np.eye(3))
     np.savez(folder / "probs.npz", probabilities=np.full((60, 3), 1 / 3))
     (folder / "labels.csv").write_text("given,clean\n" + "".join(f"{a},{a}\n" for a in y))
-    fed, out = folder / "federation.npz", folder / "run.pt"
+    fed, features = folder / "federation.npz", folder / "embeddings.npz"
+    train = ["train", fed, *QUICK]
     steps = [
         ["partition", "--dataset", folder / "data.npz", "--clients", 5, "--labels", "true", "-o", fed],
         ["inject-noise", fed, "--noise", "clients(rho=0.6, tau=0.5)", "-o", fed],
-        ["embed", "--dataset", folder / "data.npz", "--backbone", "pca(dim=3)", "-o", folder / "embeddings.npz"],
-        ["estimate-noise", fed, "--embeddings", folder / "embeddings.npz", "--estimator", "knn(k=3)", "-o", fed],
-        ["train", fed, *QUICK, "--method", "fedcorr(iterations=1)", "--rounds", 6, "-o", out],
+        ["embed", "--dataset", folder / "data.npz", "--backbone", "pca(dim=3)", "-o", features],
+        ["estimate-noise", fed, "--embeddings", features, "--estimator", "knn(k=3)", "-o", fed],
+        ["audit", fed, *AUDIT, "-o", folder / "judged.npz"],
+        ["review", "export", folder / "judged.npz", "--client", 1, "--budget", 5, "-o", folder / "review"],
+        *[[*train, *options, "-o", folder / name] for name, options in RUNS.items()],
+        [*train, "--features", features, "-o", folder / "on-features.pt"],
     ]
     for step in steps:
-        code, said = call(step)
+        code, said, _ = call(step)
         if code:
             raise SystemExit(f"{step}: {said}")
 
@@ -90,45 +97,75 @@ def prepare(folder):
 QUICK = ["--rounds", 2, "--fraction", 0.4, "--epochs", 1, "--engine", "sequential", "--model", "mlp(hidden=[4])"]
 
 
+WARM_UP = ["--rounds", 1, "--epochs", 1, "--engine", "sequential"]  # other engines compile, which a child would do anew
+AUDIT = ["--rounds", 1, "--folds", 2, "--model", "mlp(hidden=[4])"]
+# Runs that differ in what they remember: stages and rows, a server's and clients' states, releases, a frozen network's head.
+RUNS = {
+    "run.pt": ["--method", "fedcorr(iterations=1)", "--rounds", 6],
+    "memory.pt": ["--method", "flr(strength=3, warmup=1)", "--optimizer", "feddyn(alpha=0.1)"],
+    "releases.pt": ["--method", "feddpcont(epsilon=1.0)", "--optimizer", "scaffold"],
+}
+
+
 def commands(kind, path, folder, rng):
     """Return the command lines that read a mutant."""
-    fed, data = folder / "federation.npz", folder / "data.npz"
-    out, train = ["-o", folder / f"out-{os.getpid()}"], ["train", *QUICK]
+    fed, data, features = folder / "federation.npz", folder / "data.npz", folder / "embeddings.npz"
+    place = folder / f"out-{os.getpid()}"
+    out, train = ["-o", place], ["train", *QUICK]
     if kind == "run":
+        options = RUNS.get(path.name.split("-", 2)[2], RUNS["run.pt"])
         return [pick(rng, [
             ["evaluate", path, "--json"], ["evaluate", path], ["info", path], ["info", path, "--json"],
-            [*train, fed, "--method", "fedcorr(iterations=1)", "--rounds", 6, "--resume", path, *out],
+            *2 * [[*train, fed, *options, "--resume", path, *out]],
             ["estimate-noise", fed, "--estimator", "loss", "--run", path, *out], ["evaluate", path, folder / "run.pt"],
+            ["predict", path, data, *out], ["predict", path, features], ["export", path, "-o", f"{place}.pt"],
+            ["plot", path, "--kind", pick(rng, ["accuracy", "labels", "lid", "noise", "memorization"]), "-o", f"{place}.svg"],
         ])]  # fmt: skip
     if kind == "recipe":
         return [["reproduce", path, "--dry-run"]]
     if kind == "user npz":
-        split = folder / f"split-{os.getpid()}.npz"
-        first = ["partition", "--dataset", path, "--clients", 3, "-o", split]
-        noise = ["inject-noise", split, "--noise", "symmetric(eta=0.3)", *out]
-        second = pick(rng, [[*train, split, "--model", "auto", *out], noise, ["embed", "--dataset", path, *PCA, *out]])
-        return [first, second]
+        split, scheme = (
+            folder / f"split-{os.getpid()}.npz",
+            pick(rng, ["iid", "iid", "dirichlet(alpha=0.5)", "field(name=site)"]),
+        )
+        first = ["partition", "--dataset", path, "--clients", 3, "--scheme", scheme, "-o", split]
+        noise = pick(rng, ["symmetric(eta=0.3)", "asymmetric(eta=0.2)", "instance(eta=0.2)"])
+        second = pick(rng, [
+            [*train, split, "--model", "auto", *out], ["inject-noise", split, "--noise", noise, *out],
+            ["embed", "--dataset", path, *PCA, *out], ["audit", split, *AUDIT, *out],
+            ["estimate-noise", split, *WARM_UP, "--estimator", pick(rng, ["loss", "anchor"]), *out],
+        ])  # fmt: skip
+        return [first, second] if rng.random() < 0.9 else [["predict", folder / "run.pt", path, *out]]
     if kind == "label and matrix files":
+        if path.name.endswith("decisions.csv") and rng.random() < 0.5:
+            return [["review", "import", folder / "judged.npz", path, *out]]
         return [pick(rng, [
             ["inject-noise", fed, "--noise", f'labels(path="{path}")', *out],
             ["inject-noise", fed, "--noise", f'matrix(path="{path}")', *out],
             ["partition", "--dataset", data, "--scheme", f'file(path="{path}")', *out],
             ["estimate-noise", fed, "--estimator", "confident", "--probs", path, *out],
+            ["predict", folder / "run.pt", path, *out],
         ])]  # fmt: skip
     if kind == "specs":
         (command, option), spec = path
-        where = {"train": [*train, fed], "partition": ["partition", "--dataset", data, "--clients", 3]}
-        rest = ["--rounds", 2, "--epochs", 1, "--engine", "sequential"] if command == "estimate-noise" else []
+        where = {"train": [*train, fed], "partition": ["partition", "--dataset", data, "--clients", 3],
+                 "embed": ["embed", "--dataset", data]}  # fmt: skip
+        rest = WARM_UP if command == "estimate-noise" else []
         return [[*where.get(command, [command, fed]), *rest, f"{option}={spec}", *out]]
     if kind == "embeddings":
         return [pick(rng, [
             [*train, fed, "--method", "nnc(k=2)", "--embeddings", path, *out], ["info", path],
             ["estimate-noise", fed, "--estimator", "knn(k=3)", "--embeddings", path, *out],
+            [*train, fed, "--features", path, *out], ["predict", folder / "on-features.pt", path, *out],
+            ["inject-noise", fed, "--noise", f'labels(path="{path}", key=given)', *out],
         ])]  # fmt: skip
     return [pick(rng, [
         ["info", path], ["info", path, "--json"], [*train, path, *out], ["inject-noise", path, *out],
-        ["partition", path, *out], ["evaluate", path],
-        ["estimate-noise", path, "--estimator", "knn(k=3)", "--embeddings", folder / "embeddings.npz", *out],
+        ["partition", path, *out], ["evaluate", path], ["audit", path, *AUDIT, *out], ["correct", path, *out],
+        ["review", "export", path, "--client", 1, "--budget", 4, "-o", f"{place}-review"],
+        ["review", "import", path, folder / "review" / "decisions.csv", *out],
+        [*train, path, "--resume", folder / "run.pt", *RUNS["run.pt"], *out],
+        ["estimate-noise", path, "--estimator", "knn(k=3)", "--embeddings", features, *out],
     ])]  # fmt: skip
 
 
@@ -141,15 +178,15 @@ def mutant(kind, folder, rng):
         where = pick(rng, list(SPECS))
         return tuple(where.split()), broken_spec(pick(rng, SPECS[where]), rng)
     source = {
-        "run": ["run.pt"], "recipe": ["recipe.toml"], "user npz": ["data.npz", "images.npz", "waves.npz"],
-        "label and matrix files": ["labels.npy", "matrix.npy", "probs.npz", "labels.csv"],
-        "embeddings": ["embeddings.npz"], "federation": ["federation.npz"],
+        "run": [*RUNS, "on-features.pt"], "recipe": ["recipe.toml"], "user npz": ["data.npz", "images.npz", "waves.npz"],
+        "label and matrix files": ["labels.npy", "matrix.npy", "probs.npz", "labels.csv", "review/decisions.csv"],
+        "embeddings": ["embeddings.npz"], "federation": ["federation.npz", "judged.npz"],
     }[kind]  # fmt: skip
     name = pick(rng, source)
-    path = folder / f"mutant-{os.getpid()}{Path(name).suffix}"
+    path = folder / f"mutant-{os.getpid()}-{name.replace('/', '-')}"
     if kind == "recipe":
         raw = toml(changed_tree(RECIPE, rng)).encode("utf-8", "surrogatepass")
-    elif name == "labels.csv":
+    elif name.endswith(".csv"):
         raw = (folder / name).read_bytes()
         raw = raw.replace(*pick(rng, [(b"1,", b"1.5,"), (b"2,2\n", b"\n"), (b",", b";"), (b"0", b"-9"), (b"1", b"9" * 30),
                                       (b"given", b""), (b"2,", b"nan,"), (b"\n", b"\r\n"), (b"0,0\n", b'"0\n,0\n')]),
@@ -344,19 +381,19 @@ def _value(value):
 
 # ---- running it
 def call(arguments):
-    """Run a command in this process; return (exit code, what it said on stderr)."""
-    said, before = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace"), (sys.stdin, sys.stdout, sys.stderr)
-    sys.stdin, sys.stdout, sys.stderr = io.TextIOWrapper(io.BytesIO()), open(os.devnull, "w", encoding="utf-8"), said  # noqa: SIM115
+    """Run a command in this process; return (exit code, what it said on stderr, what it wrote to stdout)."""
+    before = sys.stdin, sys.stdout, sys.stderr
+    said, shown = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace") for _ in range(2))
+    sys.stdin, sys.stdout, sys.stderr = io.TextIOWrapper(io.BytesIO()), shown, said
     try:
         fnlkit(list(map(str, arguments)))
         code = 0
     except SystemExit as end:
         code = end.code or 0
     finally:
-        sys.stdout.close()
         sys.stdin, sys.stdout, sys.stderr = before
-        said.flush()
-    return code, said.buffer.getvalue().decode(errors="replace")
+        said.flush(), shown.flush()
+    return code, *(stream.buffer.getvalue().decode(errors="replace") for stream in (said, shown))
 
 
 class Hang(BaseException):
@@ -374,7 +411,7 @@ def judge(kind, folder, seed, index, loud=False):
     for line in lines:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         try:
-            code, said = call(["-vv", *line] if loud else line)
+            code, said, shown = call(["-vv", *line] if loud else line)
             if loud:
                 print(*line, said)
         except Hang:
@@ -386,8 +423,11 @@ def judge(kind, folder, seed, index, loud=False):
         last = said.strip().splitlines()[-1] if said.strip() else ""
         if "internal error" in said or "Traceback" in said:
             return f"{line[0]}: {last[:300]}"
-        if "memory" in last and "too large" in last:
+        if "this machine's memory" in last:
             return f"{line[0]}: memory: {last[:300]}"
+        odd = next((c for c in said + shown if not c.isprintable() and c not in "\n\t"), None)
+        if odd is not None and not loud:
+            return f"{line[0]}: control character {ascii(odd)} on the terminal"
         if code not in (0, 1, 2):
             return f"{line[0]}: exit code {code}: {last[:300]}"
         if code and not last:
@@ -438,7 +478,7 @@ class Child:
         os.waitpid(self.process, 0)
 
 
-def campaign(folder, mutants, seed, *, kinds=KINDS, jobs=2, say=lambda *a: None):
+def campaign(folder, mutants, seed, *, kinds=KINDS, jobs=2, minutes=0, say=lambda *a: None):
     """Return ({kind: mutants}, [(kind, index, what went wrong)], peak bytes of a child).
 
     Parameters
@@ -446,14 +486,23 @@ def campaign(folder, mutants, seed, *, kinds=KINDS, jobs=2, say=lambda *a: None)
     folder : Path
         Where `prepare` put the valid inputs.
     mutants, seed, jobs : int
+    minutes : float
+        Begin nothing after so many; 0 goes on to the end.
+    say : callable(kind, index, what went wrong)
+        Told at once.
     """
     whole = sum(SHARES[kind] for kind in kinds)
     todo, counts, failures, peak, running = [], {}, [], 0, []
     for kind in kinds:
         counts[kind] = max(1, round(mutants * SHARES[kind] / whole))
         todo += [(kind, first, min(BATCH, counts[kind] - first)) for first in range(0, counts[kind], BATCH)]
-    todo.reverse()
+    todo = [todo[i] for i in np.random.default_rng(seed).permutation(len(todo))]  # so that an early end is a fair one
+    end = time.monotonic() + 60 * minutes if minutes else np.inf
     while todo or running:
+        if time.monotonic() > end:
+            for kind, _, count in todo:
+                counts[kind] -= count
+            todo = []
         while todo and len(running) < jobs:
             kind, first, count = todo.pop()
             running.append(Child(kind, folder, seed, first, count))
@@ -493,6 +542,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=0, help="Begin no batch after so many; 0 goes on to the end.")
     parser.add_argument("--at", type=int, nargs="+", help="Only these mutants of the kind --only names, with tracebacks.")
     parser.add_argument("--show", type=int, default=3, help="Examples of each failure.")
     chosen = parser.parse_args()
@@ -506,7 +556,15 @@ def main():
             return
         warm = {kind: judge(kind, Path(place), 0, 10**6) for kind in kinds}  # imports, before the children fork
         assert set(warm) == set(kinds)
-        counts, failures, peak = campaign(Path(place), chosen.mutants, chosen.seed, kinds=kinds, jobs=chosen.jobs)
+        counts, failures, peak = campaign(
+            Path(place),
+            chosen.mutants,
+            chosen.seed,
+            kinds=kinds,
+            jobs=chosen.jobs,
+            minutes=chosen.minutes,
+            say=lambda kind, index, text: print(f"{kind} {index}: {text}", file=sys.stderr, flush=True),
+        )
     for kind, count in counts.items():
         found = [f for f in failures if f[0] == kind]
         print(f"{kind:24} {count:7,} mutants {len(found):6,} failures")

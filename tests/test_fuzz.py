@@ -15,9 +15,9 @@ def inputs(tmp_path_factory):
 
 
 def test_broken_inputs_end_in_a_sentence(inputs):
-    counts, failures, peak = fuzz.campaign(inputs, 280, 0)
+    counts, failures, peak = fuzz.campaign(inputs, 200, 0)
     assert not failures, failures
-    assert set(counts) == set(fuzz.KINDS) and sum(counts.values()) >= 275
+    assert set(counts) == set(fuzz.KINDS) and sum(counts.values()) >= 195
     assert 0 < peak < 2**30 + 2**29  # torch and its kin, and what the mutants asked for
 
 

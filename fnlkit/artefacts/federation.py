@@ -226,7 +226,8 @@ class Federation:
 
     def _check_meta(self):
         """What is known of the file's making must have the form that its readers rely on."""
-        for name, key in (("provenance", "command"), ("noise", "model"), ("reviews", ""), ("corrections", "")):
+        must_be_steps(self.meta.get("provenance", []))
+        for name, key in (("noise", "model"), ("reviews", ""), ("corrections", "")):
             entries = self.meta.get(name, [])
             right = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
             if not right or (key and not all(isinstance(entry.get(key), str) for entry in entries)):
@@ -313,6 +314,14 @@ def must_be_names(names, count, what="class"):
     odd = next((name for name in names if not name.isprintable() or len(name) > 200), None)
     if odd is not None:
         raise InputError(f"{what} name {ascii(odd[:60])} holds control characters or is longer than 200; give it another")
+
+
+def must_be_steps(entries):
+    """Raise InputError unless these are commands that made a file: a name each, with parameters by name where it has some."""
+    for entry in entries if isinstance(entries, list) else [None]:
+        right = isinstance(entry, dict) and isinstance(entry.get("command"), str) and entry["command"]
+        if not right or not isinstance(entry.get("parameters") or {}, dict):
+            raise InputError("`provenance` must be a list of objects, each with its 'command' and perhaps 'parameters'")
 
 
 def _whole(values, name):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from fnlkit.artefacts.federation import MAX_CLASSES, Federation, must_be_names
+from fnlkit.artefacts.federation import MAX_CLASSES, Federation, must_be_names, must_be_steps
 from fnlkit.errors import InputError
 
 _TEXTS = ("method", "optimizer", "aggregator", "selector", "model", "augment", "local", "precision")
@@ -77,8 +77,7 @@ def _meta(meta):
     if "samples" in meta:
         _samples(meta["samples"], meta["classes"])
     _kind(meta.get("pair", False), bool, "pair")
-    for entry in _items(meta.get("provenance", []), dict, "provenance"):
-        _text(entry.get("command"), "provenance: command")
+    must_be_steps(meta.get("provenance", []))
     machine = meta.get("machine")
     _kind(machine, dict, "machine")
     _text(machine.get("engine"), "machine: engine")

@@ -21,8 +21,19 @@ def open_embeddings(path, option="--embeddings"):
     where = cache_folder()
     remember = partial(remembered, files=[path], where=where)
     found = files.open_artefact(path, kinds=["fnlkit.embeddings/1"], decoded=where / "decoded", remember=remember)
-    if "embeddings" not in found.arrays or found.arrays["embeddings"].ndim != 2:
+    if "embeddings" not in found.arrays:
         raise InputError(f"{option} {path}: has no array `embeddings` (n, d); make the file with `fnlkit embed`")
+    width = found.arrays["embeddings"].shape[-1:]
+    for name in ("embeddings", "test", "new"):
+        rows = found.arrays.get(name)
+        if rows is not None and (rows.ndim != 2 or rows.dtype.kind != "f" or rows.shape[1:] != width):
+            raise InputError(
+                f"{option} {path}: its array `{name}` is {rows.dtype} of shape {rows.shape}; expected floats (n, d), with the "
+                "d of `embeddings`; make the file with `fnlkit embed`"
+            )
+    for name in ("checksum", "dataset", "backbone"):
+        if not isinstance(found.meta.get(name, ""), str):
+            raise InputError(f"{option} {path}: its `{name}` is no text; make the file with `fnlkit embed`")
     return found
 
 

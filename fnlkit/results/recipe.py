@@ -11,8 +11,10 @@ from fnlkit.spec import own_code
 
 MAX_BYTES = 2**20
 _MAX_JOBS = 100_000
-# A part of a dotted key, as TOML allows it: bare or quoted.
-_LONG_KEY = re.compile(r"""(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){16}""")
+_LONGEST = 10_000  # characters of a step or a method
+# 16 parts of a dotted key, as TOML allows them: bare or quoted.  Possessive, and from a bare part's beginning alone: what is
+# no such key is read once.
+_LONG_KEY = re.compile(r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){16}""")
 # What a step may say; neither what it reads beside the data set nor where it writes.
 _STEPS = {
     "partition": ("--scheme", "--clients", "--min-samples", "--labels"),
@@ -81,8 +83,8 @@ def _check(recipe):
     for regime in recipe["regime"]:
         _table(regime, _REGIME, "a regime")
         for key in ("steps", "methods"):
-            if not regime[key] or not all(isinstance(text, str) and text.strip() for text in regime[key]):
-                raise InputError(f"regime {regime['name']!r}: {key!r} is {_short(regime[key])}; write texts")
+            if not regime[key] or not all(isinstance(text, str) and 0 < len(text.strip()) <= _LONGEST for text in regime[key]):
+                raise InputError(f"regime {_short(regime['name'])}: {key!r} is {_short(regime[key])}; write texts")
         for text in regime["steps"]:
             step(text)
         for method, number in regime.get("published", {}).items():
@@ -93,6 +95,11 @@ def _check(recipe):
         raise InputError(f"{jobs:,} runs; expected at most {_MAX_JOBS:,}")
     for options in (recipe["train"], *(regime.get("train", {}) for regime in recipe["regime"])):
         _train(options)
+    for regime in recipe["regime"]:
+        try:
+            _runs(regime["methods"], recipe["train"] | regime.get("train", {}))
+        except InputError as error:
+            raise InputError(f"regime {_short(regime['name'])}: {error}") from error
 
 
 def _table(table, known, what):
@@ -143,8 +150,22 @@ def _train(options):
     for key, value in options.items():
         if key not in known:
             raise InputError(f"train has no {_short(key)}{nearest(key, known)} in a recipe; it takes: {', '.join(known)}")
-        if not isinstance(value, (str, int, float)):
+        if not isinstance(value, (str, int, float)) or (isinstance(value, int) and abs(value) >= 2**63):
             raise InputError(f"train.{key} is {_short(value)}; write a number or a text")
+
+
+def _runs(methods, options):
+    """Raise InputError unless `train` would take these methods with these options."""
+    from dataclasses import fields
+
+    from fnlkit import catalogue
+    from fnlkit.experiment import Settings
+
+    settings = {field.name: options[field.name] for field in fields(Settings) if field.name in options}
+    for method in methods:
+        Settings(**settings, method=method)
+        if not own_code(method):  # which is imported by whoever runs it
+            catalogue.method(method)
 
 
 def _no_own_code(recipe):
@@ -163,5 +184,8 @@ def _real(value):
 
 
 def _short(value):
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else f"{text[:57]}..."

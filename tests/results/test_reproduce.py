@@ -185,6 +185,16 @@ SAID = {
     "regime": ("[[regime]]", "[regime]", "needs 'regime' as list"),
     "published": ("[90.0, 1.0]", "nan", "write .mean, standard deviation."),
     "long key": ("epochs = 1", ".".join("a" * 5000) + " = 1", "a key of more than 16 parts"),
+    "long text": ("epochs = 1", "a" * 300_000, "Expected '=' after a key"),
+    "huge number": (
+        "epochs = 1",
+        f"epochs = 0x{'f' * 5000}",
+        "train.epochs is a number of thousands of digits; write a number",
+    ),
+    "huge seed": ("[0, 1]", f"[0x{'f' * 5000}]", "`seeds` is a number of thousands of digits"),
+    "long step": ("--clients 10", "--clients 10 " * 1000, "'steps' is .*; write texts"),
+    "no such method": ('"fedavg", ', '"fedaverage", ', "unknown method 'fedaverage'; did you mean 'fedavg'"),
+    "no such value": ("epochs = 1", "lr = nan", "--lr is nan"),
     "quotes": ("'clients(rho=0.6, tau=0.5)'", "'clients", "No closing quotation"),
 }
 
