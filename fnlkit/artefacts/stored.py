@@ -142,6 +142,23 @@ class Chosen(Rows):
         return self.source[self.positions[np.asarray(positions)]]
 
 
+class Joined(Rows):
+    """Arrays one behind the other, of one type and one shape of a row."""
+
+    def __init__(self, sources):
+        self.sources, first = list(sources), sources[0]
+        self.starts = np.cumsum([0, *(len(source) for source in sources)])
+        self.shape, self.dtype = (int(self.starts[-1]), *first.shape[1:]), first.dtype
+        self.slow = any(getattr(source, "slow", False) for source in sources)
+
+    def _read(self, positions):
+        positions = np.asarray(positions, np.int64)
+        out, owner = np.empty((len(positions), *self.shape[1:]), self.dtype), self.starts.searchsorted(positions, "right") - 1
+        for k in np.unique(owner):
+            out[owner == k] = self.sources[k][positions[owner == k] - self.starts[k]]
+        return out
+
+
 def blocks(rows, size=2**26, multiple=1):
     """Yield (start, stop) of consecutive blocks of rows of about `size` bytes, at least one row each.
 

@@ -1,7 +1,7 @@
 """A data set: training and test samples with their labels, read when they are first needed."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -164,6 +164,36 @@ class Dataset:
                 for a, b in blocks(array):
                     total.update(np.ascontiguousarray(array[a:b]).reshape(-1).view(np.uint8))
         return total.hexdigest()
+
+
+def apart(dataset):
+    """Return a data set whose training samples without a label, -1 in `y_train`, are its `unlabelled` ones."""
+    bare = dataset.y_train < 0
+    if not bare.any():
+        return dataset
+    kept, spare = np.flatnonzero(~bare), np.flatnonzero(bare)
+    ids = [f"x_train[{i}]" for i in range(len(bare))] if dataset.ids is None else dataset.ids
+    sites = [str(name) for name in dataset.fields["site"][spare]] if "site" in dataset.fields else None
+    read = dataset.samples
+
+    def samples():
+        train, test = read()
+        return _rows(train, kept), test
+
+    return replace(
+        dataset,
+        y_train=dataset.y_train[kept],
+        y_train_true=None if dataset.y_train_true is None else dataset.y_train_true[kept],
+        fields={name: values[kept] for name, values in dataset.fields.items()},
+        ids=np.asarray(ids)[kept],
+        paths=None if dataset.paths is None else dataset.paths[kept],
+        samples=samples,
+        unlabelled=Unlabelled(lambda: _rows(read()[0], spare), [str(ids[i]) for i in spare], sites),
+    )
+
+
+def _rows(x, positions):
+    return x[positions] if isinstance(x, np.ndarray) else Chosen(x, positions)
 
 
 def must_be(dataset, meta, size, *, what):

@@ -12,11 +12,12 @@ from fnlkit.artefacts import files
 from fnlkit.artefacts.federation import MAX_CLASSES, must_be_dense, must_be_names
 from fnlkit.artefacts.stored import Rows
 from fnlkit.datasets import places
-from fnlkit.datasets.dataset import Dataset, Unlabelled
+from fnlkit.datasets.dataset import Dataset, Unlabelled, apart
 from fnlkit.datasets.decoding import IMAGES, pictures
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import remembered
 from fnlkit.datasets.layout import laid_out
+from fnlkit.datasets.sites import npz_per_site
 from fnlkit.errors import InputError
 from fnlkit.spec import Spec
 from fnlkit.streams import stream
@@ -41,11 +42,13 @@ _CLOTHING = [
 
 
 def at(path, *, where):
-    """Return the data set in a folder: x_train.npy and its like, Clothing1M by its lists, or an image folder."""
+    """Return the data set in a folder: x_train.npy and its like, Clothing1M's lists, an npz per site, or images."""
     if (path / "x_train.npy").is_file():
         return npy(path, where=where)
     if _clothing_lists(path):
         return clothing1m(path=str(path), where=where)
+    if next(path.glob("*.npz"), None) is not None:
+        return npz_per_site(path, where=where)
     return folder(path=str(path), where=where)
 
 
@@ -53,7 +56,9 @@ def npz(path, *, where):
     """Return the data set of an npz with x_train, y_train, x_test and y_test.
 
     The labels are *observed*: nobody knows whether they are right, unless ``y_train_true`` (n,) declares the truth.
-    Optional: ``class_names`` (C,) texts, ``sample_rate`` (makes it waves), and any ``NAME_train`` (n,) as field NAME.
+    Where ``y_train`` is -1 there is no label.  Optional: ``class_names`` (C,) texts, ``sample_rate`` (makes it waves), and
+    any ``NAME_train`` (n,) as field NAME; ``site_train`` is what ``--scheme sites`` looks at, ``ids_train`` what a person
+    calls each sample.
     Samples above 64 MiB stay in the file or, where they are compressed, are unpacked into the cache folder once.
 
     Parameters
@@ -124,14 +129,14 @@ def _from_arrays(name, arrays):
     if missing:
         raise InputError(f"has no {', '.join(missing)}; a data set's npz holds x_train, y_train, x_test and y_test")
     arrays = {key: value if key in ("x_train", "x_test") else np.asarray(value) for key, value in arrays.items()}
-    labels = [_labels(arrays[key], key) for key in ("y_train", "y_test")]
+    labels = [_labels(arrays["y_train"], "y_train", least=-1), _labels(arrays["y_test"], "y_test")]
     true = _labels(arrays["y_train_true"], "y_train_true") if "y_train_true" in arrays else None
     if true is not None and len(true) != len(labels[0]):
         raise InputError(f"`y_train_true` has {len(true):,} labels but `y_train` {len(labels[0]):,}")
     classes = 1 + max(int(part.max()) for part in (*labels, *([] if true is None else [true])))
     named = "class_names" in arrays
     if not named:
-        must_be_dense(classes, len(np.unique(np.concatenate(labels))))
+        must_be_dense(classes, len(set(np.unique(np.concatenate(labels)).tolist()) - {-1}))
     names = arrays["class_names"].reshape(-1).astype(str).tolist() if named else list(map(str, range(classes)))
     if len(names) < classes:
         raise InputError(f"`class_names` has {len(names)} names but labels go up to {classes - 1}")
@@ -151,7 +156,8 @@ def _from_arrays(name, arrays):
         for key, value in arrays.items()
         if key.endswith("_train") and key not in ("x_train", "y_train") and value.shape == labels[0].shape
     }
-    return Dataset(
+    ids = fields.pop("ids", None)
+    out = Dataset(
         name=name,
         kind=kind,
         y_train=labels[0],
@@ -162,7 +168,9 @@ def _from_arrays(name, arrays):
         fields=fields,
         observed=true is None,
         y_train_true=true,
+        ids=None if ids is None else ids.astype(np.str_),
     )
+    return apart(out)
 
 
 def _rate(values):
@@ -171,12 +179,14 @@ def _rate(values):
     return int(values.reshape(-1)[0])
 
 
-def _labels(values, name):
+def _labels(values, name, least=0):
     values = values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values
     if values.ndim != 1 or values.dtype.kind not in "iu" or not len(values):
         raise InputError(f"`{name}` is {values.dtype} of shape {values.shape}; expected whole numbers (n,) from 0 on")
-    if values.min() < 0:
-        raise InputError(f"`{name}` holds {values.min()}; labels start at 0")
+    if values.min() < least:
+        raise InputError(f"`{name}` holds {values.min()}; labels start at 0{', and -1 means none' if least else ''}")
+    if values.max() < 0:
+        raise InputError(f"`{name}` holds no label, -1 alone")
     return values.astype(np.int64)
 
 

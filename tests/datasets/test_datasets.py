@@ -118,7 +118,8 @@ def test_fields_and_names_of_an_npz(tmp_path):
         (dict(y_test=None), "has no y_test"),
         (dict(y_train=np.zeros(5, int)), "`x_train` has 6 samples but `y_train` 5 labels"),
         (dict(y_train=np.zeros(6)), "`y_train` is float64"),
-        (dict(y_train=np.array([0, 1, 2, 0, 1, -1])), "`y_train` holds -1"),
+        (dict(y_train=np.array([0, 1, 2, 0, 1, -2])), "`y_train` holds -2; labels start at 0, and -1 means none"),
+        (dict(y_test=np.array([0, 1, -1])), "`y_test` holds -1; labels start at 0"),
         (dict(y_train=np.array([0, 1, 2, 0, 1, 10**9])), "number the classes from 0 without gaps"),
         (
             dict(x_test=np.zeros((3, 4, 6, 3), np.uint8)),

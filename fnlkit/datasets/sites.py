@@ -1,0 +1,123 @@
+"""An npz per site: a folder of site_a.npz, site_b.npz, ... each with its x and y."""
+
+from functools import partial
+
+import numpy as np
+
+from fnlkit.artefacts import files
+from fnlkit.artefacts.stored import Chosen, Joined, Rows
+from fnlkit.datasets.dataset import Dataset, apart
+from fnlkit.datasets.facts import remembered
+from fnlkit.datasets.labels import classes_of, doubts
+from fnlkit.datasets.layout import laid_out
+from fnlkit.errors import InputError
+
+
+def npz_per_site(path, *, where):
+    """Return the data set of a folder with an npz for each site, whose name is the site's: field `site`.
+
+    Each holds ``x`` (n, ...) and ``y`` (n,): whole numbers, or texts; -1 or "" where there is no label.  Optional:
+    ``split`` (n,) of texts train and test, without which all is training data; ``ids`` (n,); ``y_true`` (n,), in all files
+    or in none; ``class_names`` (C,) that the numbers of y stand for; ``sample_rate`` (makes it waves).
+
+    Parameters
+    ----------
+    path, where : pathlib.Path
+        The folder, and the cache folder for what is unpacked.
+
+    Raises
+    ------
+    InputError
+        One line that names the file.
+    """
+    parts = []
+    for file in sorted(path.glob("*.npz")):
+        try:
+            parts.append(_Part(file, where))
+        except InputError as error:
+            text = str(error)
+            raise InputError(text if str(file) in text else f"{files.shown(file)}: {text}") from None
+    first = parts[0]
+    for part in parts[1:]:
+        for what in ("kind", "shape", "dtype", "rate", "with_truth"):
+            mine, theirs = getattr(part, what), getattr(first, what)
+            if mine != theirs:
+                found = f"{what.replace('_', ' ')} {mine}, in {first.file.name} {theirs}"
+                raise InputError(f"{files.shown(part.file)}: {found}; convert all to one")
+    data = _joined(path, parts)
+    if any(isinstance(part.x, Rows) for part in parts):
+        data.remember = partial(remembered, files=[part.file for part in parts], where=where)
+    return apart(data)
+
+
+class _Part:
+    """What one file holds."""
+
+    def __init__(self, file, where):
+        self.file = file
+        arrays = files.open_arrays(file, decoded=where / "decoded")
+        missing = [key for key in ("x", "y") if key not in arrays]
+        if missing:
+            raise InputError(f"has no {', '.join(missing)}; an npz of one site holds x and y")
+        rest = {key: np.asarray(value).reshape(-1) for key, value in arrays.items() if key != "x"}
+        self.rate = int(rest["sample_rate"][0]) if rest.get("sample_rate", np.empty(0)).size else 0
+        self.x, self.kind = laid_out(arrays["x"], "x", self.rate)
+        self.shape, self.dtype = tuple(self.x.shape[1:]), str(self.x.dtype)
+        names = rest["class_names"].astype(str).tolist() if "class_names" in rest else None
+        self.class_names, self.with_truth = names, "y_true" in rest
+        self.labels = self._texts(rest["y"], "y", names)
+        self.true = self._texts(rest["y_true"], "y_true", names) if self.with_truth else []
+        self.ids = [str(text) for text in rest["ids"]] if "ids" in rest else [f"{file.name} x[{i}]" for i in range(len(self.x))]
+        self.split = [str(text).lower() for text in rest["split"]] if "split" in rest else ["train"] * len(self.x)
+        for name, values in (("y", self.labels), ("ids", self.ids), ("split", self.split), ("y_true", self.true)):
+            if len(values) != len(self.x) and (values or name != "y_true"):
+                raise InputError(f"`{name}` has {len(values):,} entries but `x` {len(self.x):,} samples")
+        unknown = next((text for text in self.split if text not in ("train", "test")), None)
+        if unknown is not None:
+            raise InputError(f"`split` holds {unknown[:40]!r}; write train or test")
+        if len(set(self.ids)) < len(self.ids):
+            twin = next(text for text in self.ids if self.ids.count(text) > 1)
+            raise InputError(f"`ids` holds {files.shown(twin)} twice; a sample has one row")
+
+    def _texts(self, values, name, names):
+        """Return labels as texts, "" where there is none."""
+        if values.dtype.kind == "U":
+            return [text.strip() for text in values.tolist()]
+        if values.dtype.kind not in "iu":
+            raise InputError(f"`{name}` is {values.dtype}; expected whole numbers or texts")
+        if len(values) and (values.min() < -1 or (names is not None and values.max() >= len(names))):
+            low, high = values.min(), values.max()
+            raise InputError(f"`{name}` holds labels {low} to {high}; expected 0 to C - 1, as class_names has, or -1 for none")
+        return ["" if v < 0 else str(v) if names is None else names[v] for v in values.tolist()]
+
+
+def _joined(path, parts):
+    """Return the Dataset of all files together, samples without a label among it."""
+    texts, true = (sum((getattr(part, name) for part in parts), []) for name in ("labels", "true"))
+    try:
+        names, labels, true = classes_of(texts, true=true)
+    except InputError as error:
+        raise InputError(f"{files.shown(path)}: {error}") from None
+    x = Joined([part.x for part in parts])
+    if not any(isinstance(part.x, Rows) for part in parts):
+        x = x[:]
+    in_test = np.array(sum((part.split for part in parts), [])) == "test"
+    in_test &= labels >= 0  # a sample without a label measures nothing
+    train, test = np.flatnonzero(~in_test), np.flatnonzero(in_test)
+    if not (labels[train] >= 0).any():
+        raise InputError(f"{files.shown(path)}: no training sample has a label")
+    sites = np.repeat([part.file.stem for part in parts], [len(part.x) for part in parts])
+    return Dataset(
+        name=str(path),
+        kind=parts[0].kind,
+        y_train=labels[train],
+        y_test=labels[test],
+        class_names=names,
+        samples=lambda: (x[train], x[test]) if isinstance(x, np.ndarray) else (Chosen(x, train), Chosen(x, test)),
+        sample_rate=parts[0].rate,
+        fields={"site": sites[train]},
+        observed=not parts[0].with_truth,
+        y_train_true=true[train] if parts[0].with_truth else None,
+        ids=np.array(sum((part.ids for part in parts), []))[train],
+        notes=doubts(names, labels),
+    )

@@ -1,0 +1,97 @@
+"""A folder with an npz per site, and labels that are missing in an npz."""
+
+import numpy as np
+import pytest
+
+from fnlkit import datasets
+from fnlkit.artefacts import files
+from fnlkit.errors import InputError
+from fnlkit.partitioning import federation
+
+
+def site(folder, name, start, labels, **more):
+    folder.mkdir(exist_ok=True)
+    x = np.arange(start, start + len(labels), dtype=np.float32)[:, None] * np.ones(40, np.float32)
+    np.savez(folder / f"{name}.npz", **{"x": x, "y": np.array(labels), **more})
+
+
+@pytest.fixture(params=[False, True], ids=["in memory", "in files"])
+def cache(request, monkeypatch, tmp_path):
+    """A cache folder; arrays above 300 bytes count as large when they are to stay in their files."""
+    if request.param:
+        monkeypatch.setattr(files.open_arrays, "__kwdefaults__", {**files.open_arrays.__kwdefaults__, "small": 300})
+    return tmp_path / "cache"
+
+
+def test_sites_become_clients(cache, tmp_path):
+    site(tmp_path / "all", "Bonn", 0, [0, 1, -1, 2], split=np.array(["train", "test", "test", "train"]))
+    site(tmp_path / "all", "Aix", 10, [2, -1, 0], ids=np.array(["a", "b", "c"]))
+    data = datasets.load(tmp_path / "all", cache=cache)
+    assert data.kind == "vector" and data.class_names == ["0", "1", "2"] and data.observed
+    assert np.asarray(data.x_train)[:, 0].tolist() == [10, 12, 0, 3] and np.asarray(data.x_test)[:, 0].tolist() == [1]
+    assert data.y_train.tolist() == [2, 0, 0, 2] and data.y_test.tolist() == [1]
+    assert data.ids.tolist() == ["a", "c", "Bonn.npz x[0]", "Bonn.npz x[3]"]
+    assert (data.unlabelled.ids, data.unlabelled.sites) == (["b", "Bonn.npz x[2]"], ["Aix", "Bonn"])
+    assert np.asarray(data.unlabelled.samples())[:, 0].tolist() == [11, 2]
+    fed = federation(data, "sites")
+    assert fed.meta["client_names"] == ["Aix", "Bonn"] and fed.meta["client_unlabelled"] == [1, 1]
+    assert [part.tolist() for part in fed.clients] == [[0, 1], [2, 3]]
+    assert datasets.load(data.name, cache=cache).checksum == data.checksum
+
+
+def test_labels_are_names(tmp_path):
+    site(tmp_path / "all", "a", 0, ["krank", "", "gesund"])
+    site(tmp_path / "all", "b", 0, [1, 0, -1], class_names=np.array(["gesund", "krank"]))
+    data = datasets.load(tmp_path / "all")
+    assert data.class_names == ["gesund", "krank"] and data.y_train.tolist() == [1, 0, 1, 0] and len(data.unlabelled) == 2
+
+
+def test_truth_is_declared_by_all_or_none(tmp_path):
+    site(tmp_path / "all", "a", 0, [0, 1], y_true=np.array([1, 1]))
+    site(tmp_path / "all", "b", 0, [1, 0], y_true=np.array([1, 0]))
+    assert datasets.load(tmp_path / "all").truth.tolist() == [1, 1, 1, 0]
+    site(tmp_path / "all", "b", 0, [1, 0])
+    with pytest.raises(InputError, match="b.npz: with truth False, in a.npz True"):
+        datasets.load(tmp_path / "all")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"x": np.zeros((2, 4), np.float32)}, r"b.npz: shape \(4,\), in a.npz \(40,\); convert all"),
+        ({"x": np.zeros((3, 40), np.float32)}, "b.npz: `y` has 2 entries but `x` 3 samples"),
+        ({"y": np.array([0.5, 1])}, "b.npz: `y` is float64; expected whole numbers or texts"),
+        ({"y": np.array([-2, 1])}, "b.npz: `y` holds labels -2 to 1"),
+        ({"split": np.array(["train", "val"])}, "b.npz: `split` holds 'val'; write train or test"),
+        ({"ids": np.array(["p", "p"])}, "b.npz: `ids` holds p twice"),
+        ({"x": np.full((2, 3), np.nan)}, "b.npz: `x` holds NaN"),
+    ],
+)
+def test_mistakes_name_the_file(more, message, tmp_path):
+    site(tmp_path / "all", "a", 0, [0, 1])
+    site(tmp_path / "all", "b", 0, [0, 1], **more)
+    with pytest.raises(InputError, match=message):
+        datasets.load(tmp_path / "all")
+
+
+def test_a_file_without_labels(tmp_path):
+    (tmp_path / "all").mkdir()
+    np.savez(tmp_path / "all" / "a.npz", x=np.zeros((2, 3)))
+    with pytest.raises(InputError, match="a.npz: has no y; an npz of one site holds x and y"):
+        datasets.load(tmp_path / "all")
+
+
+def test_minus_one_is_no_label(cache, tmp_path):
+    x = np.arange(6, dtype=np.float32)[:, None] * np.ones(40, np.float32)
+    arrays = {"x_train": x, "y_train": np.array([0, -1, 1, 1, -1, 0]), "x_test": x, "y_test": np.arange(6) % 2}
+    np.savez(tmp_path / "d.npz", **arrays, site_train=np.array(list("aabbbb")), y_train_true=np.array([1, 0, 1, 1, 0, 0]))
+    data = datasets.load(tmp_path / "d.npz", cache=cache)
+    assert data.y_train.tolist() == [0, 1, 1, 0] and data.truth.tolist() == [1, 1, 1, 0] and data.classes == 2
+    assert np.asarray(data.x_train)[:, 0].tolist() == [0, 2, 3, 5]
+    assert data.unlabelled.ids == ["x_train[1]", "x_train[4]"] and data.unlabelled.sites == ["a", "b"]
+    assert np.asarray(data.unlabelled.samples())[:, 0].tolist() == [1, 4]
+    assert federation(data, "sites").meta["client_unlabelled"] == [1, 1]
+    for labels, message in ((np.array([0, -2, 1, 1, 0, 0]), "-1 means none"), (np.full(6, -1), "no label, -1 alone")):
+        np.savez(tmp_path / "d.npz", **{**arrays, "y_train": labels})
+        with pytest.raises(InputError, match=message):
+            datasets.load(tmp_path / "d.npz")
