@@ -6,6 +6,7 @@ import sys
 import click
 
 from fnlkit.cli.plumbing import (
+    caution,
     console,
     cross,
     dataset_option,
@@ -27,17 +28,24 @@ from fnlkit.errors import InputError
 @click.option(
     "--target", type=float, default=None, help="Also say after which traffic this accuracy, from 0 to 1, was reached."
 )
+@click.option("--by", default=None, metavar="NAMES", help="Group runs by these, for example method,noise; any option of the "
+              "commands before, seeds apart.")  # fmt: skip
+@click.option("--csv", "form", flag_value="csv", help="Print the groups as csv, numbers at full precision.")
+@click.option("--latex", "form", flag_value="latex", help="Print the groups as a LaTeX table.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print the groups as a Markdown table.")
 @trust_option
 @click.option("-o", "--output", default=None, metavar="FILE.npz", help="Write confusion matrices and records as arrays.")
-def command(runs, dataset, as_json, ledger, target, trust, output):
+def command(runs, dataset, as_json, ledger, target, by, form, trust, output):
     """Judge runs: accuracy best and last, per class, corrected labels, estimated noise, traffic.
 
-    Without RUN reads stdin. Several runs make one table with a mean and spread of those that differ by their seeds alone;
-    every other difference is a column of it, and `group` in --json.
+    Without RUN reads stdin; of a folder it takes all runs. Several runs make one table with a mean and spread of those that
+    differ by their seeds alone; every other difference is a column of it, and `group` in --json. --by chooses the columns
+    and adds what each group is ahead of the first method in the same setting.
 
     \b
     Example:
       fnlkit evaluate run.pt --json
+      fnlkit evaluate runs/quickstart --by method --markdown
     """
     from fnlkit import pipeline
 
@@ -46,8 +54,15 @@ def command(runs, dataset, as_json, ledger, target, trust, output):
         need_input(path)
     if output and len(runs) > 1:
         raise InputError(f"-o {output} takes the arrays of one run, found {len(runs)}")
-    found = pipeline.evaluate(*runs, dataset=dataset, ledger=ledger, target=target, trust=trust)
+    if output and (form or by is not None):
+        raise InputError(f"-o {output} takes the arrays of one run; a table goes to stdout, write > FILE")
+    if form and as_json:
+        raise InputError(f"--json and --{form} are two forms of one answer; write one of them")
+    found = pipeline.evaluate(*runs, dataset=dataset, ledger=ledger, target=target, trust=trust, say=caution)
     rows = found.rows
+    if form or by is not None:
+        _show_groups(found, by, form, as_json)
+        return
     if output:
         found.save(output)
     if as_json:
@@ -58,6 +73,30 @@ def command(runs, dataset, as_json, ledger, target, trust, output):
         _show_many(rows)
     else:
         _show_one(rows[0], found.arrays, found.runs[0])
+
+
+def _show_groups(found, by, form, as_json):
+    """Print the groups on stdout in one of four forms, and what was left out on stderr."""
+    from rich.table import Table
+
+    unfinished = [row["run"] for row in found.rows if not row["finished"]]
+    if unfinished:
+        caution(f"left out, not finished: {', '.join(map(printable, unfinished))}; continue with train --resume")
+    if as_json:
+        for group in found.groups(by):
+            sys.stdout.write(json.dumps(group) + "\n")
+        return
+    table = found.table(by)
+    if form:
+        sys.stdout.write(getattr(table, form)())
+        return
+    shown = Table(*map(printable, table.columns), box=None)
+    for row in table.texts():
+        shown.add_row(*map(printable, row))
+    say = out_console()
+    say.print(shown)
+    for note in table.notes:
+        say.print(printable(note), style="dim", soft_wrap=True)
 
 
 def _shown(value):

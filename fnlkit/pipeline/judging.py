@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from fnlkit.artefacts.provenance import provenance, with_record
 from fnlkit.artefacts.shown import Facts, frame, html_table, plain
 from fnlkit.errors import InputError
-from fnlkit.pipeline.labels import loaded
+from fnlkit.pipeline.labels import loaded, tell
 from fnlkit.pipeline.training import ledger_path
-from fnlkit.results import comparison, evaluation
+from fnlkit.results import comparison, evaluation, grouping
 from fnlkit.results.trained import TrainedRun
 
 
@@ -29,9 +29,19 @@ class Evaluation:
     rows: list
     arrays: dict = field(default_factory=dict)
 
-    def groups(self):
-        """Return mean and spread of the runs that differ by seeds alone, as `fnlkit.results.comparison.groups` does."""
-        return comparison.groups(self.rows)
+    def groups(self, by=None):
+        """Return the finished runs in groups: means, spreads, and what each is ahead of the first method in its setting.
+
+        Parameters
+        ----------
+        by : sequence of str, or text with commas, optional
+            As for `fnlkit.results.grouping.groups`: ``method,noise``.
+        """
+        return grouping.groups(self.runs, self.rows, _words(by))
+
+    def table(self, by=None):
+        """Return the groups as a `fnlkit.results.tables.Table`, which writes csv, LaTeX and Markdown."""
+        return grouping.table(self.groups(by), f"{len(self.runs)} runs")
 
     def to_pandas(self):
         """Return one row a run.
@@ -81,13 +91,24 @@ class Evaluation:
         return [["run", "method", *(name.replace("_", " ") for name in shown)], *rows]
 
 
-def evaluate(*runs, dataset=None, ledger=None, target=None, trust=False):
+def _words(by):
+    """Return the names in ``method,noise``, or in a sequence of names."""
+    if by is None:
+        return None
+    words = by.split(",") if isinstance(by, str) else list(by)
+    words = list(dict.fromkeys(word.strip() for word in words if word.strip()))
+    if not words:
+        raise InputError("--by names nothing; write what makes a group, for example method,noise")
+    return words
+
+
+def evaluate(*runs, dataset=None, ledger=None, target=None, trust=False, say=tell):
     """Return what runs are worth: accuracy, corrected labels, estimated noise, traffic, privacy.
 
     Parameters
     ----------
     *runs : Run or path
-        One run is also tested on its data set, for confusion matrices and accuracy by class.
+        Of a folder, all runs in it.  One run is also tested on its data set, for confusion matrices and accuracy by class.
     dataset : str, path or Dataset, optional
         Where the samples lie, if not where the run says.
     ledger : path or "none", optional
@@ -96,6 +117,8 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, trust=False):
         Also say after which traffic this accuracy was reached.
     trust : bool
         Let code of somebody's be run that a file names.
+    say : callable(str) or None
+        Told which files of a folder are no runs.
 
     Returns
     -------
@@ -114,7 +137,9 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, trust=False):
     """
     if not runs:
         raise InputError("evaluate needs a run; give what fnlkit.train returns, or a file's path")
-    labelled = [_opened(run, trust) for run in runs]
+    if target is not None and not 0 < target <= 1:
+        raise InputError(f"--target {target:g} is no accuracy; write a share above 0 and at most 1, such as 0.7")
+    labelled = [found for run in runs for found in _opened(run, trust, say)]
     loaded_runs = [run for _, run in labelled]
     rows = [{"run": label, **comparison.row(run, target=target)} for label, run in labelled]
     together = comparison.released_together(loaded_runs, lambda name: ledger_path(ledger, name))
@@ -130,13 +155,29 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, trust=False):
     return Evaluation(loaded_runs, rows, arrays)
 
 
-def _opened(run, trust):
-    """Return (what the tables call it, Run)."""
-    if isinstance(run, (str, os.PathLike)):
-        return os.fspath(run), TrainedRun.read(os.fspath(run), trust=trust)
-    if not hasattr(run, "settings"):
-        raise InputError(f"evaluate takes runs, found {type(run).__name__}; give what fnlkit.train returns, or a file's path")
-    return f"{run.settings['method']}-{run.settings['seed']}", run
+def _opened(run, trust, say):
+    """Return [(what the tables call it, Run)]: of a folder all its runs."""
+    if not isinstance(run, (str, os.PathLike)):
+        if not hasattr(run, "settings"):
+            raise InputError(
+                f"evaluate takes runs, found {type(run).__name__}; give what fnlkit.train returns, or a file's path"
+            )
+        return [(f"{run.settings['method']}-{run.settings['seed']}", run)]
+    path = os.fspath(run)
+    if not os.path.isdir(path):
+        return [(path, TrainedRun.read(path, trust=trust))]
+    found = []
+    for name in sorted(os.listdir(path)):
+        if name.endswith(".pt"):
+            place = os.path.join(path, name)
+            try:
+                found.append((place, TrainedRun.read(place, trust=trust)))
+            except InputError as error:
+                if say:
+                    say(f"left out: {error}")
+    if not found:
+        raise InputError(f"{path}: no run of `fnlkit train` (a .pt file) is in this folder")
+    return found
 
 
 def load(path, *, trust=False):

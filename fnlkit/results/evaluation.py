@@ -64,13 +64,13 @@ def distinct(runs):
     list of dict of str to plain values
         The same keys in each, data set and method first.
     """
-    described = [_decided_by(run) for run in runs]
+    described = [decided_by(run) for run in runs]
     names = dict.fromkeys(name for one in described for name in one)
     differ = [n for n in names if n in ("dataset", "method") or len({json.dumps(one.get(n)) for one in described}) > 1]
     return [{name: one.get(name) for name in differ} for one in described]
 
 
-def _decided_by(run):
+def decided_by(run):
     """Return what decides a run's result but its seeds, by name."""
     out = {"dataset": run.meta.get("dataset"), "method": run.settings["method"]}
     out |= {name: value for name, value in run.settings.items() if name not in ("method", "seed")}

@@ -1,7 +1,6 @@
 """Recipes: published experiments as files, run as the commands a user would type, printed beside the published numbers."""
 
 import contextlib
-import math
 import os
 import re
 import shlex
@@ -12,13 +11,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 from fnlkit import catalogue
 from fnlkit.artefacts.run import Run
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.results import evaluation
 from fnlkit.results.recipe import step as recipe_step
+from fnlkit.results.statistics import paired, spread
 
 
 @dataclass(frozen=True)
@@ -252,30 +252,6 @@ main()"""
                 child.kill()
 
 
-def _spread(values):
-    return stdev(values) if len(values) > 1 else None
-
-
-def half_width(values, level=0.95):
-    """Return half the width of Student's confidence interval for the mean of values, None for fewer than two.
-
-    Parameters
-    ----------
-    values : sequence of float
-    level : float in (0, 1)
-
-    Examples
-    --------
-    >>> round(half_width([1.0, 2.0, 3.0]), 3)
-    2.484
-    """
-    if len(values) < 2:
-        return None
-    from scipy.stats import t
-
-    return float(t.ppf((1 + level) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values)))
-
-
 def _memorized(runs):
     """Return the mean shares, in percent, of wrong labels that global and local models repeat at the last evaluation."""
     out = {}
@@ -324,11 +300,9 @@ def rows(all_jobs, folder):
         for name in ("best", "late"):
             values = {job.seed: 100 * s[f"accuracy_{name}"] for job, s, _ in found}
             row[name], row[f"{name}_mean"] = values, mean(values.values())
-            row[f"{name}_spread"] = _spread(values.values())
-            # A seed draws noise and partition too: what is left between runs of one seed is the method.
-            gains = [value - first[name][seed] for seed, value in values.items() if seed in first[name]]
-            row[f"{name}_over_first"] = ahead = mean(gains) if gains else None
-            row[f"{name}_over_first_spread"], row[f"{name}_over_first_half"] = _spread(gains), half_width(gains)
-            row[f"{name}_clear"] = ahead is not None and len(gains) > 1 and ahead > half_width(gains)
+            row[f"{name}_spread"] = spread(values.values())
+            ahead = paired(values, first[name]) or {"mean": None, "spread": None, "half": None, "clear": False}
+            row |= {f"{name}_over_first": ahead["mean"], f"{name}_over_first_spread": ahead["spread"]}
+            row |= {f"{name}_over_first_half": ahead["half"], f"{name}_clear": ahead["clear"] and ahead["mean"] > 0}
         out.append(row)
     return out

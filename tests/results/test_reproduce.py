@@ -14,7 +14,7 @@ from fnlkit import catalogue
 from fnlkit.artefacts.run import Run
 from fnlkit.cli import group
 from fnlkit.errors import InputError
-from fnlkit.results import recipe, reproduce
+from fnlkit.results import recipe, reproduce, statistics
 
 TINY = """
 title = "tiny"
@@ -108,8 +108,8 @@ def test_mistakes_are_named(tmp_path):
 
 def test_the_interval_of_paired_differences():
     """t(0.975, 2) = 4.302653; the spread of 1, 2, 3 is 1: 4.302653 / sqrt(3) = 2.484138."""
-    assert reproduce.half_width([1.0, 2.0, 3.0]) == pytest.approx(2.484138, rel=1e-6)
-    assert reproduce.half_width([1.0]) is None
+    assert statistics.half_width([1.0, 2.0, 3.0]) == pytest.approx(2.484138, rel=1e-6)
+    assert statistics.half_width([1.0]) is None
 
 
 def test_a_switch_of_a_recipe_is_a_switch():

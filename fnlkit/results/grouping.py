@@ -1,0 +1,161 @@
+"""Many runs as one table: grouped by what a person names, each group beside the first method of its block."""
+
+from fnlkit.errors import InputError, nearest
+from fnlkit.results import evaluation, statistics
+from fnlkit.results.tables import Table, Value
+
+# Number of a run's row: its column, the factor that makes its unit, digits.
+MEASURES = {
+    "accuracy_best": ("best", 100, 2),
+    "accuracy_last": ("last", 100, 2),
+    "accuracy_late": ("late", 100, 2),
+    "macro_f1": ("macro-F1", 100, 2),
+    "balanced_accuracy": ("balanced", 100, 2),
+    "client_accuracy_worst_tenth": ("worst tenth of clients", 100, 2),
+    "client_accuracy_spread": ("spread over clients", 100, 2),
+    "label_accuracy_corrected": ("labels right", 100, 2),
+    "client_rounds": ("client-rounds", 1, 0),
+    "bytes_up": ("MB up", 1e-6, 1),
+    "seconds": ("seconds", 1, 0),
+    "target_client_rounds": ("client-rounds to target", 1, 0),
+    "target_bytes_up": ("MB up to target", 1e-6, 1),
+}
+# What differences to the first method are taken of.
+AHEAD = ("accuracy_best", "accuracy_late")
+LEGEND = (
+    "in %, mean ± standard deviation over runs; best: a run's best evaluation; late: mean of those in its last fifth of "
+    "rounds; ahead: of the first method in the same setting, over the seeds that both have; * the interval leaves out 0"
+)
+
+
+def groups(runs, rows, by=None):
+    """Return one dict for each group of finished runs, in order of appearance.
+
+    Parameters
+    ----------
+    runs : list of Run
+    rows : list of dict
+        Their numbers, as `fnlkit.results.comparison.row` makes them.
+    by : sequence of str, optional
+        What makes a group: ``method``, ``dataset``, ``noise``, ``scheme``, ``clients`` or any other parameter of the
+        commands before training, any option of `fnlkit train`.  Without it, data set, method and all that differs but seeds.
+
+    Returns
+    -------
+    list of dict
+        group: what it is; runs; seeds; differ: what else differs within it but seeds; measures: {number: {mean, spread,
+        runs}} of the numbers that a run has; ahead: {number: what `fnlkit.results.statistics.paired` says against the first
+        group of the same setting, None for that one itself}; reached: runs that came to the target, where there is one.
+
+    Raises
+    ------
+    InputError
+        For a name that no run knows.
+    """
+    done = [(run, row) for run, row in zip(runs, rows, strict=True) if run.finished]
+    if not done:
+        return []
+    decided = [evaluation.decided_by(run) | {"seed": run.settings["seed"]} for run, _ in done]
+    if by is None:
+        names = {name: name for name in evaluation.distinct([run for run, _ in done])[0]}
+    else:
+        names = {word: _named(word, decided) for word in by}
+    found = {}
+    for (_, row), facts in zip(done, decided, strict=True):
+        found.setdefault(tuple(str(facts.get(name)) for name in names.values()), []).append((row, facts))
+    out = [_group(members, names) for members in found.values()]
+    _beside_the_first(out)
+    return out
+
+
+def _named(word, decided):
+    """Return the full name of what a person calls by a word, ``noise`` for ``inject-noise --noise``."""
+    known = dict.fromkeys(name for facts in decided for name in facts)
+    exact = [name for name in known if name in (word, word.replace("-", "_"))]
+    ends = [name for name in known if name.endswith(f" --{word.replace('_', '-')}")]
+    if exact or len(ends) == 1:
+        return (exact or ends)[0]
+    if ends:
+        raise InputError(f"--by {word} could mean {' or '.join(ends)}; write one of them in full")
+    short = [name.rpartition(" --")[2] for name in known]
+    raise InputError(f"--by {word}: no run knows it{nearest(word, short)}; they know: {', '.join(dict.fromkeys(short))}")
+
+
+def _group(members, names):
+    rows, facts = [row for row, _ in members], [facts for _, facts in members]
+    group = {word: facts[0].get(name) for word, name in names.items()}
+    others = dict.fromkeys(name for one in facts for name in one if name != "seed" and name not in names.values())
+    measures = {}
+    for name in MEASURES:
+        values = [row[name] for row in rows if row.get(name) is not None]
+        if values:
+            measures[name] = {"mean": statistics.mean(values), "spread": statistics.spread(values), "runs": len(values)}
+    out = {
+        "group": group,
+        "runs": len(rows),
+        "seeds": [row["seed"] for row in rows],
+        "differ": [name for name in others if len({str(one.get(name)) for one in facts}) > 1],
+        "measures": measures,
+        "values": {name: _by_seed(rows, name) for name in AHEAD},
+    }
+    if "target" in rows[0]:
+        out["target"] = rows[0]["target"]
+        out["reached"] = sum(row["target_client_rounds"] is not None for row in rows)
+    return out
+
+
+def _by_seed(rows, name):
+    """Return a number by seed; a seed that occurs twice tells no pair and is left out."""
+    seeds = [row["seed"] for row in rows]
+    return {row["seed"]: row[name] for row in rows if seeds.count(row["seed"]) == 1 and row.get(name) is not None}
+
+
+def _beside_the_first(found):
+    """Put into each group what it is ahead of the first one that is equal in all but the method."""
+    first = {}
+    for one in found:
+        setting = tuple(str(value) for word, value in one["group"].items() if word != "method")
+        base = first.setdefault(setting if "method" in one["group"] else (), one)
+        ours, theirs = one["values"], base["values"]
+        one["ahead"] = {name: None if base is one else statistics.paired(ours[name], theirs[name]) for name in AHEAD}
+    for one in found:
+        del one["values"]
+
+
+def table(found, title="runs"):
+    """Return groups as a `fnlkit.results.tables.Table`."""
+    names = dict.fromkeys(word for one in found for word in one["group"])
+    shown = [name for name in MEASURES if any(name in one["measures"] for one in found)]
+    compared = [name for name in AHEAD if any(one["ahead"][name] for one in found)]
+    columns = [{"dataset": "data set"}.get(name, name.replace("_", " ")) for name in names] + ["runs"]
+    for name in shown:
+        columns.append(MEASURES[name][0])
+        if name in compared:
+            columns.append("ahead")
+    reached = any("reached" in one for one in found)
+    rows = []
+    for one in found:
+        row = ["" if one["group"][name] is None else str(one["group"][name]) for name in names] + [str(one["runs"])]
+        for name in shown:
+            _, factor, digits = MEASURES[name]
+            value = one["measures"].get(name, {"mean": None, "spread": None})
+            row.append(Value(*(v if v is None else factor * v for v in (value["mean"], value["spread"])), digits))
+            if name in compared:
+                row.append(_ahead(one["ahead"][name]))
+        rows.append(row + ([f"{one['reached']} of {one['runs']}"] if reached else []))
+    notes = [LEGEND] + ([statistics.METHOD] if compared else [])
+    if reached:
+        columns.append("reached target")
+        notes.append(f"target: {100 * found[0]['target']:g} % accuracy, by the first evaluation that reached it")
+    for one in found:
+        if one["differ"]:
+            label = ", ".join(str(value) for value in one["group"].values())
+            notes.append(f"{label}: its runs also differ in {', '.join(one['differ'])}")
+    return Table(title, columns, rows, notes)
+
+
+def _ahead(found):
+    if found is None:
+        return Value(None)
+    half = found["half"]
+    return Value(100 * found["mean"], None if half is None else 100 * half, signed=True, star=found["clear"])

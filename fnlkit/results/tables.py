@@ -1,0 +1,133 @@
+"""A table that leaves the toolkit: as csv, LaTeX or Markdown, every text in it escaped."""
+
+import csv
+import io
+from dataclasses import dataclass
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+}  # fmt: skip
+_MARKDOWN = "\\`*_[]<>|#~&"
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number with its spread, in the unit that the column's title says.
+
+    Attributes
+    ----------
+    mean : float or None
+    spread : float or None
+    digits : int
+        Behind the point.
+    signed : bool
+        Written with its sign.
+    star : bool
+        Marked as clear.
+    """
+
+    mean: float | None
+    spread: float | None = None
+    digits: int = 2
+    signed: bool = False
+    star: bool = False
+
+    def text(self, between=" ± "):
+        if self.mean is None:
+            return ""
+        out = f"{self.mean:{'+' if self.signed else ''},.{self.digits}f}"
+        if self.spread is not None:
+            out += f"{between}{self.spread:,.{self.digits}f}"
+        return out + (" *" if self.star else "")
+
+    def latex(self):
+        text = self.text(r" \pm ").replace(",", "{,}").replace(" *", "^{*}")
+        return f"${text}$" if text else ""
+
+
+@dataclass
+class Table:
+    """A table of texts and `Value`s.
+
+    Attributes
+    ----------
+    title : str
+    columns : list of str
+    rows : list of lists of str or Value
+    notes : list of str
+        Sentences below it.
+    """
+
+    title: str
+    columns: list
+    rows: list
+    notes: list
+
+    def texts(self):
+        """Return the rows as plain texts, as a terminal shows them."""
+        return [[_text(cell) for cell in row] for row in self.rows]
+
+    def csv(self):
+        """Return the table as csv; a number and its spread are two columns, at full precision."""
+        wide = [any(isinstance(row[i], Value) for row in self.rows) for i in range(len(self.columns))]
+        out = io.StringIO()
+        lines = csv.writer(out, lineterminator="\n")
+        lines.writerow([name for title, two in zip(self.columns, wide, strict=True) for name in _titles(title, two)])
+        for row in self.rows:
+            cells = []
+            for cell, two in zip(row, wide, strict=True):
+                cells += ([cell.mean, cell.spread] if isinstance(cell, Value) else [cell, ""]) if two else [cell]
+            lines.writerow(["" if cell is None else cell for cell in cells])
+        return out.getvalue()
+
+    def latex(self):
+        """Return the table as a LaTeX tabular with booktabs' rules."""
+        lines = [rf"\begin{{tabular}}{{{'l' * len(self.columns)}}}", r"\toprule"]
+        lines.append(" & ".join(map(latex, self.columns)) + r" \\")
+        lines.append(r"\midrule")
+        for row in self.rows:
+            cells = [c.latex() if isinstance(c, Value) else latex(_text(c)) for c in row]
+            lines.append(" & ".join(cells) + r" \\")
+        lines += [r"\bottomrule", r"\end{tabular}"]
+        return "\n".join(["% " + line for line in map(_one_line, [self.title, *self.notes])] + lines) + "\n"
+
+    def markdown(self):
+        """Return the table in GitHub's Markdown."""
+        head = ["| " + " | ".join(map(markdown, self.columns)) + " |", "|" + "---|" * len(self.columns)]
+        body = ["| " + " | ".join(markdown(text) for text in row) + " |" for row in self.texts()]
+        return "\n".join([*head, *body, "", *map(markdown, [self.title, *self.notes])]) + "\n"
+
+
+def latex(text):
+    """Return text so that LaTeX prints it as it is.
+
+    Examples
+    --------
+    >>> print(latex("a_b & 50 %"))
+    a\\_b \\& 50 \\%
+    """
+    return "".join(_LATEX.get(c, c) for c in _one_line(text)).replace("±", r"$\pm$")
+
+
+def markdown(text):
+    """Return text so that Markdown shows it as it is.
+
+    Examples
+    --------
+    >>> print(markdown("a_b|c"))
+    a\\_b\\|c
+    """
+    return "".join(f"\\{c}" if c in _MARKDOWN else c for c in _one_line(text))
+
+
+def _one_line(text):
+    return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+
+
+def _text(cell):
+    return cell.text() if isinstance(cell, Value) else "" if cell is None else str(cell)
+
+
+def _titles(title, two):
+    return [title, f"{title} spread"] if two else [title]

@@ -1,0 +1,180 @@
+"""Few numbers, told honestly: intervals by hand, groups, and tables that other programs read."""
+
+import copy
+import csv
+import io
+import json
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+import fnlkit
+from fnlkit.errors import InputError
+from fnlkit.results import grouping, statistics
+from fnlkit.results.tables import Table, Value
+from tests.commands import fnlkit as command
+
+
+def test_the_interval_of_paired_differences_by_hand():
+    ours, theirs = {0: 0.6, 1: 0.7, 2: 0.9, 7: 0.1}, {0: 0.5, 1: 0.5, 2: 0.6, 8: 0.9}
+    found = statistics.paired(ours, theirs)
+    # Differences 0.1, 0.2, 0.3: mean 0.2, spread 0.1; t of 2 degrees of freedom at 97.5 % is 4.3027; / sqrt(3).
+    assert found["pairs"] == 3 and found["mean"] == pytest.approx(0.2) and found["spread"] == pytest.approx(0.1)
+    assert found["half"] == pytest.approx(4.302653 * 0.1 / 3**0.5, rel=1e-6) and not found["clear"]
+    assert statistics.paired({0: 1.0}, {1: 1.0}) is None
+    alone = statistics.paired({0: 1.0}, {0: 0.5})
+    assert alone["half"] is None and alone["spread"] is None and not alone["clear"]
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"), [(67.0, "within"), (68.02, "within"), (68.03, "above"), (66.93, "below"), (None, None)]
+)
+def test_the_verdict_is_about_one_published_standard_deviation(measured, said):
+    assert statistics.verdict(measured, 67.48, 0.54) == said
+    assert statistics.verdict(measured, 67.48) is None
+
+
+def made(method, noise, seed, best, *, finished=True, **settings):
+    steps = [
+        {"command": "inject-noise", "parameters": {"noise": noise}},
+        {"command": "partition", "parameters": {"scheme": "iid"}},
+    ]
+    run = SimpleNamespace(
+        finished=finished,
+        settings={"method": method, "seed": seed, **settings},
+        meta={"dataset": "digits", "provenance": steps},
+    )
+    row = {"method": method, "seed": seed, "accuracy_best": best, "accuracy_last": best, "accuracy_late": best}
+    return run, row | {"client_rounds": 10, "bytes_up": 2_000_000, "seconds": 1.5}
+
+
+def grouped(members, by=None):
+    return grouping.groups([run for run, _ in members], [row for _, row in members], by)
+
+
+MANY = [
+    made(method, f"symmetric(eta={eta})", seed, 0.5 + 0.01 * seed + (0.1 if method == "flr" else 0) - eta / 10)
+    for eta in (0.2, 0.4)
+    for method in ("fedavg", "flr")
+    for seed in (0, 1, 2)
+]
+
+
+def test_each_group_stands_beside_the_first_method_in_its_own_setting():
+    found = grouped(MANY, ["method", "noise"])
+    assert [(one["group"]["method"], one["group"]["noise"]) for one in found] == [
+        ("fedavg", "symmetric(eta=0.2)"), ("flr", "symmetric(eta=0.2)"),
+        ("fedavg", "symmetric(eta=0.4)"), ("flr", "symmetric(eta=0.4)"),
+    ]  # fmt: skip
+    assert [one["ahead"]["accuracy_best"] is None for one in found] == [True, False, True, False]
+    assert found[3]["ahead"]["accuracy_best"]["mean"] == pytest.approx(0.1) and found[3]["ahead"]["accuracy_best"]["clear"]
+    assert found[0]["measures"]["accuracy_best"] == pytest.approx({"mean": 0.49, "spread": 0.01, "runs": 3})
+    assert not any(one["differ"] for one in found)
+
+
+def test_without_names_all_that_differs_makes_groups():
+    assert [tuple(one["group"]) for one in grouped(MANY)] == [("dataset", "method", "inject-noise --noise")] * 4
+
+
+def test_a_group_that_mixes_more_than_seeds_says_so():
+    (fedavg, flr) = grouped(MANY, ["method"])
+    assert fedavg["runs"] == 6 and fedavg["differ"] == ["inject-noise --noise"]
+    assert flr["ahead"]["accuracy_best"] is None  # a seed that occurs twice tells no pair
+    assert "its runs also differ in inject-noise --noise" in " ".join(grouping.table([fedavg, flr]).notes)
+
+
+def test_half_runs_and_strange_names():
+    half = [made("fedavg", "none", 0, 0.5), made("fedavg", "none", 1, 0.1, finished=False)]
+    (one,) = grouped(half, ["method"])
+    assert one["runs"] == 1 and one["measures"]["accuracy_best"]["spread"] is None
+    assert grouped(half[1:]) == [] and grouping.table([]).rows == []
+    with pytest.raises(InputError, match="--by nois: no run knows it; did you mean 'noise'?"):
+        grouped(MANY, ["nois"])
+
+
+def test_a_run_without_a_score_is_no_zero():
+    members = [made("fedavg", "none", 0, None), made("fedavg", "none", 1, 0.5)]
+    (one,) = grouped(members, ["method"])
+    assert one["measures"]["accuracy_best"] == {"mean": 0.5, "spread": None, "runs": 1} and one["runs"] == 2
+
+
+UGLY = "a_b&50%|*x*\\{}$#~^<i>\n\x1b[31m"
+
+
+def test_every_text_of_a_table_is_escaped():
+    table = Table(
+        "title", ["name", UGLY], [[UGLY, Value(1234.5, 2.25, star=True)], ["", Value(None)]], ["a note\nof two lines"]
+    )
+    latex = table.latex()
+    body = [line for line in latex.splitlines() if not line.startswith("%")]
+    assert (
+        r"a\_b\&50\%\textbar{}*x*\textbackslash{}\{\}\$\#\textasciitilde{}\textasciicircum{}\textless{}i\textgreater{} [31m"
+        in latex
+    )
+    assert r"$1{,}234.50 \pm 2.25^{*}$" in latex and all(line.count(" & ") <= 1 for line in body)
+    rows = list(csv.reader(io.StringIO(table.csv())))
+    assert rows == [["name", UGLY, f"{UGLY} spread"], [UGLY, "1234.5", "2.25"], ["", "", ""]]
+    shown = table.markdown().splitlines()
+    assert shown[2].count("|") - shown[2].count("\\|") == 3 and "\x1b" not in table.markdown()
+    assert len(shown) == 7 and "\\<i\\>" in shown[2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two methods of two seeds from one tiny run, which tells their settings apart and nothing else; and what is no run."""
+    folder = tmp_path_factory.mktemp("runs")
+    run = fnlkit.train(fnlkit.partition("digits", clients=4), rounds=2, fraction=0.5, epochs=1, engine="sequential", say=None)
+    for method in ("fedavg", "median"):
+        for seed in (0, 1):
+            one = copy.copy(run)
+            one.settings = run.settings | {"seed": seed, "aggregator": "median" if method == "median" else "mean"}
+            one.write(folder / f"{method}-{seed}.pt")
+    (folder / "model.pt").write_bytes(b"no run at all")
+    (folder / "notes.txt").write_text("nothing")
+    return folder
+
+
+def test_a_folder_of_runs_in_every_form(folder, tmp_path):
+    done = command(f"fnlkit evaluate {folder} --by aggregator --target 0.01", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "left out" in done.stderr and "model.pt" in done.stderr
+    assert "mean" in done.stdout and "median" in done.stdout and "2 of 2" in done.stdout and "t of the paired" in done.stdout
+    rows = [
+        json.loads(line) for line in command(f"fnlkit evaluate {folder} --by aggregator --json", tmp_path).stdout.splitlines()
+    ]
+    assert [row["group"] for row in rows] == [{"aggregator": "mean"}, {"aggregator": "median"}]
+    table = list(csv.DictReader(io.StringIO(command(f"fnlkit evaluate {folder} --by aggregator --csv", tmp_path).stdout)))
+    best = rows[0]["measures"]["accuracy_best"]
+    assert float(table[0]["best"]) == pytest.approx(100 * best["mean"]) and float(table[0]["best spread"]) == 0.0
+    for form, mark in (("latex", r"\toprule"), ("markdown", "|---|")):
+        assert mark in command(f"fnlkit evaluate {folder} --by aggregator --{form}", tmp_path).stdout
+    assert len(command(f"fnlkit evaluate {folder} --json", tmp_path).stdout.splitlines()) == 4
+    assert len(fnlkit.evaluate(folder, say=None).table("aggregator,seed").rows) == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{empty}", "no run of `fnlkit train`"),
+        ("{folder} --by nothing", "no run knows it"),
+        ("{folder} --by ,", "names nothing"),
+        ("{folder} --by method --json --csv", "two forms"),
+        ("{folder} --by method -o x.npz", "a table goes to stdout"),
+        ("{folder} --target 70", "is no accuracy"),
+        ("{folder}/model.pt --by method", "model.pt"),
+    ],
+)
+def test_mistakes_are_one_line(line, words, folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    done = command(f"fnlkit evaluate {line.format(folder=folder, empty=tmp_path / 'empty')}", tmp_path)
+    assert done.returncode == 2 and words in done.stderr.splitlines()[-1], done.stderr
+    assert not done.stdout
+
+
+def test_a_folder_may_hold_a_run_that_is_damaged(folder, tmp_path):
+    copied = shutil.copytree(folder, tmp_path / "runs")
+    whole = (copied / "fedavg-0.pt").read_bytes()
+    (copied / "fedavg-0.pt").write_bytes(whole[: len(whole) // 2])
+    said = []
+    assert len(fnlkit.evaluate(copied, say=said.append).rows) == 3 and "fedavg-0.pt" in said[0]
