@@ -23,6 +23,9 @@ METHODS = {
     "confident-learning": "fnlkit.methods.forward:confident_learning",
     "coteaching": "fnlkit.methods.coteaching:coteaching",
     "coteaching-plus": "fnlkit.methods.coteaching:coteaching_plus",
+    "centralized": "fnlkit.methods.centralized:centralized",
+    "local": "fnlkit.methods.local:local",
+    "oracle": "fnlkit.methods.oracle:oracle",
 }
 # What a method may take into its own local training: (r, rounds) -> (keywords of FedOpt.round, report).
 REGULARISERS = {

@@ -17,7 +17,6 @@ from fnlkit.artefacts import ledger
 from fnlkit.artefacts.run import Run
 from fnlkit.artefacts.stored import Changed, Rows, blocks
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
-from fnlkit.client.losses import suits
 from fnlkit.client.members import Members, held
 from fnlkit.client.network import Model
 from fnlkit.client.scaling import moments, pooled
@@ -25,14 +24,15 @@ from fnlkit.client.scoring import sample_losses
 from fnlkit.client.training import Fit
 from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
-from fnlkit.experiment import memory
+from fnlkit.experiment import combination, memory
+from fnlkit.experiment.arrangement import OwnScores, arranged
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.memorization import global_memorization, local_memorization
 from fnlkit.experiment.network import build_network
 from fnlkit.experiment.settings import Settings, option
+from fnlkit.methods.centralized import visits
 from fnlkit.methods.fedavg import Round
 from fnlkit.scores import confusion
-from fnlkit.server.aggregation import too_few
 from fnlkit.server.selection import cohort_size
 
 
@@ -62,6 +62,8 @@ class Experiment:
         if len(federation.client_offsets) < 2:
             raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
         trust = must_be(dataset, federation.meta, len(federation.given), what="the federation")
+        wanted = catalogue.needs(settings.method)
+        federation, rows = arranged(federation, wanted, settings.method)
         self.federation, self.dataset, self.settings = federation, dataset, settings
         self.device = _device(device)
         dtype = PRECISIONS[settings.precision]
@@ -70,8 +72,7 @@ class Experiment:
         make = partial(build_network, settings.model, input_shape=shape, classes=federation.classes, seed=settings.seed)
         make = partial(make, kind=dataset.kind)
         make = partial(make, precision=settings.precision, device=self.device)
-        wanted = catalogue.needs(settings.method)
-        self.pair = "pair" in wanted
+        self.pair, self._pooled = "pair" in wanted, "pooled" in wanted
         vectors, note = _embeddings(embeddings, federation, dataset, settings.method) if "embedding" in wanted else (None, None)
         if settings.precision == "tf32" and self.device == "cpu":
             raise InputError("--precision tf32 is a GPU's; write fp32, fp64 or bf16")
@@ -86,7 +87,8 @@ class Experiment:
             mean, std = (values.tolist() for values in pooled(sent))
         inputs = self.inputs = Inputs(image, tuple(mean), tuple(std), dtype, self.device)
         self.x_test, self.y_test = held(test), torch.from_numpy(np.asarray(dataset.y_test, np.int64))
-        rows = {} if vectors is None else {"input/embedding": vectors}
+        if vectors is not None:
+            rows["input/embedding"] = vectors
         self.embedding = None if vectors is None else _content(vectors)
         if "received" in federation.extra:  # labels were corrected since: a release is about those that came
             rows["input/received"] = np.asarray(federation.extra["received"], np.int64)
@@ -107,8 +109,7 @@ class Experiment:
             if text:
                 self.clients.note(text)
         self.ledger, self.clients.on_release = release_ledger, self._releasing
-        loss = catalogue.loss(settings.loss, settings.method)
-        suits(loss, federation.classes)
+        loss, aggregate = combination.parts(settings, self.clients)
         fit = Fit(
             loss=loss,
             epochs=settings.epochs,
@@ -121,9 +122,6 @@ class Experiment:
             augment=augmentation(settings.augment, dataset),
             mixup=settings.mixup,
         )
-        aggregate = catalogue.aggregator(settings.aggregator)
-        if refusal := too_few(aggregate, cohort_size(self.clients, settings.fraction)):
-            raise InputError(refusal)
         self.opt = catalogue.optimizer(settings.optimizer, fit, aggregate=aggregate, decay=settings.decay)
         select = catalogue.selector(settings.selector, settings.fraction)
         self.model = Model(self.network, self.network.flat.clone())
@@ -133,6 +131,7 @@ class Experiment:
             raise InputError(f"method {settings.method}: returned {found}; a method is a generator that yields Round")
         self.history, self.records, self.finished = [], {}, False
         self._opt_memory, self._evaluated_at = {}, 0
+        self._own = OwnScores(self.clients, self._tested) if "own" in wanted else None
         self._seconds, self._began = 0.0, None
         self.provenance = list(federation.meta.get("provenance", []))
         if resume is not None:
@@ -154,7 +153,8 @@ class Experiment:
     @property
     def client_rounds_total(self):
         """Client-rounds that the budget allows; for the progress bar."""
-        return self.settings.rounds * max(1, round(self.settings.fraction * len(self.clients)))
+        rounds, fraction = self.settings.rounds, self.settings.fraction
+        return visits(rounds, fraction) if self._pooled else rounds * cohort_size(self.clients, fraction)
 
     def run(self, *, on_round=None, checkpoint=None, checkpoint_every=10):
         """Train to the end and return the Run.
@@ -214,6 +214,8 @@ class Experiment:
         clients, row = self.clients, {"round": len(self.history), "stage": step.stage, "clients": step.replies.ids.tolist()}
         row["client_rounds"] = clients.traffic.client_rounds
         row["bytes_up"], row["bytes_down"] = clients.traffic.bytes_up, clients.traffic.bytes_down
+        if self._own:
+            self._own.trained(step.replies.ids)
         for name, value in step.report.items():
             value = np.asarray(value)
             if value.ndim == 0:
@@ -238,15 +240,18 @@ class Experiment:
 
     def _score(self, model):
         """Return test accuracy and loss and, where the truth is known, the share of right working labels."""
-        logits = self.clients.predict(model.weights, self.x_test).cpu()
-        out = {
-            "accuracy": (logits.argmax(-1) == self.y_test).double().mean().item(),
-            "loss": sample_losses(logits, self.y_test).double().mean().item(),
-        }
+        out = self._own.mean(model.weights) if self._own else self._tested(model.weights)
         if self.federation.true is not None:
             held = self.federation.client_indices
             out["label_accuracy"] = float(np.mean(self._labels()[held] == self.federation.true[held]))
         return out
+
+    def _tested(self, weights):
+        logits = self.clients.predict(weights, self.x_test).cpu()
+        return {
+            "accuracy": (logits.argmax(-1) == self.y_test).double().mean().item(),
+            "loss": sample_losses(logits, self.y_test).double().mean().item(),
+        }
 
     def _true_of_held(self):
         return np.asarray(self.federation.true)[self.federation.client_indices]

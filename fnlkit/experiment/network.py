@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from fnlkit import catalogue
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
 from fnlkit.client.members import in_blocks
 from fnlkit.client.network import Network, predict
@@ -101,6 +102,8 @@ def network_of(run, *, device="cpu"):
     InputError
         When the network is another one now.
     """
+    if "own" in catalogue.needs(run.part("method")):
+        raise InputError(f"the run is one of {run.settings['method']}: its clients have models of their own, and no common one")
     if run.settings["precision"] not in PRECISIONS:
         raise InputError(f"the run was made with --precision {run.settings['precision']}, which this fnlkit does not know")
     network = build_network(

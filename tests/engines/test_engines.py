@@ -36,6 +36,8 @@ def run(engine, method, optimizer, selector, rounds=6, fit=FIT, network=mlp, emb
     fed, model = toy.toy(engine, network=toy.fitting(network, method), count=6)
     for client in fed.members:
         client.rows["input/embedding"] = client.x[:, :5].repeat(1, 14)[:, :embedding].clone()
+        if method.startswith("oracle"):
+            client.rows["input/true"] = (client.given + 1) % client.classes
     fed.commit()
     opt, select = catalogue.optimizer(optimizer, fit), catalogue.selector(selector, 0.5)
     program = catalogue.method(method)(fed, model, opt, select, rounds=rounds)

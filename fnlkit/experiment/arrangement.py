@@ -1,0 +1,70 @@
+"""What references ask of a run: all samples on one client, true labels, models that are tested client by client."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fnlkit.errors import InputError
+
+
+def arranged(federation, wanted, method):
+    """Return the federation that a run trains on, and what its clients are given beside samples and labels.
+
+    Parameters
+    ----------
+    federation : fnlkit.artefacts.federation.Federation
+    wanted : set of str
+        Of `fnlkit.catalogue.needs`: ``pooled`` puts all samples on one client, ``truth`` hands out the true labels.
+    method : str
+        What a message calls it.
+
+    Raises
+    ------
+    InputError
+        When the true labels are wanted and nobody declared them.
+    """
+    rows = {}
+    if "truth" in wanted:
+        if federation.true is None:
+            raise InputError(
+                f"--method {method} trains on the true labels, and nobody knows those of {federation.dataset}; declare them "
+                "(y_train_true in the data set), or make the wrong ones with `fnlkit inject-noise`"
+            )
+        rows["input/true"] = np.asarray(federation.true, np.int64)
+    if "pooled" in wanted:
+        held = np.sort(np.asarray(federation.client_indices, np.int64))
+        alone = {"noise_client_level": None, "noise_client_noisy": None}
+        federation = replace(federation, client_offsets=np.array([0, len(held)]), client_indices=held, **alone)
+    return federation, rows
+
+
+class OwnScores:
+    """Test scores of the models that clients keep to themselves, each taken anew after its client trained.
+
+    Parameters
+    ----------
+    clients : fnlkit.server.clients.Clients
+        Their ``state["own"]`` (P + Q,) is tested, or a common start where there is none yet.
+    score : callable
+        Weights (P + Q,) -> dict of floats.
+    """
+
+    def __init__(self, clients, score):
+        self.clients, self.score, self._known = clients, score, {}
+
+    def trained(self, ids):
+        """Forget the scores of clients (K,) that trained."""
+        for i in ids.tolist():
+            self._known.pop(i, None)
+
+    def mean(self, start):
+        """Return the mean of each score over all clients."""
+        fresh = None
+        for i in range(len(self.clients)):
+            own = self.clients.members[i].state.get("own")
+            if own is None:
+                fresh = fresh or self.score(start)
+            elif i not in self._known:
+                self._known[i] = self.score(own)
+        every = [self._known.get(i, fresh) for i in range(len(self.clients))]
+        return {name: float(np.mean([scores[name] for scores in every])) for name in every[0]}
