@@ -28,6 +28,7 @@ setup(
         "rich>=13",
         "pytest>=8",
         "filelock>=3.13",
+        "packaging>=23",
     ],
     extras_require={
         "test": ["hypothesis>=6.100"],

@@ -29,6 +29,7 @@ COMMANDS = {
     "reproduce": "Run a published experiment and print both numbers.",
     "data": "List, fetch and describe data sets.",
     "info": "Show any artefact as a table.",
+    "doctor": "Say what there is on this machine and what works.",
 }
 
 

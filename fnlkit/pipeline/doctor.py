@@ -1,0 +1,210 @@
+"""Is this machine fit?  Versions, threads, caches, GPU, and a tiny round on every engine beside the sequential one."""
+
+import math
+import os
+import platform
+import shutil
+import time
+from importlib import metadata
+from pathlib import Path
+
+from fnlkit.errors import InputError
+
+# Largest difference of two weights, relative to the largest weight, that rounding explains after two tiny rounds.
+ROUNDING = 1e-3
+LOW_SPACE = 2**30
+
+
+def examine(*, test=True):
+    """Return what there is on this machine and what of it works, as plain values.
+
+    Parameters
+    ----------
+    test : bool
+        Train two tiny rounds on every engine and device and compare; a few seconds, half a minute where kernels have to be
+        compiled first.
+
+    Returns
+    -------
+    dict
+        packages, extras, machine, caches, gpu, engines; ``advice``, sentences on what could be better; ``broken``, sentences
+        on what does not work though it should; ``fit``, whether nothing is broken.
+    """
+    advice, broken = [], []
+    out = {
+        "packages": packages(broken),
+        "extras": extras(),
+        "machine": machine(advice),
+        "caches": caches(advice, broken),
+        "gpu": gpu(advice),
+    }
+    if test and not broken:
+        out["engines"] = engines([device for device in ("cpu", "cuda") if device == "cpu" or out["gpu"]["usable"]], broken)
+    else:
+        out["engines"] = []
+    missing = [name for name, extra in out["extras"].items() if extra["missing"]]
+    if missing:
+        advice.append(f"not everything is installed; pip install 'fnlkit[{','.join(missing)}]' adds it")
+    return out | {"advice": advice, "broken": broken, "fit": not broken}
+
+
+def packages(broken):
+    """Return the version of each library that fnlkit needs, by name; one that is missing or too old or new is broken."""
+    out = {"python": platform.python_version(), "fnlkit": metadata.version("fnlkit")}
+    for need in _needs():
+        if need.marker is not None and not need.marker.evaluate({"extra": ""}):
+            continue
+        found = out[need.name] = _version(need.name)
+        if found is None:
+            broken.append(f"{need.name} is not installed; pip install '{need}'")
+        elif not need.specifier.contains(found, prereleases=True):
+            broken.append(f"{need.name} is {found}, fnlkit needs {need.specifier}; pip install '{need}'")
+    return out
+
+
+def extras():
+    """Return for each extra the libraries that are there, with their versions, and those that are missing."""
+    out = {}
+    for need in _needs():
+        for extra in metadata.metadata("fnlkit").get_all("Provides-Extra") or []:
+            if need.marker is not None and need.marker.evaluate({"extra": extra}) and not need.marker.evaluate({"extra": ""}):
+                entry, found = out.setdefault(extra, {"there": {}, "missing": []}), _version(need.name)
+                if found is None:
+                    entry["missing"].append(need.name)
+                else:
+                    entry["there"][need.name] = found
+    return out
+
+
+def _needs():
+    from packaging.requirements import Requirement
+
+    return [Requirement(text) for text in metadata.requires("fnlkit") or []]
+
+
+def _version(name):
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def machine(advice):
+    """Return cores, threads, load and what the processor can do."""
+    import torch
+
+    from fnlkit.kernels.threads import get_threads
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    out = {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": cores,
+        "load": load,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "torch_threads_outside_training": torch.get_num_threads(),
+        "training_threads": os.environ.get("FNLKIT_THREADS", "1"),
+        "kernel_threads": get_threads(),
+        "environment": {
+            name: os.environ[name]
+            for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "FNLKIT_THREADS", "FNLKIT_CACHE", "CUDA_VISIBLE_DEVICES")
+            if name in os.environ
+        },
+    }
+    if load is not None and load > cores + 0.5:
+        advice.append(f"{load:.0f} processes want {cores} cores at the moment: times measured now say little")
+    if out["cpu_capability"] == "DEFAULT":
+        advice.append("this processor has no AVX2 that torch could use: training is several times slower than on one that has")
+    return out
+
+
+def caches(advice, broken):
+    """Return where downloads and compiled kernels are kept, and whether it can be written."""
+    from fnlkit import datasets
+    from fnlkit._kernels._compile import cache_folders
+
+    out = []
+    for what, folder in (("data and embeddings", datasets.cache_folder()), ("compiled kernels", cache_folders()[0])):
+        there = Path(folder)
+        while not there.exists():
+            there = there.parent
+        entry = {"what": what, "folder": str(folder), "writable": os.access(there, os.W_OK)}
+        entry["free_bytes"] = shutil.disk_usage(there).free
+        out.append(entry)
+        if not entry["writable"]:
+            advice.append(
+                f"{folder} cannot be written, where {what} are kept; FNLKIT_CACHE or NUMBA_CACHE_DIR name another folder"
+            )
+        elif entry["free_bytes"] < LOW_SPACE:
+            advice.append(f"{folder}: {entry['free_bytes'] / 1e6:,.0f} MB are free, little for {what}")
+    try:
+        datasets.load("digits")
+    except (InputError, OSError) as error:
+        broken.append(f"the data set that comes with fnlkit cannot be read: {error}; install fnlkit again")
+    return out
+
+
+def gpu(advice):
+    """Return whether there is a GPU that torch can use, what it is, or why there is none."""
+    import torch
+
+    if torch.cuda.is_available():
+        free, total = torch.cuda.mem_get_info()
+        return {"usable": True, "name": torch.cuda.get_device_name(), "bytes": total, "free_bytes": free, "why": None}
+    driver = os.path.exists("/proc/driver/nvidia/version") or shutil.which("nvidia-smi") is not None
+    if torch.version.cuda is None:
+        why = f"torch {torch.__version__} is built for the CPU"
+        if driver:
+            advice.append(f"there is an NVIDIA driver, but {why}; install the build of pytorch.org for CUDA")
+    else:
+        why = f"torch is built for CUDA {torch.version.cuda}, but finds no device"
+        why += "" if driver else " and no NVIDIA driver"
+        if "CUDA_VISIBLE_DEVICES" in os.environ:
+            why += f"; CUDA_VISIBLE_DEVICES is {os.environ['CUDA_VISIBLE_DEVICES']!r}"
+    return {"usable": False, "name": None, "bytes": None, "free_bytes": None, "why": why}
+
+
+def engines(devices, broken):
+    """Return for every engine and device whether it runs, how long two tiny rounds took and how far off sequential they end.
+
+    An engine that says why it cannot run here is not broken; one that fails or disagrees is.
+    """
+    from fnlkit.engines import ENGINES
+    from fnlkit.pipeline import labels
+
+    federation = labels.partition("digits", clients=4, say=None)
+    expected, out = None, []
+    for device in devices:
+        for name in ENGINES:
+            entry = {"engine": name, "device": device, "runs": False, "why": None, "seconds": None, "difference": None}
+            out.append(entry)
+            began = time.monotonic()
+            try:
+                weights = _tiny(federation, name, device)
+            except InputError as error:
+                entry["why"] = str(error)
+                continue
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+                entry["why"] = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+                broken.append(f"engine {name} on {device} fails: {entry['why']}")
+                continue
+            expected = weights if expected is None else expected
+            entry |= {"runs": True, "seconds": round(time.monotonic() - began, 3)}
+            apart = float((weights - expected).abs().max() / expected.abs().max())
+            entry["difference"] = apart if math.isfinite(apart) else None
+            if not apart <= ROUNDING:
+                broken.append(
+                    f"engine {name} on {device} ends {apart:.1e} of the largest weight apart from sequential, "
+                    f"more than rounding explains ({ROUNDING:g}); write --engine sequential and report it"
+                )
+    return out
+
+
+def _tiny(federation, engine, device):
+    """Return the weights after two rounds of two clients on one engine."""
+    from fnlkit.pipeline import training
+
+    count = {"workers": 2} if engine in ("workers", "fused") else {}
+    options = {"rounds": 2, "fraction": 0.5, "epochs": 1, "batch_size": 60, "model": "mlp(hidden=16)"}
+    run = training.train(federation, engine=engine, device=device, ledger="none", say=None, **count, **options)
+    return run.weights.detach().cpu().double()

@@ -1,0 +1,87 @@
+"""doctor finds what works and, above all, what does not."""
+
+import json
+
+import pytest
+
+from fnlkit.engines import ENGINES
+from fnlkit.pipeline import doctor
+from tests.commands import fnlkit
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """Real engines: the workers' processes take their two seconds once for all tests here."""
+    done = fnlkit("fnlkit doctor --json", tmp_path_factory.mktemp("doctor"))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_engine_is_tried_and_agrees(found):
+    assert [one["engine"] for one in found["engines"] if one["device"] == "cpu"] == list(ENGINES)
+    ran = {one["engine"]: one for one in found["engines"] if one["runs"]}
+    assert {"sequential", "stacked", "workers", "fused"} <= set(ran) and found["fit"] and not found["broken"]
+    assert ran["sequential"]["difference"] == 0 and ran["workers"]["difference"] == 0
+    assert all(one["why"] for one in found["engines"] if not one["runs"])
+
+
+def test_versions_caches_and_gpu_are_named(found):
+    assert {"torch", "numpy", "numba", "python", "fnlkit"} <= set(found["packages"]) and all(found["packages"].values())
+    assert "plot" in found["extras"] and {one["what"] for one in found["caches"]} == {"data and embeddings", "compiled kernels"}
+    assert found["gpu"]["usable"] or found["gpu"]["why"]
+
+
+def test_the_table_says_it_in_words(tmp_path):
+    done = fnlkit("fnlkit doctor --no-test", tmp_path)
+    assert done.returncode == 0 and "nothing is broken, as far as can be told" in done.stdout and "torch" in done.stdout
+
+
+def test_an_engine_that_disagrees_is_broken(monkeypatch, tmp_path):
+    """Training is replaced: what is tested is the judgement of what comes out of it."""
+    import torch
+
+    def tiny(federation, engine, device):
+        if engine == "stacked":
+            return torch.tensor([1.0, 1.1])
+        if engine == "workers":
+            raise OSError("no such\ndevice")
+        return torch.tensor([1.0, float("nan") if engine == "fused" else 1.0])
+
+    monkeypatch.setattr(doctor, "_tiny", tiny)
+    done = fnlkit("fnlkit doctor", tmp_path)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(
+        "fnlkit: error: 3 broken, the first: engine stacked"
+    )
+    assert (
+        "engine workers on cpu fails: OSError: no such device" in done.stdout and "engine fused on cpu ends nan" in done.stdout
+    )
+
+
+def test_an_engine_that_says_why_not_is_not_broken(monkeypatch):
+    def tiny(federation, engine, device):
+        from fnlkit.errors import InputError
+
+        raise InputError("needs a thing that is not here")
+
+    monkeypatch.setattr(doctor, "_tiny", tiny)
+    broken = []
+    rows = doctor.engines(["cpu"], broken)
+    assert not broken and all(one["why"] == "needs a thing that is not here" and not one["runs"] for one in rows)
+
+
+@pytest.mark.parametrize(("version", "words"), [(None, "torch is not installed"), ("0.1", "torch is 0.1, fnlkit needs")])
+def test_a_library_that_does_not_fit_is_broken(version, words, monkeypatch, tmp_path):
+    before = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: version if name == "torch" else before(name))
+    done = fnlkit("fnlkit doctor --json", tmp_path)
+    facts = json.loads(done.stdout)
+    assert done.returncode == 1 and not facts["fit"] and words in facts["broken"][0] and facts["engines"] == []
+
+
+def test_a_cache_that_cannot_be_written_and_a_busy_machine_are_advised_about(monkeypatch):
+    advice = []
+    monkeypatch.setattr(doctor.os, "access", lambda path, how: False)
+    monkeypatch.setattr(doctor.os, "getloadavg", lambda: (1e3, 0, 0))
+    assert not any(one["writable"] for one in doctor.caches(advice, []))
+    doctor.machine(advice)
+    assert any("cannot be written" in text for text in advice) and any("times measured now" in text for text in advice)
