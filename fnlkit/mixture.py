@@ -50,3 +50,110 @@ def two_components(values, *, seed=0):
     order = np.argsort(mixture.means_[:, 0], kind="stable")
     upper = mixture.predict(values) == order[1]
     return TwoComponents(upper, mixture.means_[order, 0], mixture.covariances_[order, 0, 0], mixture.weights_[order])
+
+
+def lower_probability(values, *, seed=0, steps=10):
+    """Return the probability (n,) that each value belongs to the Gaussian with the smaller mean, of two that are fitted.
+
+    Values are scaled to [0, 1] first and few steps of EM are made, as DivideMix has it.  Equal values all get 1.
+
+    Parameters
+    ----------
+    values : (n,) finite numbers
+    seed : int
+        Of scikit-learn's k-means initialization.
+    steps : int >= 1
+        Of EM at most; 10 in DivideMix, 100 in FedRN.
+
+    Source: DivideMix (Li 2020), Section 3.1; 10 steps, tolerance 0.01 and 0.0005 added to variances are its public code's.
+    """
+    values = np.asarray(values, np.float64)
+    spread = np.ptp(values) if len(values) else 0.0
+    if not spread > 0:
+        return np.ones(len(values))
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.mixture import GaussianMixture
+
+    scaled = ((values - values.min()) / spread).reshape(-1, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        mixture = GaussianMixture(2, max_iter=steps, tol=1e-2, reg_covar=5e-4, random_state=seed).fit(scaled)
+    return mixture.predict_proba(scaled)[:, mixture.means_[:, 0].argmin()]
+
+
+def higher_group(matrix, *, votes=9):
+    """Return which rows (N,) bool of a matrix belong to the Gaussian with the larger mean, of two that are fitted.
+
+    Columns are scaled to [0, 1]; an entry that is not finite takes the smallest of its column.  Of the groupings that the
+    seeds 0 to `votes` - 1 lead to the commonest is taken.  Equal rows (and fewer than two) give no True.
+
+    Parameters
+    ----------
+    matrix : (N, C)
+        Clients by classes: mean losses, as FedNoRo has them.
+    votes : int >= 1
+
+    Source: FedNoRo (Wu 2023), Section 2.2; nine votes and the filling are its public code's.
+    """
+    matrix = np.array(matrix, np.float64)
+    if len(matrix) < 2:
+        return np.zeros(len(matrix), bool)
+    known = np.isfinite(matrix)
+    low = np.where(known, matrix, np.inf).min(0)
+    low = np.where(np.isfinite(low), low, 0.0)
+    matrix = np.where(known, matrix, low) - low
+    top = matrix.max(0)
+    matrix = matrix / np.where(top > 0, top, 1.0)
+    if not np.ptp(matrix, axis=0).any():
+        return np.zeros(len(matrix), bool)
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.mixture import GaussianMixture
+
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for seed in range(votes):
+            mixture = GaussianMixture(2, random_state=seed).fit(matrix)
+            found.append(tuple((mixture.predict(matrix) == mixture.means_.sum(1).argmax()).tolist()))
+    return np.array(max(found, key=found.count), bool)
+
+
+def fitted_from(values, start=None, *, steps=100, least=1e-6):
+    """Return (3, 2): means, variances and shares of two Gaussians fitted to values by EM, the smaller mean first.
+
+    Parameters
+    ----------
+    values : (n,) finite numbers, n >= 1
+    start : (3, 2) or None
+        Where EM begins; None is the lower and the upper half of the sorted values.
+    steps : int
+        At most; fewer when the mean log-likelihood rises by less than 1e-4.
+    least : float > 0
+        Added to variances, and the least share of a component.
+
+    Source: Dempster, Laird, Rubin 1977, as FedDiv (Li 2024) has it, Section "Local filter training".
+    """
+    values = np.asarray(values, np.float64)
+    if start is None:
+        low, high = np.array_split(np.sort(values), 2)
+        high = high if len(high) else low
+        start = [[low.mean(), high.mean()], [low.var() + least, high.var() + least], [0.5, 0.5]]
+    mean, variance, share = np.array(start, np.float64)
+    before = -np.inf
+    for _ in range(steps):
+        log = -0.5 * ((values[:, None] - mean) ** 2 / variance + np.log(2 * np.pi * variance)) + np.log(share)
+        top = log.max(1)
+        total = top + np.log(np.exp(log - top[:, None]).sum(1))
+        weight = np.exp(log - total[:, None])
+        count = weight.sum(0)
+        moved = count > least * len(values)  # a component that explains nothing stays where it is
+        mean = np.where(moved, (weight * values[:, None]).sum(0) / np.where(moved, count, 1), mean)
+        spread = (weight * (values[:, None] - mean) ** 2).sum(0) / np.where(moved, count, 1)
+        variance = np.where(moved, spread + least, variance)
+        share = np.maximum(count / len(values), least)
+        share = share / share.sum()
+        if total.mean() - before < 1e-4:
+            break
+        before = total.mean()
+    order = np.argsort(mean, kind="stable")
+    return np.stack([mean[order], variance[order], share[order]])

@@ -160,6 +160,8 @@ class Batch:
     unmixed : Tensor (..., B, C) or None
         Logits of the local model as it stands, in evaluation mode and without gradient, on the samples before they were
         mixed, when Fit.unmixed asks for them and mixup is on.
+    unmixed_features : Tensor (..., B, width) or None
+        The features of the same, when Fit.features asks for them too.
     share : Tensor (...) or None
         Mixup's lambda, the weight of the own sample; with `unmixed` only.
     partner : Tensor (..., B) int64 or None
@@ -178,6 +180,7 @@ class Batch:
     received: dict = field(default_factory=dict)
     teacher: Tensor = None
     unmixed: Tensor = None
+    unmixed_features: Tensor = None
     share: Tensor = None
     partner: Tensor = None
     features: Tensor = None

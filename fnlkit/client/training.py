@@ -40,6 +40,9 @@ class Fit:
     unmixed : bool
         Under mixup the loss wants predictions on the samples before they are mixed: the local model's, and the
         teacher's on these in place of the mixed ones.  Without mixup it changes nothing.
+    views : int
+        How often each sample of a batch comes in it, each time with augmentation of its own: a batch of B samples has
+        views x B entries, all first views before all second ones.
     """
 
     loss: Callable = cross_entropy
@@ -57,6 +60,7 @@ class Fit:
     features: bool = False
     uniform: bool = False
     unmixed: bool = False
+    views: int = 1
 
     def changed(self, **values):
         return replace(self, **values)
@@ -69,7 +73,7 @@ class Plan:
     Attributes
     ----------
     order : int64 (steps, B)
-        Positions in the client's samples; -1 where a batch is short.
+        Positions in the client's samples; -1 where a batch is short.  With views B counts each sample's views.
     first : bool (steps,)
         First step of an epoch.
     shift, flip, centre : int32 (steps, B, 2), bool (steps, B), int32 (steps, B, 2), or None
@@ -120,6 +124,9 @@ def plan(n, fit, *, seed, round, client, image=None):
     order = order.reshape(fit.epochs * steps, size)
     first = np.zeros(len(order), bool)
     first[::steps] = True
+    if fit.views > 1:
+        order = np.tile(order, fit.views)
+        order = np.take_along_axis(order, np.argsort(order < 0, 1, kind="stable"), 1)  # what is short ends the batch
     shift = flip = centre = share = partner = uniform = None
     if fit.augment and image is not None:
         shift, flip, centre = fit.augment.draw(rng("augment"), order.shape, image)
@@ -211,7 +218,7 @@ def _step(network, client, fit, draws, received, twin, t):
         if fit.unmixed:
             plain = network.laid_out(x)
             batch.share, batch.partner = torch.tensor(draws.share[t], device=device), partner
-            batch.unmixed = _judged(network, plain)
+            batch.unmixed, batch.unmixed_features = _judged(network, plain, fit.features)
         x = draws.share[t] * x + (1 - draws.share[t]) * x[partner]
     x = network.laid_out(x)
     if twin is not None:
@@ -232,13 +239,14 @@ def _step(network, client, fit, draws, received, twin, t):
     return batch
 
 
-def _judged(network, x):
-    """Return what the network as it stands says to samples, in evaluation mode and without gradient."""
+def _judged(network, x, features):
+    """Return (logits, features or None) of samples by the network as it stands, in evaluation mode and without gradient."""
     network.module.eval()
     with torch.no_grad():
-        logits = network.computed(network.module, x)
+        between = network.computed(network.module.features, x) if features else None
+        logits = network.module.classify(between) if features else network.computed(network.module, x)
     network.module.train()
-    return logits
+    return logits, between
 
 
 def loss_values(loss, logits, batch):

@@ -56,14 +56,14 @@ class Forward:
         return (self._branches if self.branched else self._stack)(weights, buffers, x)
 
     def evaluated(self, weights, buffers, x):
-        """Return the logits (g, B, C) of the models as they stand, in evaluation mode and without gradient."""
+        """Return (logits (g, B, C), features or None) of the models as they stand, in evaluation mode, without gradient."""
         self.network.module.eval()
         try:
             with torch.no_grad():
                 out = self(weights, buffers, x)[1]
         finally:
             self.network.module.train()
-        return out[0] if self.features else out
+        return out if self.features else (out, None)
 
     def of_teacher(self, x, starts=None):
         """Return what the received model answers to samples (g, B, ...).

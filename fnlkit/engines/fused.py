@@ -167,6 +167,8 @@ def fused_terms(fit, visit, draws):
     """
     if fit.optimizer != "sgd" or fit.clip:
         raise Unknown("it knows plain SGD, not " + ("gradient clipping" if fit.clip else fit.optimizer))
+    if fit.views > 1:
+        raise Unknown("it takes each sample once in a batch, not in several views")
     terms = {
         "lr": fit.lr,
         "momentum": fit.momentum,

@@ -147,9 +147,9 @@ class Stacked(Sequential):
 
     def _need(self, client, fit):
         """Return about how many bytes one client needs in local training."""
-        key = (fit.batch_size, fit.features)
+        key = (fit.views * fit.batch_size, fit.features)
         if key not in self._needs:
-            self._needs[key] = _activations(self.network, client, fit.batch_size)
+            self._needs[key] = _activations(self.network, client, key[0])
         vectors = 6 if fit.optimizer == "adam" else 5  # start, weights, gradient, momentum, a temporary
         vectors += 2 * bool(fit.corrections or fit.clip)
         return vectors * self.network.size * self.network.flat.element_size() + self._needs[key]

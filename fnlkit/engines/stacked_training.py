@@ -80,7 +80,7 @@ class StackedTraining:
             arrays = [getattr(p, name) for p in plans]
             if arrays[0] is None:
                 return None
-            batch = () if arrays[0].ndim == 1 else (min(self.fit.batch_size, self.room), *arrays[0].shape[2:])
+            batch = () if arrays[0].ndim == 1 else (self.fit.views * min(self.fit.batch_size, self.room), *arrays[0].shape[2:])
             shape = (steps, *batch)
             out = np.zeros((len(arrays), *shape), arrays[0].dtype)
             for place, a in zip(out, arrays, strict=True):
@@ -107,7 +107,8 @@ class StackedTraining:
             self.twin.load(self.starts[0])
             self.twin.module.eval()
         try:
-            for group in timetable(self.sizes, self.fit.batch_size, self.fit.epochs):
+            views = self.fit.views
+            for group in timetable([views * n for n in self.sizes], views * self.fit.batch_size, self.fit.epochs):
                 (step or self.step)(*self._choose(group))
         finally:
             self.network.module.eval()
@@ -194,7 +195,7 @@ class StackedTraining:
         partner = self.partner[who, at, :size]
         if self.fit.unmixed:
             batch.share, batch.partner = share, partner
-            batch.unmixed = self.forward.evaluated(weights, buffers, x)
+            batch.unmixed, batch.unmixed_features = self.forward.evaluated(weights, buffers, x)
         wide = (slice(None), *[None] * (x.dim() - 1))
         along = partner.reshape(*partner.shape, *[1] * (x.dim() - 2)).expand(x.shape)
         return share[wide] * x + rest[wide] * x.gather(1, along), (share, rest, partner)

@@ -24,7 +24,7 @@ def needs(**parameters):
 
 # ---- the server
 def forgotten(r, *, forget, ramp):
-    """Return R(T) of round r, the first one being T = 1: rises linearly over `ramp` rounds to `forget` (Han 2018, line 12)."""
+    """Return R(T) of round r, the first one being T = 1: it rises linearly over `ramp` rounds to `forget`."""
     return forget * min(1.0, (r + 1) / ramp)
 
 

@@ -15,7 +15,7 @@ class Sent(NamedTuple):
     when : str
         How often.
     shape : tuple of int or str
-        Sides; ``"C"`` classes, ``"n"`` samples of the client.
+        Sides; ``"C"`` classes, ``"n"`` samples of the client, ``"d"`` features of the network.
     dtype : str
     """
 
@@ -24,9 +24,9 @@ class Sent(NamedTuple):
     shape: tuple = ()
     dtype: str = "float64"
 
-    def sides(self, *, classes, samples):
+    def sides(self, *, classes, samples, width=0):
         """Return the shape in numbers."""
-        return tuple({"C": classes, "n": samples}.get(side, side) for side in self.shape)
+        return tuple({"C": classes, "n": samples, "d": width}.get(side, side) for side in self.shape)
 
     def __str__(self):
         return f"{self.what}; {self.when}; {self.size}"

@@ -16,31 +16,55 @@ What ``--loss`` knows by name stands in fnlkit/catalogue.py; the losses that met
     label_mixture               -log p_y + a log(1 - <p, t>)                                 teacher, rows["mixture_*"]
     embedding_distilled         -log p_y + b d mean_j |e_j - ê_j|                            rows, features, received, state
     logit_distilled             -log p_y + b d F^2 KL(p^F, p_global^F)                       teacher, received
+    logit_adjusted              -log p'_y, p' = softmax(z + log n)                           state["class_share"]
+    adjusted_distilled          -(1 - w) log p'_y + w KL(p_global^F || p')                   state, teacher, received["distil"]
+    label_learning              KL(p || s) / C + b H(p) / C, s learned; or -log p'_y         rows, state, received["noisy"]
+    near_centroids              -log p_y' + b |f - c_y|^2 + e H(p) on small losses           features, rows, state
+    self_regularised            -log p'_y + b JS(p1^F, p2^F) + e H, p' of two views          uniform
+    consistent                  -log p_y' on what is filtered and agreed + b KL(1/C||mean p) rows, state, unmixed
+    mixmatch                    -<t, log p> or u mean_c (t - p)^2, t refined or guessed      rows, unmixed, features of a Pair
+    joint                       -<s, log p> + a KL(1/C || mean p) + b H(p)                   rows["joint_*"]
+    refurbished                 -log p_y' on what is certain or small, else 0                rows["selfie_*"]
     exchanged                   sum_k c_i,-k (-log p_k,y), c the other model's choice        features of a Pair
     ==========================  ===========================================================  ===============================
 """
 
+from fnlkit.client.losses.adjusted import adjusted_distilled, label_learning, logit_adjusted
+from fnlkit.client.losses.centroids import near_centroids
+from fnlkit.client.losses.consistency import self_regularised
 from fnlkit.client.losses.contrastive import contrastive, draw_classes
 from fnlkit.client.losses.correction import forward_corrected
 from fnlkit.client.losses.cross_entropy import cross_entropy, kept_cross_entropy, smoothed_cross_entropy
 from fnlkit.client.losses.distillation import embedding_distilled, logit_distilled
 from fnlkit.client.losses.exchange import exchanged
+from fnlkit.client.losses.filtered import consistent
+from fnlkit.client.losses.mixmatch import mixmatch
 from fnlkit.client.losses.mixture import label_mixture, remember_predictions
 from fnlkit.client.losses.parts import needs, reads, suits
+from fnlkit.client.losses.refurbish import joint, refurbished
 
 __all__ = [
+    "adjusted_distilled",
+    "consistent",
     "contrastive",
     "cross_entropy",
     "draw_classes",
     "embedding_distilled",
     "exchanged",
     "forward_corrected",
+    "joint",
     "kept_cross_entropy",
+    "label_learning",
     "label_mixture",
+    "logit_adjusted",
     "logit_distilled",
+    "mixmatch",
+    "near_centroids",
     "needs",
     "reads",
     "remember_predictions",
+    "refurbished",
+    "self_regularised",
     "smoothed_cross_entropy",
     "suits",
 ]

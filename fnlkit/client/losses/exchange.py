@@ -34,7 +34,7 @@ def exchanged(logits, batch, *, forget, disagreeing=False, agreed="none"):
     if disagreeing and agreed == "all":
         taken = taken | ~eligible.any(-1, keepdim=True)
     kept = taken.sum(-1, keepdim=True).clamp_min(1)
-    return (taken * losses * (losses.shape[-1] / kept)).sum(0)
+    return (taken * losses * (losses.shape[-1] / kept.to(losses))).sum(0)
 
 
 def chosen(losses, eligible, forget):

@@ -1,0 +1,88 @@
+"""Losses of FedNoRo and FedELC: logits adjusted by a client's classes, a teacher for noisy clients, labels that learn."""
+
+from functools import partial
+
+import torch
+
+from fnlkit.client.losses.parts import at, reads
+
+
+def keep_class_shares(client, model, received):
+    """Client step: keep the shares (C,) that classes have among the working labels."""
+    counts = torch.bincount(client.y.cpu(), minlength=client.classes)
+    client.state["class_share"] = (counts / max(1, len(client))).to(model.weights)
+
+
+def adjusted_log_softmax(logits, shares):
+    """Return log softmax(z + log shares), (..., B, C), 0 in place of -inf for classes that a client does not have.
+
+    Source: Menon 2021; the zeros are FedNoRo's public code's, so that such classes add nothing.
+    """
+    shares = shares.to(logits)[..., None, :].expand_as(logits)
+    present = shares > 0
+    logp = torch.where(present, logits + shares.clamp_min(1e-30).log(), -torch.inf).log_softmax(-1)
+    return torch.where(present, logp, 0.0)
+
+
+@reads(before=lambda **keywords: (keep_class_shares,))
+def logit_adjusted(logits, batch):
+    """Return -log softmax(z + log shares)_y, (..., B): the cross entropy of adjusted logits (Wu 2023)."""
+    return -at(adjusted_log_softmax(logits, batch.state["class_share"]), batch.y)
+
+
+@reads(teacher=True, before=lambda **keywords: (keep_class_shares,))
+def adjusted_distilled(logits, batch, *, temperature=0.8):
+    """Return (1 - w) CE + w KL(teacher || p), p of adjusted logits, (..., B) (Wu 2023).
+
+    Parameters
+    ----------
+    temperature : float > 0
+        Of the received model's softmax, which is the teacher; not of p.
+
+    w is ``received["distil"]`` (...): 0 on clients that are taken for clean.
+    """
+    logp = adjusted_log_softmax(logits, batch.state["class_share"])
+    teacher = (batch.teacher / temperature).softmax(-1).to(logp)
+    away = (torch.special.xlogy(teacher, teacher) - teacher * logp).sum(-1)
+    weight = batch.received["distil"].to(logp)[..., None]
+    return (1 - weight) * -at(logp, batch.y) + weight * away
+
+
+def make_label_logits(client, model, received, *, scale):
+    """Client step: start the label distributions of all samples at `scale` for the given class and 0 else, once."""
+    if "label_logits" not in client.rows:
+        start = torch.nn.functional.one_hot(client.y.cpu(), client.classes) * scale
+        client.rows["label_logits"] = start.to(model.weights.dtype)
+
+
+@reads(before=lambda *, scale=10.0, **keywords: (keep_class_shares, _room(scale)))
+def label_learning(logits, batch, *, alpha=0.5, beta=0.2, rate=15.625, scale=10.0):
+    """Return KL(p || s) / C + beta H(p) / C on noisy clients, (..., B), where labels s learn; elsewhere `logit_adjusted`.
+
+    s = softmax of the sample's ``rows["label_logits"]``, which go against the gradient of KL(p || s) / C - alpha log s_y,
+    s - p and s - y in closed form (Jiang 2024, PENCIL of Yi 2019).
+
+    Parameters
+    ----------
+    alpha, beta : float >= 0
+        Of staying with the given label, and of the entropy.
+    rate : float >= 0
+        Learning rate of label logits for a sample's own loss: the public code's 1000 over its batch of 64.
+    scale : float > 0
+        K, where label logits start.
+
+    Noisy are clients with ``received["noisy"]`` (...) = 1.
+    """
+    classes, labels = logits.shape[-1], batch.rows["label_logits"].to(logits)
+    logp, logs = logits.log_softmax(-1), labels.log_softmax(-1)
+    p, s = logp.exp(), logs.exp()
+    learned = ((p * (logp - logs)).sum(-1) - beta * (p * logp).sum(-1)) / classes
+    noisy = batch.received["noisy"].to(logits)[..., None]
+    given = torch.nn.functional.one_hot(batch.y, classes).to(logits)
+    step = (s - p.detach()) / classes + alpha * (s - given)
+    plain = -at(adjusted_log_softmax(logits, batch.state["class_share"]), batch.y)
+    return torch.where(noisy > 0, learned, plain), {"label_logits": labels - rate * noisy[..., None] * step}
+
+
+def _room(scale):
+    return partial(make_label_logits, scale=scale)

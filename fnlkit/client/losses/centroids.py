@@ -1,0 +1,42 @@
+"""RoFL's loss: small-loss samples, relabelled where their features are not nearest to their class's centroid."""
+
+import torch
+
+from fnlkit.client.losses.exchange import chosen
+from fnlkit.client.losses.parts import at, reads
+
+
+@reads(features=True)
+def near_centroids(logits, batch, *, forget, pull, entropy=0.8, pseudo=False):
+    """Return L_c + pull L_cen + entropy L_e on the int((1 - forget) B) smallest losses, 0 for others, (..., B) (Yang 2022).
+
+    L_c is the cross entropy with the given label where the sample's features are most similar, by cosine, to the centroid of
+    that class, else with the global model's ``rows["pseudo_label"]``; L_cen is the mean square of what features of the first
+    are away from their centroid; L_e the entropy.  The values are scaled so that their mean is the mean over the samples
+    chosen.
+
+    Parameters
+    ----------
+    forget : float in [0, 1)
+    pull, entropy : float >= 0
+        lambda_cen and lambda_e.
+    pseudo : bool
+        False keeps the given labels, as before round T_pl.
+    """
+    logp = logits.log_softmax(-1)
+    given = -at(logp, batch.y)
+    taken = chosen(given.detach(), torch.ones_like(batch.y, dtype=torch.bool), forget)
+    features, centroids = batch.features, batch.state["centroids"].to(batch.features)
+    similar = cosines(features.detach()[..., :, None, :], centroids[..., None, :, :]).argmax(-1)
+    agree = similar == batch.y
+    label = torch.where(agree, batch.y, batch.rows["pseudo_label"]) if pseudo else batch.y
+    own = centroids.gather(-2, batch.y[..., None].expand(features.shape))
+    away = (features - own).square().mean(-1) * agree
+    values = -at(logp, label) + pull * away - entropy * (logp.exp() * logp).sum(-1)
+    kept = taken.sum(-1, keepdim=True).clamp_min(1).to(values)
+    return taken * values * (values.shape[-1] / kept)
+
+
+def cosines(a, b):
+    """Return the cosine of the angle between vectors on the last axis; 0 where one is 0."""
+    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1)).clamp_min(1e-12)

@@ -1,0 +1,49 @@
+"""FedDiv's loss: mixup among the samples that a filter keeps and on which global and local model agree."""
+
+import math
+
+import torch
+
+from fnlkit.client.losses.parts import at, reads
+
+
+@reads(unmixed=True)
+def consistent(logits, batch, *, prior=0.0, debias=0.5):
+    """Return share CE(y_i) k_i + (1 - share) CE(y_j) k_j, of mixup, + prior KL(uniform || mean p), (..., B) (Li 2024).
+
+    k_i is 1 where the sample may be used, ``rows["filter_keep"]``, and the global model's class ``rows["filter_global"]`` is
+    that of the local model as it stands, z - debias log b with ``state["filter_bias"]`` b (eqs. 9 and 10).  On clients with
+    ``state["filter_noisy"]`` = 0 all samples count.  The values are scaled so that their mean is the mean over what counts.
+
+    Parameters
+    ----------
+    prior : float >= 0
+        eta of eqs. 14 and 15.
+    debias : float >= 0
+        xi of eq. 9.
+    """
+    logp, labels = logits.log_softmax(-1), batch.rows["filter_label"]
+    bias = batch.state["filter_bias"].to(logits)[..., None, :].clamp_min(1e-12).log()
+    local = (batch.unmixed.to(logits) - debias * bias).argmax(-1)
+    keep = (batch.rows["filter_keep"] & (local == batch.rows["filter_global"])) | (batch.state["filter_noisy"] == 0)[..., None]
+    share, keep = batch.share.to(logits)[..., None], keep.to(logits)
+    mate = batch.partner
+    own, other = share * keep, (1 - share) * keep.gather(-1, mate)
+    values = -own * at(logp, labels) - other * at(logp, labels.gather(-1, mate))
+    values = values / (own + other).mean(-1, keepdim=True).clamp_min(1e-12)
+    mean = logp.exp().mean(-2)
+    return values - prior * (mean.log().mean(-1) + math.log(logits.shape[-1]))[..., None]
+
+
+def filter_weight(losses, filter):
+    """Return the probability (n,) that a sample is clean, by a filter (3, 2) of means, variances and shares (eq. 3).
+
+    Parameters
+    ----------
+    losses : Tensor (n,)
+    filter : Tensor (3, 2)
+        Of the clean and the noisy component.
+    """
+    mean, variance, share = filter.to(losses).unbind(0)
+    log = -0.5 * ((losses[:, None] - mean).square() / variance + variance.log()) + share.clamp_min(1e-300).log()
+    return torch.softmax(log, -1)[:, 0]

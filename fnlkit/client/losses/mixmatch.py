@@ -1,0 +1,64 @@
+"""DivideMix's loss: each of two models learns from samples that the other one divided, with labels that both refine."""
+
+import math
+
+import torch
+
+from fnlkit.client.losses.parts import reads
+from fnlkit.models.pair import both
+
+
+def sharpened(p, temperature):
+    """Return p^(1/T), scaled to sum to 1 over the last axis (Li 2020, Section 3.2)."""
+    return (p.clamp_min(1e-30).log() / temperature).softmax(-1)
+
+
+@reads(features=True, unmixed=True)
+def mixmatch(logits, batch, *, unlabelled, temperature=0.5, threshold=0.5, views=2):
+    """Return L_X + lambda_u L_U + L_reg of both models together, (..., B) (Li 2020, Algorithm 1).
+
+    A model takes a sample's label for right when the other one's probability w of that, ``rows["divided_clean"]``, reaches
+    the threshold.  Then its target is w y + (1 - w) p, p the model's own prediction, else the mean of both models'
+    predictions; either is averaged over the sample's views and sharpened.  Under mixup with lambda' = max(lambda, 1 -
+    lambda) a mixed sample counts as labelled when the larger of its two parts does: L_X is the cross entropy of those, L_U
+    the mean square of the others, L_reg the divergence of the mean prediction from the uniform one.
+
+    Parameters
+    ----------
+    logits : Tensor (..., B, C)
+        Not used: ``batch.features`` and ``batch.unmixed_features`` hold both models' logits.  B counts views.
+    unlabelled : float >= 0
+        lambda_u of this round.
+    temperature, threshold : float
+        T and tau.
+    views : int
+        M: how often a sample comes in the batch.
+    """
+    logp, classes = both(batch.features).log_softmax(-1), logits.shape[-1]  # (..., B, 2, C)
+    targets, sure = divided(batch, classes, temperature, threshold, views)
+    share = batch.share.to(logp)[..., None, None]
+    mate = batch.partner[..., None, None]
+    mixed = share[..., None] * targets + (1 - share[..., None]) * targets.gather(-3, mate.expand_as(targets))
+    labelled = torch.where(share >= 0.5, sure, sure.gather(-2, mate[..., 0].expand_as(sure))).to(logp)  # (..., B, 2)
+    entropies, squares = -(mixed * logp).sum(-1), (mixed - logp.exp()).square().mean(-1)
+
+    def mean_over(which, values):
+        return which * values / which.mean(-2, keepdim=True).clamp_min(1e-12)
+
+    mean = logp.exp().mean(-3)
+    prior = -(mean.log().mean(-1) + math.log(classes))  # sum_c (1/C) log((1/C) / mean_c), (..., 2)
+    values = mean_over(labelled, entropies) + unlabelled * mean_over(1 - labelled, squares) + prior[..., None, :]
+    return values.sum(-1)
+
+
+def divided(batch, classes, temperature, threshold, views):
+    """Return each model's targets (..., B, 2, C) of the samples before they are mixed, and whether they rest on the label."""
+    said = both(batch.unmixed_features).softmax(-1)
+    said = said.unflatten(-3, (views, -1)).mean(-4)
+    said = torch.cat([said] * views, -3)
+    given = torch.nn.functional.one_hot(batch.rows["divided_label"], classes).to(said)[..., None, :]
+    clean = batch.rows["divided_clean"].to(said).flip(-1)  # the other model's opinion
+    sure = clean >= threshold
+    refined = clean[..., None] * given + (1 - clean[..., None]) * said
+    guessed = said.mean(-2, keepdim=True).expand_as(said)
+    return sharpened(torch.where(sure[..., None], refined, guessed), temperature), sure

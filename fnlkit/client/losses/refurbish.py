@@ -1,0 +1,97 @@
+"""Labels that predictions over time replace: JointOpt's soft ones, SELFIE's for samples of which a model is certain."""
+
+import math
+from functools import partial
+
+import torch
+
+from fnlkit.client.losses.parts import at, reads
+
+
+def remember_history(client, model, received, *, name, length, probabilities):
+    """Client step: make room for the last `length` predictions of each sample, and their number, once."""
+    if f"{name}_seen" not in client.rows:
+        n, dtype = len(client), model.weights.dtype
+        shape = (n, length, client.classes) if probabilities else (n, length)
+        client.rows[f"{name}_history"] = torch.zeros(shape, dtype=dtype if probabilities else torch.int64)
+        client.rows[f"{name}_seen"] = torch.zeros(n, dtype=torch.int64)
+
+
+def appended(history, seen, now, axis):
+    """Return a ring of predictions with `now` in the place of the oldest, and how many were made."""
+    place = torch.remainder(seen, history.shape[axis])[(...,) + (None,) * -axis]
+    return history.scatter(axis, place.expand_as(now.unsqueeze(axis)), now.unsqueeze(axis)), seen + 1
+
+
+@reads(before=lambda *, length=10, **keywords: [_room("joint", length, True)])
+def joint(logits, batch, *, alpha, beta, length=10, given=False):
+    """Return -<s, log p> + alpha KL(uniform || mean p) + beta H(p), (..., B) (Tanaka 2018).
+
+    s is the mean of the sample's last `length` predictions, before this step; p joins them afterwards.
+
+    Parameters
+    ----------
+    alpha, beta : float >= 0
+    length : int
+        Predictions that are averaged; 10 epochs in the paper.
+    given : bool
+        Take the given label for s, as before the first update.
+    """
+    logp = logits.log_softmax(-1)
+    p, classes = logp.exp(), logits.shape[-1]
+    history, seen = batch.rows["joint_history"], batch.rows["joint_seen"]
+    label = torch.nn.functional.one_hot(batch.y, classes).to(logits)
+    count = seen.clamp(1, length)[..., None]
+    soft = label if given else torch.where(seen[..., None] > 0, history.to(logits).sum(-2) / count, label)
+    uniform = -(p.mean(-2).log().mean(-1) + math.log(classes))
+    values = -(soft * logp).sum(-1) + alpha * uniform[..., None] - beta * (p * logp).sum(-1)
+    history, seen = appended(history, seen, p.detach().to(history), -2)
+    return values, {"joint_history": history, "joint_seen": seen}
+
+
+@reads(before=lambda *, length=15, **keywords: [_room("selfie", length, False), make_labels])
+def refurbished(logits, batch, *, forget, certain=0.05, length=15, plain=False):
+    """Return the cross entropy of the samples that SELFIE trains on, 0 for the others, (..., B) (Song 2019, Algorithm 1).
+
+    Trained on are the ceil((1 - forget) B) samples with the smallest loss and those that were ever certain: whose last
+    `length` predicted classes have an entropy of at most `certain` log C.  A certain sample gets the commonest of these
+    classes as its label from then on.  The values are scaled so that their mean is the mean over the samples trained on.
+
+    Parameters
+    ----------
+    forget : float in [0, 1)
+        tau, the share of wrong labels.
+    certain : float in [0, 1]
+        epsilon.
+    length : int
+        q.
+    plain : bool
+        Train on all samples with their own labels, and only remember predictions (warm-up).
+    """
+    classes = logits.shape[-1]
+    history, seen = appended(batch.rows["selfie_history"], batch.rows["selfie_seen"], logits.detach().argmax(-1), -1)
+    rows = {"selfie_history": history, "selfie_seen": seen}
+    if plain:
+        return -at(logits.log_softmax(-1), batch.y), rows
+    counts = torch.nn.functional.one_hot(history, classes).sum(-2).to(logits)
+    entropy = -torch.special.xlogy(counts / length, counts / length).sum(-1) / math.log(classes)
+    now_certain = (seen >= length) & (entropy <= certain)
+    label = torch.where(now_certain, counts.argmax(-1), batch.rows["selfie_label"])
+    logp = logits.log_softmax(-1)
+    losses = -at(logp, batch.y)
+    rank = losses.detach().argsort(dim=-1, stable=True).argsort(dim=-1)
+    taken = (rank < math.ceil((1 - forget) * losses.shape[-1] - 1e-9)) | (label >= 0)
+    values = torch.where(label >= 0, -at(logp, label.clamp_min(0)), losses)
+    kept = taken.sum(-1, keepdim=True).clamp_min(1)
+    return taken * values * (losses.shape[-1] / kept.to(losses)), {**rows, "selfie_label": label}
+
+
+def make_labels(client, model, received):
+    """Client step: make room for refurbished labels, -1 where there is none, once."""
+    if "selfie_label" not in client.rows:
+        client.rows["selfie_label"] = torch.full((len(client),), -1)
+
+
+def _room(name, length, probabilities):
+
+    return partial(remember_history, name=name, length=length, probabilities=probabilities)

@@ -1,0 +1,96 @@
+"""DivideMix: two models divide each other's samples by a mixture of losses, and train as in MixMatch on both parts.
+
+Li, Socher, Hoi. DivideMix: Learning with noisy labels as semi-supervised learning. ICLR 2020.
+"""
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from fnlkit.client.losses import exchanged, mixmatch
+from fnlkit.client.scoring import sample_losses
+from fnlkit.methods.fedavg import fedavg
+from fnlkit.mixture import lower_probability
+from fnlkit.models.pair import both, must_be_pair
+from fnlkit.parameters import Count, NotNegative, Positive, Rounds, Share, checked
+
+LOSS = "own"
+SENDS = {}  # the second model is the second half of `weights`; divisions stay on the client
+
+
+def needs(**parameters):
+    """Return what a run must have: ``pair`` makes its network two (fnlkit.models.pair)."""
+    return ("pair",)
+
+
+# ---- on the client
+def divide(client, model, received, *, seed):
+    """Keep each model's probability (n, 2) that a sample's label is right, from its own losses (co-divide, line 4)."""
+    logits, labels = both(model.features(client.x)).cpu().double(), client.y.cpu()
+    clean = [lower_probability(sample_losses(part, labels).numpy(), seed=seed) for part in logits.unbind(-2)]
+    client.rows["divided_clean"] = torch.from_numpy(np.stack(clean, -1)).to(model.weights.dtype)
+    client.rows["divided_label"] = labels.clone()  # mixup pairs a batch's labels otherwise than this loss does
+
+
+# ---- the server
+def warmup_rounds(warmup, rounds):
+    """Return the rounds before the first division: a fifth of all, as FedCorr's comparison has it (20 of 100)."""
+    return warmup if warmup >= 0 else rounds // 5
+
+
+def of_budget(rounds, *, warmup, **parameters):
+    """Return what of the schedule follows from the budget: a run can be continued with another one where it is equal."""
+    return warmup_rounds(warmup, rounds)
+
+
+@checked
+def dividemix(
+    clients,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    warmup: Rounds = -1,
+    unlabelled: NotNegative = 25.0,
+    ramp: Count = 16,
+    temperature: Positive = 0.5,
+    threshold: Share = 0.5,
+    alpha: Positive = 4.0,
+    views: Count = 2,
+):
+    """Train two models, each on samples that the other one's loss mixture divides into labelled and unlabelled ones.
+
+    Parameters
+    ----------
+    rounds : int
+        Each costs a client two models on `views` times its samples, with one more pass without gradient, and twice the bytes.
+    warmup : int >= 0, or -1
+        Rounds of plain cross entropy for both; -1 is a fifth of all.  The paper has 10 epochs on CIFAR-10, 30 on CIFAR-100.
+    unlabelled, ramp : float >= 0, int >= 1
+        lambda_u (0, 25, 50 or 150 in the paper, by noise), and the rounds over which it rises linearly (public code: 16).
+    temperature, threshold, alpha : float
+        T, tau and the Beta parameter of mixup: 0.5, 0.5 and 4 on CIFAR; alpha 0.5 on Clothing1M.
+    views : int >= 1
+        M, augmented views of a sample; without augmentation all are alike.
+
+    A client divides its samples by the models that it receives, once a visit (the paper: once an epoch); both models see
+    the same mixed batches, with labelled and unlabelled samples as they come in place of half and half.
+
+    Reports
+    -------
+    unlabelled_weight each round after the warm-up.
+    """
+    must_be_pair(model.network, "dividemix")
+    warmup = warmup_rounds(warmup, rounds)
+    settings = {"temperature": temperature, "threshold": threshold, "views": views}
+
+    def schedule(r):
+        if r < warmup:
+            return {"loss": partial(exchanged, forget=0.0)}, {}
+        weight = unlabelled * min(1.0, (r - warmup) / ramp)
+        step = {"loss": partial(mixmatch, unlabelled=weight, **settings), "mixup": alpha, "views": views}
+        return {"before": (partial(divide, seed=clients.seed),), **step}, {"unlabelled_weight": weight}
+
+    return (yield from fedavg(clients, model, opt, select, rounds=rounds, schedule=schedule))

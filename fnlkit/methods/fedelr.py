@@ -1,0 +1,42 @@
+"""FedELR: each client keeps early-learning targets of its own samples, from its own local models.
+
+Pu, Yu, Zhan, Xu, Zhou, Ling, Wang. FedELR: When federated learning meets learning with noisy labels. Neural Networks 2025.
+"""
+
+from fnlkit.methods.flr import flr, of_budget
+from fnlkit.parameters import NotNegative, Rounds, Share, checked
+
+__all__ = ["SENDS", "fedelr", "of_budget"]
+
+LOSS = "own"
+SENDS = {}  # targets stay on the client
+
+
+@checked
+def fedelr(
+    clients,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    strength: NotNegative = 2.0,
+    momentum: Share = 0.1,
+    warmup: Rounds = 0,
+):
+    """Early-learning regularisation on every client, CE + strength log(1 - <p, t>), with targets of the client's own models.
+
+    Parameters
+    ----------
+    rounds : int
+    strength, momentum : float
+        Weight of the regulariser, and the share of the old target in t <- momentum t + (1 - momentum) p; 2 and 0.1, the
+        values of classes in code of the first author that goes by the method's name.
+    warmup : int >= 0, or -1
+        Rounds of plain cross entropy first.
+
+    The paper was not at hand: what is known for sure is that it is ELR in each client's local training (its highlights).
+    `elr` is the same with the settings of FLR's comparison.
+    """
+    fixed = {"alpha": 0.0, "beta": 0.0, "gamma": momentum, "rates": "constant", "start": "zero", "clamp": 1e-4}
+    return (yield from flr(clients, model, opt, select, rounds=rounds, strength=strength, warmup=warmup, **fixed))

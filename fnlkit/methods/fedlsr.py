@@ -1,0 +1,68 @@
+"""FedLSR: each client regularises itself, by sharpened predictions and by agreement of two views of a sample.
+
+Jiang, Sun, Wang, Liu. Towards federated learning against noisy labels via local self-regularization. CIKM 2022.
+"""
+
+from functools import partial
+
+from fnlkit.client.losses import self_regularised
+from fnlkit.methods.fedavg import fedavg
+from fnlkit.parameters import NotNegative, Positive, Rounds, checked
+
+LOSS = "own"
+SENDS = {}
+
+
+# ---- the server
+def warmup_rounds(warmup, rounds):
+    """Return over how many rounds gamma rises: a fifth of all (public code), unless it is given."""
+    return warmup if warmup >= 0 else rounds // 5
+
+
+def of_budget(rounds, *, warmup, **parameters):
+    """Return what of the schedule follows from the budget: a run can be continued with another one where it is equal."""
+    return warmup_rounds(warmup, rounds)
+
+
+@checked
+def fedlsr(
+    clients,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    warmup: Rounds = -1,
+    consistency: NotNegative = 0.4,
+    entropy: NotNegative = 0.3,
+    power: Positive = 3.0,
+):
+    """Train on the sharpened mean of two views' predictions, and draw the two views to each other.
+
+    Parameters
+    ----------
+    rounds : int
+        Each costs a client twice the passes.
+    warmup : int >= 0, or -1
+        Rounds over which `consistency` rises linearly; -1 is a fifth of all.
+    consistency, entropy, power : float
+        gamma 0.4, gamma_e and 1 / T = 3.  gamma_e is 0.3 in one public benchmark and 0.6 in another.
+
+    The public code takes the cross entropy of a softmax of the sharpened probabilities, which bounds it; here it is the
+    cross entropy.  Its second view is a flip, jittered colors and a gray image; here both are what --augment makes.  Without
+    augmentation both views are equal, and nothing of the second part is left.
+
+    Reports
+    -------
+    consistency each round.
+    """
+    warmup = warmup_rounds(warmup, rounds)
+    if not opt.fit.augment:
+        clients.note("fedlsr: without augmentation the two views of a sample are equal; its consistency term has no effect")
+
+    def schedule(r):
+        weight = consistency * min(1.0, r / warmup) if warmup else consistency
+        loss = partial(self_regularised, consistency=weight, entropy=entropy, power=power)
+        return {"loss": loss, "views": 2}, {"consistency": weight}
+
+    return (yield from fedavg(clients, model, opt, select, rounds=rounds, schedule=schedule))

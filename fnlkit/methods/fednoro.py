@@ -1,0 +1,130 @@
+"""FedNoRo: class-wise losses tell noisy clients from clean ones, which then train and count differently.
+
+Wu, Yu, Jiang, Cheng, Yan. FedNoRo: Towards noise-robust federated learning by addressing class imbalance and label noise
+heterogeneity. IJCAI 2023.
+"""
+
+import math
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import torch
+
+from fnlkit.client.losses import adjusted_distilled, logit_adjusted
+from fnlkit.client.scoring import sample_losses
+from fnlkit.methods.fedavg import Round
+from fnlkit.methods.sends import Sent
+from fnlkit.mixture import higher_group
+from fnlkit.parameters import Positive, Rounds, Share, checked
+from fnlkit.server.distance import distance_aware_weights
+
+LOSS = "own"
+SENDS = {
+    "class_losses": Sent("mean loss of the received model by class, -1 where it has none", "once, after the warm-up", ("C",))
+}
+
+
+# ---- on the client
+def score_classes(client, model, received):
+    """Reply the mean cross entropy of the received model on the samples of each class, -1 where there are none."""
+    labels = client.y.cpu()
+    losses = sample_losses(model(client.x).cpu().double(), labels)
+    counts = torch.bincount(labels, minlength=client.classes)
+    sums = torch.zeros(client.classes, dtype=torch.float64).index_add_(0, labels, losses)
+    return {"class_losses": torch.where(counts > 0, sums / counts.clamp_min(1), -1.0)}
+
+
+# ---- the server
+def stages(rounds, warmup, end, share=0.1):
+    """Return (warm-up rounds, the round from which the teacher's weight is whole): 10 and 49 of 100 as published."""
+    return warmup if warmup >= 0 else round(share * rounds), end if end >= 0 else round(0.49 * rounds)
+
+
+def of_budget(rounds, *, warmup, end=0, **parameters):
+    """Return what of the schedule follows from the budget: a run can be continued with another one where it is equal."""
+    return stages(rounds, warmup, end)
+
+
+def find_noisy(clients, model):
+    """Ask all clients for their class-wise losses; return who is noisy (N,) bool."""
+    said = clients.round(np.arange(len(clients)), model, score_classes)
+    noisy = np.zeros(len(clients), bool)
+    if len(said.ids):
+        losses = said["class_losses"].numpy()
+        noisy[said.ids] = higher_group(np.where(losses < 0, np.nan, losses))
+    return noisy
+
+
+def warmed_up(clients, model, opt, select, *, rounds):
+    """Yield rounds with adjusted logits, then find noisy clients; return (model, noisy (N,))."""
+    for _ in range(rounds):
+        model, said = opt.round(clients, select(clients, model), model, loss=logit_adjusted)
+        yield Round(model, "warm-up", said)
+    return model, find_noisy(clients, model)
+
+
+def aware_of_distance(clients, network, noisy, distance):
+    """Return Replies -> (N,): the aggregation weights of a round."""
+    slots = [("whole", 0, network.size, ())] if distance == "whole" else network.slots
+
+    def weigh(said):
+        weights = clients.sizes.clone()
+        stacked, clean = said["weights"].cpu(), ~noisy[said.ids]
+        weights[said.ids] = distance_aware_weights(stacked, weights[said.ids], clean, slots)
+        return weights
+
+    return weigh
+
+
+def teachers_weight(r, *, strength, start, end):
+    """Return w_kd of round r: strength exp(-5 (1 - x)^2), x rising from 0 in round `start` to 1 in round `end`."""
+    x = min(1.0, max(0.0, (r - start) / (end - start))) if end > start else 1.0
+    return strength * math.exp(-5 * (1 - x) ** 2)
+
+
+@checked
+def fednoro(
+    clients,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    warmup: Rounds = -1,
+    end: Rounds = -1,
+    strength: Share = 0.8,
+    temperature: Positive = 0.8,
+    distance: Literal["whole", "layers"] = "whole",
+):
+    """Find noisy clients after a warm-up; then they learn from the global model, and count by their distance to clean ones.
+
+    Parameters
+    ----------
+    rounds : int
+        After the warm-up all clients also score their samples once, without training.
+    warmup, end : int >= 0, or -1
+        T1, and the round in which the teacher's weight is whole; -1 are a tenth and 0.49 of the rounds (10 and 49 of 100).
+    strength, temperature : float
+        The teacher's weight at its largest, and the temperature of its softmax; 0.8 and 0.8 in the public code.
+    distance : "whole" or "layers"
+        Between models: the length of the difference, or the sum of its tensors' lengths (public code).
+
+    Everybody trains with logits adjusted by its own class shares.
+
+    Reports
+    -------
+    noisy_clients (N,) once; teacher_weight each round after the warm-up.
+    """
+    warmup, end = stages(rounds, warmup, end)
+    model, noisy = yield from warmed_up(clients, model, opt, select, rounds=min(warmup, rounds))
+    report = {"noisy_clients": noisy}
+    weigh = aware_of_distance(clients, model.network, noisy, distance)
+    for r in range(warmup, rounds):
+        ids = select(clients, model)
+        weight = teachers_weight(r, strength=strength, start=warmup, end=end)
+        step = {"loss": partial(adjusted_distilled, temperature=temperature), "scatter": {"distil": weight * noisy[ids]}}
+        model, said = opt.round(clients, ids, model, weights=weigh, **step)
+        yield Round(model, "noise-robust", said, {"teacher_weight": weight, **report})
+        report = {}
+    return model

@@ -1,0 +1,163 @@
+"""FedRN: a client and its k most reliable neighbours judge its samples together, each by a mixture of losses.
+
+Kim, Shin, Jang, Song, Yun. FedRN: Exploiting k-reliable neighbors towards robust federated learning. CIKM 2022.
+"""
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from fnlkit.client.losses import kept_cross_entropy
+from fnlkit.client.scoring import sample_losses
+from fnlkit.methods.fedavg import Round
+from fnlkit.methods.sends import Sent
+from fnlkit.mixture import lower_probability
+from fnlkit.parameters import Count, Rounds, Share, checked
+from fnlkit.streams import stream
+
+LOSS = "own"
+SENDS = {
+    "expertise": Sent("accuracy of its trained model on its own labels", "each round"),
+    "noise_output": Sent("what its trained model says to one picture of noise, the same for all", "each round", ("C",)),
+}
+
+
+# ---- on the client
+def tell_reliability(client, model, received, *, seed):
+    """Reply the local model's accuracy on the client's samples, and its logits for a common sample of noise."""
+    hits = (model(client.x).argmax(-1).cpu() == client.y.cpu()).double()
+    noise = model(noise_like(client.x[:1], client.inputs, seed))[0].double().cpu()
+    return {"expertise": hits.mean(), "noise_output": noise}
+
+
+def noise_like(x, inputs, seed):
+    """Return one raw sample of Gaussian noise, as a network's input of mean 0 and spread 1 or near it."""
+    draws = torch.from_numpy(stream(seed, "fedrn-noise").normal(size=tuple(x.shape)))
+    if inputs.mean and not inputs.image:
+        draws = torch.tensor(inputs.mean) + draws * torch.tensor(inputs.std)
+    elif inputs.image:
+        draws = (0.5 + 0.25 * draws).clamp(0, 1) * (255 if x.dtype == torch.uint8 else 1)
+    return draws.to(x.dtype)
+
+
+def select_clean(client, model, received, *, threshold, seed):
+    """Write rows["keep"]: n / kept for samples that the models' mean judgement, by reliability, takes for clean, else 0."""
+    total, labels = np.zeros(len(client)), client.y.cpu()
+    for weights, share in zip(received["judges"], received["reliability"].tolist(), strict=True):
+        if share:
+            logits = model.score(model.network, weights.to(model.weights), client.x, client.inputs)
+            total += share * lower_probability(sample_losses(logits.cpu().double(), labels).numpy(), seed=seed, steps=100)
+    clean = torch.from_numpy(total > threshold)
+    clean = clean if clean.any() else ~clean
+    client.rows["keep"] = (clean * (len(client) / clean.sum())).to(model.weights.dtype)
+
+
+# ---- the server
+def reliabilities(i, expertise, outputs, known, *, k, share):
+    """Return (judges, weights) of client i: itself, if known, and its k best of the known others; weights sum to 1.
+
+    The score of a neighbour is share x expertise + (1 - share) x similarity, both scaled to [0, 1] over the known clients,
+    similarity being the cosine of what two models say to noise; of itself it is 1.
+
+    Parameters
+    ----------
+    expertise, outputs, known : (N,), (N, C), bool (N,)
+    k : int
+    share : float in [0, 1]
+    """
+    ids = np.flatnonzero(known)
+    if not known[i]:
+        return np.zeros(0, np.int64), np.zeros(0)
+    length = np.linalg.norm(outputs[ids], axis=1) * np.linalg.norm(outputs[i])
+    similar = outputs[ids] @ outputs[i] / np.maximum(length, 1e-12)
+    similar[ids == i] = 1.0
+    score = share * _scaled(expertise[ids]) + (1 - share) * _scaled(similar)
+    others = np.flatnonzero(ids != i)
+    best = others[np.argsort(-score[others], kind="stable")[:k]]
+    chosen = np.r_[np.flatnonzero(ids == i), best]
+    total = score[chosen].sum()
+    return ids[chosen], score[chosen] / total if total > 0 else np.full(len(chosen), 1 / len(chosen))
+
+
+def _scaled(values):
+    spread = np.ptp(values)
+    return (values - values.min()) / spread if spread > 0 else np.ones(len(values))
+
+
+def judges_for(ids, model, memory, found, width):
+    """Return what is scattered: local models (K, 1 + k, P + Q), 0 where there are fewer, and their weights (K, 1 + k)."""
+    judges = model.weights.new_zeros(len(ids), width, len(model.weights))
+    weights = torch.zeros(len(ids), width, dtype=torch.float64)
+    for row, (who, share) in enumerate(found):
+        for place, j in enumerate(who.tolist()):
+            judges[row, place] = memory[f"fedrn/{j}"]
+            weights[row, place] = share[place]
+        if not len(who):  # nothing is known of this client yet: the global model judges
+            judges[row, 0], weights[row, 0] = model.weights, 1.0
+    return {"judges": judges, "reliability": weights}
+
+
+def warmup_rounds(warmup, rounds):
+    """Return the rounds of plain training first: a fifth (public code: 100 of 500), at least one."""
+    return max(1, warmup if warmup >= 0 else rounds // 5)
+
+
+def of_budget(rounds, *, warmup, **parameters):
+    """Return what of the schedule follows from the budget: a run can be continued with another one where it is equal."""
+    return warmup_rounds(warmup, rounds)
+
+
+@checked
+def fedrn(
+    clients,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    warmup: Rounds = -1,
+    k: Count = 2,
+    share: Share = 0.6,
+    threshold: Share = 0.5,
+):
+    """Train on the samples that a client's last model and those of its k most reliable neighbours take for clean together.
+
+    Parameters
+    ----------
+    rounds : int
+        After the warm-up a client receives 1 + k local models beside the global one, and scores its samples with each.
+    warmup : int >= 0, or -1
+        Rounds on all samples; -1 is a fifth of all.
+    k : int >= 1
+        Neighbours; 2 in the public code's runs.
+    share : float in [0, 1]
+        alpha, of expertise against similarity; 0.6 in the paper's benchmark, 0.5 in the first public version.
+    threshold : float in [0, 1]
+        Least mean probability of being clean.
+
+    The server keeps the last model of every client, in the run's memory.  The paper tunes a neighbour's classifier on the
+    client's clean samples before it judges; here it judges as it came.
+
+    Reports
+    -------
+    expertise (N,) each round, of the clients visited so far.
+    """
+    warmup, count = warmup_rounds(warmup, rounds), len(clients)
+    expertise, known, outputs = np.zeros(count), np.zeros(count, bool), np.zeros((count, clients.classes))
+    tell = partial(tell_reliability, seed=clients.seed)
+    for r in range(rounds):
+        ids, step = np.sort(select(clients, model)), {}
+        if r >= warmup:
+            step = {"loss": kept_cross_entropy, "before": (partial(select_clean, threshold=threshold, seed=clients.seed),)}
+            if not clients.replaying:
+                found = [reliabilities(i, expertise, outputs, known, k=k, share=share) for i in ids.tolist()]
+                step["scatter"] = judges_for(ids, model, opt.memory, found, 1 + k)
+        model, said = opt.round(clients, ids, model, after=(tell,), **step)
+        if len(said.ids):
+            expertise[said.ids], outputs[said.ids] = said["expertise"].numpy(), said["noise_output"].numpy()
+            known[said.ids] = True
+        for i, weights in zip(said.ids.tolist(), said.get("weights", ()), strict=False):
+            opt.memory[f"fedrn/{i}"] = weights.clone()
+        yield Round(model, "warm-up" if r < warmup else "neighbours", said, {"expertise": expertise.copy()})
+    return model

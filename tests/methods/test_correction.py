@@ -1,0 +1,179 @@
+"""DivideMix, JointOpt, SELFIE: each core formula against a loop over samples, in float64, and what clients remember."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fnlkit.client.client import Batch
+from fnlkit.client.losses import joint, mixmatch, refurbished
+from fnlkit.client.losses.mixmatch import sharpened
+from fnlkit.mixture import lower_probability
+from tests.toy import train
+
+C = 3
+
+
+def divided_batch(n=6, share=0.3, seed=0):
+    """Two views of n / 2 samples; returns (features with gradient, Batch)."""
+    torch.manual_seed(seed)
+    half = n // 2
+    rows = {
+        "divided_clean": torch.rand(half, 2, dtype=torch.float64).repeat(2, 1),
+        "divided_label": torch.randint(0, C, (half,)).repeat(2),
+    }
+    features = torch.randn(n, 2 * C, dtype=torch.float64, requires_grad=True)
+    batch = Batch(y=rows["divided_label"], rows=rows, features=features, partner=torch.randperm(n))
+    batch.share = torch.tensor(share, dtype=torch.float64)
+    batch.unmixed_features = torch.randn(n, 2 * C, dtype=torch.float64)
+    batch.unmixed = torch.zeros(n, C)
+    return features, batch
+
+
+def dividemix_by_hand(batch, unlabelled, temperature, threshold):
+    """Li 2020, Algorithm 1, sample by sample: the mean of the batch's losses of both models."""
+    n, half, share = len(batch.y), len(batch.y) // 2, batch.share.item()
+    said, total = batch.unmixed_features.view(n, 2, C).softmax(-1), 0.0
+    for k in (0, 1):
+        targets, right = [], []
+        for i in range(n):
+            own = (said[i % half, k] + said[i % half + half, k]) / 2
+            other = (said[i % half, 1 - k] + said[i % half + half, 1 - k]) / 2
+            w = batch.rows["divided_clean"][i, 1 - k]
+            right.append(bool(w >= threshold))
+            t = w * F.one_hot(batch.rows["divided_label"][i], C) + (1 - w) * own if right[-1] else (own + other) / 2
+            targets.append(t ** (1 / temperature) / (t ** (1 / temperature)).sum())
+        logits, supervised, unsupervised = batch.features.view(n, 2, C)[:, k], [], []
+        for i in range(n):
+            j = int(batch.partner[i])
+            t, p = share * targets[i] + (1 - share) * targets[j], logits[i].softmax(-1)
+            (supervised if right[i if share >= 0.5 else j] else unsupervised).append(
+                -(t * p.log()).sum() if right[i if share >= 0.5 else j] else (t - p).square().mean()
+            )
+        mean = logits.softmax(-1).mean(0)
+        total = total + sum(supervised) / max(1, len(supervised)) + (1 / C * (1 / C / mean).log()).sum()
+        total = total + unlabelled * sum(unsupervised) / max(1, len(unsupervised))
+    return total
+
+
+@pytest.mark.parametrize("share", [0.2, 0.8])
+@pytest.mark.parametrize("threshold", [0.5, 0.0, 1.0])  # some, all and no sample labelled
+def test_dividemix_is_the_papers_loss(share, threshold):
+    features, batch = divided_batch(share=share)
+    values = mixmatch(torch.zeros(6, C), batch, unlabelled=25.0, temperature=0.5, threshold=threshold)
+    by_hand = dividemix_by_hand(batch, 25.0, 0.5, threshold)
+    torch.testing.assert_close(values.mean(), by_hand, rtol=1e-12, atol=0)
+    (found,) = torch.autograd.grad(values.mean(), features)
+    (wanted,) = torch.autograd.grad(by_hand, features)
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-13)
+
+
+def test_sharpening_and_the_mixture_by_hand():
+    # p^2 of (0.6, 0.3, 0.1) is (0.36, 0.09, 0.01) of 0.46
+    assert sharpened(torch.tensor([0.6, 0.3, 0.1]), 0.5).tolist() == pytest.approx([36 / 46, 9 / 46, 1 / 46])
+    losses = np.r_[np.full(30, 0.1), np.full(10, 3.0)] + np.random.default_rng(0).normal(0, 0.05, 40)
+    clean = lower_probability(losses)
+    assert (clean[:30] > 0.99).all() and (clean[30:] < 0.01).all()
+    assert lower_probability(np.full(5, 2.0)).tolist() == [1] * 5 and len(lower_probability([])) == 0
+
+
+def test_jointopt_by_hand():
+    """Two samples, uniform prior 1/2: s is the mean of what was predicted before, the label where nothing was."""
+    p = torch.tensor([[0.8, 0.2], [0.4, 0.6]], dtype=torch.float64)
+    history = torch.zeros(2, 3, 2, dtype=torch.float64)
+    history[0, :2] = torch.tensor([[0.5, 0.5], [0.1, 0.9]], dtype=torch.float64)
+    rows = {"joint_history": history, "joint_seen": torch.tensor([2, 0])}
+    batch = Batch(y=torch.tensor([0, 1]), rows=rows)
+    values, new = joint(p.log(), batch, alpha=1.2, beta=0.8, length=3)
+    first = -(0.3 * math.log(0.8) + 0.7 * math.log(0.2))
+    mean = (0.6, 0.4)
+    prior = sum(0.5 * math.log(0.5 / m) for m in mean)
+    entropies = [-(a * math.log(a) + (1 - a) * math.log(1 - a)) for a in (0.8, 0.4)]
+    wanted = [first + 1.2 * prior + 0.8 * entropies[0], -math.log(0.6) + 1.2 * prior + 0.8 * entropies[1]]
+    assert values.tolist() == pytest.approx(wanted, rel=1e-12)
+    torch.testing.assert_close(torch.stack([new["joint_history"][0, 2], new["joint_history"][1, 0]]), p)
+    assert new["joint_seen"].tolist() == [3, 1]
+    given, _ = joint(p.log(), batch, alpha=0, beta=0, length=3, given=True)
+    assert given.tolist() == pytest.approx([-math.log(0.8), -math.log(0.6)])
+
+
+def test_the_oldest_prediction_makes_room():
+    rows = {"joint_history": torch.zeros(1, 2, 2, dtype=torch.float64), "joint_seen": torch.tensor([0])}
+    for a in (0.1, 0.2, 0.3):
+        logits = torch.tensor([[a, 1 - a]], dtype=torch.float64).log()
+        _, rows = joint(logits, Batch(y=torch.tensor([0]), rows=rows), alpha=0, beta=0, length=2)
+    assert sorted(rows["joint_history"][0, :, 0].tolist()) == pytest.approx([0.2, 0.3])
+
+
+def test_selfie_by_hand():
+    """Four samples, q = 4, half forgotten: the two small losses are trained, and the certain one with its class.
+
+    Sample 2 was predicted 1, 1, 1 and now 1: entropy 0.  Sample 3 was predicted 1, 1, 2 and now 1: entropy
+    -(3/4 log 3/4 + 1/4 log 1/4) / log 3 = 0.51.
+    """
+    p = torch.tensor([[0.9, 0.05, 0.05], [0.8, 0.1, 0.1], [0.1, 0.7, 0.2], [0.2, 0.6, 0.2]], dtype=torch.float64)
+    history = torch.tensor([[0, 0, 0, 0], [2, 1, 0, 0], [1, 1, 1, 0], [1, 1, 2, 0]])
+    rows = {"selfie_history": history, "selfie_seen": torch.full((4,), 3), "selfie_label": torch.full((4,), -1)}
+    batch = Batch(y=torch.zeros(4, dtype=torch.int64), rows=rows)
+    values, new = refurbished(p.log(), batch, forget=0.5, certain=0.05, length=4)
+    # Sample 0 is certain of its own label; taken are 0, 1, 2 of 4.
+    wanted = [-math.log(v) * 4 / 3 for v in (0.9, 0.8, 0.7)] + [0]
+    assert values.tolist() == pytest.approx(wanted, rel=1e-12) and new["selfie_label"].tolist() == [0, -1, 1, -1]
+    values, new = refurbished(p.log(), batch, forget=0.5, certain=0.52, length=4)
+    assert new["selfie_label"].tolist() == [0, -1, 1, 1] and values[3].item() == pytest.approx(-math.log(0.6))
+    rows["selfie_seen"] = torch.full((4,), 2)  # not looked back on often enough
+    _, new = refurbished(p.log(), batch, forget=0.5, certain=0.05, length=4)
+    assert new["selfie_label"].tolist() == [-1] * 4
+    plain, kept = refurbished(p.log(), batch, forget=0.5, length=4, plain=True)
+    assert plain.tolist() == pytest.approx([-math.log(v) for v in (0.9, 0.8, 0.1, 0.2)]) and "selfie_label" not in kept
+
+
+@pytest.mark.parametrize("loss", ["joint", "refurbished"])
+def test_losses_stack(loss):
+    torch.manual_seed(1)
+    logits, y = torch.randn(2, 5, C, dtype=torch.float64), torch.randint(0, C, (2, 5))
+    rows = {
+        "joint_history": torch.rand(2, 5, 4, C, dtype=torch.float64), "joint_seen": torch.randint(0, 9, (2, 5)),
+        "selfie_history": torch.randint(0, C, (2, 5, 4)), "selfie_seen": torch.randint(0, 9, (2, 5)),
+        "selfie_label": torch.randint(-1, C, (2, 5)),
+    }  # fmt: skip
+
+    def call(logits, y, rows):
+        batch = Batch(y=y, rows=rows)
+        if loss == "joint":
+            return joint(logits, batch, alpha=1.2, beta=0.8, length=4)
+        return refurbished(logits, batch, forget=0.3, certain=0.5, length=4)
+
+    values, new = call(logits, y, rows)
+    for k in range(2):
+        alone, own = call(logits[k], y[k], {name: row[k] for name, row in rows.items()})
+        assert torch.equal(values[k], alone) and all(torch.equal(new[name][k], own[name]) for name in own)
+
+
+def test_views_are_the_same_samples_twice():
+    from fnlkit.client.inputs import Augment
+    from fnlkit.client.training import Fit, plan
+
+    draws = plan(7, Fit(batch_size=4, epochs=2, views=2, augment=Augment(2, True)), seed=0, round=0, client=0, image=(8, 8))
+    plain = plan(7, Fit(batch_size=4, epochs=2), seed=0, round=0, client=0)
+    assert draws.order.shape == (4, 8) and draws.shift.shape == (4, 8, 2)
+    for wide, order in zip(draws.order, plain.order, strict=True):
+        real = order[order >= 0]
+        assert wide[: 2 * len(real)].tolist() == [*real, *real] and (wide[2 * len(real) :] == -1).all()
+
+
+def test_what_the_methods_do_to_labels():
+    fed, _, _ = train(method="jointopt(warmup=2)", rounds=8, count=6, fraction=0.5)
+    assert any((c.y != c.given).any() for c in fed.members)
+    for client in fed.members:
+        assert ("joint_seen" in client.rows) == bool(client.rows)
+        if client.rows:
+            assert (client.rows["joint_seen"] % 2 == 0).all()  # two epochs a visit
+    fed, _, _ = train(method="selfie(length=2, certain=0.1)", rounds=8, count=6, fraction=0.5)
+    assert any((c.rows["selfie_label"] >= 0).any() for c in fed.members if c.rows)
+    assert all(torch.equal(c.y, c.given) for c in fed.members)
+    fed, _, steps = train(method="dividemix(warmup=3, ramp=4)", rounds=8, count=6, fraction=0.5)
+    weights = [step.report.get("unlabelled_weight") for step in steps]
+    assert weights[:3] == [None] * 3 and weights[3:] == pytest.approx([0, 6.25, 12.5, 18.75, 25])

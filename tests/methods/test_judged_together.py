@@ -1,0 +1,132 @@
+"""FedRN and FedDiv: who judges whom, the common filter, and the loss on what it keeps, by hand and in float64."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.mixture import GaussianMixture
+
+from fnlkit.client.client import Batch, LocalModel
+from fnlkit.client.losses import consistent
+from fnlkit.client.losses.filtered import filter_weight
+from fnlkit.methods.feddiv import filter_samples
+from fnlkit.methods.fedrn import reliabilities, select_clean
+from fnlkit.mixture import fitted_from
+from tests.toy import toy, train
+
+C = 3
+
+
+def test_reliable_neighbours_are_expert_and_similar():
+    """Known are 0, 1, 2: expertise scaled is 0, 1, 1/2; similarity to 0 is 1, 0, -1, scaled 1, 1/2, 0."""
+    expertise, known = np.array([0.5, 0.9, 0.7, 0.99]), np.array([True, True, True, False])
+    outputs = np.array([[1.0, 0], [0, 2], [-3, 0], [1, 0]])
+    judges, weights = reliabilities(0, expertise, outputs, known, k=1, share=0.6)
+    score = {0: 0.4 * 1, 1: 0.6 * 1 + 0.4 * 0.5, 2: 0.6 * 0.5}
+    assert judges.tolist() == [0, 1] and weights == pytest.approx([score[0] / (score[0] + score[1]), score[1] / 1.2])
+    judges, weights = reliabilities(0, expertise, outputs, known, k=5, share=0.6)
+    assert judges.tolist() == [0, 1, 2] and weights.sum() == pytest.approx(1)
+    assert len(reliabilities(3, expertise, outputs, known, k=2, share=0.6)[0]) == 0
+    alone = reliabilities(1, expertise, outputs, np.arange(4) == 1, k=2, share=0.6)
+    assert alone[0].tolist() == [1] and alone[1].tolist() == [1]
+
+
+def test_judges_are_averaged_by_their_reliability():
+    fed, model = toy(count=2)
+    client = fed.members[1]
+    client.y[:2] = (client.y[:2] + 1) % 4
+    good, bad = model.weights.clone(), torch.randn_like(model.weights)
+    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
+    for weights in ([1.0, 0.0], [0.3, 0.7]):
+        received = {"judges": torch.stack([good, bad]), "reliability": torch.tensor(weights, dtype=torch.float64)}
+        select_clean(client, local, received, threshold=0.5, seed=0)
+        total = np.zeros(len(client))
+        for vector, share in zip((good, bad), weights, strict=True):
+            losses = F.cross_entropy(fed.predict(vector, client.x), client.y, reduction="none").numpy()
+            scaled = ((losses - losses.min()) / np.ptp(losses))[:, None]
+            mixture = GaussianMixture(2, max_iter=100, tol=1e-2, reg_covar=5e-4, random_state=0).fit(scaled)
+            total += share * mixture.predict_proba(scaled)[:, mixture.means_[:, 0].argmin()]
+        keep = client.rows["keep"]
+        assert np.array_equal(keep.numpy() > 0, total > 0.5) and keep.sum().item() == pytest.approx(len(client))
+
+
+def test_a_filter_is_fitted_as_scikit_learn_does_it():
+    rng = np.random.default_rng(0)
+    values = np.r_[rng.normal(0.4, 0.1, 300), rng.normal(2.0, 0.5, 100)]
+    mean, variance, share = fitted_from(values, steps=1000)
+    mixture = GaussianMixture(2, tol=1e-6, max_iter=1000, reg_covar=1e-6, random_state=0).fit(values[:, None])
+    order = mixture.means_[:, 0].argsort()
+    assert mean == pytest.approx(mixture.means_[order, 0], abs=0.02)
+    assert variance == pytest.approx(mixture.covariances_[order, 0, 0], rel=0.1)
+    assert share == pytest.approx(mixture.weights_[order], abs=0.02)
+    again = fitted_from(values, np.stack([mean, variance, share]))
+    assert again == pytest.approx(np.stack([mean, variance, share]), abs=1e-2)
+    for few in ([1.0], [2.0, 2.0], [0.0, 5.0]):
+        assert np.isfinite(fitted_from(few)).all() and (fitted_from(few)[1] > 0).all()
+
+
+def test_the_filters_probability_by_hand():
+    """At the middle of two equal Gaussians it is the clean share; densities elsewhere by the formula."""
+    filter = torch.tensor([[0.0, 2.0], [1.0, 1.0], [0.7, 0.3]], dtype=torch.float64)
+    found = filter_weight(torch.tensor([1.0, 0.5], dtype=torch.float64), filter)
+    clean, noisy = 0.7 * math.exp(-0.125), 0.3 * math.exp(-1.125)
+    assert found.tolist() == pytest.approx([0.7, clean / (clean + noisy)])
+
+
+def test_samples_are_filtered_relabelled_or_left_out():
+    fed, model = toy(count=2)
+    client, local = fed.members[1], None
+    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
+    logits = fed.predict(model.weights, client.x)
+    losses, (top, guess) = F.cross_entropy(logits, client.y, reduction="none"), logits.softmax(-1).max(-1)
+    filter = torch.tensor([[0.0, 2 * losses.median()], [1.0, 1.0], [0.5, 0.5]], dtype=torch.float64)  # clean below the median
+    clean = losses <= losses.median()
+    filter_samples(client, local, {"filter": filter}, level=0.1, confidence=0.5)
+    assert torch.equal(client.rows["filter_keep"], clean | (top >= 0.5)) and client.state["filter_noisy"] == 1
+    assert torch.equal(client.rows["filter_label"], torch.where(clean, client.y, guess))
+    filter_samples(client, local, {"filter": filter}, level=0.9, confidence=0.5)  # few enough: a clean client
+    assert client.state["filter_noisy"] == 0 and torch.equal(client.rows["filter_label"], client.y)
+
+
+@pytest.mark.parametrize("noisy", [0, 1])
+def test_feddiv_sample_by_sample(noisy):
+    torch.manual_seed(0)
+    n, share, mate = 7, 0.3, torch.randperm(7)
+    logits, unmixed = torch.randn(n, C, dtype=torch.float64, requires_grad=True), torch.randn(n, C, dtype=torch.float64)
+    rows = {"filter_label": torch.randint(0, C, (n,)), "filter_global": torch.randint(0, C, (n,))}
+    rows["filter_keep"] = torch.rand(n) < 0.7
+    bias = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
+    batch = Batch(y=torch.zeros(n, dtype=torch.int64), rows=rows, unmixed=unmixed, partner=mate)
+    batch.state = {"filter_bias": bias, "filter_noisy": torch.tensor(noisy)}
+    batch.share = torch.tensor(share, dtype=torch.float64)
+    total, weight, p = 0.0, 0.0, logits.softmax(-1)
+
+    def counts(i):
+        agree = (unmixed[i] - 0.5 * bias.log()).argmax() == rows["filter_global"][i]
+        return 1.0 if not noisy else float(agree and rows["filter_keep"][i])
+
+    for i in range(n):
+        j = int(mate[i])
+        own, other = share * counts(i), (1 - share) * counts(j)
+        total = total - own * p[i, rows["filter_label"][i]].log() - other * p[i, rows["filter_label"][j]].log()
+        weight += own + other
+    mean = p.mean(0)
+    wanted = total / weight + 0.8 * (1 / C * (1 / C / mean).log()).sum()
+    found = consistent(logits, batch, prior=0.8).mean()
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=0)
+    gradients = [torch.autograd.grad(v, logits, retain_graph=True)[0] for v in (found, wanted)]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-14)
+
+
+def test_feddivs_filter_is_the_mean_of_the_clients_by_size():
+    fed, _, steps = train(method="feddiv(warmup=2)", rounds=3, fraction=0.25)
+    last, sizes = {}, fed.sizes.numpy()
+    for entry in fed.log:
+        last |= dict(zip(entry.kept.tolist(), entry.values["filter"], strict=True))
+    ids = sorted(last)
+    mean = np.average([last[i] for i in ids], axis=0, weights=sizes[ids])
+    report = steps[-1].report
+    assert [report["filter_means"], report["filter_variances"], report["filter_shares"]] == pytest.approx(mean)
+    assert (np.diff(report["filter_means"]) > 0).all()
