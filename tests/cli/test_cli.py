@@ -112,6 +112,7 @@ def test_every_command_explains_itself_with_an_example(name, tmp_path):
         ("fnlkit train --method 'fedcorr(confidence=2)' {noisy}", "'confidence' is 2.0; write a number from 0 to 1"),
         ("fnlkit train --method 'feddpcont(epsilon=0)' {noisy}", "'epsilon' is 0.0; write a number above 0, or -1"),
         ("fnlkit train --model 'resnet20(base=-1)' {noisy}", "'base' is -1; write a whole number at least 1"),
+        ("fnlkit train --decay inf {noisy}", "--decay is inf; write a number at least 0"),
         ("fnlkit train --rounds many {noisy}", "'many' is not a valid integer"),
         ("fnlkit train --device tpu9 {noisy}", "--device tpu9"),
         ("fnlkit train --engine warp {noisy}", "unknown engine 'warp'"),
@@ -156,6 +157,15 @@ def test_a_full_disk_is_one_line_and_exit_1(noisy, tmp_path):
         done = shell(f"{command} > /dev/full", tmp_path)
         assert done.returncode == 1 and "No space left" in done.stderr, (command, done.stderr)
         assert "Traceback" not in done.stderr
+
+
+def test_files_may_have_names_in_any_bytes(tmp_path):
+    name = os.fsdecode(b"\xff~nobody.npz")
+    for line in (f"partition --clients 3 -o {name}", f"inject-noise {name} -o {name}", f"info {name}", f"info {name} --json"):
+        done = fnlkit(f"fnlkit {line}", tmp_path)
+        assert done.returncode == 0, (line, done.stderr)
+    done = fnlkit(f"fnlkit evaluate {name}", tmp_path)
+    assert done.returncode == 2 and "\\udcff~nobody.npz" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_traceback_comes_with_vv_only(tmp_path):

@@ -1,5 +1,6 @@
 """Federations of few sites, and evidence that says nothing: the estimators say so or do better, never nonsense."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from fnlkit import datasets, noise, partitioning
 from fnlkit.errors import InputError
-from fnlkit.estimators import estimate, warm_up_of
+from fnlkit.estimators import ESTIMATORS, estimate, warm_up_of
 from fnlkit.estimators.apply import judged
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.evidence import Evidence
@@ -47,6 +48,17 @@ def test_constant_features_are_no_evidence(digits):
     blank.x_train = np.zeros_like(digits.x_train)
     with pytest.raises(InputError, match="the embedding is the same for every sample"):
         estimate(noisy, blank, "knn", say=said.append)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_constant_samples_are_refused_or_called_void_by_every_estimator(name, digits):
+    blank = replace(digits, samples=lambda: (np.zeros_like(digits.x_train), np.zeros_like(digits.x_test)))
+    noisy, said = federation(blank, 5), []
+    try:
+        estimate(noisy, blank, name, say=said.append, warm_up={"rounds": 1}, engine="sequential")
+    except InputError as error:
+        said.append(f"refused: {error}")
+    assert any(text.startswith("void: ") or "the same for every sample" in text for text in said), said
 
 
 @pytest.mark.parametrize("name", ["confident", "loss", "anchor", "em"])
