@@ -20,6 +20,7 @@ METHODS = {
     "akd": "fnlkit.methods.akd:akd",
     "na-fedavg": "fnlkit.methods.na_fedavg:na_fedavg",
     "forward": "fnlkit.methods.forward:forward",
+    "t-revision": "fnlkit.methods.t_revision:t_revision",
     "confident-learning": "fnlkit.methods.forward:confident_learning",
     "fednoro": "fnlkit.methods.fednoro:fednoro",
     "fedelc": "fnlkit.methods.fedelc:fedelc",

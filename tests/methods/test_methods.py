@@ -60,6 +60,8 @@ RUNS = {
     "akd(source=logits)": {"scores_global", "scores_local"},
     "akd(source=logits, level=neighbours, k=5, towards=student)": {"noise_level"},
     "akd(source=logits, level=all)": set(),
+    "t-revision(warmup=2, revision=5, lr=0.01)": set(),
+    "t-revision": set(),
     "centralized": set(),
     "local": set(),
     "oracle": set(),

@@ -1,0 +1,62 @@
+"""T-revision: its stages, and the slack against the formula's gradient."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit.client.client import Client
+from fnlkit.client.inputs import Inputs
+from fnlkit.methods.t_revision import revise, revised, stages
+from tests.toy import train
+
+
+class Scored:
+    def __init__(self, logits):
+        self.logits = self.weights = logits
+
+    def __call__(self, x):
+        return self.logits
+
+
+def test_the_slack_descends_the_corrected_loss():
+    """One step of Adam moves each entry by lr against the sign of the gradient; its value is checked by differences."""
+    rng = np.random.default_rng(0)
+    logits, y = torch.from_numpy(rng.normal(size=(20, 3)) * 2), torch.from_numpy(rng.integers(0, 3, 20))
+    start = torch.from_numpy(rng.dirichlet(np.ones(3) * 3, 3))
+
+    def loss(slack):
+        p, total = logits.softmax(-1).tolist(), 0.0
+        matrix = (start + slack).clamp_min(0)
+        matrix = (matrix / matrix.sum(1, keepdim=True)).tolist()
+        for row, label in zip(p, y.tolist(), strict=True):
+            total -= math.log(sum(row[i] * matrix[i][label] for i in range(3)) + 1e-12)
+        return total / len(y)
+
+    client = Client(0, torch.zeros(20, 1), y.clone(), y, 3, Inputs(False))
+    client.state["transition"] = start.clone()
+    revise(client, Scored(logits), {}, lr=1e-3, epochs=1, batch_size=20)
+    for i in range(3):
+        for j in range(3):
+            away = torch.zeros(3, 3, dtype=torch.float64)
+            away[i, j] = 1e-6
+            slope = (loss(away) - loss(-away)) / 2e-6
+            assert client.state["slack"][i, j].item() == pytest.approx(-math.copysign(1e-3, slope), rel=1e-3)
+    before = loss(torch.zeros(3, 3))
+    revise(client, Scored(logits), {}, lr=1e-2, epochs=5, batch_size=4)
+    assert loss(client.state["slack"]) < before - 1e-3
+    assert torch.equal(client.state["estimated"], start)
+    torch.testing.assert_close(client.state["transition"], revised(start, client.state["slack"]))
+    torch.testing.assert_close(client.state["transition"].sum(1), torch.ones(3, dtype=torch.float64))
+
+
+def test_its_stages():
+    assert stages(300, -1, -1) == (20, 160) and stages(30, -1, -1) == (2, 16) and stages(10, 20, 3) == (10, 3)
+    fed, _, steps = train(method="t-revision(warmup=2, revision=4, lr=0.01)", rounds=6, fraction=0.5)
+    assert [step.stage for step in steps] == ["warm-up"] * 2 + ["correction"] * 2 + ["revision"] * 2
+    late = {i for step in steps[4:] for i in step.replies.ids.tolist()}
+    for client in fed.members:
+        assert ("slack" in client.state) == (client.id in late) and client.state["transition"].shape == (4, 4)
+        if client.id in late:
+            assert (client.state["transition"] - client.state["estimated"]).abs().max() > 1e-3
