@@ -70,4 +70,4 @@ def command(file, dataset, embeddings, folds, device, html, as_json, seed, outpu
             say_out.print(part)
     if output != "-":
         record = provenance("audit", seed, dataset=dataset, embeddings=embeddings, folds=folds, **warm_up)
-        emit(judged(federation, found.judgement.arrays(federation), provenance=record), output)
+        emit(judged(federation, found.judgement.arrays(federation.whole()), provenance=record), output)

@@ -64,7 +64,7 @@ def command(file, dataset, backbone, device, batch_size, new, output):
         need_input(file or "-")
         federation = Federation.read(file or "-")
         data = data_of(federation, dataset)
-    parts = {"embeddings": data.x_train, "test": data.x_test}
+    parts = {"embeddings": data.x_train} | ({"test": data.x_test} if len(data.y_test) else {})
     if new:
         parts["new"] = datasets.samples_like(data, new)
     facts = [data.checksum, str(spec), batch_size, device, list(parts), len(parts.get("new", ()))]

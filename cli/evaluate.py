@@ -72,7 +72,9 @@ def command(runs, dataset, as_json, ledger, target, by, form, trust, output):
     if len(rows) > 1:
         _show_many(rows)
     else:
-        _show_one(rows[0], found.arrays, found.runs[0])
+        run = found.runs[0]
+        names = run.meta.get("samples", {}).get("class_names") or list(map(str, range(run.meta["classes"])))
+        _show_one(rows[0], found.arrays, run, names)
 
 
 def _show_groups(found, by, form, as_json):
@@ -105,7 +107,7 @@ def _shown(value):
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(value)
 
 
-def _show_one(row, values, run):
+def _show_one(row, values, run, classes):
     import numpy as np
     from rich.table import Table
 
@@ -114,13 +116,14 @@ def _show_one(row, values, run):
     say = out_console()
     table = Table(show_header=False, box=None)
     for key, value in row.items():
-        if key != "class_accuracy" and value is not None:
+        if key not in ("class_accuracy", "class_agreement", "measured") and value is not None:
             table.add_row(key.replace("_", " "), _shown(value))
     say.print(table)
-    if "class_accuracy" in row:
-        say.print("accuracy per class: " + " ".join(f"{v:.3f}" for v in row["class_accuracy"]))
-    if "test_confusion" in values and len(values["test_confusion"]) <= 20:
-        say.print(cross(values["test_confusion"], "test samples, true class in rows, predicted in columns"))
+    _show_measured(say, row["measured"], classes)
+    for name, part in row["measured"].items():
+        if len(values.get(f"{name}_confusion", range(99))) <= 20:
+            rows = "true class" if part["measures"] == "accuracy" else "given label"
+            say.print(cross(values[f"{name}_confusion"], f"{_SAMPLES[name]}, {rows} in rows, predicted in columns"))
     if "label_confusion_given" in values and len(values["label_confusion_given"]) <= 20:
         for stage, counts in evaluation.stage_confusions(run):
             say.print(cross(counts, f"training labels as {stage} began, true class in rows"))
@@ -140,8 +143,66 @@ def _show_one(row, values, run):
         say.print(table)
 
 
+_SAMPLES = {"test": "test samples", "held_out": "held-out samples", "held_out_true": "held-out samples, true labels",
+            "gold": "verified samples", "estimated": "held-out samples, corrected for wrong labels"}  # fmt: skip
+_CALLED = {"accuracy": "accuracy", "agreement": "agreement with given labels", "estimated accuracy": "estimated accuracy"}
+
+
+def _show_measured(say, found, classes):
+    """Print what a model is worth: one line a kind of samples, then the sites, then the classes."""
+    from rich.table import Table
+
+    table = Table("what", "on", "samples", "share", "95 % interval", "macro-F1", "balanced", box=None)
+    for name, part in found.items():
+        table.add_row(_CALLED[part["measures"]], _SAMPLES[name], f"{part['samples']:,}", *_shares(part))
+    if found:
+        say.print(table)
+    for name, part in found.items():
+        if part["measures"] == "estimated accuracy":
+            say.print(f"The estimated accuracy assumes: {'; '.join(part['assumes'])}.", soft_wrap=True)
+        elif part["measures"] == "agreement":
+            say.print("Agreement counts predictions equal to the labels as given; nobody verified those.", soft_wrap=True)
+        if name == "gold":
+            say.print("The interval on verified samples is Clopper and Pearson's, exact.", soft_wrap=True)
+    short = {"gold": "accuracy, verified", "held_out_true": "accuracy, true labels"}
+    heads = {name: short.get(name, part["measures"]) for name, part in found.items()}
+    sites = {name: {one["site"]: "{}, {}".format(*_shares(one)) for one in part["sites"]} for name, part in found.items()}
+    _show_beside(say, "site", heads, {name: cells for name, cells in sites.items() if cells})
+    shares = {name: [v["share"] if isinstance(v, dict) else v for v in part["per_class"]] for name, part in found.items()}
+    shown = {name: [" " if v is None else _share(v) for v in values] for name, values in shares.items()}
+    _show_beside(say, "class", heads, {name: dict(zip(classes, cells, strict=True)) for name, cells in shown.items()})
+
+
+def _show_beside(say, what, heads, columns):
+    """Print columns {name: {row: text}} as one table of at most 40 rows."""
+    from rich.table import Table
+
+    if columns:
+        table = Table(what, *[heads[name] for name in columns], box=None)
+        for row in list(dict.fromkeys(row for cells in columns.values() for row in cells))[:40]:
+            table.add_row(printable(row), *[cells.get(row, "") for cells in columns.values()])
+        say.print(table)
+
+
+def _share(value):
+    return f"{100 * value:.1f} %"
+
+
+def _shares(part):
+    """Return share, interval, macro-F1 and balanced accuracy of a part in words."""
+    out = [_share(part["share"]), f"{100 * part['low']:.1f} to {100 * part['high']:.1f} %"]
+    return [*out, *[_share(part[name]) for name in ("macro_f1", "balanced") if name in part]]
+
+
 def _percent(mean, spread):
     return f"{100 * mean:.2f}" + ("" if spread is None else f" ± {100 * spread:.2f}")
+
+
+def _of(row):
+    """Return the names of a run's best and last score."""
+    from fnlkit.results.comparison import score_name
+
+    return tuple(f"{score_name(row)}_{name}" for name in ("best", "last"))
 
 
 def _show_many(rows):
@@ -149,12 +210,13 @@ def _show_many(rows):
 
     from fnlkit.results import comparison
 
-    table = Table("run", "method", "best", "last", "client-rounds", "MB up", "labels right", box=None)
+    table = Table("run", "method", "measures", "best", "last", "client-rounds", "MB up", "labels right", box=None)
     for row in rows:
         table.add_row(
             printable(row["run"]),
             printable(row["method"]),
-            *(f"{100 * row[k]:.2f}" if row[k] is not None else "" for k in ("accuracy_best", "accuracy_last")),
+            "agreement" if "agreement_best" in row else "accuracy",
+            *(f"{100 * row[k]:.2f}" if row[k] is not None else "" for k in _of(row)),
             f"{row['client_rounds']:,}",
             f"{row['bytes_up'] / 1e6:,.1f}",
             f"{100 * row['label_accuracy_corrected']:.2f}" if "label_accuracy_corrected" in row else "",
@@ -162,12 +224,14 @@ def _show_many(rows):
     say = out_console()
     say.print(table)
     names = [{"dataset": "data set"}.get(name, name.replace("_", " ")) for name in rows[0]["group"]]
-    table = Table(*names, "runs", "best accuracy", "last accuracy", box=None, title="mean ± standard deviation, in %")
-    for group in comparison.groups(rows):
-        cells = [_percent(*group[name]) for name in ("accuracy_best", "accuracy_last")]
-        values = ["" if value is None else str(value) for value in group["group"].values()]
-        table.add_row(*map(printable, values), str(group["runs"]), *cells)
-    say.print(table)
+    for of in dict.fromkeys(map(_of, rows)):
+        what = of[0].partition("_")[0]
+        table = Table(*names, "runs", f"best {what}", f"last {what}", box=None, title="mean ± standard deviation, in %")
+        for group in comparison.groups([row for row in rows if _of(row) == of], of=of):
+            cells = [_percent(*group[name]) for name in of]
+            values = ["" if value is None else str(value) for value in group["group"].values()]
+            table.add_row(*map(printable, values), str(group["runs"]), *cells)
+        say.print(table)
     for sentence in dict.fromkeys(r["label_together_statement"] for r in rows if "label_together_statement" in r):
         say.print(f"All that is known of these labels together: {sentence}")
     unfinished = [row["run"] for row in rows if not row["finished"]]

@@ -43,9 +43,14 @@ def _schemes():
     show_default=True,
     help="Draw again until every client has so many samples.",
 )
+@click.option("--holdout", type=float, default=None, metavar="SHARE",
+              help="Share of each client's samples that it keeps apart for measuring, 0 to below 1; 0.2 without it where the "
+              "data set has no test samples, else 0.")  # fmt: skip
+@click.option("--gold", metavar="IDS.csv", default=None,
+              help="Samples whose label somebody verified (columns id, label): measured on, never trained on.")  # fmt: skip
 @seed_option
 @output_option("FED.npz")
-def command(file, dataset, scheme, clients, labels, min_samples, seed, output):
+def command(file, dataset, scheme, clients, labels, min_samples, holdout, gold, seed, output):
     """Split a data set over clients and write a federation.
 
     It starts from --dataset, or from digits. With FILE, or from a pipe, it splits an unpartitioned federation whose
@@ -56,11 +61,14 @@ def command(file, dataset, scheme, clients, labels, min_samples, seed, output):
     Example:
       fnlkit partition --dataset digits --clients 10 --scheme 'dirichlet(alpha=0.5)' --seed 1 -o fed.npz
     """
+    import numpy as np
+
     from fnlkit import pipeline
     from fnlkit.artefacts.federation import Federation
 
     read = chosen(file, dataset)
     options = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}
+    options |= {"holdout": holdout, "gold": gold}
     notes = []
     if read is None:
         federation = pipeline.partition(dataset or "digits", seed=seed, say=notes.append, **options)
@@ -68,7 +76,9 @@ def command(file, dataset, scheme, clients, labels, min_samples, seed, output):
         need_input(read)
         federation = pipeline.partition(Federation.read(read), dataset=dataset, seed=seed, say=notes.append, **options)
     sizes = [len(part) for part in federation.clients]
-    rest = len(federation.given) - sum(sizes)
+    apart = sum(map(len, federation.held_out))
+    verified = int((federation.extra.get("gold_label", np.zeros(0)) >= 0).sum()) if gold else 0
+    rest = len(federation.given) - sum(sizes) - apart
     refuse_both(file, dataset)
     say = partial(console().print, style="dim", soft_wrap=True)
     for note in notes:
@@ -76,6 +86,8 @@ def command(file, dataset, scheme, clients, labels, min_samples, seed, output):
     say(
         f"{printable(federation.dataset)}: {sum(sizes):,} samples over {len(sizes):,} clients, "
         f"{min(sizes):,} to {max(sizes):,} each"
+        f"{f', {apart - verified:,} more held out for measuring' if apart - verified else ''}"
+        f"{f', {verified:,} verified' if verified else ''}"
         f"{f', {rest:,} left out' if rest else ''}"
         f"{'; the labels are observed ones: nobody knows which are wrong' if federation.true is None else ''}"
     )

@@ -43,13 +43,12 @@ def export(file, dataset, client, budget, at_random, seed, output):
     from fnlkit.artefacts.federation import Federation
     from fnlkit.errors import InputError
     from fnlkit.review import decisions, page
-    from fnlkit.review.audit import site_names
     from fnlkit.review.suspects import choose, neighbours_of
 
     federation = Federation.read(file)
     chosen = choose(federation, client, budget=budget, at_random=at_random, seed=seed)
     data = data_of(federation, dataset)
-    held = np.asarray(federation.clients[client])
+    held = np.asarray(federation.whole().clients[client])
     points = np.asarray(data.x_train).reshape(len(data.x_train), -1)
     near = neighbours_of(points, chosen.positions, held)
     try:
@@ -59,7 +58,7 @@ def export(file, dataset, client, budget, at_random, seed, output):
     table = Path(output) / "decisions.csv"
     if table.exists():
         raise InputError(f"{table} is there already and may hold decisions; choose another folder, or take it away first")
-    title = site_names(federation)[client]
+    title = federation.names[client]
     files.write_bytes([page.page(federation, data, client, chosen, near, title).encode()], Path(output) / "review.html")
     files.write_bytes([decisions.table(federation, data, client, chosen, near).encode()], table)
     many = f"{int(chosen.suspect.sum())} suspects and {int((~chosen.suspect).sum())} drawn at random"

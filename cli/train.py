@@ -149,8 +149,10 @@ def ending(experiment, file, output, notes, say):
         raise
     notes.update()
     if output != "-":
-        scored = [row["accuracy"] for row in experiment.history if "accuracy" in row]
-        text = f": accuracy {scored[-1]:.4f}, best {max(scored):.4f}" if scored else ""
+        name = experiment.measured.name
+        scored = [row[name] for row in experiment.history if name in row]
+        called = "agreement with given labels" if name == "agreement" else name
+        text = f": {called} {scored[-1]:.4f}, best {max(scored):.4f}" if scored else ""
         say.print(f"wrote {output}{text}", style="dim", soft_wrap=True)
 
 

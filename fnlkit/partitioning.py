@@ -11,6 +11,7 @@ import numpy as np
 from fnlkit.artefacts import files
 from fnlkit.artefacts.federation import Federation
 from fnlkit.datasets.dataset import must_be
+from fnlkit.datasets.holdout import USUAL, read_gold, set_apart
 from fnlkit.errors import InputError
 from fnlkit.parameters import Count, Positive, Range, Text, checked
 from fnlkit.spec import bind, find, parse
@@ -108,7 +109,9 @@ def _check(parts, size, spec):
         raise InputError(f"scheme {spec}: a sample belongs to two clients or does not exist")
 
 
-def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, noisy=None, labels="auto"):
+def federation(
+    dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, noisy=None, labels="auto", holdout=None, gold=None
+):
     """Return the federation of a data set, or of labels that were corrupted before.
 
     Parameters
@@ -122,6 +125,10 @@ def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, no
         An unpartitioned federation over the same data set: its given labels decide the split.
     labels : "auto", "observed" or "true"
         As for `empty`.
+    holdout : float in [0, 1), optional
+        Share of each client's samples that it keeps apart for measuring; 0.2 for a data set without test samples, else 0.
+    gold : str, optional
+        A csv of verified samples; see fnlkit.datasets.holdout.read_gold.
 
     Returns
     -------
@@ -147,6 +154,11 @@ def federation(dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, no
     out = empty(dataset, labels) if noisy is None else noisy
     out = Federation(**{**out.__dict__, "client_offsets": offsets, "client_indices": np.concatenate(parts)})
     out.meta = {**out.meta, **_names(parts, spec, dataset)}
+    if gold is not None:
+        out = set_apart(out, gold=read_gold(gold, dataset))
+    share = (0.0 if len(dataset.y_test) else USUAL) if holdout is None else holdout
+    if share:
+        out = set_apart(out, holdout=share, seed=seed)
     if out.true is not None:
         level = out.wrong_share()
         if noisy is not None or level.any():

@@ -3,7 +3,7 @@
 This is what flows through the pipe of commands.  It holds no sample, only positions in a data set's training set.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -51,7 +51,8 @@ class Federation:
     noise_transition : (C, C) or (N, C, C) float64 or None
         The requested transition, T[true, given]; rows sum to 1.
     extra : dict of str to array
-        Arrays that this version does not know; passed on unchanged.
+        Other arrays, among them ``holdout_client`` (n,), which client holds a sample that nobody trains on (-1: none), and
+        ``gold_label`` (n,), a label that somebody verified (-1: none); unknown ones are passed on unchanged.
     meta : dict
         Plain JSON values; ``provenance`` lists the commands that made the file.
 
@@ -133,6 +134,31 @@ class Federation:
         start, stop = self.client_offsets[client], self.client_offsets[client + 1]
         return self.given[self.client_indices[start:stop]]
 
+    @property
+    def names(self):
+        """What each client is called: the site's name where the file has it, else ``client 3``."""
+        names = self.meta.get("client_names")
+        known = isinstance(names, list) and len(names) == len(self)
+        return list(map(str, names)) if known else [f"client {k}" for k in range(len(self))]
+
+    @property
+    def held_out(self):
+        """Positions that each client holds and nobody trains on, as a list of N index arrays; verified ones among them."""
+        owner = self.extra.get("holdout_client")
+        if owner is None:
+            return [np.zeros(0, np.int64) for _ in range(len(self))]
+        order = np.argsort(owner, kind="stable")
+        return np.split(order, np.searchsorted(owner[order], np.arange(len(self) + 1)))[1:-1]
+
+    def whole(self):
+        """Return the federation whose clients hold what is held out beside the rest, in ascending order."""
+        if "holdout_client" not in self.extra:
+            return self
+        parts = [np.sort(np.concatenate(both)) for both in zip(self.clients, self.held_out, strict=True)]
+        offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+        extra = {name: values for name, values in self.extra.items() if name != "holdout_client"}
+        return replace(self, client_offsets=offsets, client_indices=np.concatenate(parts), extra=extra)
+
     def wrong_share(self, labels=None):
         """Return the share of each client's samples whose label is not the true one, (N,) float64.
 
@@ -175,6 +201,7 @@ class Federation:
         self.client_indices = _whole(self.client_indices, "client_indices")
         self._check_clients(size)
         self._check_meta()
+        self._check_held_out(size)
         self._check_noise()
         self._check_estimates()
         for name, kind, what in (
@@ -205,6 +232,19 @@ class Federation:
             seen[indices] = True
             if seen.sum() != len(indices):
                 raise InputError(f"{len(indices) - seen.sum():,} samples belong to two clients; expected at most one")
+
+    def _check_held_out(self, size):
+        for name, high in (("holdout_client", len(self)), ("gold_label", self.classes)):
+            if name not in self.extra:
+                continue
+            values = self.extra[name] = _whole(self.extra[name], name)
+            if len(values) != size or values.min() < -1 or values.max() >= high:
+                raise InputError(f"`{name}` must hold a number from -1 to {high - 1} for each of {size:,} samples")
+        owner, gold = self.extra.get("holdout_client"), self.extra.get("gold_label")
+        if owner is not None and (owner[self.client_indices] >= 0).any():
+            raise InputError("`holdout_client` holds out samples that clients train on; make the file again with `partition`")
+        if gold is not None and (gold[self.client_indices] >= 0).any():
+            raise InputError("`gold_label` verifies samples that clients train on; make the file again with `partition`")
 
     def _check_noise(self):
         shape = (len(self),)

@@ -25,7 +25,8 @@ class Run:
     weights : Tensor (P + Q,)
         The global model.
     labels : dict of int64 (n,)
-        ``given``, ``corrected`` and, where known, ``true``, by position in the training set.
+        ``given``, ``corrected`` and, where known, ``true``, by position in the training set; ``holdout_client`` and
+        ``gold_label`` as in a federation.
     client_offsets (N + 1,), client_indices (m,) : int64
     history : list of dict
         The rows of metrics.jsonl.

@@ -120,7 +120,8 @@ def _labels(run):
         run.client_indices,
         run.labels["given"],
         true=run.labels.get("true"),
-        extra={name: values for name, values in run.truth.items() if name not in _NOISE},
+        extra={name: values for name, values in run.truth.items() if name not in _NOISE}
+        | {name: run.labels[name] for name in ("holdout_client", "gold_label") if name in run.labels},
         **{name: run.truth.get(name) for name in _NOISE},
     )
     found.check()
@@ -151,7 +152,7 @@ def _history(history):
         for name, value in row.items():
             if name not in ("stage", "clients", "rejected"):
                 _number(value, f"history: {_short(name)}", finite=False)
-        for name in ("accuracy", "label_accuracy"):
+        for name in ("accuracy", "agreement", "label_accuracy"):
             if name in row and not 0 <= row[name] <= 1:
                 raise InputError(f"history: {name} is {_short(row[name])}; expected 0 to 1")
 

@@ -139,7 +139,7 @@ class Chosen(Rows):
         self.shape, self.dtype = (len(self.positions), *source.shape[1:]), source.dtype
 
     def _read(self, positions):
-        return self.source[self.positions[np.asarray(positions)]]
+        return self.source[self.positions[np.asarray(positions, np.int64)]]
 
 
 class Joined(Rows):

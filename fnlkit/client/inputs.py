@@ -137,7 +137,8 @@ def intake(dataset):
     """
     train, test = dataset.x_train, dataset.x_test
     if dataset.kind == "wave":
-        train, test = (_spectrograms(x, dataset.sample_rate) for x in (train, test))
+        seen = _spectrograms(train, dataset.sample_rate)
+        train, test = seen, _spectrograms(test, dataset.sample_rate) if len(test) else seen[:0]
         return train, test, tuple(train.shape[1:]), False
     if dataset.kind == "image":
         height, width, channels = train.shape[1:]

@@ -58,6 +58,8 @@ class Dataset:
         True when nobody declared y_train to be true: a user's labels, or those of a set with real noise.
     y_train_true : (n,) int64 or None
         True labels, where a set declares them beside the observed ones.
+    test_true : bool
+        Whether the labels of the test samples are declared to be true although those of the training set are observed.
     content : callable or None
         Returns what the checksum is taken over, where reading all samples would take too long.
     features : dict or None
@@ -87,6 +89,7 @@ class Dataset:
     superclass: np.ndarray = None
     observed: bool = False
     y_train_true: np.ndarray = None
+    test_true: bool = False
     content: Any = None
     features: dict = None
     ids: np.ndarray = None
@@ -108,6 +111,11 @@ class Dataset:
         if self.y_train_true is not None:
             return self.y_train_true
         return None if self.observed else self.y_train
+
+    @property
+    def test_verified(self):
+        """Whether somebody vouches for the labels of the test samples."""
+        return self.test_true or not self.observed
 
     @cached_property
     def _x(self):

@@ -53,6 +53,8 @@ def with_features(dataset, path):
     """
     found = open_embeddings(path, "--features")
     train, test = found.arrays["embeddings"], found.arrays.get("test")
+    if test is None and not len(dataset.y_test):
+        test = train[:0]
     if test is None:
         raise InputError(f"--features {path}: holds no test samples; make it again with `fnlkit embed`")
     if len(train) != len(dataset.y_train) or len(test) != len(dataset.y_test):

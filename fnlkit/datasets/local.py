@@ -53,12 +53,12 @@ def at(path, *, where):
 
 
 def npz(path, *, where):
-    """Return the data set of an npz with x_train, y_train, x_test and y_test.
+    """Return the data set of an npz with x_train, y_train and, optionally, x_test and y_test.
 
-    The labels are *observed*: nobody knows whether they are right, unless ``y_train_true`` (n,) declares the truth.
-    Where ``y_train`` is -1 there is no label.  Optional: ``class_names`` (C,) texts, ``sample_rate`` (makes it waves), and
-    any ``NAME_train`` (n,) as field NAME; ``site_train`` is what ``--scheme sites`` looks at, ``ids_train`` what a person
-    calls each sample.
+    The labels are *observed*: nobody knows whether they are right, unless ``y_train_true`` (n,) declares the truth, or
+    ``y_test_true`` that of the test samples.  Where ``y_train`` is -1 there is no label.  Optional: ``class_names`` (C,)
+    texts, ``sample_rate`` (makes it waves), and any ``NAME_train`` (n,) as field NAME; ``site_train`` is what ``--scheme
+    sites`` looks at, ``ids_train`` what a person calls each sample.
     Samples above 64 MiB stay in the file or, where they are compressed, are unpacked into the cache folder once.
 
     Parameters
@@ -125,15 +125,21 @@ def _named(path, arrays, found, where):
 
 
 def _from_arrays(name, arrays):
-    missing = [key for key in ("x_train", "y_train", "x_test", "y_test") if key not in arrays]
+    alone = "x_test" not in arrays and "y_test" not in arrays
+    missing = [key for key in ("x_train", "y_train", "x_test", "y_test") if key not in arrays and not (alone and "test" in key)]
     if missing:
-        raise InputError(f"has no {', '.join(missing)}; a data set's npz holds x_train, y_train, x_test and y_test")
+        raise InputError(
+            f"has no {', '.join(missing)}; a data set's npz holds x_train, y_train and, where there are some, x_test and y_test"
+        )
+    if alone:  # `partition` then holds samples out at each client
+        arrays = {**arrays, "x_test": arrays["x_train"][:0], "y_test": np.zeros(0, np.int64)}
     arrays = {key: value if key in ("x_train", "x_test") else np.asarray(value) for key, value in arrays.items()}
-    labels = [_labels(arrays["y_train"], "y_train", least=-1), _labels(arrays["y_test"], "y_test")]
+    tested = "y_test_true" if "y_test_true" in arrays else "y_test"
+    labels = [_labels(arrays["y_train"], "y_train", least=-1), arrays["y_test"] if alone else _labels(arrays[tested], tested)]
     true = _labels(arrays["y_train_true"], "y_train_true") if "y_train_true" in arrays else None
     if true is not None and len(true) != len(labels[0]):
         raise InputError(f"`y_train_true` has {len(true):,} labels but `y_train` {len(labels[0]):,}")
-    classes = 1 + max(int(part.max()) for part in (*labels, *([] if true is None else [true])))
+    classes = 1 + max(int(part.max()) for part in (*labels, *([] if true is None else [true])) if len(part))
     named = "class_names" in arrays
     if not named:
         must_be_dense(classes, len(set(np.unique(np.concatenate(labels)).tolist()) - {-1}))
@@ -145,7 +151,7 @@ def _from_arrays(name, arrays):
     must_be_names(names, len(names))
     rate = _rate(arrays["sample_rate"]) if "sample_rate" in arrays else 0
     train, kind = laid_out(arrays["x_train"], "x_train", rate)
-    test, _ = laid_out(arrays["x_test"], "x_test", rate)
+    test = train[:0] if alone else laid_out(arrays["x_test"], "x_test", rate)[0]
     if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
         raise InputError(f"`x_train` is {train.dtype} {train.shape[1:]} a sample but `x_test` {test.dtype} {test.shape[1:]}")
     for x, y, part in ((train, labels[0], "train"), (test, labels[1], "test")):
@@ -169,6 +175,7 @@ def _from_arrays(name, arrays):
         observed=true is None,
         y_train_true=true,
         ids=None if ids is None else ids.astype(np.str_),
+        test_true=tested == "y_test_true",
     )
     return apart(out)
 
@@ -211,6 +218,8 @@ def split(labels, share=0.2):
 def folder(*, path, size=0, label=0, window="", where, download=False):
     """Return an image folder: PATH/train/CLASS/* with PATH/test/CLASS/*, or PATH/CLASS/*, split 80 to 20 for good.
 
+    PATH/SITE/CLASS/* has no test set: `partition` holds a share out at each site.
+
     Parameters
     ----------
     path : str
@@ -250,12 +259,14 @@ def folder(*, path, size=0, label=0, window="", where, download=False):
         train, test = sum(found[: len(names)], []), sum(found[len(names) :], [])
     else:
         everything = sum(found, [])
-        if everything:
+        if everything and label == 2:  # sites' own images: each keeps its share for measuring, see `partition --holdout`
+            train, test = everything, []
+        elif everything:
             chosen = split(np.array([label for _, label in everything]))
             train, test = ([everything[i] for i in half] for half in chosen)
         else:
             train = test = []
-    if not train or not test:
+    if not train or not (test or label == 2):
         raise InputError(f"{files.shown(path)}: {len(train)} training and {len(test)} test images ({', '.join(IMAGES)})")
 
     def content():
@@ -349,7 +360,7 @@ def clothing1m(*, path="", size=224, where, download=False):
             yield f"{file.relative_to(path).as_posix()} {label} {size}\n".encode("utf-8", "surrogateescape")
 
     data = _of_images(path, {"size": size} if size != 224 else {}, *parts, _CLOTHING, size, where, content)
-    data.observed = True
+    data.test_true = True
     return data
 
 
@@ -393,10 +404,15 @@ def _of_images(path, parameters, train, test, names, size, where, content):
         y_test=np.array([label for _, label in test], np.int64),
         observed=True,
         class_names=list(names),
-        samples=lambda: tuple(pictures([file for file, _ in part], *reading) for part in (train, test)),
+        samples=lambda: _pair(*([file for file, _ in part] for part in (train, test)), reading),
         content=content,
         remember=partial(remembered, files=[file for file, _ in (*train, *test)], where=where, reading=str(parameters or size)),
     )
+
+
+def _pair(train, test, reading):
+    first = pictures(train, *reading)
+    return first, pictures(test, *reading) if test else first[:0]
 
 
 def progress(items):

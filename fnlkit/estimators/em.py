@@ -33,9 +33,10 @@ def em(
     are not the true class.  p comes from a model trained without the client (or from a file or a run), tempered by one
     factor for all, chosen by the likelihood of everybody's labels.
 
-    The level counts the model's own confident mistakes as noise.  The interval's lower end therefore allows for as much of
-    them as the cleanest client shows in all; its width is a bootstrap over the client's samples.  Assumed: labels are
-    wrong by class and not by how a sample looks, and some client is nearly clean.
+    The level counts the model's own confident mistakes as noise.  The interval's lower end therefore allows for as many of
+    them as the cleanest client's interval has room for, and is 0 where no more than that was found; its width is a
+    bootstrap over the client's samples.  Assumed: labels are wrong by class and not by how a sample looks, and some client
+    is nearly clean.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ def em(
     guess = posterior.argmax(1)
     return Judgement(
         level,
-        allowing_for_mistakes(level, low),
+        allowing_for_mistakes(low, high),
         high,
         score=level,
         issue=1 - posterior[np.arange(len(guess)), evidence.labels],
@@ -89,9 +90,12 @@ def best_temper(log_likelihoods):
     return float(TEMPERS[np.argmax(log_likelihoods)])
 
 
-def allowing_for_mistakes(level, low):
-    """Return lower ends (N,) that leave room for the model's own mistakes: at most the cleanest client's level."""
-    return np.maximum(0, np.asarray(low) - np.min(level))
+def allowing_for_mistakes(low, high):
+    """Return lower ends (N,) that leave room for the model's own mistakes: as many as the cleanest client may have in all.
+
+    Where one client is clean, its level is nothing but such mistakes, and the upper end of its interval bounds them.
+    """
+    return np.maximum(0, np.asarray(low) - np.min(high))
 
 
 def log_likelihoods(logits, labels, *, prior=1.0):

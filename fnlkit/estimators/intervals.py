@@ -40,6 +40,32 @@ def wilson(count, total, confidence=CONFIDENCE):
     return np.where(total > 0, low, 0.0), np.where(total > 0, high, 1.0)
 
 
+def clopper_pearson(count, total, confidence=CONFIDENCE):
+    """Return the exact interval (low, high) of shares count / total: it holds the true share at least so often, always.
+
+    Parameters
+    ----------
+    count, total : (...,) numbers, 0 <= count <= total
+        Where total is 0 the interval is (0, 1).
+    confidence : float in (0, 1)
+
+    Source: Clopper, Pearson 1934.
+
+    Examples
+    --------
+    >>> low, high = clopper_pearson(3, 10)
+    >>> round(float(low), 4), round(float(high), 4)
+    (0.0667, 0.6525)
+    """
+    from scipy.special import betaincinv
+
+    count, total = np.asarray(count, np.float64), np.asarray(total, np.float64)
+    tail = (1 - confidence) / 2
+    low = np.where(count > 0, betaincinv(np.maximum(count, 1), total - count + 1, tail), 0.0)
+    high = np.where(count < total, betaincinv(count + 1, np.maximum(total - count, 1), 1 - tail), 1.0)
+    return low, high
+
+
 def bootstrap(cells, statistic, *, seed, draws=1000, confidence=CONFIDENCE):
     """Return percentile intervals (low (N,), high (N,)) of a statistic of each client's counts.
 

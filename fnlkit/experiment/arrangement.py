@@ -34,7 +34,10 @@ def arranged(federation, wanted, method):
     if "pooled" in wanted:
         held = np.sort(np.asarray(federation.client_indices, np.int64))
         alone = {"noise_client_level": None, "noise_client_noisy": None}
-        federation = replace(federation, client_offsets=np.array([0, len(held)]), client_indices=held, **alone)
+        extra = dict(federation.extra)
+        if "holdout_client" in extra:
+            extra["holdout_client"] = np.minimum(extra["holdout_client"], 0)
+        federation = replace(federation, client_offsets=np.array([0, len(held)]), client_indices=held, extra=extra, **alone)
     return federation, rows
 
 

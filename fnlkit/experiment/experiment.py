@@ -17,10 +17,9 @@ from fnlkit.artefacts import ledger
 from fnlkit.artefacts.run import Run
 from fnlkit.artefacts.stored import Changed, Rows, blocks
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
-from fnlkit.client.members import Members, held
+from fnlkit.client.members import Members
 from fnlkit.client.network import Model
 from fnlkit.client.scaling import moments, pooled
-from fnlkit.client.scoring import sample_losses
 from fnlkit.client.training import Fit
 from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
@@ -30,6 +29,7 @@ from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.memorization import global_memorization, local_memorization
 from fnlkit.experiment.network import build_network
 from fnlkit.experiment.settings import Settings, option
+from fnlkit.experiment.yardstick import yardstick
 from fnlkit.methods.centralized import visits
 from fnlkit.methods.fedavg import Round
 from fnlkit.scores import confusion
@@ -86,7 +86,7 @@ class Experiment:
             sent = [moments(train[np.asarray(part)]) for part in federation.clients]
             mean, std = (values.tolist() for values in pooled(sent))
         inputs = self.inputs = Inputs(image, tuple(mean), tuple(std), dtype, self.device)
-        self.x_test, self.y_test = held(test), torch.from_numpy(np.asarray(dataset.y_test, np.int64))
+        self.measured = yardstick(federation, dataset, train, test)
         if vectors is not None:
             rows["input/embedding"] = vectors
         self.embedding = None if vectors is None else _content(vectors)
@@ -182,7 +182,7 @@ class Experiment:
                     if checkpoint and since >= checkpoint_every:
                         checkpoint(self.snapshot())
                         since = 0
-            if self.history and "accuracy" not in self.history[-1] and len(self.y_test):
+            if self.history and self.measured.name not in self.history[-1] and len(self.measured):
                 row = {"round": len(self.history), "stage": "final", **self._score(self.model)}
                 self.history.append(row)
                 if on_round:
@@ -223,7 +223,7 @@ class Experiment:
             else:
                 self.records.setdefault(name, []).append((row["round"], value))
         cohort = max(1, round(self.settings.fraction * len(clients)))
-        if clients.traffic.client_rounds - self._evaluated_at >= self.settings.eval_every * cohort and len(self.y_test):
+        if clients.traffic.client_rounds - self._evaluated_at >= self.settings.eval_every * cohort and len(self.measured):
             self._evaluated_at = clients.traffic.client_rounds
             row.update(self._score(step.model))
             if self.settings.memorization and self.federation.true is not None:
@@ -239,7 +239,7 @@ class Experiment:
         return row
 
     def _score(self, model):
-        """Return test accuracy and loss and, where the truth is known, the share of right working labels."""
+        """Return accuracy, or agreement with given labels, and loss; where the truth is known the share of right labels."""
         out = self._own.mean(model.weights) if self._own else self._tested(model.weights)
         if self.federation.true is not None:
             held = self.federation.client_indices
@@ -247,11 +247,12 @@ class Experiment:
         return out
 
     def _tested(self, weights):
-        logits = self.clients.predict(weights, self.x_test).cpu()
-        return {
-            "accuracy": (logits.argmax(-1) == self.y_test).double().mean().item(),
-            "loss": sample_losses(logits, self.y_test).double().mean().item(),
-        }
+        if self.measured.clients:  # each would get the model and answer with its number of agreements and its sum of losses
+            traffic, count = self.clients.traffic, self.measured.clients
+            traffic.bytes_down += count * weights.numel() * weights.element_size()
+            traffic.bytes_up += 16 * count
+            traffic.sent["held_out"] = traffic.sent.get("held_out", 0) + 16 * count
+        return self.measured.scores(self.clients.predict(weights, self.measured.x).cpu())
 
     def _true_of_held(self):
         return np.asarray(self.federation.true)[self.federation.client_indices]
@@ -286,6 +287,7 @@ class Experiment:
         labels = {"given": np.asarray(f.given), "corrected": self._labels()}
         if f.true is not None:
             labels["true"] = np.asarray(f.true)
+        labels |= {name: np.asarray(f.extra[name]) for name in ("holdout_client", "gold_label") if name in f.extra}
         truth = {name: getattr(f, name) for name in ("noise_client_level", "noise_client_noisy", "noise_transition")}
         truth |= {name: value for name, value in f.extra.items() if name.startswith("estimate_")}
         truth = {name: np.asarray(value) for name, value in truth.items() if value is not None}
@@ -310,6 +312,7 @@ class Experiment:
                 "dataset_checksum": self.dataset.checksum,
                 "federation": _content_of(f),
                 "classes": int(f.classes),
+                "client_names": f.meta.get("client_names"),
                 "input_shape": list(self.input_shape),
                 "embedding": self.embedding,
                 "features": self.dataset.features,
@@ -395,7 +398,7 @@ class Experiment:
         self.clients.members.y.copy_(corrected[torch.from_numpy(np.asarray(self.federation.client_indices, np.int64))])
         for name, (rounds, values) in run.records.items():
             self.records[name] = list(zip(rounds.tolist(), values, strict=True))
-        scored = [row["client_rounds"] for row in self.history if "accuracy" in row]
+        scored = [row["client_rounds"] for row in self.history if self.measured.name in row]
         self._evaluated_at = scored[-1] if scored else 0
         self._commit(self.model)
 
@@ -404,7 +407,7 @@ def _content_of(federation):
     """Return a SHA-256 over what of a federation decides a run and how it is judged."""
     total = hashlib.sha256(str(federation.classes).encode())
     arrays = {name: getattr(federation, name) for name in ("client_offsets", "client_indices", "given", "true")}
-    arrays |= {name: federation.extra.get(name) for name in ("reviewed", "received")}
+    arrays |= {name: federation.extra.get(name) for name in ("reviewed", "received", "holdout_client", "gold_label")}
     for name, values in arrays.items():
         if values is not None:
             values = np.ascontiguousarray(values).astype(np.int64)

@@ -38,8 +38,9 @@ class Progress:
 
     def text(self, row):
         """Return stage, last scores and samples a second after a round's row of metrics."""
-        if "accuracy" in row:
-            self._score = f"accuracy {row['accuracy']:.4f}"
+        name = next((name for name in ("accuracy", "agreement") if name in row), None)
+        if name:
+            self._score = f"{name} {row[name]:.4f}"
             if "label_accuracy" in row:
                 self._score += f", labels right {row['label_accuracy']:.4f}"
         rate = (self.done - self.start) * self._samples / max(1e-9, time.monotonic() - self._began)

@@ -88,7 +88,7 @@ class Settings:
     local: Literal["sgd", "adam"] = _setting(
         "sgd", "How a client turns gradients into steps: plain sgd with --momentum, or adam."
     )
-    eval_every: Count = _setting(1, "Measure the accuracy on the test set after every so many rounds.")
+    eval_every: Count = _setting(1, "Measure the model, on the test set or on held-out samples, after every so many rounds.")
     seed: Natural = _setting(0, "Where all random draws start from: the same seed gives the same result.")
     precision: Literal["fp32", "fp64", "tf32", "bf16"] = _setting(
         "fp32", "Number format: fp64 is exact and slow; bf16 and, on a GPU, tf32 are fast and coarse."

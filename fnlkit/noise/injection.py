@@ -65,7 +65,7 @@ def inject(federation, noise, *, seed, x=None):
     ground = Ground(
         labels=federation.given,
         classes=federation.classes,
-        clients=federation.clients,
+        clients=federation.whole().clients,  # held-out labels go wrong as the others do
         rng=lambda client=0: stream(seed, "noise", len(before), client),
         x=x if callable(x) else lambda: x,
         dataset=federation.dataset,

@@ -9,6 +9,7 @@ from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import loaded, tell
 from fnlkit.pipeline.training import ledger_path
 from fnlkit.results import comparison, evaluation, grouping
+from fnlkit.results.measured import measured
 from fnlkit.results.trained import TrainedRun
 
 
@@ -22,7 +23,7 @@ class Evaluation:
     rows : list of dict
         The numbers of each run, as `fnlkit evaluate --json` prints them.
     arrays : dict of str to ndarray
-        Of a single run: confusion matrices, accuracy by class, noise levels, records; {} of several.
+        Of a single run: confusion matrices, accuracy or agreement by class, noise levels, records; {} of several.
     """
 
     runs: list
@@ -83,12 +84,19 @@ class Evaluation:
 
     def _facts(self):
         row = self.rows[0]
-        return Facts(f"Evaluation of {plain(row['run'])}", {k: v for k, v in row.items() if v is not None and k != "run"})
+        return Facts(
+            f"Evaluation of {plain(row['run'])}",
+            {k: v for k, v in row.items() if v is not None and k not in ("run", "measured")},
+        )
 
     def _table(self):
-        shown = ("accuracy_best", "accuracy_last", "client_rounds")
-        rows = [[plain(row["run"]), plain(row["method"]), *(plain(row[name]) for name in shown)] for row in self.rows]
-        return [["run", "method", *(name.replace("_", " ") for name in shown)], *rows]
+        names = [comparison.score_name(row) for row in self.rows]
+        rows = [
+            [plain(row["run"]), plain(row["method"]), name, *(plain(row[f"{name}_{at}"]) for at in ("best", "last")),
+             plain(row["client_rounds"])]
+            for row, name in zip(self.rows, names, strict=True)
+        ]  # fmt: skip
+        return [["run", "method", "measures", "best", "last", "client rounds"], *rows]
 
 
 def _words(by):
@@ -150,8 +158,11 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, trust=False, say=tel
             row["group"] = group
         return Evaluation(loaded_runs, rows)
     data = loaded(dataset if dataset is not None else loaded_runs[0].meta["dataset"])
-    arrays = evaluation.arrays(loaded_runs[0], data)
-    rows[0]["class_accuracy"] = arrays["class_accuracy"].tolist()
+    found = measured(loaded_runs[0], data)
+    arrays = evaluation.arrays(loaded_runs[0], found)
+    for part in list(found.values())[:1]:
+        rows[0][f"class_{part['measures']}"] = part["per_class"]
+    rows[0]["measured"] = {name: {k: v for k, v in part.items() if k != "confusion"} for name, part in found.items()}
     return Evaluation(loaded_runs, rows, arrays)
 
 

@@ -71,7 +71,8 @@ def known_settings(options, function):
             raise InputError(f"{function} has no option `{name}`{nearest(name, names)}; its settings are: {', '.join(names)}")
 
 
-def partition(source="digits", scheme="iid", *, clients=None, labels="auto", min_samples=1, seed=0, dataset=None, say=tell):
+def partition(source="digits", scheme="iid", *, clients=None, labels="auto", min_samples=1, holdout=None, gold=None, seed=0,
+              dataset=None, say=tell):  # fmt: skip
     """Return a federation: a data set, or labels that were corrupted before, split over clients.
 
     Parameters
@@ -86,6 +87,10 @@ def partition(source="digits", scheme="iid", *, clients=None, labels="auto", min
         Whether the labels are the truth: as the data set declares; nobody knows; they are.
     min_samples : int
         Draw again until every client has as many.
+    holdout : float in [0, 1), optional
+        Share of each client's samples that it keeps apart for measuring; 0.2 for a data set without test samples, else 0.
+    gold : path, optional
+        A csv (id, label) of samples that somebody verified: measured on, never trained on.
     seed : int
     dataset : str, path or Dataset, optional
         Where the samples of a Federation lie, if not where its file says.
@@ -113,6 +118,7 @@ def partition(source="digits", scheme="iid", *, clients=None, labels="auto", min
         raise InputError("`dataset` says where the samples of a Federation lie; give the data set as the first argument")
     data = loaded(source) if noisy is None else data_of(noisy, dataset, say)
     options = {"scheme": str(scheme), "clients": clients, "min_samples": min_samples, "labels": labels}
+    options |= {"holdout": holdout, "gold": None if gold is None else os.fspath(gold)}
     out = partitioning.federation(data, seed=seed, noisy=noisy, **options)
     out.meta = with_record(out.meta, provenance("partition", seed, dataset=data.name, **options))
     for text in [*data.notes, *_unlabelled(data, out), *_sites_left(data, scheme)] if say else []:

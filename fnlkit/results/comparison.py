@@ -59,6 +59,11 @@ def released_together(runs, ledger_of):
     return out
 
 
+def score_name(row):
+    """Return what a row's scores are: ``agreement`` with labels that nobody verified, or ``accuracy``."""
+    return "agreement" if "agreement_best" in row else "accuracy"
+
+
 def groups(rows, *, of=("accuracy_best", "accuracy_last")):
     """Return one dict for each group of rows, in order of appearance: ``group``, ``runs`` and (mean, spread) of each number.
 

@@ -16,18 +16,19 @@ def summary(run, *, target=None):
     ----------
     run : fnlkit.artefacts.run.Run
     target : float or None
-        Also give the client-rounds and bytes at the first evaluation that reached this accuracy (None: never).
+        Also give the client-rounds and bytes at the first evaluation that reached this score (None: never).
     """
-    scored = [row for row in run.history if "accuracy" in row]
+    name = score_name(run)
+    scored = [row for row in run.history if name in row]
     trained = [row for row in run.history if row["stage"] != "final"]
     out = {
         "method": run.settings["method"],
         "dataset": run.meta.get("dataset"),
         "seed": run.settings["seed"],
         "finished": run.finished,
-        "accuracy_best": max((row["accuracy"] for row in scored), default=None),
-        "accuracy_last": scored[-1]["accuracy"] if scored else None,
-        "accuracy_late": late_accuracy(scored),
+        f"{name}_best": max((row[name] for row in scored), default=None),
+        f"{name}_last": scored[-1][name] if scored else None,
+        f"{name}_late": late_score(scored, name),
         "rounds": len(trained),
         "client_rounds": run.traffic.client_rounds,
         "bytes_up": run.traffic.bytes_up,
@@ -38,7 +39,7 @@ def summary(run, *, target=None):
         "peak_bytes": run.meta["machine"]["peak_bytes"],
     }
     if target is not None:
-        hit = next((row for row in scored if row["accuracy"] >= target), None)
+        hit = next((row for row in scored if row[name] >= target), None)
         out["target"] = target
         for name in ("client_rounds", "bytes_up", "bytes_down"):
             # The closing row has no traffic of its own: it stands after the last round.
@@ -86,20 +87,27 @@ def decided_by(run):
     return out
 
 
-def late_accuracy(scored):
-    """Return the mean accuracy of the evaluations in the last fifth of the rounds, or None without any.
+def score_name(run):
+    """Return what the run's rounds were measured in: ``agreement`` with labels that may be wrong, else ``accuracy``."""
+    truer = any("accuracy" in row for row in run.history)
+    return "agreement" if not truer and any("agreement" in row for row in run.history) else "accuracy"
 
-    Where a round's accuracy hangs on who took part in it, the best of many is luck, and so is the last.
+
+def late_score(scored, name="accuracy"):
+    """Return the mean score of the evaluations in the last fifth of the rounds, or None without any.
+
+    Where a round's score hangs on who took part in it, the best of many is luck, and so is the last.
 
     Parameters
     ----------
     scored : list of dict
-        Rows of the history with ``round`` and ``accuracy``.
+        Rows of the history with ``round`` and the score.
+    name : str
     """
     if not scored:
         return None
     since = 0.8 * (scored[-1]["round"] + 1)
-    return float(np.mean([row["accuracy"] for row in scored if row["round"] + 1 > since]))
+    return float(np.mean([row[name] for row in scored if row["round"] + 1 > since]))
 
 
 def _against_truth(run):
@@ -163,21 +171,22 @@ def test_predictions(run, dataset):
 test_predictions.__test__ = False  # a function of ours, not a test of pytest's
 
 
-def arrays(run, dataset=None):
-    """Return every array worth keeping, by name: confusion matrices, per-class accuracy, noise levels, records.
+def arrays(run, found=None):
+    """Return every array worth keeping, by name: confusion matrices, shares per class, noise levels, records.
 
     Parameters
     ----------
     run : fnlkit.artefacts.run.Run
-    dataset : fnlkit.datasets.Dataset or None
-        Without it nothing that needs the test set.
+    found : dict or None
+        What `fnlkit.results.measured.measured` says of the run; without it nothing that needs samples.
     """
     classes, out = run.meta["classes"], {}
-    if dataset is not None:
-        predicted = test_predictions(run, dataset)
-        counts = confusion(dataset.y_test, predicted, classes)
-        out["test_confusion"] = counts
-        out["class_accuracy"] = np.diag(counts) / np.maximum(1, counts.sum(1))
+    for name, part in (found or {}).items():
+        if "confusion" in part:
+            out[f"{name}_confusion"] = part["confusion"]
+    if found:
+        first = next(iter(found.values()))
+        out[f"class_{first['measures']}"] = np.array([np.nan if v is None else v for v in first["per_class"]])
     if "true" in run.labels:
         held, true = run.client_indices, run.labels["true"]
         out["label_confusion_given"] = confusion(true[held], run.labels["given"][held], classes)

@@ -9,6 +9,9 @@ MEASURES = {
     "accuracy_best": ("best", 100, 2),
     "accuracy_last": ("last", 100, 2),
     "accuracy_late": ("late", 100, 2),
+    "agreement_best": ("best agreement", 100, 2),
+    "agreement_last": ("last agreement", 100, 2),
+    "agreement_late": ("late agreement", 100, 2),
     "macro_f1": ("macro-F1", 100, 2),
     "balanced_accuracy": ("balanced", 100, 2),
     "client_accuracy_worst_tenth": ("worst tenth of clients", 100, 2),
@@ -21,7 +24,7 @@ MEASURES = {
     "target_bytes_up": ("MB up to target", 1e-6, 1),
 }
 # What differences to the first method are taken of.
-AHEAD = ("accuracy_best", "accuracy_late")
+AHEAD = ("accuracy_best", "accuracy_late", "agreement_best", "agreement_late")
 LEGEND = (
     "in %, mean ± standard deviation over runs; best: a run's best evaluation; late: mean of those in its last fifth of "
     "rounds; ahead: of the first method in the same setting, over the seeds that both have; * the interval leaves out 0"

@@ -67,23 +67,24 @@ def _need(run, name):
 def _accuracy(plt, runs):
     figure, axis = plt.subplots(figsize=(6, 3.6))
     curves_of, groups = {}, evaluation.distinct([run for _, run in runs])
+    names = {evaluation.score_name(run) for _, run in runs}
+    if len(names) > 1:
+        raise InputError("some runs hold accuracy and some agreement with labels that nobody verified; draw them apart")
+    name = names.pop()
     for (_, run), group in zip(runs, groups, strict=True):
-        scored = [
-            (row.get("client_rounds", run.traffic.client_rounds), row["accuracy"]) for row in run.history if "accuracy" in row
-        ]
+        scored = [(row.get("client_rounds", run.traffic.client_rounds), row[name]) for row in run.history if name in row]
         if scored:
             curves_of.setdefault(_named(group, groups), []).append(np.array(scored))
-    for name, curves in curves_of.items():
+    for group, curves in curves_of.items():
         grid = np.unique(np.concatenate([c[:, 0] for c in curves]))
         grid = grid[(grid >= max(c[0, 0] for c in curves)) & (grid <= min(c[-1, 0] for c in curves))]
         values = 100 * np.stack([np.interp(grid, c[:, 0], c[:, 1]) for c in curves])
-        (line,) = axis.plot(grid, values.mean(0), label=f"{name} ({len(curves)} run{'s' * (len(curves) > 1)})")
+        (line,) = axis.plot(grid, values.mean(0), label=f"{group} ({len(curves)} run{'s' * (len(curves) > 1)})")
         if len(curves) > 1:
             spread = values.std(0, ddof=1)
             axis.fill_between(grid, values.mean(0) - spread, values.mean(0) + spread, alpha=0.2, color=line.get_color())
-    axis.set(
-        xlabel="client-rounds", ylabel="test accuracy (%)", ylim=(max(0, axis.get_ylim()[0]), min(100, axis.get_ylim()[1]))
-    )
+    called = {"accuracy": "test accuracy (%)", "agreement": "agreement with given labels (%)"}[name]
+    axis.set(xlabel="client-rounds", ylabel=called, ylim=(max(0, axis.get_ylim()[0]), min(100, axis.get_ylim()[1])))
     axis.legend(frameon=False)
     return figure
 

@@ -3,6 +3,7 @@
 from fnlkit.artefacts.run import Run
 from fnlkit.artefacts.shown import Facts, html_table, plain
 from fnlkit.results import comparison
+from fnlkit.results.evaluation import score_name
 
 
 class TrainedRun(Run):
@@ -24,7 +25,11 @@ class TrainedRun(Run):
         return Facts(repr(self), comparison.row(self, target=target))
 
     def _repr_html_(self):
-        short = ("accuracy_best", "accuracy_last", "accuracy_late", "label_accuracy_given", "label_accuracy_corrected")
+        short = (
+            *(f"{score_name(self)}_{at}" for at in ("best", "last", "late")),
+            "label_accuracy_given",
+            "label_accuracy_corrected",
+        )
         facts = comparison.row(self)
         rows = [(name.replace("_", " "), plain(facts[name])) for name in (*short, "client_rounds", "seconds") if name in facts]
         return html_table(repr(self), None, rows)

@@ -25,7 +25,7 @@ from fnlkit.streams import stream
 ASSUMPTIONS = (
     "labels are wrong by class and not by how a sample looks",
     "the sites' samples of a class look alike",
-    "at least one site is nearly clean: the model's own confident mistakes are taken to be at most that site's level",
+    "at least one site is nearly clean: the model's own confident mistakes are at most what that site's interval has room for",
 )
 # A confusion is named when its expected samples are this many, and this share of the true class.
 LEAST_SAMPLES, LEAST_SHARE = 3, 0.02
@@ -44,7 +44,7 @@ class Audit:
     transition : (C, C)
         T[true, given] over all sites; rows sum to 1.
     judgement : Judgement
-        Of every sample, in the order of the clients; it stays on the sites in a deployment.
+        Of every sample, in the order of the clients of `Federation.whole`; it stays on the sites in a deployment.
     traffic : fnlkit.artefacts.exchange.Traffic
     notes : list of str
     """
@@ -88,10 +88,11 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbour
         raise InputError(f"an audit compares sites and there is {len(federation)}; estimate-noise judges a single one")
     say = say or (lambda text: None)
     evidence = Evidence(federation, dataset, embeddings=embeddings, seed=seed, warm_up=warm_up, engine=engine, device=device)
-    experiment = Experiment(federation, evidence.dataset, settings_of(evidence), engine="sequential", device=device)
+    whole = federation.whole()  # what is held out of training is judged as well
+    experiment = Experiment(whole, evidence.dataset, settings_of(evidence), engine="sequential", device=device)
     clients, everyone = experiment.clients, np.arange(len(federation))
     if embeddings is not None:
-        for client, positions in zip(clients.members, federation.clients, strict=True):
+        for client, positions in zip(clients.members, whole.clients, strict=True):
             client.rows["input/embedding"] = torch.from_numpy(np.asarray(embeddings[positions], np.float32))
     described = clients.round(everyone, experiment.model, site.describe)
     group = stream(seed, "folds").permutation(len(federation)) % min(folds, len(federation))
@@ -112,7 +113,7 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbour
         everyone, experiment.model, partial(site.find_copies, neighbours=neighbours), broadcast={"salt": salt}
     )
     found = _judgement(clients, judged)
-    sites = _sites(federation, evidence.dataset, described, judged, copies, found)
+    sites = _sites(whole, evidence.dataset, described, judged, copies, found)
     return Audit(sites, found.transition, found, clients.traffic, list(clients.notes))
 
 
@@ -122,7 +123,7 @@ def _judgement(clients, judged):
     level, low, high, counts = (judged[name].numpy() for name in ("level", "low", "high", "counts"))
     return Judgement(
         level,
-        em.allowing_for_mistakes(level, low),
+        em.allowing_for_mistakes(low, high),
         high,
         score=level,
         issue=rows["issue"],
@@ -134,7 +135,7 @@ def _judgement(clients, judged):
 
 
 def _sites(federation, dataset, described, judged, copies, found):
-    names, classes = site_names(federation), list(dataset.class_names)
+    names, classes = federation.names, list(dataset.class_names)
     p = noisier_than_others(found.level, judged["deviation"].numpy())
     shared = shared_copies(copies["fingerprints"])
     out = []
@@ -155,14 +156,6 @@ def _sites(federation, dataset, described, judged, copies, found):
             "shared": {names[other]: number for other, number in shared[k].items()},
         })  # fmt: skip
     return sorted(out, key=lambda row: (-row["noisier"], -row["low"], -row["level"], row["client"]))
-
-
-def site_names(federation):
-    """Return the name of each client: the site's where the federation has it, else ``client 3``."""
-    names = federation.meta.get("client_names")
-    if isinstance(names, list) and len(names) == len(federation):
-        return [str(name) for name in names]
-    return [f"client {k}" for k in range(len(federation))]
 
 
 def noisier_than_others(level, deviation):

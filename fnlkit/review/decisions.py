@@ -118,7 +118,7 @@ def read(text, federation, dataset, source="decisions"):
     client = clients.pop() if len(clients) == 1 else -1
     if not 0 <= client < len(federation):
         raise InputError(f"{source}: a review is of one client of this federation, 0 to {len(federation) - 1}")
-    held = np.asarray(federation.clients[client])
+    held = np.asarray(federation.whole().clients[client])
     if len(set(positions)) < len(positions) or not np.isin(positions, held).all():
         raise InputError(f"{source}: a sample is listed twice, or client {client} does not hold it")
     who = sorted({row["reviewer"].strip() for row in lines if (row.get("reviewer") or "").strip()})
@@ -212,6 +212,8 @@ def without_samples(federation, positions):
         return federation
     parts = [part[~np.isin(part, positions)] for part in federation.clients]
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-    out = replace(federation, client_offsets=offsets, client_indices=np.concatenate(parts))
+    out = replace(federation, client_offsets=offsets, client_indices=np.concatenate(parts), extra=dict(federation.extra))
+    if "holdout_client" in out.extra:
+        out.extra["holdout_client"] = np.where(np.isin(np.arange(len(out.given)), positions), -1, out.extra["holdout_client"])
     out.check()
     return out

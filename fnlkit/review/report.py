@@ -27,7 +27,7 @@ def facts(audit, federation, dataset):
     }
     return {
         "dataset": federation.dataset,
-        "samples": int(federation.client_offsets[-1]),
+        "samples": int(federation.whole().client_offsets[-1]),
         "classes": list(map(str, dataset.class_names)),
         "sites": audit.sites,
         "sent": {"weights": {"bytes": audit.traffic.bytes_up - sum(row["bytes"] for row in sent.values()),

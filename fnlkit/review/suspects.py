@@ -56,7 +56,7 @@ def choose(federation, client, *, budget: Count = 200, at_random: Share = 0.2, s
         raise InputError(f"--client {client}: there are clients 0 to {len(federation) - 1}")
     if f"{PREFIX}issue_score" not in federation.extra:
         raise InputError("the federation has no issue scores; pipe it through `fnlkit audit` or `fnlkit estimate-noise` first")
-    held = np.asarray(federation.clients[client])
+    held = np.asarray(federation.whole().clients[client])
     open_ones = held[~reviewed(federation)[held]]
     budget = min(budget, len(open_ones))
     order = open_ones[np.argsort(-np.asarray(federation.extra[f"{PREFIX}issue_score"])[open_ones], kind="stable")]

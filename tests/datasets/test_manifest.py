@@ -280,7 +280,7 @@ def test_paths_as_windows_writes_them(tmp_path):
 def test_sites_of_disjoint_classes(tmp_path):
     lines = [f"{i},{'ab'[i % 2]},Aix" for i in range(6)] + [f"{i},{'cd'[i % 2]},Bonn" for i in range(6)]
     write(tmp_path / "t.csv", "x,label,site", *lines)
-    done = fnlkit("fnlkit partition --dataset t.csv --scheme sites | fnlkit info --json", tmp_path)
+    done = fnlkit("fnlkit partition --dataset t.csv --scheme sites --holdout 0 | fnlkit info --json", tmp_path)
     facts = json.loads(done.stdout)
     assert facts["meta"]["client_names"] == ["Aix", "Bonn"] and facts["meta"]["class_names"] == list("abcd")
     assert facts["client_sizes"] == [6, 6]

@@ -1,0 +1,106 @@
+"""Accuracy on true labels from agreement with given ones: what a known share of wrong labels does to it, undone.
+
+Natarajan, Dhillon, Ravikumar, Tewari. Learning with noisy labels. NeurIPS 2013 (the unbiased estimator); Patrini 2017.
+"""
+
+import numpy as np
+
+from fnlkit.streams import stream
+
+ASSUMES = (
+    "labels are wrong by class and not by how a sample looks (each site by its own estimated matrix)",
+    "within a true class, whether the model errs has nothing to do with whether the label does",
+)
+DRAWS = 400
+# Beyond this share a class's labels say too little of it: the inverse would blow up chance.
+MOST = 0.8
+# A class that seems to have fewer samples than this has no share of its own.
+LEAST = 0.5
+
+
+def corrected(counts, T, level, low, high, *, seed=0):
+    """Return estimates of what a model's predictions are worth on true labels, over all sites and by site.
+
+    With Q[true, predicted] of a site, its given labels show T' Q: Q = T'^-1 N for its counts N[given, predicted].  The interval
+    is a percentile bootstrap of the counts in which the noise is drawn too: the off-diagonal of T is scaled so that the site's
+    level runs through its own interval, for all sites alike, since what is wrong with an estimated level is wrong everywhere.
+
+    Parameters
+    ----------
+    counts : int (N, C, C)
+        Samples of each site by given and predicted class.
+    T : (N, C, C)
+        Transitions T[true, given].
+    level, low, high : (N,)
+        Share of wrong labels and its interval.
+    seed : int
+
+    Returns
+    -------
+    dict or None
+        share, macro_f1, balanced, each (value, low, high); per_class: list of (value, low, high) or None for a class that
+        nobody seems to have; sites: list of (value, low, high) of the share.  None where a class keeps too few of its labels
+        for any estimate.
+    """
+    counts, T = np.asarray(counts, np.float64), np.asarray(T, np.float64)
+    level, low, high = (np.asarray(v, np.float64) for v in (level, low, high))
+    sizes = counts.sum((1, 2))
+    if not sizes.sum() or np.diagonal(T, axis1=1, axis2=2)[sizes > 0].min() < 1 - MOST:
+        return None
+    rng, N, C = stream(seed, "corrected"), len(counts), counts.shape[1]
+    z = rng.normal(size=DRAWS)
+    again = np.zeros((DRAWS, N, C, C))
+    point = np.zeros((N, C, C))
+    for k in np.flatnonzero(sizes):
+        point[k] = undone(counts[k], T[k])
+        drawn = rng.multinomial(int(sizes[k]), (counts[k] / sizes[k]).ravel(), DRAWS).reshape(DRAWS, C, C)
+        step = np.where(z < 0, level[k] - low[k], high[k] - level[k]) / 1.96
+        again[:, k] = undone(drawn, scaled(T[k], level[k], np.clip(level[k] + z * step, 0, None)))
+    value, spread = figures(point.sum(0)), figures(again.sum(1))
+    out = {name: _range(value[name], spread[name]) for name in ("share", "macro_f1", "balanced")}
+    out["per_class"] = [_range(v, s) for v, s in zip(value["per_class"], spread["per_class"].T, strict=True)]
+    each = [(figures(point[k])["share"], figures(again[:, k])["share"]) for k in range(N)]
+    out["sites"] = [_range(v, s) if sizes[k] else None for k, (v, s) in enumerate(each)]
+    return out
+
+
+def undone(counts, T):
+    """Return Q (..., C, C), expected samples by true and predicted class, of counts by given and predicted class."""
+    return np.linalg.solve(np.swapaxes(np.broadcast_to(T, counts.shape), -1, -2), counts)
+
+
+def scaled(T, level, levels):
+    """Return matrices (r, C, C) with the pattern of wrong labels of T (C, C), at other levels (r,) than its own.
+
+    Where the level is 0 and T says nothing of a pattern, all wrong labels are alike.
+    """
+    eye, classes = np.eye(len(T)), len(T)
+    if level > 1e-9 and np.abs(T - eye).max() > 1e-9:
+        pattern, factor = T - eye, levels / level
+    else:
+        pattern, factor = (1 - classes * eye) / (classes - 1), levels
+    most = MOST / max(1e-9, -np.diagonal(pattern).min())
+    return eye + np.minimum(factor, most)[:, None, None] * pattern
+
+
+def figures(Q):
+    """Return share, macro_f1, balanced (...,) and per_class (..., C) of samples Q (..., C, C) by true and predicted class.
+
+    A class without samples has NaN and is left out of the means.  Entries below 0, which a sample of few may give, count as
+    they are, which keeps sums free of bias; only what comes out is cut to [0, 1].
+    """
+    Q = np.asarray(Q, np.float64)
+    hits = np.diagonal(Q, axis1=-2, axis2=-1)
+    share = np.clip(hits.sum(-1) / np.maximum(Q.sum((-1, -2)), 1e-300), 0, 1)
+    rows, columns = Q.sum(-1), Q.sum(-2)
+    there = rows > LEAST
+    recall = np.where(there, np.clip(hits / np.where(there, rows, 1), 0, 1), np.nan)
+    f1 = np.where(there, np.clip(2 * hits / np.where(there, rows + np.maximum(columns, 0), 1), 0, 1), np.nan)
+    return {"share": share, "macro_f1": np.nanmean(f1, -1), "balanced": np.nanmean(recall, -1), "per_class": recall}
+
+
+def _range(value, draws):
+    if np.isnan(value):
+        return None
+    low, high = np.nanpercentile(draws, [2.5, 97.5])
+    return float(value), float(min(low, value)), float(max(high, value))

@@ -1,0 +1,145 @@
+"""A model on the samples that nobody trained it on: agreement with given labels, estimated accuracy, accuracy where verified.
+
+Three things that must not be taken for each other.  *Agreement* counts predictions equal to labels that may be wrong.  An
+*estimated accuracy* is agreement corrected by an estimate of how labels go wrong.  *Accuracy* needs labels that somebody
+verified: a data set's declared truth, noise that was simulated, or gold samples.
+"""
+
+import numpy as np
+import torch
+
+from fnlkit.artefacts.federation import Federation
+from fnlkit.artefacts.stored import Chosen
+from fnlkit.datasets.dataset import must_be
+from fnlkit.estimators.intervals import clopper_pearson, wilson
+from fnlkit.experiment.network import trained_network
+from fnlkit.experiment.yardstick import apart
+from fnlkit.results.corrected import ASSUMES, corrected, figures
+from fnlkit.scores import confusion
+
+
+def measured(run, dataset):
+    """Return what a run's model is worth on test, held-out and verified samples, as plain values by name.
+
+    Parameters
+    ----------
+    run : fnlkit.artefacts.run.Run
+    dataset : fnlkit.datasets.Dataset
+
+    Returns
+    -------
+    dict
+        Where there are such samples: ``test``; ``held_out``, by given labels, and ``held_out_true``; ``gold``.  Each is a dict
+        of ``measures`` ("accuracy" or "agreement"), samples, share, low, high, interval, macro_f1, balanced, per_class, sites
+        and confusion (C, C) by label and prediction.  ``estimated`` is the accuracy on true labels that agreement with given
+        ones suggests, with what it assumes.
+
+    Raises
+    ------
+    InputError
+        When the data set is not the one that the run was trained on.
+    """
+    must_be(dataset, run.meta, len(run.labels["given"]), what="the run")
+    trained = trained_network(run, dataset)
+    federation, classes, out = federation_of(run), int(run.meta["classes"]), {}
+    names = federation.names
+    if len(dataset.y_test):
+        verified = federation.true is not None or dataset.test_verified
+        counts = confusion(dataset.y_test, trained.logits(trained.x_test).argmax(-1).numpy(), classes)
+        out["test"] = {"measures": "accuracy" if verified else "agreement", **told(counts[None], wilson, "Wilson")}
+    positions = apart(federation)
+    if len(positions):
+        predicted = predictions(trained, positions)
+        owner = federation.extra["holdout_client"][positions]
+        counts = by_site(federation.given[positions], predicted, owner, len(federation), classes)
+        out["held_out"] = {"measures": "agreement", **told(counts, wilson, "Wilson", names)}
+        if (found := estimated(run, counts, names)) is not None:
+            out["estimated"] = found
+        if federation.true is not None:
+            counts = by_site(federation.true[positions], predicted, owner, len(federation), classes)
+            out["held_out_true"] = {"measures": "accuracy", **told(counts, wilson, "Wilson", names)}
+    gold = federation.extra.get("gold_label", np.zeros(0))
+    if (gold >= 0).any():
+        positions = np.flatnonzero(gold >= 0)
+        owner = federation.extra["holdout_client"][positions]
+        counts = by_site(gold[positions], predictions(trained, positions), owner, len(federation), classes)
+        out["gold"] = {"measures": "accuracy", **told(counts, clopper_pearson, "Clopper-Pearson, exact", names)}
+    return out
+
+
+def told(counts, interval, called, names=None):
+    """Return shares of counts (N, C, C) by label and prediction, as plain values.
+
+    Parameters
+    ----------
+    counts : int (N, C, C)
+    interval : (count, total) -> (low, high)
+    called : str
+        The interval's name.
+    names : list of str, optional
+        Of the sites; without it they are not told apart.
+    """
+    total = counts.sum(0)
+    found, hits = figures(total), np.trace(counts, axis1=1, axis2=2)
+    low, high = interval(hits.sum(), counts.sum())
+    sites = []
+    for k, each in enumerate(counts if names else []):
+        if each.sum():
+            a, b = interval(hits[k], each.sum())
+            own = figures(each)
+            sites.append({
+                "site": names[k], "samples": int(each.sum()), "share": float(own["share"]),
+                "low": float(a), "high": float(b), "macro_f1": float(own["macro_f1"]), "balanced": float(own["balanced"]),
+            })  # fmt: skip
+    return {
+        "samples": int(total.sum()), "share": float(found["share"]), "low": float(low), "high": float(high),
+        "interval": f"95 %, {called}", "macro_f1": float(found["macro_f1"]), "balanced": float(found["balanced"]),
+        "per_class": [None if np.isnan(v) else float(v) for v in found["per_class"]], "sites": sites, "confusion": total,
+    }  # fmt: skip
+
+
+def estimated(run, counts, names):
+    """Return the accuracy on true labels that agreement suggests, as plain values; None without an estimated transition."""
+    needed = [f"estimate_{name}" for name in ("client_transition", "client_level", "client_level_low", "client_level_high")]
+    if not all(name in run.truth for name in needed):
+        return None
+    found = corrected(counts, *(run.truth[name] for name in needed), seed=run.settings["seed"])
+    if found is None:
+        return None
+    sites = [{"site": name, **_ranged(one)} for name, one in zip(names, found["sites"], strict=True) if one]
+    out = {"measures": "estimated accuracy", "samples": int(counts.sum()), **_ranged(found["share"])}
+    for name in ("macro_f1", "balanced"):
+        out[name], out[f"{name}_low"], out[f"{name}_high"] = found[name]
+    out["per_class"] = [one and _ranged(one) for one in found["per_class"]]
+    return out | {"interval": "95 %, bootstrap over samples and noise levels", "sites": sites, "assumes": list(ASSUMES)}
+
+
+def _ranged(one):
+    return dict(zip(("share", "low", "high"), one, strict=True))
+
+
+def predictions(trained, positions):
+    """Return predicted classes (m,) of training samples by position."""
+    with torch.inference_mode():
+        return trained.logits(Chosen(trained.x_train, positions)).argmax(-1).numpy()
+
+
+def by_site(labels, predicted, owner, sites, classes):
+    """Return counts (N, C, C) of samples by site, label and prediction."""
+    cell = (np.asarray(owner) * classes + labels) * classes + predicted
+    return np.bincount(cell, minlength=sites * classes**2).reshape(sites, classes, classes)
+
+
+def federation_of(run):
+    """Return the federation that a run was made from, as far as the run holds it."""
+    extra = {name: run.labels[name] for name in ("holdout_client", "gold_label") if name in run.labels}
+    return Federation(
+        run.meta["dataset"],
+        int(run.meta["classes"]),
+        run.client_offsets,
+        run.client_indices,
+        run.labels["given"],
+        true=run.labels.get("true"),
+        extra=extra,
+        meta={"client_names": run.meta.get("client_names")},
+    )
