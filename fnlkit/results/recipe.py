@@ -74,6 +74,9 @@ def load(name, *, trust=False):
 
 def _check(recipe):
     _table(recipe, _TOP, "a recipe")
+    odd = next((text for text in _texts(recipe) if not text.isprintable()), None)
+    if odd is not None:
+        raise InputError(f"{_short(odd)} holds control characters; write plain text")
     seeds = recipe["seeds"]
     if not seeds or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds) or len(set(seeds)) < len(seeds):
         raise InputError(f"`seeds` is {_short(seeds)}; write distinct whole numbers from 0 on")
@@ -100,6 +103,14 @@ def _check(recipe):
             _runs(regime["methods"], recipe["train"] | regime.get("train", {}))
         except InputError as error:
             raise InputError(f"regime {_short(regime['name'])}: {error}") from error
+
+
+def _texts(value):
+    """Yield all texts in a value, keys too."""
+    if isinstance(value, str):
+        yield value
+    for part in value if isinstance(value, list) else [*value, *value.values()] if isinstance(value, dict) else ():
+        yield from _texts(part)
 
 
 def _table(table, known, what):

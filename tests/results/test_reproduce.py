@@ -185,6 +185,7 @@ SAID = {
     "regime": ("[[regime]]", "[regime]", "needs 'regime' as list"),
     "published": ("[90.0, 1.0]", "nan", "write .mean, standard deviation."),
     "long key": ("epochs = 1", ".".join("a" * 5000) + " = 1", "a key of more than 16 parts"),
+    "control characters": ('dataset = "digits"', 'dataset = "a\\u202eb"', "holds control characters"),
     "long text": ("epochs = 1", "a" * 300_000, "Expected '=' after a key"),
     "huge number": (
         "epochs = 1",
