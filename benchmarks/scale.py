@@ -11,6 +11,8 @@ import resource
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,17 +39,25 @@ def make_bytes(folder, gigabytes):
 
 
 def make_photos(folder, count):
-    """Write so many JPEG files of 32 x 32 pixels: a colour for each class, and noise."""
+    """Write so many JPEG files of 32 x 32 pixels, on all cores: a colour for each class, and noise."""
+    for part in ("train", "test"):
+        for c in range(CLASSES):
+            (folder / part / str(c)).mkdir(parents=True)
+    starts = range(0, count, 1000)
+    with ProcessPoolExecutor() as processes:
+        list(processes.map(partial(_photos, folder), starts, [min(count, start + 1000) for start in starts]))
+
+
+def _photos(folder, start, stop):
     from PIL import Image
 
-    rng = np.random.default_rng(0)
-    colours = rng.integers(60, 196, (CLASSES, 3))
-    for i in range(count):
-        place = folder / ("test" if i % 10 == 9 else "train") / str(i // 10 % CLASSES)
-        if i < 10 * CLASSES:
-            place.mkdir(parents=True, exist_ok=True)
-        pixels = colours[int(place.name)] + rng.integers(-60, 60, (32, 32, 3))
-        Image.fromarray(pixels.astype(np.uint8)).save(place / f"{i:06}.jpg", quality=85)
+    rng = np.random.default_rng([0, start])
+    colours = np.random.default_rng(0).integers(60, 196, (CLASSES, 3))
+    for i in range(start, stop):
+        c = i // 10 % CLASSES
+        pixels = colours[c] + rng.integers(-60, 60, (32, 32, 3))
+        place = folder / ("test" if i % 10 == 9 else "train") / str(c) / f"{i:06}.jpg"
+        Image.fromarray(pixels.astype(np.uint8)).save(place, quality=85)
 
 
 def measured(arguments):

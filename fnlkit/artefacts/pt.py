@@ -411,22 +411,31 @@ def foreign(_tree, leaves):
 
 
 def tensors(arrays):
-    """Return fresh contiguous CPU tensors of arrays or tensors; ValueError for other types."""
+    """Return contiguous CPU tensors, each alone in its storage, of arrays or tensors; ValueError for other types.
+
+    Vectors that are so already are not copied: a run's labels and positions have an entry for each sample.
+    """
     import torch
 
-    out = {}
+    out, storages = {}, set()
     for name, value in arrays.items():
         if not isinstance(value, torch.Tensor):
             value = np.asarray(value)
             if value.dtype.name not in _WRITABLE:
                 raise ValueError(f"array {name!r} is {value.dtype}; a .pt holds {', '.join(sorted(_WRITABLE))}")
-            value = torch.from_numpy(np.array(value, dtype=value.dtype.newbyteorder("="), order="C"))
+            value = torch.from_numpy(np.require(value, value.dtype.newbyteorder("="), ["C", "W"]))
         if value.layout != torch.strided or str(value.dtype).removeprefix("torch.") not in _WRITABLE:
             raise ValueError(
                 f"tensor {name!r} is {value.dtype}, {value.layout}; a .pt holds dense {', '.join(sorted(_WRITABLE))}"
             )
         # Equal bytes need equal object identities inside the pickle: a fresh name, and a storage of its own.
-        out[str(name.encode(), "ascii")] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        value = value.detach().cpu()
+        storage = value.untyped_storage()
+        alone = value.ndim == 1 and value.stride() == (1,) and storage.nbytes() == value.nbytes
+        if not alone or storage.data_ptr() in storages:
+            value = value.clone(memory_format=torch.contiguous_format)
+        storages.add(value.untyped_storage().data_ptr())
+        out[str(name.encode(), "ascii")] = value
     return out
 
 
