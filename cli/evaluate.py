@@ -28,6 +28,9 @@ from fnlkit.errors import InputError
 @click.option(
     "--target", type=float, default=None, help="Also say after which traffic this accuracy, from 0 to 1, was reached."
 )
+@click.option(
+    "--cross-site", is_flag=True, help="Also show each site's own model on each site's held-out samples; trains them."
+)
 @click.option("--by", default=None, metavar="NAMES", help="Group runs by these, for example method,noise; any option of the "
               "commands before, seeds apart.")  # fmt: skip
 @click.option("--csv", "form", flag_value="csv", help="Print the groups as csv, numbers at full precision.")
@@ -35,7 +38,7 @@ from fnlkit.errors import InputError
 @click.option("--markdown", "form", flag_value="markdown", help="Print the groups as a Markdown table.")
 @trust_option
 @click.option("-o", "--output", default=None, metavar="FILE.npz", help="Write confusion matrices and records as arrays.")
-def command(runs, dataset, as_json, ledger, target, by, form, trust, output):
+def command(runs, dataset, as_json, ledger, target, cross_site, by, form, trust, output):
     """Judge runs: accuracy best and last, per class, corrected labels, estimated noise, traffic.
 
     Without RUN reads stdin; of a folder it takes all runs. Several runs make one table with a mean and spread of those that
@@ -58,7 +61,9 @@ def command(runs, dataset, as_json, ledger, target, by, form, trust, output):
         raise InputError(f"-o {output} takes the arrays of one run; a table goes to stdout, write > FILE")
     if form and as_json:
         raise InputError(f"--json and --{form} are two forms of one answer; write one of them")
-    found = pipeline.evaluate(*runs, dataset=dataset, ledger=ledger, target=target, trust=trust, say=caution)
+    found = pipeline.evaluate(
+        *runs, dataset=dataset, ledger=ledger, target=target, cross_site=cross_site, trust=trust, say=caution
+    )
     rows = found.rows
     if form or by is not None:
         _show_groups(found, by, form, as_json)
@@ -116,10 +121,12 @@ def _show_one(row, values, run, classes):
     say = out_console()
     table = Table(show_header=False, box=None)
     for key, value in row.items():
-        if key not in ("class_accuracy", "class_agreement", "measured") and value is not None:
+        if key not in ("class_accuracy", "class_agreement", "measured", "cross_site") and value is not None:
             table.add_row(key.replace("_", " "), _shown(value))
     say.print(table)
     _show_measured(say, row["measured"], classes)
+    if "cross_site" in row:
+        _show_cross_site(say, row["cross_site"])
     for name, part in row["measured"].items():
         if len(values.get(f"{name}_confusion", range(99))) <= 20:
             rows = "true class" if part["measures"] == "accuracy" else "given label"
@@ -171,6 +178,18 @@ def _show_measured(say, found, classes):
     shares = {name: [v["share"] if isinstance(v, dict) else v for v in part["per_class"]] for name, part in found.items()}
     shown = {name: [" " if v is None else _share(v) for v in values] for name, values in shares.items()}
     _show_beside(say, "class", heads, {name: dict(zip(classes, cells, strict=True)) for name, cells in shown.items()})
+
+
+def _show_cross_site(say, found):
+    """Print each site's own model, and the federated one, on each site's held-out samples."""
+    from rich.table import Table
+
+    what = f"{_CALLED[found['measures']]}: model of a row on held-out samples of a column"
+    table = Table("model of", *map(printable, found["sites"]), box=None, title=what)
+    for name, row in zip([*found["sites"], "all, federated"], [*found["own"], found["federated"]], strict=True):
+        if row is not None:
+            table.add_row(printable(name), *["" if v is None else _share(v) for v in row])
+    say.print(table)
 
 
 def _show_beside(say, what, heads, columns):

@@ -3,12 +3,14 @@
 import os
 from dataclasses import dataclass, field
 
+from fnlkit import catalogue
 from fnlkit.artefacts.provenance import provenance, with_record
 from fnlkit.artefacts.shown import Facts, frame, html_table, plain
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import loaded, tell
 from fnlkit.pipeline.training import ledger_path
 from fnlkit.results import comparison, evaluation, grouping
+from fnlkit.results.cross_site import cross_site as sites_beside
 from fnlkit.results.measured import measured
 from fnlkit.results.trained import TrainedRun
 
@@ -86,7 +88,7 @@ class Evaluation:
         row = self.rows[0]
         return Facts(
             f"Evaluation of {plain(row['run'])}",
-            {k: v for k, v in row.items() if v is not None and k not in ("run", "measured")},
+            {k: v for k, v in row.items() if v is not None and k not in ("run", "measured", "cross_site")},
         )
 
     def _table(self):
@@ -110,7 +112,7 @@ def _words(by):
     return words
 
 
-def evaluate(*runs, dataset=None, ledger=None, target=None, trust=False, say=tell):
+def evaluate(*runs, dataset=None, ledger=None, target=None, cross_site=False, trust=False, say=tell):
     """Return what runs are worth: accuracy, corrected labels, estimated noise, traffic, privacy.
 
     Parameters
@@ -123,6 +125,8 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, trust=False, say=tel
         As for `train`.
     target : float in (0, 1), optional
         Also say after which traffic this accuracy was reached.
+    cross_site : bool
+        Of one run, also say what each site's own model is worth on each site's held-out samples; trains them.
     trust : bool
         Let code of somebody's be run that a file names.
     say : callable(str) or None
@@ -154,15 +158,20 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, trust=False, say=tel
     for row, spent in zip(rows, together, strict=True):
         row |= spent
     if len(rows) > 1:
+        if cross_site:
+            raise InputError(f"--cross-site is of one run, found {len(rows)}")
         for row, group in zip(rows, evaluation.distinct(loaded_runs), strict=True):
             row["group"] = group
         return Evaluation(loaded_runs, rows)
     data = loaded(dataset if dataset is not None else loaded_runs[0].meta["dataset"])
-    found = measured(loaded_runs[0], data)
+    alone = cross_site and "own" in catalogue.needs(loaded_runs[0].part("method"))
+    found = {} if alone else measured(loaded_runs[0], data)  # sites that trained alone have no common model
     arrays = evaluation.arrays(loaded_runs[0], found)
     for part in list(found.values())[:1]:
         rows[0][f"class_{part['measures']}"] = part["per_class"]
     rows[0]["measured"] = {name: {k: v for k, v in part.items() if k != "confusion"} for name, part in found.items()}
+    if cross_site:
+        rows[0]["cross_site"] = sites_beside(loaded_runs[0], data)
     return Evaluation(loaded_runs, rows, arrays)
 
 

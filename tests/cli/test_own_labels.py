@@ -69,6 +69,24 @@ def test_words_and_pictures(own):
     assert (first.weights == second.weights).all() and first.traffic == second.traffic
 
 
+def test_each_sites_model_on_each_sites_samples(own):
+    row = json.loads(ran("fnlkit evaluate run.pt --cross-site --json", own).stdout)["cross_site"]
+    assert row["sites"] == ["Aix", "Bonn", "Cork"] and row["measures"] == "agreement" and np.shape(row["own"]) == (3, 3)
+    assert sum(row["samples"]) == 281 and np.shape(row["federated"]) == (3,)
+    own_models, sizes = np.array(row["own"]), np.array(row["samples"])
+    # A third of Bonn's labels are random: no model agrees with them as it does with the other sites'.
+    assert (own_models[[0, 2], 1] + 0.15 < own_models[[0, 2], 2]).all()
+    held = json.loads(ran("fnlkit evaluate run.pt --json", own).stdout)["measured"]["held_out"]["share"]
+    assert np.dot(row["federated"], sizes) / sizes.sum() == pytest.approx(held)
+    # A run of `local` holds these very models.
+    ran("fnlkit train judged.npz --method local --rounds 4 --fraction 1 -o local.pt", own)
+    again = json.loads(ran("fnlkit evaluate local.pt --cross-site --json", own).stdout)["cross_site"]
+    assert again["own"] == row["own"] and again["federated"] is None
+    assert "all, federated" in ran("fnlkit evaluate run.pt --cross-site", own).stdout
+    done = fnlkit("fnlkit evaluate run.pt local.pt --cross-site", own)
+    assert done.returncode == 2 and "--cross-site is of one run" in done.stderr
+
+
 def test_test_samples_with_given_labels_are_no_truth_either(own):
     digits = datasets.load("digits")
     arrays = {"x_train": digits.x_train, "y_train": digits.y_train, "x_test": digits.x_test, "y_test": digits.y_test}

@@ -1,0 +1,79 @@
+"""Each site's own model on each site's held-out samples: who would be helped by whom, and who fits nobody."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from fnlkit import catalogue
+from fnlkit.artefacts.stored import Chosen
+from fnlkit.errors import InputError
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.experiment.yardstick import apart
+from fnlkit.results.measured import federation_of
+
+
+def cross_site(run, dataset):
+    """Return the shares of each site's held-out labels that each site's own model predicts, as plain values.
+
+    The own models are those of a run of ``local``; for another run they are trained here: each on its site alone, as often as
+    the run visited a site on average, with the run's network and options of training.
+
+    Parameters
+    ----------
+    run : fnlkit.artefacts.run.Run
+    dataset : fnlkit.datasets.Dataset
+
+    Returns
+    -------
+    dict
+        measures ("agreement" with given labels, or "accuracy" where the truth is known), sites (names), samples (of each), own
+        (N, N): own[a][b] is site a's model on site b, None where b holds nothing out; federated (N,), the run's model, None for
+        a run of ``local``.
+
+    Raises
+    ------
+    InputError
+        With one site, or where nothing is held out.
+    """
+    federation = federation_of(run)
+    positions = apart(federation)
+    if len(federation) < 2 or not len(positions):
+        raise InputError("--cross-site compares sites by what they hold out; partition over two or more with --holdout 0.2")
+    experiment, weights = _own_models(run, federation, dataset)
+    owner = federation.extra["holdout_client"][positions]
+    labels = (federation.given if federation.true is None else federation.true)[positions]
+    x = Chosen(experiment.clients.members.source, positions)
+
+    def shares(vector):
+        hit = experiment.clients.predict(vector, x).argmax(-1).numpy() == labels
+        return [float(hit[owner == k].mean()) if (owner == k).any() else None for k in range(len(federation))]
+
+    return {
+        "measures": "agreement" if federation.true is None else "accuracy",
+        "sites": federation.names,
+        "samples": np.bincount(owner, minlength=len(federation)).tolist(),
+        "own": [shares(vector) for vector in weights],
+        "federated": None if _alone(run) else shares(run.weights.to(experiment.network.dtype)),
+    }
+
+
+def _alone(run):
+    return "own" in catalogue.needs(run.part("method"))
+
+
+def _own_models(run, federation, dataset):
+    """Return an experiment that can predict, and each site's own weights (N, P + Q)."""
+    known = {name: value for name, value in run.settings.items() if name in Settings.__dataclass_fields__}
+    settings = Settings(**known | {"model": run.part("model")})
+    visits = max(1, round(settings.rounds * settings.fraction))
+    same = {"optimizer": "fedavg", "aggregator": "mean", "selector": "uniform", "fraction": 1.0, "memorization": False}
+    loss = settings.loss if _alone(run) else "ce"
+    settings = replace(settings, method="local", rounds=visits, loss=loss, eval_every=10**9, **same)
+    bare = replace(federation, extra={}, meta={"dataset_checksum": run.meta["dataset_checksum"]})
+    experiment = Experiment(bare, dataset, settings)
+    found = run.memory.get("state/own")
+    if _alone(run) and found is not None and len(found) == len(federation):
+        return experiment, found[torch.argsort(run.memory["state/own/clients"])]
+    experiment.run()
+    return experiment, torch.stack([client.state["own"] for client in experiment.clients.members])
