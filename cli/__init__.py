@@ -1,14 +1,17 @@
 """The command `fnlkit`: one verb a file, imported when it is called."""
 
+import atexit
 import importlib
 import logging
 import os
+import re
 import signal
 import sys
 
 import click
 
 from fnlkit import own
+from fnlkit.cli.terminal import speak_plainly
 from fnlkit.errors import InputError, Terminated, WorkStopped, nearest
 
 # Summaries stand here so that `fnlkit --help` imports no command.
@@ -37,6 +40,17 @@ class ReaderGone(Exception):
     """The pipe that we write to was closed; click would turn a BrokenPipeError into exit code 1 before we see it."""
 
 
+_left = []
+
+
+@atexit.register
+def _as_others_do():
+    """End by the signal that others end by whose reader went away, which shells expect; last of all that is done at exit."""
+    if _left:
+        signal.signal(_left[0], signal.SIG_DFL)
+        os.kill(os.getpid(), _left[0])
+
+
 class Verbs(click.Group):
     """A group whose commands are modules of this package, each with an attribute `command`."""
 
@@ -46,7 +60,7 @@ class Verbs(click.Group):
     def get_command(self, ctx, name):
         if name not in COMMANDS:
             return None
-        return importlib.import_module(f"fnlkit.cli.{name.replace('-', '_')}").command
+        return _talkative(importlib.import_module(f"fnlkit.cli.{name.replace('-', '_')}").command)
 
     def make_context(self, *arguments, **more):
         try:
@@ -70,24 +84,41 @@ class Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _verbose(ctx, option, count):
+    """Add up -v wherever it stands; from -vv on, what clients' own errors say is shown."""
+    root = ctx.find_root()
+    root.obj = (root.obj or 0) + count
+    if root.obj > 1:
+        from fnlkit.client.failure import show_log
+
+        show_log()
+
+
+_VERBOSE = {
+    "count": True, "expose_value": False, "callback": _verbose,
+    "help": "Say more; -vv shows the traceback of an error.",
+}  # fmt: skip
+
+
+def _talkative(command):
+    """Return a command with -v among its options, in the commands within it too."""
+    for inner in getattr(command, "commands", {}).values():
+        _talkative(inner)
+    if all(option.name != "verbose" for option in command.params):
+        command.params.append(click.Option(["-v", "--verbose"], **_VERBOSE))
+    return command
+
+
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("-v", "--verbose", count=True, help="Say more; -vv shows the traceback of an error.")
+@click.option("-v", "--verbose", is_eager=True, **_VERBOSE)
 @click.version_option(package_name="fnlkit")
-@click.pass_context
-def group(ctx, verbose):
+def group():
     """Federated learning with noisy labels, as a pipe of small commands.
 
     \b
     Example:
       fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise | fnlkit train -o run.pt && fnlkit evaluate run.pt
     """
-    ctx.obj = verbose
-    # One command's -vv is not the next one's, where a program calls several.
-    logging.getLogger("fnlkit.client").setLevel(logging.NOTSET)
-    if verbose > 1:
-        from fnlkit.client.failure import show_log
-
-        show_log()
 
 
 def _terminated(signum, frame):
@@ -98,11 +129,15 @@ def main(arguments=None):
     """Run the command line and leave with its exit code.
 
     0 done; 1 a failure of ours, of the machine (disk full) or of the training (divergence); 2 a mistake in what was
-    given; 130 Ctrl-C; 143 SIGTERM.  Errors are one line on stderr; with -vv the traceback follows.
+    given; 130 Ctrl-C; 143 SIGTERM; where the reader of our output went away the program ends by SIGPIPE, as cat does.
+    Errors are one line on stderr; with -vv the traceback follows.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     signal.signal(signal.SIGTERM, _terminated)
-    deep = "-vv" in arguments or arguments[:2] == ["-v", "-v"]
+    # One command's -vv is not the next one's, where a program calls several.
+    logging.getLogger("fnlkit.client").setLevel(logging.NOTSET)
+    speak_plainly()
+    deep = _asks_for_tracebacks(arguments)
     try:
         code = group.main(arguments, prog_name="fnlkit", standalone_mode=False)
         sys.stdout.flush()
@@ -116,8 +151,9 @@ def main(arguments=None):
         _say("fnlkit: interrupted")
         sys.exit(130)
     except (ReaderGone, BrokenPipeError):
-        # The reader went away; the interpreter's own flush at exit must not complain about it again.
+        # What is still buffered must not be complained about as the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _left.append(signal.SIGPIPE)
         sys.exit(141)
     except click.UsageError as error:
         _fail(error.format_message() + (f" (see {error.ctx.command_path} --help)" if error.ctx else ""), 2, deep)
@@ -135,6 +171,16 @@ def main(arguments=None):
             _fail(str(mistake), 2, deep)
         _fail(f"internal error: {type(error).__name__}: {error}; run again with -vv and report the traceback", 1, deep)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _asks_for_tracebacks(arguments):
+    """Return whether -v is given twice, read without click: a mistake in the arguments may have a traceback too."""
+    count = 0
+    for word in arguments:
+        if word == "--":
+            break
+        count += 1 if word == "--verbose" else len(word) - 1 if re.fullmatch("-v+", word) else 0
+    return count > 1
 
 
 def _say(text):

@@ -5,18 +5,19 @@ import json
 import click
 
 from fnlkit.cli.plumbing import (
+    Table,
     console,
     data_of,
     dataset_option,
     emit,
     file_argument,
     json_option,
-    out_console,
     output_option,
     printable,
     provenance,
     seed_option,
 )
+from fnlkit.cli.progress import bar
 from fnlkit.cli.source import need_input
 
 
@@ -38,8 +39,9 @@ from fnlkit.cli.source import need_input
 def command(file, dataset, embeddings, folds, device, html, as_json, seed, output, **warm_up):
     """Say which sites have wrong labels, how many, and what is taken for what; nobody needs to know the truth.
 
-    Each site is judged by a model that was trained on the others. With -o it writes the federation with the judgement
-    of every sample, which `fnlkit review` and `fnlkit correct` take.
+    Each site is judged by a model that was trained on the others. It writes the federation with the judgement of every
+    sample, which `fnlkit review` and `fnlkit correct` take; the table goes to stderr. With --json stdout gets all that
+    the table says as one object, and the federation is written with -o alone.
 
     \b
     Example:
@@ -57,7 +59,18 @@ def command(file, dataset, embeddings, folds, device, html, as_json, seed, outpu
     vectors = read_rows(embeddings, "embeddings", federation) if embeddings else None
     data = data_of(federation, dataset)
     say = lambda text: talk.print(text, style="dim", soft_wrap=True)  # noqa: E731
-    found = audit(federation, data, embeddings=vectors, folds=folds, seed=seed, warm_up=warm_up, device=device, say=say)
+    with bar("model 1") as progress:
+        found = audit(
+            federation,
+            data,
+            embeddings=vectors,
+            folds=folds,
+            seed=seed,
+            warm_up=warm_up,
+            device=device,
+            say=say,
+            progress=progress,
+        )
     facts = report.facts(found, federation, data)
     if html:
         files.write_bytes([report.page(facts).encode()], html)
@@ -65,9 +78,21 @@ def command(file, dataset, embeddings, folds, device, html, as_json, seed, outpu
     if as_json:
         click.echo(json.dumps(facts))
     else:
-        say_out = out_console()
-        for part in report.tables(facts, printable):
-            say_out.print(part)
-    if output != "-":
+        for part in _tables(facts):
+            talk.print(part)
+    if output != "-" or not as_json:
         record = provenance("audit", seed, dataset=dataset, embeddings=embeddings, folds=folds, **warm_up)
-        emit(judged(federation, found.judgement.arrays(federation.whole()), provenance=record), output)
+        emit(judged(federation, found.judgement.arrays(federation.whole()), provenance=record), output, shown=True)
+
+
+def _tables(facts):
+    """Return an audit's facts as things that rich prints."""
+    from fnlkit.review import report
+
+    table = Table("site", "samples", "wrong labels", "range", "p", "confused", "odd")
+    for row in facts["sites"]:
+        ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
+        cells = printable(row["site"]), f"{row['samples']:,}", f"{100 * row['level']:.1f} %", ends, f"{row['p']:.3f}"
+        more = printable(report.confused(row)), printable(report.odd(row))
+        table.add_row(*cells, *more, style="bold" if row["noisier"] else "")
+    return [table, printable(facts["words"]), facts["range"], "Assumed: " + "; ".join(facts["assumptions"]) + "."]

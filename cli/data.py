@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from fnlkit.cli.plumbing import json_option, out_console
+from fnlkit.cli.plumbing import Table, json_option, out_console
 
 
 @click.group()
@@ -36,9 +36,7 @@ def list_sets(as_json):
         for row in rows:
             sys.stdout.write(json.dumps(row) + "\n")
         return
-    from rich.table import Table
-
-    table = Table("name", "here", "what it is", box=None)
+    table = Table("name", "here", "what it is")
     for row in rows:
         table.add_row(row["name"], "yes" if row["here"] else "no", row["description"])
     say = out_console()
@@ -107,11 +105,7 @@ def _facts(data):
 
 
 def _show(facts):
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None)
-    table.add_column()
-    table.add_column(overflow="fold")
+    table = Table("", "", heads=False)
     for key, value in facts.items():
         if value is None or value == [] or key == "here":
             continue

@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from fnlkit.cli.plumbing import console, json_option, out_console, printable
+from fnlkit.cli.plumbing import Table, console, json_option, out_console, printable
 from fnlkit.errors import WorkStopped
 
 
@@ -36,12 +36,8 @@ def command(test, as_json):
 
 
 def _show(found):
-    from rich.table import Table
-
     say = out_console()
-    table = Table(show_header=False, box=None)
-    table.add_column()
-    table.add_column(overflow="fold")
+    table = Table("", "", heads=False)
     table.add_row("packages", ", ".join(f"{name} {version or 'MISSING'}" for name, version in found["packages"].items()))
     for name, extra in found["extras"].items():
         there = ", ".join(f"{package} {version}" for package, version in extra["there"].items())
@@ -61,7 +57,7 @@ def _show(found):
     )
     say.print(table)
     if found["engines"]:
-        table = Table("engine", "device", "runs", "seconds", "off sequential", "why not", box=None)
+        table = Table("engine", "device", "runs", "seconds", "off sequential", "why not")
         for one in found["engines"]:
             off = "" if one["difference"] is None else f"{one['difference']:.1e}" if one["difference"] else "equal"
             seconds = "" if one["seconds"] is None else f"{one['seconds']:.1f}"

@@ -3,15 +3,13 @@
 import hashlib
 import json
 import shutil
-import time
 from contextlib import contextmanager
 
 import click
 
 from fnlkit.cli.plumbing import Listing, console, data_of, dataset_option, device_option, emit, output_option, provenance
+from fnlkit.cli.progress import bar
 from fnlkit.cli.source import need_input, refuse_both
-
-_EVERY = 30  # seconds between two lines of progress
 
 
 def _backbones():
@@ -92,29 +90,3 @@ def resumable(place):
         return
     yield place
     shutil.rmtree(place, ignore_errors=True)
-
-
-@contextmanager
-def bar(title):
-    """Yield a function (done, total) that moves a bar on a terminal, or writes a line every half a minute elsewhere."""
-    talk = console()
-    if not talk.is_terminal:
-        began = said = time.monotonic()
-
-        def line(done, total):
-            nonlocal said
-            now = time.monotonic()
-            if now - said >= _EVERY:
-                said = now
-                left = (now - began) / max(1, done) * (total - done)
-                talk.print(f"{title}: {done:,} of {total:,}, about {left:,.0f} s left", style="dim", soft_wrap=True)
-
-        yield line
-        return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    # A path may hold what looks like markup.
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=talk, transient=True) as shown:
-        task = shown.add_task(title, total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)

@@ -18,7 +18,9 @@ from fnlkit.cli.plumbing import (
     seed_option,
     setting_options,
     trust_option,
+    verbose,
 )
+from fnlkit.cli.progress import bar
 from fnlkit.cli.source import need_input
 from fnlkit.estimators import ESTIMATORS, WARM_UP
 
@@ -57,8 +59,9 @@ def command(
     """Judge labels, clients and the noise transition of a federation.
 
     Writes the federation with arrays estimate_*: noise level of each client with its sampling range, transition matrix,
-    issue score, flag and suggested label of each sample. A summary goes to stderr, with --json as one JSON object;
-    where true labels are known it says how good the estimates are. An estimator that needs a model trains one first,
+    issue score, flag and suggested label of each sample. A summary goes to stderr; where true labels are known it says
+    how good the estimates are. With --json stdout gets all that as one object, each client's level in it, and the
+    federation is written with -o alone. An estimator that needs a model trains one first,
     unless --run gives it; the options from --model to --momentum are for that training, in whose rounds at least 10
     clients take part unless --fraction says otherwise.
 
@@ -68,6 +71,7 @@ def command(
     """
     need_input(file)
     from fnlkit import pipeline
+    from fnlkit.cli import tables
     from fnlkit.estimators.compare import compare
 
     talk, notes = console(), []
@@ -77,90 +81,43 @@ def command(
         if not as_json:
             talk.print(text, style="dim", soft_wrap=True)
 
-    out = pipeline.estimate_noise(
-        file,
-        estimator,
-        embeddings=embeddings,
-        probabilities=probs,
-        run=run,
-        relabel=applied == "relabel",
-        seed=seed,
-        dataset=dataset,
-        engine=engine,
-        device=device,
-        trust=trust,
-        say=say,
-        **{name: v for name, v in warm_up.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT},
-    )
-    facts = {"estimator": estimator, **summary(out), **compare(out)}
-    if as_json:
-        click.echo(json.dumps(facts | {"notes": notes}), err=True)
-    else:
-        show(talk, out, facts, top)
-    emit(out, output)
-
-
-_RANGE = (
-    "sampling range: where the level would lie, 95 times of 100, with other samples of the same client; the estimator's own "
-    "bias is not in it, so that it need not hold the true level"
-)
-
-
-def summary(federation):
-    """Return what the estimates say of the whole federation, as plain values."""
-    import numpy as np
-
-    extra, held = federation.extra, federation.client_indices
-    sizes = np.diff(federation.client_offsets)
-    level, flagged = extra["estimate_client_level"], extra["estimate_flagged"][held]
-    return {
-        "clients": len(federation),
-        "samples": len(held),
-        "level": float(level @ sizes / sizes.sum()),
-        "level_lowest": float(level.min()),
-        "level_highest": float(level.max()),
-        "flagged": int(flagged.sum()),
-    }
-
-
-def show(talk, federation, facts, top):
-    """Print the noisiest clients, what is most often taken for what, and the errors where the truth is known."""
-    import numpy as np
-    from rich.table import Table
-
-    extra, sizes = federation.extra, np.diff(federation.client_offsets)
-    level, low, high = (extra[f"estimate_client_{name}"] for name in ("level", "level_low", "level_high"))
-    judged = extra.get("estimate_judged_label", federation.given)
-    truth = federation.wrong_share(judged)
-    columns = ["client", "samples", "noise level", "sampling range", "score"]
-    table = Table(*columns, *(["true level"] if truth is not None else []), box=None)
-    score = extra["estimate_client_score"]
-    for k in np.argsort(-score, kind="stable")[:top]:
-        row = [str(k), f"{sizes[k]:,}", f"{level[k]:.3f}", f"{low[k]:.3f} to {high[k]:.3f}", f"{score[k]:.3f}"]
-        table.add_row(*row, *([f"{truth[k]:.3f}"] if truth is not None else []))
-    if top:
-        talk.print(table)
-        talk.print(_RANGE, style="dim", soft_wrap=True)
-    names = federation.meta.get("class_names") or [str(c) for c in range(federation.classes)]
-    off = np.where(np.eye(federation.classes, dtype=bool), 0, extra["estimate_transition"])
-    pairs = [np.unravel_index(i, off.shape) for i in np.argsort(-off, axis=None, kind="stable")[:3]]
-    confused = ", ".join(f"{names[i]} as {names[j]} {off[i, j]:.3f}" for i, j in pairs if off[i, j] > 0)
-    line = (
-        f"{facts['estimator']}: noise level {facts['level']:.3f} of {facts['samples']:,} samples, "
-        f"{facts['level_lowest']:.3f} to {facts['level_highest']:.3f} in {facts['clients']} clients; "
-        f"{facts['flagged']:,} flagged"
-    )
-    talk.print(line + (f"; most often {confused}" if confused else ""), soft_wrap=True)
-    if "sample_auc" in facts:
-
-        def said(name):
-            return "-" if facts[name] is None else f"{facts[name]:.3f}"
-
-        talk.print(
-            f"against the truth: AUC of samples {said('sample_auc')}, of clients {said('client_auc')}; "
-            f"level {said('level_true')}, off by {said('level_error')}; "
-            f"flags right {said('flag_precision')}, wrong labels found {said('flag_recall')}; "
-            f"transition cosine {said('transition_cosine')}, error {said('transition_error')}; "
-            f"labels right {said('label_accuracy')}, with --apply relabel {said('suggested_accuracy')}",
-            soft_wrap=True,
+    with bar("warm-up") as progress:
+        out = pipeline.estimate_noise(
+            file,
+            estimator,
+            embeddings=embeddings,
+            probabilities=probs,
+            run=run,
+            relabel=applied == "relabel",
+            seed=seed,
+            dataset=dataset,
+            engine=engine,
+            device=device,
+            trust=trust,
+            say=say,
+            progress=progress,
+            **{name: v for name, v in warm_up.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT},
         )
+    facts = compare(out)
+    if as_json:
+        click.echo(json.dumps({"estimator": estimator, **tables.estimate_facts(out), **facts, "notes": notes}))
+    else:
+        for part in (*tables.of_estimates(out, top, verbose() > 0), *([_against_truth(facts)] if facts else [])):
+            talk.print(part)
+    if output != "-" or not as_json:
+        emit(out, output, shown=True)
+
+
+def _against_truth(facts):
+    """Return how near the estimates come, as a sentence; the truth of these labels is known."""
+
+    def said(name):
+        return "-" if facts[name] is None else f"{facts[name]:.3f}"
+
+    return (
+        f"against the truth: AUC of samples {said('sample_auc')}, of clients {said('client_auc')}; "
+        f"level {said('level_true')}, off by {said('level_error')}; "
+        f"flags right {said('flag_precision')}, wrong labels found {said('flag_recall')}; "
+        f"transition cosine {said('transition_cosine')}, error {said('transition_error')}; "
+        f"labels right {said('label_accuracy')}, with --apply relabel {said('suggested_accuracy')}"
+    )

@@ -6,9 +6,10 @@ import sys
 import click
 
 from fnlkit.cli.plumbing import (
+    Cross,
+    Table,
     caution,
     console,
-    cross,
     dataset_option,
     json_option,
     ledger_option,
@@ -84,8 +85,6 @@ def command(runs, dataset, as_json, ledger, target, cross_site, by, form, trust,
 
 def _show_groups(found, by, form, as_json):
     """Print the groups on stdout in one of four forms, and what was left out on stderr."""
-    from rich.table import Table
-
     unfinished = [row["run"] for row in found.rows if not row["finished"]]
     if unfinished:
         caution(f"left out, not finished: {', '.join(map(printable, unfinished))}; continue with train --resume")
@@ -97,7 +96,7 @@ def _show_groups(found, by, form, as_json):
     if form:
         sys.stdout.write(getattr(table, form)())
         return
-    shown = Table(*map(printable, table.columns), box=None)
+    shown = Table(*map(printable, table.columns))
     for row in table.texts():
         shown.add_row(*map(printable, row))
     say = out_console()
@@ -114,12 +113,11 @@ def _shown(value):
 
 def _show_one(row, values, run, classes):
     import numpy as np
-    from rich.table import Table
 
     from fnlkit.results import evaluation
 
     say = out_console()
-    table = Table(show_header=False, box=None)
+    table = Table("", "", heads=False)
     for key, value in row.items():
         if key not in ("class_accuracy", "class_agreement", "measured", "cross_site") and value is not None:
             table.add_row(key.replace("_", " "), _shown(value))
@@ -130,21 +128,22 @@ def _show_one(row, values, run, classes):
     for name, part in row["measured"].items():
         if len(values.get(f"{name}_confusion", range(99))) <= 20:
             rows = "true class" if part["measures"] == "accuracy" else "given label"
-            say.print(cross(values[f"{name}_confusion"], f"{_SAMPLES[name]}, {rows} in rows, predicted in columns"))
+            title = f"{_SAMPLES[name]}, {rows} in rows, predicted in columns"
+            say.print(Cross(values[f"{name}_confusion"], title, classes))
     if "label_confusion_given" in values and len(values["label_confusion_given"]) <= 20:
         for stage, counts in evaluation.stage_confusions(run):
-            say.print(cross(counts, f"training labels as {stage} began, true class in rows"))
-        say.print(cross(values["label_confusion_corrected"], "training labels at the end, true class in rows"))
+            say.print(Cross(counts, f"training labels as {stage} began, true class in rows", classes))
+        say.print(Cross(values["label_confusion_corrected"], "training labels at the end, true class in rows", classes))
     if "record_transition_cosine" in values:
         rounds, cosines = values["record_transition_cosine_rounds"], values["record_transition_cosine"]
         say.print("estimated against true transition matrix")
-        table = Table("round", "cosine", box=None)
+        table = Table("round", "cosine")
         for i in sorted({round(x) for x in np.linspace(0, len(rounds) - 1, 10)}):
             table.add_row(str(rounds[i]), f"{cosines[i]:.4f}")
         say.print(table)
     if "record_noise_level" in values and "client_level_given" in values:
         estimated, true = values["record_noise_level"][0], values["client_level_given"]
-        table = Table("client", "true noise level", "first estimate", box=None, title="noisiest clients")
+        table = Table("client", "true noise level", "first estimate", title="noisiest clients")
         for k in true.argsort()[::-1][:10]:
             table.add_row(str(k), f"{true[k]:.3f}", f"{estimated[k]:.3f}")
         say.print(table)
@@ -157,9 +156,7 @@ _CALLED = {"accuracy": "accuracy", "agreement": "agreement with given labels", "
 
 def _show_measured(say, found, classes):
     """Print what a model is worth: one line a kind of samples, then the sites, then the classes."""
-    from rich.table import Table
-
-    table = Table("what", "on", "samples", "share", "95 % interval", "macro-F1", "balanced", box=None)
+    table = Table("what", "on", "samples", "share", "95 % interval", "macro-F1", "balanced")
     for name, part in found.items():
         table.add_row(_CALLED[part["measures"]], _SAMPLES[name], f"{part['samples']:,}", *_shares(part))
     if found:
@@ -194,10 +191,8 @@ def _show_cross_site(say, found):
 
 def _show_beside(say, what, heads, columns):
     """Print columns {name: {row: text}} as one table of at most 40 rows."""
-    from rich.table import Table
-
     if columns:
-        table = Table(what, *[heads[name] for name in columns], box=None)
+        table = Table(what, *[heads[name] for name in columns])
         for row in list(dict.fromkeys(row for cells in columns.values() for row in cells))[:40]:
             table.add_row(printable(row), *[cells.get(row, "") for cells in columns.values()])
         say.print(table)
@@ -225,11 +220,9 @@ def _of(row):
 
 
 def _show_many(rows):
-    from rich.table import Table
-
     from fnlkit.results import comparison
 
-    table = Table("run", "method", "measures", "best", "last", "client-rounds", "MB up", "labels right", box=None)
+    table = Table("run", "method", "measures", "best", "last", "client-rounds", "MB up", "labels right")
     for row in rows:
         table.add_row(
             printable(row["run"]),
@@ -245,7 +238,7 @@ def _show_many(rows):
     names = [{"dataset": "data set"}.get(name, name.replace("_", " ")) for name in rows[0]["group"]]
     for of in dict.fromkeys(map(_of, rows)):
         what = of[0].partition("_")[0]
-        table = Table(*names, "runs", f"best {what}", f"last {what}", box=None, title="mean ± standard deviation, in %")
+        table = Table(*names, "runs", f"best {what}", f"last {what}", title="mean ± standard deviation, in %")
         for group in comparison.groups([row for row in rows if _of(row) == of], of=of):
             cells = [_percent(*group[name]) for name in of]
             values = ["" if value is None else str(value) for value in group["group"].values()]

@@ -2,7 +2,7 @@
 
 import click
 
-from fnlkit.cli.plumbing import Listing, caution, console, dataset_option, emit, output_option, seed_option
+from fnlkit.cli.plumbing import Listing, caution, console, dataset_option, emit, output_option, seed_option, verbose
 from fnlkit.cli.source import need_input, refuse_both
 
 
@@ -17,8 +17,8 @@ def _models():
 @dataset_option
 @click.option(
     "--noise",
-    default="clients(rho=0.6, tau=0.5)",
-    show_default=True,
+    default=None,
+    show_default="clients(rho=0.6, tau=0.5); before partition symmetric(eta=0.4)",
     metavar="SPEC",
     help="How labels become wrong: one of the models above, or FILE.py:NAME of your own.",
 )
@@ -30,7 +30,8 @@ def command(file, dataset, noise, seed, output):
     Where nobody knows the true labels, those found in the file are taken for them, and it is said.
 
     Without FILE reads stdin; with --dataset and no FILE it corrupts a whole data set before `partition`. What was asked
-    for and what came out is written to stderr and into the file. Noise on noise adds up.
+    for and what came out is written to stderr, with -v client by client and class by class, and into the file. Noise on
+    noise adds up.
 
     \b
     Example:
@@ -38,7 +39,7 @@ def command(file, dataset, noise, seed, output):
     """
     from fnlkit import pipeline
     from fnlkit.artefacts.federation import Federation
-    from fnlkit.cli.info import noise_tables
+    from fnlkit.cli import tables
 
     if file is None and dataset is not None:
         noisy = pipeline.inject_noise(dataset, noise, seed=seed, say=caution)
@@ -47,6 +48,6 @@ def command(file, dataset, noise, seed, output):
         noisy = pipeline.inject_noise(Federation.read(file or "-"), noise, seed=seed, dataset=dataset, say=caution)
     refuse_both(file, dataset)
     say = console()
-    for part in noise_tables(noisy):
+    for part in (tables.of_noise if verbose() else tables.noise_lines)(noisy):
         say.print(part)
     emit(noisy, output)

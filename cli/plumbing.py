@@ -1,6 +1,5 @@
 """What every command shares: options of the same letters, data on stdout, talk on stderr."""
 
-import os
 import sys
 from dataclasses import fields
 from typing import Literal, get_args, get_origin
@@ -8,9 +7,12 @@ from typing import Literal, get_args, get_origin
 import click
 
 from fnlkit.artefacts.provenance import provenance as provenance
+from fnlkit.cli.terminal import Cross, Table, console, out_console, printable
 from fnlkit.engines import ENGINES
 from fnlkit.experiment.settings import Settings, option
 from fnlkit.parameters import SpecText
+
+__all__ = ["Cross", "Table", "console", "out_console", "printable"]  # commands take everything shared from here
 
 file_argument = click.argument("file", default="-", metavar="[FILE]")
 seed_option = click.option(
@@ -112,68 +114,9 @@ class Listing(click.Command):
         super().format_options(ctx, formatter)
 
 
-class Talk:
-    """stderr whose reader may go away: talk that nobody hears must not stop the work."""
-
-    def write(self, text):
-        try:
-            return sys.stderr.write(text)
-        except OSError:
-            return len(text)
-
-    def flush(self):
-        try:
-            sys.stderr.flush()
-        except OSError:
-            pass
-
-    def __getattr__(self, name):
-        return getattr(sys.stderr, name)
-
-
-def console():
-    """Return the rich console on stderr: talk, never data."""
-    from rich.console import Console
-
-    return Console(file=Talk(), highlight=False, markup=False, width=_width(sys.stderr))
-
-
-def out_console():
-    """Return the rich console on stdout, for tables that are the command's answer."""
-    from rich.console import Console
-
-    class Answer(Console):
-        def on_broken_pipe(self):
-            """Leave it to `main`, as every other closed pipe; rich's own way is SystemExit(1)."""
-            raise BrokenPipeError
-
-    return Answer(highlight=False, markup=False, width=_width(sys.stdout))
-
-
 def caution(text):
     """Say something that should not be overlooked, on stderr."""
     console().print(text, style="yellow", soft_wrap=True)
-
-
-def printable(value):
-    """Return text from a file so that a terminal shows it and obeys none of it."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))
-
-
-def cross(counts, title, form=str):
-    """Return a square table with its diagonal in bold, classes in rows and columns."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("", *[str(j) for j in range(len(counts))], box=None, title=title, padding=(0, 1, 0, 0))
-    for i, row in enumerate(counts):
-        table.add_row(str(i), *[Text(form(v), style="bold" if i == j else "") for j, v in enumerate(row)])
-    return table
-
-
-def _width(stream):
-    """Return the terminal's own width (None), or a fixed one that breaks no table in a file or pipe."""
-    return None if stream.isatty() or "COLUMNS" in os.environ else 160
 
 
 def data_of(federation, dataset=None):
@@ -183,7 +126,7 @@ def data_of(federation, dataset=None):
     return data_of(federation, dataset, caution)
 
 
-def emit(artefact, target):
+def emit(artefact, target, *, shown=False):
     """Write an artefact to `target`, or show it as a table when that would put bytes on a terminal.
 
     Parameters
@@ -191,16 +134,24 @@ def emit(artefact, target):
     artefact : object with write(target) and to_artefact(), or fnlkit.artefacts.files.Artefact
     target : str
         A path, or ``-`` for stdout.
+    shown : bool
+        Whether the command has said already what a person wants to know of it.
     """
     from fnlkit.artefacts import files
 
     plain = isinstance(artefact, files.Artefact)
     if target == "-" and sys.stdout.isatty():
-        from fnlkit.cli.info import show
+        if not shown:
+            from fnlkit.cli.info import show
 
-        show(artefact if plain else artefact.to_artefact())
+            show(artefact if plain else artefact.to_artefact())
         console().print("not written: stdout is a terminal; add -o FILE or a pipe", style="dim")
     elif plain:
         files.write(artefact, target)
     else:
         artefact.write(target)
+
+
+def verbose():
+    """Return how often -v was given, before the command or after it."""
+    return click.get_current_context().find_root().obj or 0

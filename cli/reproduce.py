@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from fnlkit.cli.plumbing import console, dataset_option, json_option, out_console, trust_option
+from fnlkit.cli.plumbing import Table, console, dataset_option, json_option, out_console, trust_option
 from fnlkit.errors import WorkStopped
 
 
@@ -95,8 +95,6 @@ def _memorized(row):
 
 
 def _show(title, rows):
-    from rich.table import Table
-
     columns = (
         "regime",
         "method",
@@ -110,7 +108,7 @@ def _show(title, rows):
         "client-rounds",
         "seconds",
     )
-    table = Table(*columns, box=None, title=title)
+    table = Table(*columns, title=title)
     for row in rows:
         cells = []
         for name in ("best", "late"):

@@ -19,6 +19,7 @@ from fnlkit.cli.plumbing import (
     ledger_option,
     setting_options,
 )
+from fnlkit.cli.progress import of_rounds
 from fnlkit.cli.source import need_input
 from fnlkit.errors import InputError
 
@@ -121,7 +122,7 @@ def watched(experiment, *, file, output):
         style="dim",
     )
     notes = Notes(experiment.clients, lambda text: say.print(text, style="dim"))
-    with progress(experiment) as advance:
+    with of_rounds(experiment) as advance:
 
         def on_round(row):
             notes.update()
@@ -154,28 +155,3 @@ def ending(experiment, file, output, notes, say):
         called = "agreement with given labels" if name == "agreement" else name
         text = f": {called} {scored[-1]:.4f}, best {max(scored):.4f}" if scored else ""
         say.print(f"wrote {output}{text}", style="dim", soft_wrap=True)
-
-
-@contextmanager
-def progress(experiment):
-    """Yield a function that shows one more round: a bar on a terminal, a line every tenth of the way elsewhere."""
-    from fnlkit.experiment.progress import Progress
-
-    say, state = console(), Progress(experiment)
-    if say.is_terminal:
-        from rich import progress as rich
-
-        columns = rich.BarColumn(), rich.TextColumn("{task.completed}/{task.total} client-rounds"), rich.TimeRemainingColumn()
-        with rich.Progress(rich.TextColumn("{task.description}", markup=False), *columns, console=say) as bar:
-            task = bar.add_task("training", total=state.total, completed=state.start)
-            yield lambda row: bar.update(task, completed=state.done, description=state.text(row))
-        return
-    shown = [state.start]
-
-    def line(row):
-        now, text = state.done, state.text(row)
-        if now - shown[0] >= state.total / 10 or row["stage"] == "final" or now >= state.total > shown[0]:
-            shown[0] = now
-            print(f"{now}/{state.total} client-rounds, {text}, {state.seconds_left:.0f} s left", file=say.file, flush=True)
-
-    yield line

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import chdir
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,7 +42,7 @@ class _Terminal(io.TextIOWrapper):
         return True
 
 
-def fnlkit(line, folder, *, stdin=b"", terminal=False):
+def fnlkit(line, folder, *, stdin=b"", terminal=False, columns=200, encoding="utf-8"):
     """Run ``fnlkit ... | fnlkit ... && fnlkit ...`` in this process and in `folder`; return a `Done`.
 
     A pipe hands on bytes and ends at the first command that fails, as in a shell with ``pipefail``.  What a shell can do
@@ -55,6 +56,10 @@ def fnlkit(line, folder, *, stdin=b"", terminal=False):
         Of the first command.
     terminal : bool
         Whether stdout and stderr say that they are one.
+    columns : int or None
+        What COLUMNS says; unset with None.
+    encoding : str
+        Of stdout and stderr.
     """
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&<>;")
     lexer.whitespace_split, lexer.commenters = True, ""
@@ -63,7 +68,8 @@ def fnlkit(line, folder, *, stdin=b"", terminal=False):
         end = next((i for i, word in enumerate(words) if word in ("|", "&&")), len(words))
         (program, *arguments), sign, words = words[:end], words[end : end + 1], words[end + 1 :]
         assert program == "fnlkit" and not {"<", ">", ">>", ";", "&"} & {*arguments}, f"needs a real shell: {line}"
-        code, carried = _run(arguments, folder, carried, said, _Terminal if terminal else io.TextIOWrapper)
+        kind = partial(_Terminal if terminal else io.TextIOWrapper, encoding=encoding, write_through=True)
+        code, carried = _run(arguments, folder, carried, said, kind, columns)
         if sign != ["|"]:
             shown, carried = shown + carried, b""
         if code:
@@ -71,14 +77,16 @@ def fnlkit(line, folder, *, stdin=b"", terminal=False):
     return Done(code, shown.decode(), said.getvalue().decode())
 
 
-def _run(arguments, folder, given, said, kind):
+def _run(arguments, folder, given, said, kind, columns):
     """Exit code and stdout of one command; what it says is added to `said`."""
     out, before, handler = io.BytesIO(), (sys.stdin, sys.stdout, sys.stderr), signal.getsignal(signal.SIGTERM)
     environment = dict(os.environ)
     sys.stdin = io.TextIOWrapper(io.BytesIO(given), encoding="utf-8")
-    sys.stdout, sys.stderr = (kind(stream, encoding="utf-8", write_through=True) for stream in (out, said))
+    sys.stdout, sys.stderr = map(kind, (out, said))
     try:
-        os.environ.update(PLAIN)
+        os.environ.update(PLAIN | {"COLUMNS": str(columns)})
+        if columns is None:
+            del os.environ["COLUMNS"]
         with chdir(folder):
             main(arguments)
     except SystemExit as left:

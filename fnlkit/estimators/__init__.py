@@ -47,6 +47,7 @@ def estimate(
     engine="auto",
     device="auto",
     say=None,
+    progress=None,
 ):
     """Return what an estimator finds, as a dict of arrays that a federation file takes as they are.
 
@@ -73,6 +74,8 @@ def estimate(
         As in fnlkit.experiment.Experiment.
     say : callable(str), optional
         Told, once each, what was assumed (which embedding, in-sample predictions, ...).
+    progress : callable(done, total, what), optional
+        Told after each round how many client-rounds of a training are done, and of which training.
 
     Returns
     -------
@@ -124,6 +127,7 @@ def estimate(
         engine=engine,
         device=device,
         say=say,
+        progress=progress,
     )
     found = estimator(evidence)
     if not hasattr(found, "arrays"):

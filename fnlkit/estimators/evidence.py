@@ -15,7 +15,7 @@ class Evidence:
 
     Parameters
     ----------
-    federation, dataset, embeddings, probabilities, run, seed, warm_up, engine, device, say
+    federation, dataset, embeddings, probabilities, run, seed, warm_up, engine, device, say, progress
         As in `fnlkit.estimators.estimate`.
 
     Attributes
@@ -41,6 +41,7 @@ class Evidence:
         engine="auto",
         device="auto",
         say=None,
+        progress=None,
     ):
         if len(federation) < 1:
             raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
@@ -50,6 +51,7 @@ class Evidence:
         self.labels = np.asarray(federation.given, np.int64)[self.positions]
         self.run, self.warm_up, self.engine, self.device = run, warm_up, engine, device
         self.say = say or (lambda text: None)
+        self.progress = progress or (lambda done, total, what: None)
         self._dataset, self._embeddings, self._probabilities = dataset, embeddings, probabilities
         self._checked = False
 

@@ -55,7 +55,7 @@ def settings_of(evidence):
     return settings
 
 
-def trained(evidence, *, method="fedavg", federation=None, rounds=None):
+def trained(evidence, *, method="fedavg", federation=None, rounds=None, title="warm-up"):
     """Return the Trained model of a warm-up.
 
     Parameters
@@ -67,6 +67,8 @@ def trained(evidence, *, method="fedavg", federation=None, rounds=None):
         A part of the evidence's own.
     rounds : int, optional
         A budget in place of the warm-up's.
+    title : str
+        What the evidence's `progress` is told of its client-rounds.
 
     Raises
     ------
@@ -82,7 +84,8 @@ def trained(evidence, *, method="fedavg", federation=None, rounds=None):
     if evidence.run is not None:
         network = experiment.network
         experiment.model.weights = without_head(trained_network(evidence.run, evidence.dataset, device=network.device).network)
-    experiment.run()
+    total = experiment.client_rounds_total
+    experiment.run(on_round=lambda row: evidence.progress(min(experiment.clients.traffic.client_rounds, total), total, title))
     if not torch.isfinite(experiment.model.weights).all():
         raise WorkStopped("the warm-up diverged; lower --lr")
     return Trained(experiment, experiment.clients.members.source)
@@ -119,7 +122,8 @@ def cross_validated(evidence, *, folds, by="client"):
     out = np.empty((len(fold), evidence.classes))
     for each in range(fold.max() + 1):
         left_out = fold == each
-        model = trained(evidence, federation=without(evidence.federation, left_out))
+        title = f"model {each + 1} of {fold.max() + 1}"
+        model = trained(evidence, federation=without(evidence.federation, left_out), title=title)
         out[left_out] = model.probabilities(evidence.positions[left_out])
     return out
 

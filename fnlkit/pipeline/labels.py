@@ -147,16 +147,17 @@ def _sites_left(data, scheme):
         yield f"the data comes from {count:,} sites and is mixed over clients; --scheme sites makes each of them a client"
 
 
-def inject_noise(source, noise="clients(rho=0.6, tau=0.5)", *, seed=0, dataset=None, say=tell):
+def inject_noise(source, noise=None, *, seed=0, dataset=None, say=tell):
     """Return a federation whose given labels went through a noise model; the true labels stay in it for judging.
 
     Parameters
     ----------
     source : Federation, str, path or Dataset
         A federation; or a data set, of which all labels are corrupted before `partition`.
-    noise : str
+    noise : str or None
         How labels become wrong: ``symmetric(eta=0.4)``, ``sparse(level=0.4, sparsity=0.7)``, ... (`fnlkit inject-noise
-        --help`), or ``FILE.py:NAME`` of your own.
+        --help`), or ``FILE.py:NAME`` of your own.  None takes ``clients(rho=0.6, tau=0.5)``, and where there are no
+        clients yet ``symmetric(eta=0.4)``.
     seed : int
     dataset : str, path or Dataset, optional
         Where the samples of a Federation lie, if not where its file says.
@@ -194,6 +195,8 @@ def inject_noise(source, noise="clients(rho=0.6, tau=0.5)", *, seed=0, dataset=N
             raise InputError("`dataset` says where the samples of a Federation lie; give the data set as the first argument")
         dataset, data = source, loaded(source)
         federation, samples = partitioning.empty(data), lambda: data.x_train
+    if noise is None:
+        noise = "clients(rho=0.6, tau=0.5)" if len(federation) else "symmetric(eta=0.4)"
     noisy = models.inject(federation, str(noise), seed=seed, x=samples)
     noisy.meta = with_record(noisy.meta, provenance("inject-noise", seed, noise=str(noise), dataset=named(dataset)))
     if say and federation.true is None and noisy.true is not None:
@@ -204,7 +207,7 @@ def inject_noise(source, noise="clients(rho=0.6, tau=0.5)", *, seed=0, dataset=N
 
 
 def estimate_noise(federation, estimator="knn", *, embeddings=None, probabilities=None, run=None, relabel=False, seed=0,
-                   dataset=None, engine="auto", device="auto", trust=False, say=tell, **warm_up):  # fmt: skip
+                   dataset=None, engine="auto", device="auto", trust=False, say=tell, progress=None, **warm_up):  # fmt: skip
     """Return the federation with a judgement of its labels, clients and noise transition: arrays ``estimate_*`` in ``extra``.
 
     Parameters
@@ -227,6 +230,8 @@ def estimate_noise(federation, estimator="knn", *, embeddings=None, probabilitie
         Let a run's file name code of somebody's.
     say : callable(str) or None
         Told what was assumed.
+    progress : callable(done, total, what) or None
+        Told after each round how many client-rounds of a training are done, and of which.
     **warm_up
         Fields of fnlkit.experiment.Settings, for the short training of estimators that need a model.
 
@@ -267,6 +272,7 @@ def estimate_noise(federation, estimator="knn", *, embeddings=None, probabilitie
         engine=engine,
         device=device,
         say=say,
+        progress=progress,
     )
     record = provenance(
         "estimate-noise",

@@ -57,7 +57,7 @@ class Audit:
 
 
 def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbours=5, seed=0, warm_up=None, engine="auto",
-          device="auto", say=None):  # fmt: skip
+          device="auto", say=None, progress=None):  # fmt: skip
     """Return the Audit of a federation's given labels; nobody needs to know the truth.
 
     Parameters
@@ -78,6 +78,8 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbour
     engine, device : str
     say : callable, optional
         Gets a sentence now and then.
+    progress : callable, optional
+        As in `fnlkit.estimators.estimate`.
 
     Raises
     ------
@@ -87,7 +89,8 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbour
     if len(federation) < 2:
         raise InputError(f"an audit compares sites and there is {len(federation)}; estimate-noise judges a single one")
     say = say or (lambda text: None)
-    evidence = Evidence(federation, dataset, embeddings=embeddings, seed=seed, warm_up=warm_up, engine=engine, device=device)
+    training = {"seed": seed, "warm_up": warm_up, "engine": engine, "device": device}
+    evidence = Evidence(federation, dataset, embeddings=embeddings, progress=progress, **training)
     whole = federation.whole()  # what is held out of training is judged as well
     experiment = Experiment(whole, evidence.dataset, settings_of(evidence), engine="sequential", device=device)
     clients, everyone = experiment.clients, np.arange(len(federation))
@@ -98,9 +101,10 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbour
     group = stream(seed, "folds").permutation(len(federation)) % min(folds, len(federation))
     for fold in range(group.max() + 1):
         ids = np.flatnonzero(group == fold)
-        say(f"model {fold + 1} of {group.max() + 1} trains on {len(group) - len(ids)} sites and judges {len(ids)}")
+        title = f"model {fold + 1} of {group.max() + 1}"
+        say(f"{title} trains on {len(group) - len(ids)} sites and judges {len(ids)}")
         left_out = np.repeat(group == fold, np.diff(federation.client_offsets))
-        other = trained(evidence, federation=without(federation, left_out)).experiment
+        other = trained(evidence, federation=without(federation, left_out), title=title).experiment
         clients.traffic.bytes_up += other.clients.traffic.bytes_up
         clients.traffic.bytes_down += other.clients.traffic.bytes_down
         clients.round(ids, Model(experiment.network, other.model.weights), site.keep_scores)

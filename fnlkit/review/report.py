@@ -1,4 +1,4 @@
-"""An audit as plain facts, as tables for a terminal and as one page for a browser."""
+"""An audit as plain facts and as one page for a browser."""
 
 from importlib import resources
 
@@ -63,18 +63,6 @@ def odd(row):
     if len(row["missing"]) > 3:
         found.append(f"{len(row['missing']) - 3} more classes missing")
     return "; ".join(found) or "-"
-
-
-def tables(facts, shown=str):
-    """Return the audit as things that rich prints; `shown` makes text from files safe for a terminal."""
-    from rich.table import Table
-
-    table = Table("site", "samples", "wrong labels", "range", "p", "confused", "odd", box=None)
-    for row in facts["sites"]:
-        interval = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
-        cells = shown(row["site"]), f"{row['samples']:,}", f"{100 * row['level']:.1f} %", interval, f"{row['p']:.3f}"
-        table.add_row(*cells, shown(confused(row)), shown(odd(row)), style="bold" if row["noisier"] else "")
-    return [table, shown(facts["words"]), facts["range"], "Assumed: " + "; ".join(facts["assumptions"]) + "."]
 
 
 def page(facts):

@@ -44,10 +44,10 @@ def test_it_says_which_embedding_it_took(folder):
     assert "pixels of digits" in line
 
 
-def test_json_is_one_line_on_stderr(folder):
+def test_json_is_one_line_on_stdout(folder):
     done = fnlkit("fnlkit estimate-noise noisy.npz --json -o out.npz", folder)
-    assert done.returncode == 0 and not done.stdout
-    facts = json.loads(done.stderr)
+    assert done.returncode == 0 and not done.stderr
+    facts = json.loads(done.stdout)
     assert facts["clients"] == 8 and facts["sample_auc"] > 0.8 and facts["notes"]
 
 
@@ -86,7 +86,7 @@ def test_a_run_takes_the_place_of_a_warm_up(folder):
     assert done.returncode == 0, done.stderr
     done = fnlkit("fnlkit estimate-noise noisy.npz --estimator anchor --run run.pt --json -o out.npz", folder)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stderr)["sample_auc"] > 0.9
+    assert json.loads(done.stdout)["sample_auc"] > 0.9
     federation, run = Federation.read(str(folder / "noisy.npz")), Run.read(str(folder / "run.pt"))
     for name in ("confident", "loss", "energy", "lid(iterations=1)"):
         found = estimate(federation, datasets.load("digits"), name, run=run, engine="sequential")

@@ -1,6 +1,5 @@
 """An audit names the noisy sites and what they confuse, with nobody knowing the truth, and says what left each site."""
 
-import io
 import json
 
 import numpy as np
@@ -67,17 +66,11 @@ def test_what_leaves_a_site_is_declared_and_no_more(doubtful, found):
         assert found.traffic.sent[name] == expected, name
 
 
-def test_tables_page_and_facts(doubtful, found):
-    from rich.console import Console
-
+def test_page_and_facts(doubtful, found):
     facts = report.facts(found, *doubtful)
     json.dumps(facts)
     text = report.page(facts)
     assert "Essen &lt;b&gt;" in text and "<b>" not in text.replace('<b style="left', "") and "http" not in text
-    console = Console(width=200, record=True, file=io.StringIO())
-    for part in report.tables(facts):
-        console.print(part)
-    assert "Bonn" in console.export_text()
 
 
 def test_one_site_cannot_be_compared():

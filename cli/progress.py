@@ -1,0 +1,73 @@
+"""How far the work is: a bar on a terminal, a line now and then elsewhere."""
+
+import time
+from contextlib import contextmanager
+
+from fnlkit.cli.terminal import console
+
+_EVERY = 30  # seconds between two lines of progress
+_NARROW = 80  # columns of a terminal
+
+
+@contextmanager
+def bar(title):
+    """Yield a function (done, total, title=None) that moves a bar on a terminal, or writes a line every half a minute.
+
+    The bar is gone when the work is done.
+    """
+    talk = console()
+    if not talk.is_terminal:
+        began = said = time.monotonic()
+
+        def line(done, total, text=title):
+            nonlocal said
+            now = time.monotonic()
+            if now - said >= _EVERY:
+                said = now
+                left = (now - began) / max(1, done) * (total - done)
+                talk.print(f"{text}: {done:,} of {total:,}, about {left:,.0f} s left", style="dim", soft_wrap=True)
+
+        yield line
+        return
+    with _shown(talk, "{task.percentage:>3.0f} %", transient=True) as shown:
+        task = shown.add_task(title, total=None)
+        yield lambda done, total, text=title: shown.update(task, completed=done, total=total, description=text)
+
+
+@contextmanager
+def of_rounds(experiment):
+    """Yield a function that shows one more round: a bar on a terminal, a line every tenth of the way elsewhere."""
+    from fnlkit.experiment.progress import Progress
+
+    say, state = console(), Progress(experiment)
+    if say.is_terminal:
+        unit = "" if say.width < _NARROW else " client-rounds"
+        with _shown(say, "{task.completed}/{task.total}" + unit) as shown:
+            task = shown.add_task("training", total=state.total, completed=state.start)
+            yield lambda row: shown.update(task, completed=state.done, description=state.text(row))
+        return
+    last = [state.start]
+
+    def line(row):
+        now, text = state.done, state.text(row)
+        if now - last[0] >= state.total / 10 or row["stage"] == "final" or now >= state.total > last[0]:
+            last[0] = now
+            say.print(f"{now}/{state.total} client-rounds, {text}, {state.seconds_left:.0f} s left", soft_wrap=True)
+
+    yield line
+
+
+def _shown(talk, count, **more):
+    """Return a bar of rich's that stays a bar on a narrow terminal: what is said beside it gives way."""
+    from rich import progress as rich
+    from rich.table import Column
+
+    narrow = talk.width < _NARROW
+    columns = [
+        rich.BarColumn(bar_width=15 if narrow else 40),
+        rich.TextColumn(count, markup=False),
+        rich.TimeRemainingColumn(compact=narrow),
+    ]
+    # A path may hold what looks like markup.
+    said = rich.TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
+    return rich.Progress(*columns, said, console=talk, expand=True, **more)

@@ -1,0 +1,170 @@
+"""What a federation knows of its clients, its noise and its estimates, as lines and tables for a person."""
+
+import numpy as np
+
+from fnlkit.artefacts.names import class_names, client_names
+from fnlkit.cli.terminal import Cross, Table, printable
+from fnlkit.noise import requested, summary
+
+# How many clients and classes are shown, and up to how many classes a matrix is.
+_ROWS, _CLASSES = 20, 12
+
+
+def noise_lines(federation):
+    """Return in a line or two what a federation knows of its noise, asked for against achieved."""
+    facts = summary(federation)
+    if not federation.meta.get("noise"):
+        return []
+    if facts["wrong_share"] is None:
+        return ["labels: as received, nobody knows which are wrong"]
+    asked = facts["requested_share"]
+    line = f"noise {' + '.join(printable(_model(step)) for step in federation.meta['noise'])}: wrong labels "
+    line += f"{facts['wrong_share']:.4f} of {facts['samples']:,}" + (f", asked for {asked:.4f}" if asked is not None else "")
+    if facts["transition_error"] is not None:
+        line += f"; rows of the transition differ by {facts['transition_error']:.4f} (total variation)"
+    if not facts["client_level"]:
+        return [line]
+    level, flags = facts["client_level"], federation.noise_client_noisy
+    noisy = sum(map(bool, flags)) if flags is not None else 0
+    names = client_names(federation.meta, len(federation))
+    worst, best = max(range(len(level)), key=level.__getitem__), min(range(len(level)), key=level.__getitem__)
+    spread = f"from {level[best]:.4f} (client {names[best]}) to {level[worst]:.4f} (client {names[worst]})"
+    return [line, printable(f"{noisy} of {len(level)} clients noisy; wrong labels {spread}")]
+
+
+def of_noise(federation):
+    """Return all that a federation knows of its noise, as things that rich prints."""
+    out = noise_lines(federation)
+    facts = summary(federation)
+    if not out or facts["wrong_share"] is None:
+        return out
+    if facts["client_level"]:
+        out.append(_client_noise(federation, facts))
+    got, names = federation.achieved_transition(), class_names(federation.meta, federation.classes)
+    if federation.classes <= _CLASSES:
+        if (T := requested(federation)) is not None:
+            out.append(Cross(T, "transition asked for, true class in rows, given in columns", names, _share))
+        out.append(Cross(got, "transition achieved, true class in rows, given in columns", names, _share))
+    else:
+        wrong = 1 - np.diag(got)
+        table = Table("class", "wrong labels", title="noisiest classes")
+        for label in np.argsort(-wrong, kind="stable")[:_ROWS]:
+            table.add_row(printable(names[label]), f"{wrong[label]:.4f}")
+        out.append(table)
+    return out
+
+
+def of_estimates(federation, top=_ROWS, matrix=True):
+    """Return what `estimate-noise` or `audit` found about a federation, as things that rich prints; [] without it.
+
+    Parameters
+    ----------
+    federation : fnlkit.artefacts.federation.Federation
+    top : int
+        How many clients to show, the noisiest first.
+    matrix : bool
+        Whether to show the estimated transition, where the classes are few.
+    """
+    if not judged(federation):
+        return []
+
+    out = [_client_estimates(federation, top), _RANGE] if top else []
+    names = class_names(federation.meta, federation.classes)
+    if matrix and federation.classes <= _CLASSES:
+        T = federation.extra["estimate_transition"]
+        out.append(Cross(T, "transition estimated, true class in rows, given in columns", names, _share))
+    return [*out, estimate_line(federation)]
+
+
+def judged(federation):
+    """Return whether a federation carries what `estimate-noise` and `audit` write of clients, labels and the transition."""
+    return all(f"estimate_{name}" in federation.extra for name in _ESTIMATES)
+
+
+_ESTIMATES = "client_level", "client_level_low", "client_level_high", "client_score", "transition", "flagged"
+_RANGE = (
+    "sampling range: where the level would lie, 95 times of 100, with other samples of the same client; the estimator's own "
+    "bias is not in it, so that it need not hold the true level"
+)
+
+
+def estimate_facts(federation):
+    """Return what the estimates say of the whole federation and of each client, as plain values."""
+    extra, held = federation.extra, federation.client_indices
+    sizes = np.diff(federation.client_offsets)
+    level, flagged = extra["estimate_client_level"], extra["estimate_flagged"]
+    truth = federation.wrong_share(extra.get("estimate_judged_label", federation.given))
+    clients = []
+    for k, (here, name) in enumerate(zip(federation.clients, client_names(federation.meta, len(federation)), strict=True)):
+        row = {"client": k, "name": name, "samples": len(here), "level": float(level[k])}
+        row |= {end: float(extra[f"estimate_client_{end}"][k]) for end in ("level_low", "level_high", "score")}
+        clients.append(row | {"flagged": int(flagged[here].sum())} | ({} if truth is None else {"level_true": float(truth[k])}))
+    return {
+        "clients": len(federation),
+        "samples": len(held),
+        "level": float(level @ sizes / sizes.sum()),
+        "level_lowest": float(level.min()),
+        "level_highest": float(level.max()),
+        "flagged": int(flagged[held].sum()),
+        "by_client": clients,
+    }
+
+
+def estimate_line(federation):
+    """Return in a sentence what was estimated, and what is most often taken for what."""
+    facts, names = estimate_facts(federation), class_names(federation.meta, federation.classes)
+    off = np.where(np.eye(federation.classes, dtype=bool), 0, federation.extra["estimate_transition"])
+    pairs = [np.unravel_index(i, off.shape) for i in np.argsort(-off, axis=None, kind="stable")[:3]]
+    confused = ", ".join(f"{names[i]} as {names[j]} {off[i, j]:.3f}" for i, j in pairs if off[i, j] > 0)
+    line = (
+        f"noise level {facts['level']:.3f} of {facts['samples']:,} samples, {facts['level_lowest']:.3f} to "
+        f"{facts['level_highest']:.3f} in {facts['clients']} clients; {facts['flagged']:,} flagged"
+    )
+    return printable(line + (f"; most often {confused}" if confused else ""))
+
+
+def _client_estimates(federation, top):
+    facts = sorted(estimate_facts(federation)["by_client"], key=lambda row: (-row["score"], row["client"]))
+    known = bool(facts) and "level_true" in facts[0]
+    title = None if len(facts) <= top else f"the {top} noisiest of {len(facts)} clients"
+    columns = ["client", "samples", "noise level", "sampling range", "score", "flagged"]
+    table = Table(*columns, *(["true level"] if known else []), title=title)
+    for row in facts[:top]:
+        cells = [f"{row['samples']:,}", f"{row['level']:.3f}", f"{row['level_low']:.3f} to {row['level_high']:.3f}"]
+        cells += [f"{row['score']:.3f}", f"{row['flagged']:,}", *([f"{row['level_true']:.3f}"] if known else [])]
+        table.add_row(printable(row["name"]), *cells)
+    return table
+
+
+def of_clients(federation):
+    """Return in a line how many samples and classes the clients hold."""
+    if not len(federation):
+        return f"{len(federation.given):,} labels, not partitioned yet"
+    sizes = np.diff(federation.client_offsets)
+    held = np.array([len(np.unique(federation.given_of(k))) for k in range(len(federation))])
+    return (
+        f"{len(federation):,} clients: {sizes.min():,} to {sizes.max():,} samples (median {np.median(sizes):,.0f}), "
+        f"{held.min()} to {held.max()} of {federation.classes} classes (mean {held.mean():.1f})"
+    )
+
+
+def _client_noise(federation, facts):
+    level, asked, names = facts["client_level"], facts["client_requested"], client_names(federation.meta, len(federation))
+    order = sorted(range(len(level)), key=lambda k: (-level[k], k))
+    shown = order if len(order) <= _ROWS else [*order[: _ROWS // 2], None, *order[-_ROWS // 2 :]]
+    table = Table("client", "samples", "asked", "wrong labels")
+    for k in shown:
+        if k is None:
+            table.add_row("...", "", "", "")
+            continue
+        size = federation.client_offsets[k + 1] - federation.client_offsets[k]
+        table.add_row(printable(names[k]), f"{size:,}", f"{asked[k]:.4f}" if asked else "", f"{level[k]:.4f}")
+    return table
+
+
+def _share(value):
+    return "." if value == 0 else f"{value:.2f}"
+
+
+def _model(step):
+    return step.get("model", "") if isinstance(step, dict) else str(step)

@@ -1,0 +1,155 @@
+"""What a person sees: tables at any width, plain letters where there are no others, names of classes, and how -v is heard."""
+
+import json
+import re
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.commands import BIN, ENVIRONMENT, fnlkit
+
+ANIMALS = ["aardvark", "bumblebee", "cassowary", "dragonfly"]
+QUICK = "--rounds 2 --fraction 1 --epochs 1 --model 'mlp(hidden=[8])' --engine sequential"
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    """A folder with images of four classes whose names are long, a judged federation, and two runs."""
+    folder = tmp_path_factory.mktemp("zoo")
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 20), ("test", 5)):
+        for label, name in enumerate(ANIMALS):
+            (folder / "img" / part / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.normal(60 * label + 30, 10, (8, 8)).clip(0, 255).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / "img" / part / name / f"{i}{('.png', '.PNG', '.jpg', '.JPEG')[i % 4]}")
+    made = fnlkit(
+        "fnlkit partition --dataset img --clients 4 | fnlkit inject-noise --noise 'symmetric(eta=0.4)' -o noisy.npz && "
+        f"fnlkit estimate-noise noisy.npz -o judged.npz && fnlkit train judged.npz {QUICK} -o a-run-of-mine.pt && "
+        f"fnlkit train judged.npz {QUICK} --loss gce -o another.pt",
+        folder,
+    )
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+# ---- -v
+@pytest.mark.parametrize(
+    "line", ["-vv info no.npz", "info -vv no.npz", "info no.npz -vv", "-v info no.npz -v", "data info --verbose no.npz -v"]
+)
+def test_vv_is_heard_wherever_it_stands(line, tmp_path):
+    done = fnlkit(f"fnlkit {line}", tmp_path)
+    assert done.returncode == 2 and "Traceback" in done.stderr and "no.npz" in done.stderr.splitlines()[-1]
+    quiet = " ".join(word for word in line.split() if not word.startswith("-"))
+    assert "Traceback" not in fnlkit(f"fnlkit {quiet} -v", tmp_path).stderr
+
+
+def test_one_v_tells_of_the_noise_what_a_pipe_need_not_hear(zoo):
+    short, long = (fnlkit(f"fnlkit inject-noise {v} noisy.npz --noise 'symmetric(eta=0.1)' -o x.npz", zoo) for v in ("", "-v"))
+    assert short.stderr.count("\n") <= 4 and "asked for" in short.stderr, short.stderr
+    assert "transition achieved" in long.stderr and "transition achieved" not in short.stderr
+    assert long.stderr.startswith(short.stderr)
+
+
+# ---- widths
+@pytest.mark.parametrize("command", ["methods", "data list", "info judged.npz", "evaluate a-run-of-mine.pt another.pt"])
+def test_a_row_is_a_line_in_a_pipe_and_not_padded(command, zoo):
+    done = fnlkit(f"fnlkit {command}", zoo, columns=None)
+    assert done.returncode == 0 and "…" not in done.stdout
+    assert [line for line in done.stdout.splitlines() if line != line.rstrip()] == []
+    if command.startswith("evaluate"):
+        (row,) = [line for line in done.stdout.splitlines() if line.startswith("a-run-of-mine.pt")]
+        assert "fedavg" in row and row.split()[-1] == re.search(r"another.pt .* (\S+)\n", done.stdout)[1]
+
+
+@pytest.mark.parametrize(
+    "command", ["data list", "info judged.npz", "evaluate a-run-of-mine.pt another.pt", "evaluate another.pt"]
+)
+def test_nothing_is_cut_at_60_columns(command, zoo):
+    done = fnlkit(f"fnlkit {command}", zoo, columns=60, terminal=True)
+    assert done.returncode == 0 and "…" not in done.stdout
+    done = done._replace(stdout=re.sub(r"\x1b\[\w*", "", done.stdout))
+    assert max(map(len, done.stdout.splitlines())) <= 60
+    if command.startswith("evaluate a-"):
+        assert re.search("^a-run-of-mine.p", done.stdout, re.MULTILINE) and re.search(r"\bgce\b", done.stdout)
+
+
+def test_classes_have_names_where_a_person_reads(zoo):
+    judged, run = (fnlkit(f"fnlkit {line}", zoo).stdout for line in ("info judged.npz", "evaluate another.pt"))
+    for title in ("transition asked for", "transition achieved", "transition estimated"):
+        (head,) = re.findall(f"^{title}.*\n +(.*)$", judged, re.MULTILINE)
+        assert head.split() == ANIMALS
+    for title in ("test samples", "training labels at the end"):
+        assert re.findall(f"^{title}.*\n +(.*)$", run, re.MULTILINE)[0].split() == ANIMALS
+    assert re.search(r"^class +accuracy\naardvark +\d", run, re.MULTILINE)
+    # Too narrow for names side by side: numbers, which stand before the names.
+    narrow = fnlkit("fnlkit info judged.npz", zoo, columns=40).stdout
+    assert re.search(r"^ +0 +1 +2 +3$\n0 aardvark ", re.sub(" +$", "", narrow, flags=re.MULTILINE), re.MULTILINE), narrow
+
+
+# ---- estimates
+def test_info_tells_what_was_estimated(zoo):
+    assert "sampling range" not in fnlkit("fnlkit info noisy.npz", zoo).stdout
+    text = fnlkit("fnlkit info judged.npz", zoo).stdout
+    assert "sampling range" in text and re.search(r"noise level 0\.\d+ of 80 samples", text) and " as " in text
+    facts = json.loads(fnlkit("fnlkit info judged.npz --json", zoo).stdout)
+    assert [row["client"] for row in facts["estimates"]["by_client"]] == [0, 1, 2, 3]
+
+
+def test_json_of_estimates_is_on_stdout_with_every_clients_level(zoo):
+    done = fnlkit("fnlkit estimate-noise noisy.npz --json", zoo)
+    (line,) = done.stdout.splitlines()
+    facts, text = json.loads(line), fnlkit("fnlkit estimate-noise noisy.npz -o x.npz", zoo).stderr
+    for row in facts["by_client"]:
+        assert row["level_low"] <= row["level"] <= row["level_high"] and f"{row['level']:.3f}" in text
+    assert sum(row["flagged"] for row in facts["by_client"]) == facts["flagged"]
+
+
+@pytest.mark.parametrize("estimator", ["loss", "confident"])
+def test_an_estimate_that_trains_shows_how_far_it_is(estimator, zoo):
+    done = fnlkit(
+        f"fnlkit estimate-noise noisy.npz --estimator {estimator} --rounds 2 -o x.npz", zoo, terminal=True, columns=60
+    )
+    assert done.returncode == 0 and "100 %" in done.stderr and "━━" in done.stderr
+    assert ("model 4 of 4" if estimator == "confident" else "warm-up") in done.stderr
+
+
+def test_the_bar_of_a_training_stays_a_bar_at_60_columns(zoo):
+    done = fnlkit(f"fnlkit train noisy.npz {QUICK} -o x.pt", zoo, terminal=True, columns=60)
+    bars = [line for line in re.split(r"[\r\n]|\x1b\[\w+", done.stderr) if "8/8" in line]
+    assert bars and all(line.count("━") >= 15 and "accuracy" in line and len(line) <= 60 for line in bars), done.stderr
+
+
+# ---- letters
+@pytest.mark.parametrize("command", ["methods", "evaluate another.pt another.pt", "evaluate a-run-of-mine.pt", "train --help"])
+def test_ascii_gets_the_nearest_letters(command, zoo):
+    done = fnlkit(f"fnlkit {command}", zoo, encoding="ascii")
+    assert done.returncode == 0 and done.stdout.isascii(), done.stderr
+    if "another.pt another.pt" in command:
+        assert "+-" in done.stdout
+    if command == "methods":
+        assert "Aguera" in done.stdout
+
+
+def test_ascii_of_a_bar_and_of_an_error(zoo):
+    done = fnlkit(f"fnlkit train noisy.npz {QUICK} -o 'größe.pt'", zoo, encoding="ascii", terminal=True, columns=60)
+    assert done.returncode == 0 and done.stderr.isascii() and "grosse" not in done.stderr
+    done = fnlkit("fnlkit info größe.npz", zoo, encoding="ascii")
+    assert done.returncode == 2 and done.stderr.isascii() and done.stderr.count("\n") == 1
+
+
+# ---- readers that leave
+@pytest.mark.parametrize("command", ["methods", "--help", "train --help", "info noisy.npz", "partition", "data list --json"])
+def test_a_reader_that_leaves_ends_us_as_it_ends_others(command, zoo):
+    """By SIGPIPE, as `seq 9999999 | head -1` ends, and without a word."""
+    process = subprocess.Popen(
+        [BIN / "fnlkit", *command.split()], cwd=zoo, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    said = process.stderr.read().decode()
+    process.stderr.close()
+    assert process.wait(60) == -signal.SIGPIPE
+    assert "rror" not in said and "Traceback" not in said
