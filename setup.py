@@ -43,6 +43,7 @@ setup(
         ],
         "dicom": ["pydicom>=3"],
         "parquet": ["pyarrow>=15"],
+        "consensus": ["cleanlab>=2.9", "pandas"],
         "privacy": ["dp-accounting>=0.4"],
         "plot": ["matplotlib>=3.8"],
         "notebook": ["pandas>=2", "nbclient>=0.10", "ipykernel>=6"],

@@ -23,6 +23,7 @@ COMMANDS = {
     "evaluate": "Judge a run: accuracy, corrections, estimates, traffic.",
     "audit": "Say which sites have wrong labels, and of which kind.",
     "review": "Let a person look at suspicious samples and decide.",
+    "consensus": "Make one label of several annotators' votes.",
     "correct": "Act on suggested labels without a person.",
     "predict": "Predict the classes of new samples.",
     "export": "Write a run's model for other programs.",

@@ -1,0 +1,56 @@
+"""`fnlkit consensus`: several annotators' votes in, one label a sample out."""
+
+import json
+
+import click
+
+from fnlkit.cli.plumbing import console, emit, json_option, out_console, output_option, printable, provenance
+from fnlkit.cli.source import need_input
+
+
+@click.command()
+@click.argument("file", metavar="FED.npz")
+@click.argument("votes", metavar="VOTES")
+@click.option("--method", default="dawid-skene", show_default=True, metavar="NAME",
+              help="majority; dawid-skene, which learns how reliable each is; crowdlab, which weighs a model in.")  # fmt: skip
+@click.option("--probs", metavar="FILE", default=None, help="For crowdlab: class probabilities (n, C), as npz or npy.")
+@json_option
+@output_option("FED.npz")
+def command(file, votes, method, probs, as_json, output):
+    """Give each sample the label that its annotators agree on, site by site, and say how far they agree.
+
+    VOTES is a table with a column `id` and a column an annotator, or an npz with an array `votes` (n, A), -1 for no vote.
+    The votes stay in the federation file; a sample that nobody voted on keeps its label.
+
+    \b
+    Example:
+      fnlkit consensus fed.npz votes.csv --method dawid-skene -o agreed.npz
+    """
+    need_input(file)
+    from rich.table import Table
+
+    from fnlkit.artefacts.federation import Federation
+    from fnlkit.estimators.rows import read_rows
+    from fnlkit.review.consensus import consensus, read_votes
+
+    federation = Federation.read(file)
+    cast, names = read_votes(votes, federation)
+    rows = read_rows(probs, "probabilities", federation) if probs else None
+    record = provenance("consensus", None, votes=str(votes), method=method, probs=probs)
+    out, facts = consensus(federation, cast, method, annotators=names, probabilities=rows, provenance=record)
+    if as_json:
+        click.echo(json.dumps({"method": method, "annotators": names, "sites": facts}), err=output == "-")
+    else:
+        table = Table("site", "samples", "with votes", "Krippendorff's alpha", "Fleiss's kappa", "labels changed", box=None)
+        for row in facts:
+            said = ["" if row.get(name) is None else f"{row[name]:.3f}" for name in ("alpha", "kappa")]
+            table.add_row(printable(row["site"]), f"{row['samples']:,}", f"{row['voted']:,}", *said, f"{row['changed']:,}")
+        talk = console() if output == "-" else out_console()
+        talk.print(table)
+        talk.print("Agreement of annotators says how far they see alike; nobody verified the labels that come out.")
+        for row in facts:
+            if row.get("accuracies"):
+                worst = sorted(row["accuracies"].items(), key=lambda item: item[1])[:5]
+                shown = ", ".join(f"{printable(name)} {100 * share:.0f} %" for name, share in worst)
+                talk.print(f"{printable(row['site'])}: expected to give the true label least often: {shown}", soft_wrap=True)
+    emit(out, output)

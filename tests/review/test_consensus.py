@@ -1,0 +1,117 @@
+"""Votes to labels: by hand where that is possible, by simulation where it is not; agreement as published examples have it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fnlkit import datasets, partitioning
+from fnlkit.artefacts.federation import Federation
+from fnlkit.errors import InputError
+from fnlkit.review.consensus import consensus, dawid_skene, fleiss, krippendorff, shares
+from tests.commands import fnlkit
+
+
+def test_one_step_of_dawid_skene_by_hand():
+    """Samples (0, 0, 1) and (1, 1, 1): shares start at (2/3, 1/3) and (0, 1), so class shares are (1/3, 2/3).
+
+    The first two annotators: of class 0 always 0; of class 1, weights 1/3 say 0 and 1 says 1: (1/4, 3/4).  The third always
+    says 1.  First sample: 1/3 * 1 * 1 * 1 against 2/3 * 1/4 * 1/4 * 1 = 1/24, which is 8 : 1.  Second: class 1 for sure.
+    """
+    posterior, error, share = dawid_skene(np.array([[0, 0, 1], [1, 1, 1]]), 2, rounds=1, prior=0)
+    np.testing.assert_allclose(posterior, [[8 / 9, 1 / 9], [0, 1]], atol=1e-12)
+    np.testing.assert_allclose(error[0], [[1, 0], [1 / 4, 3 / 4]])
+    np.testing.assert_allclose(error[2], [[0, 1], [0, 1]])
+    np.testing.assert_allclose(share, [1 / 3, 2 / 3])
+
+
+def simulated(rng, n=1500, classes=4, reliable=(0.95, 0.55, 0.55, 0.55, 0.55), missing=0.2):
+    true = rng.integers(0, classes, n)
+    right = rng.random((n, len(reliable))) < np.array(reliable)
+    votes = np.where(right, true[:, None], (true[:, None] + rng.integers(1, classes, right.shape)) % classes)
+    votes[rng.random(votes.shape) < missing] = -1
+    votes[(votes < 0).all(1), 0] = true[(votes < 0).all(1)]
+    return votes, true
+
+
+def test_one_reliable_annotator_outweighs_many_who_guess():
+    votes, true = simulated(np.random.default_rng(0))
+    posterior, error, share = dawid_skene(votes, 4)
+    learned, plain = (posterior.argmax(1) == true).mean(), (shares(votes, 4).argmax(1) == true).mean()
+    assert learned > plain + 0.04
+    quality = np.einsum("c,acc->a", share, error)
+    assert quality.argmax() == 0 and abs(quality[0] - 0.95) < 0.1
+
+
+def test_krippendorff_as_published():
+    """Krippendorff 2011, section C: four observers, twelve units, missing votes; alpha 0.743."""
+    table = """* 1 2 3 3 2 1 4 1 2 * *  *
+               1 2 3 3 2 2 4 1 2 5 *  3
+               * 3 3 3 2 3 4 2 2 5 1  *
+               1 2 3 3 2 4 4 1 2 5 1  *"""
+    rows = [line.split() for line in table.splitlines()]
+    rows[0] = rows[0][1:]
+    votes = np.array([[-1 if cell == "*" else int(cell) - 1 for cell in row] for row in rows]).T
+    assert krippendorff(votes, 5) == pytest.approx(0.743, abs=5e-4)
+    assert krippendorff(np.array([[0, -1], [-1, 1]]), 2) is None and krippendorff(np.array([[1, 1]]), 2) == 1
+
+
+def test_fleiss_as_published():
+    """Fourteen raters, ten subjects, five categories (the example of Fleiss's kappa in the literature): 0.210."""
+    counts = [[0, 0, 0, 0, 14], [0, 2, 6, 4, 2], [0, 0, 3, 5, 6], [0, 3, 9, 2, 0], [2, 2, 8, 1, 1],
+              [7, 7, 0, 0, 0], [3, 2, 6, 3, 0], [2, 5, 3, 2, 2], [6, 5, 2, 1, 0], [0, 2, 2, 3, 7]]  # fmt: skip
+    votes = np.array([np.repeat(np.arange(5), row) for row in counts])
+    assert fleiss(votes, 5) == pytest.approx(0.210, abs=5e-4)
+    assert fleiss(np.array([[0, 1], [0, -1]]), 2) is None
+
+
+@pytest.fixture(scope="module")
+def world():
+    data, rng = datasets.load("digits"), np.random.default_rng(1)
+    federation = partitioning.federation(data, clients=3, labels="observed", holdout=0.2)
+    votes = np.stack([np.where(rng.random(1438) < q, data.y_train, rng.integers(0, 10, 1438)) for q in (0.95, 0.8, 0.8)], 1)
+    return federation, votes, data.y_train
+
+
+def test_labels_become_the_consensus_and_nothing_is_lost(world):
+    federation, votes, true = world
+    some = votes.copy()
+    some[5] = -1
+    federation = Federation(**{**federation.__dict__, "extra": {**federation.extra, "reviewed": np.arange(1438) == 7}})
+    out, facts = consensus(federation, some)
+    assert (out.given == true).mean() > 0.9 and out.given[5] == federation.given[5] and out.given[7] == federation.given[7]
+    assert (out.extra["received"] == federation.given).all() and (out.extra["votes"] == some).all()
+    assert out.extra["consensus_confidence"][5] == 0 and [row["samples"] for row in facts] == [480, 479, 479]
+    assert all(row["accuracies"]["0"] > row["accuracies"]["1"] for row in facts)
+    assert facts[0]["alpha"] == pytest.approx(krippendorff(some[federation.whole().clients[0]], 10))
+    with pytest.raises(InputError, match="crowdlab weighs"):
+        consensus(federation, votes, "crowdlab")
+    with pytest.raises(InputError, match="expected whole numbers"):
+        consensus(federation, votes[:5])
+
+
+@pytest.mark.peers
+def test_crowdlab_is_cleanlabs(world):
+    pytest.importorskip("cleanlab.multiannotator")
+    federation, votes, true = world
+    probabilities = np.full((1438, 10), 0.02)
+    probabilities[np.arange(1438), true] = 0.82
+    out, _ = consensus(federation, votes, "crowdlab", probabilities=probabilities)
+    assert (out.given == true).mean() > 0.95
+
+
+def test_votes_from_a_table(world, tmp_path):
+    federation, votes, true = world
+    federation.write(str(tmp_path / "fed.npz"))
+    lines = ["id,Ada,Ben,Cem", *(f"{i},{a},,{c}" for i, (a, b, c) in enumerate(votes.tolist()))]
+    (tmp_path / "votes.csv").write_text("\n".join(lines) + "\n")
+    done = fnlkit("fnlkit consensus fed.npz votes.csv --json -o agreed.npz", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["annotators"] == ["Ada", "Ben", "Cem"]
+    out = Federation.read(str(tmp_path / "agreed.npz"))
+    assert (out.given == true).mean() > 0.85 and (out.extra["votes"][:, 1] == -1).all()
+    shown = fnlkit("fnlkit consensus fed.npz votes.csv --method majority -o majority.npz", tmp_path)
+    assert "Krippendorff" in shown.stdout and "nobody verified" in shown.stdout
+    (tmp_path / "bad.csv").write_text("id,Ada\n0,cat\n")
+    done = fnlkit("fnlkit consensus fed.npz bad.csv -o x.npz", tmp_path)
+    assert done.returncode == 2 and "row 2" in done.stderr and "'cat'" in done.stderr
