@@ -92,7 +92,12 @@ def main():
     sets = {
         # The few images that are no holes lie far from the mean: they need small steps.
         "bytes": (make_bytes, options.gigabytes, "pca(dim=16)", "--model mlp(hidden=16) --augment none --lr 1e-5".split()),
-        "photos": (make_photos, options.photos, "torchvision(name=resnet18, weights=random, size=32)", ["--model", "lenet5"]),
+        "photos": (
+            make_photos,
+            options.photos,
+            "torchvision(name=shufflenet_v2_x0_5, weights=random, size=32)",
+            ["--model", "lenet5"],
+        ),
     }
     for name, (make, amount, backbone, network) in sets.items():
         if options.only not in (None, name):

@@ -22,11 +22,6 @@ class Moments(NamedTuple):
     total: np.ndarray
     squares: np.ndarray
 
-    @property
-    def nbytes(self):
-        """Bytes of payload."""
-        return 8 + self.total.nbytes + self.squares.nbytes
-
 
 def moments(x):
     """Return the Moments of one client's vectors (n, d), computed in float64."""
@@ -40,12 +35,14 @@ def pooled(replies):
 
     Parameters
     ----------
-    replies : list of Moments
+    replies : iterable of Moments
+        Of at least one client; none is kept.
 
     Source: Chan, Golub, LeVeque 1983, the sum of squares of two samples from theirs.
     """
-    count, total, squares = replies[0]
-    for more in replies[1:]:
+    replies = iter(replies)
+    count, total, squares = next(replies)
+    for more in replies:
         away = more.total / more.count - total / count
         squares = squares + more.squares + away**2 * count * more.count / (count + more.count)
         count, total = count + more.count, total + more.total

@@ -80,11 +80,9 @@ class Experiment:
         self.head = _head_width(self.network, vectors.shape[1], settings) if "head" in wanted else 0
         if self.head:
             self.network = make(head=self.head)
-        sent = []
-        mean, std = dataset.mean, dataset.std
-        if settings.standardise == "auto" and dataset.kind == "vector" and dataset.features is None:
-            sent = [moments(train[np.asarray(part)]) for part in federation.clients]
-            mean, std = (values.tolist() for values in pooled(sent))
+        mean, std, telling = dataset.mean, dataset.std, _standardised(settings.standardise, dataset)
+        if telling:
+            mean, std = (values.tolist() for values in pooled(moments(train[np.asarray(part)]) for part in federation.clients))
         inputs = self.inputs = Inputs(image, tuple(mean), tuple(std), dtype, self.device)
         self.measured = yardstick(federation, dataset, train, test)
         if vectors is not None:
@@ -104,7 +102,8 @@ class Experiment:
         )
         limits = {"keep": settings.keep, "bound": settings.bound}
         self.clients = engines.make(engine, members, self.network, inputs, seed=settings.seed, **limits, **engine_options)
-        self._meter(sent)
+        if telling:
+            self._meter()
         for text in (trust, note, _alone(settings.fraction, self.clients)):
             if text:
                 self.clients.note(text)
@@ -137,18 +136,17 @@ class Experiment:
         if resume is not None:
             self._continue(resume)
 
-    def _meter(self, sent):
+    def _meter(self):
         """Count and declare what clients told of their features before training; the answer is one mean and std."""
-        if sent:
-            traffic = self.clients.traffic
-            traffic.sent["moments"] = sum(reply.nbytes for reply in sent)
-            traffic.bytes_up += traffic.sent["moments"]
-            traffic.bytes_down += len(sent) * 16 * len(self.inputs.mean)
-            self.clients.commit()
-            self.clients.note(
-                "vectors are scaled by feature: each client sent the count, sum and squares of its own once "
-                "(--standardise none leaves them as they are)"
-            )
+        traffic, width = self.clients.traffic, len(self.inputs.mean)
+        traffic.sent["moments"] = len(self.clients) * (8 + 16 * width)
+        traffic.bytes_up += traffic.sent["moments"]
+        traffic.bytes_down += len(self.clients) * 16 * width
+        self.clients.commit()
+        self.clients.note(
+            "vectors are scaled by feature: each client sent the count, sum and squares of its own once "
+            "(--standardise none leaves them as they are)"
+        )
 
     @property
     def client_rounds_total(self):
@@ -469,6 +467,11 @@ def _embeddings(embeddings, federation, dataset, method):
     if embeddings.ndim != 2 or len(embeddings) != len(federation.given):
         raise InputError(f"the embeddings are {embeddings.shape}; expected one vector for {len(federation.given):,} samples")
     return embeddings, note
+
+
+def _standardised(choice, dataset):
+    """Return whether clients tell of their features' sums, so that all see them at one scale."""
+    return dataset.kind == "vector" and (choice == "always" or choice == "auto" and dataset.features is None)
 
 
 def _singles(rows):

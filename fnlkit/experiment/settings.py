@@ -80,10 +80,10 @@ class Settings:
     weight_decay: NotNegative = _setting(0.0, "How strongly each step pulls the weights towards 0.")
     decay: NotNegative = _setting(1.0, "Factor on the learning rate after each round; 1 keeps it as it is.")
     clip: NotNegative = _setting(0.0, "Longest gradient that counts in full; a longer one is scaled down to it. 0: no limit.")
-    standardise: Literal["auto", "none"] = _setting(
+    standardise: Literal["auto", "always", "none"] = _setting(
         "auto",
         "Whether samples that are vectors get mean 0 and spread 1 by feature, from sums that each client sends once: auto "
-        "does so, none leaves them as they are.",
+        "does so but for --features, always for those too, none leaves them as they are.",
     )
     local: Literal["sgd", "adam"] = _setting(
         "sgd", "How a client turns gradients into steps: plain sgd with --momentum, or adam."

@@ -15,6 +15,7 @@ from fnlkit.artefacts.federation import Federation
 from fnlkit.artefacts.run import Run
 from fnlkit.artefacts.stored import Stored
 from fnlkit.cli import main
+from fnlkit.datasets.features import with_features
 from fnlkit.embed import Batches, embed, embed_parts
 from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment.network import network_of
@@ -66,6 +67,23 @@ def test_a_run_on_features_trains_them_on_every_engine_and_is_judged(made, capsy
     capsys.readouterr()
     assert call("evaluate", made / "head.pt", "--json") == 0
     assert json.loads(capsys.readouterr().out)["accuracy_last"] == run.history[-1]["accuracy"] > 0.3
+
+
+def test_features_are_scaled_where_it_is_asked_for(made, capsys):
+    """As auto does for a data set of vectors; the run is judged and predicts with the same scale."""
+    target, common = made / "scaled.pt", ["--features", made / "emb.npz", "--model", "mlp(hidden=[])", "--rounds", "3"]
+    assert call("train", made / "noisy.npz", *common, "--standardise", "always", "-o", target) == 0
+    run, x = Run.read(target), files.read(made / "emb.npz").arrays["embeddings"]
+    np.testing.assert_allclose(run.meta["samples"]["std"], x.std(0), rtol=1e-4)
+    assert run.traffic.sent["moments"] == 8 * (8 + 16 * 20)
+    capsys.readouterr()
+    assert call("evaluate", target, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["accuracy_last"] == run.history[-1]["accuracy"] > 0.5
+    assert call("predict", target, made / "emb.npz", "--all", "-o", made / "scaled.csv") == 0
+    rows = list(csv.DictReader((made / "scaled.csv").read_text().splitlines()))
+    data = datasets.load("digits")
+    expected = test_predictions(run, with_features(data, str(made / "emb.npz")))
+    assert [int(row["class"]) for row in rows] == expected[: len(rows)].tolist()
 
 
 @pytest.mark.parametrize("method", ["nnc(k=5)", "akd(k=5)"])
