@@ -2,6 +2,7 @@
 
 from fnlkit import catalogue
 from fnlkit.client.losses import suits
+from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
 from fnlkit.server.aggregation import too_few
 from fnlkit.server.selection import cohort_size
@@ -31,6 +32,9 @@ def parts(settings, clients):
             chosen, idle = parse(getattr(settings, name)), {"optimizer": "fedavg", "aggregator": "mean"}[name]
             if chosen != Spec(idle):
                 raise InputError(f"--{name} {chosen}: {settings.method} averages nothing; leave --{name} out")
+    must_suit = getattr(catalogue.optimizer(settings.optimizer, Fit()), "suits", None)
+    if must_suit:  # an optimizer of somebody's own may have none
+        must_suit(clients.network)
     if refusal := too_few(aggregate, cohort_size(clients, settings.fraction)):
         raise InputError(refusal)
     return loss, aggregate

@@ -37,10 +37,15 @@ def keep_own(client, model, received):
 
 
 # ---- the server
+def must_be_normed(network):
+    """Raise InputError where a network has no batch norm."""
+    if not normalisers(network).any():
+        raise InputError("--optimizer fedbn keeps batch norm on the clients; this network has none, write --optimizer fedavg")
+
+
 def locally(request):
     """Ask for it, where the network has any batch norm."""
-    if not normalisers(request.model.network).any():
-        raise InputError("--optimizer fedbn keeps batch norm on the clients; this network has none, write --optimizer fedavg")
+    must_be_normed(request.model.network)
     return Additions(before=(wear_own,), after=(keep_own,))
 
 
@@ -50,4 +55,4 @@ def fedbn(fit, **settings):
     The common model, which a run holds and evaluates, keeps the batch norm that it started with: it is a skeleton for the
     clients and scores less than their own models.
     """
-    return FedOpt(fit, prepare=locally, **settings)
+    return FedOpt(fit, prepare=locally, suits=must_be_normed, **settings)

@@ -131,6 +131,10 @@ def as_trained(updates):
     return updates.trained
 
 
+def takes_any(network):
+    """Every network will do."""
+
+
 def take(updates, merged):
     """The plain server step: the aggregate (P,) is the next model."""
     return merged
@@ -152,6 +156,8 @@ class FedOpt:
         What is aggregated in place of the local models' trainable parameters.
     server : (Updates, merged (P,)) -> (P,)
         Acts on trainable parameters; buffers are aggregated and taken.
+    suits : Network -> None
+        Raises InputError, before training, where the optimizer has nothing to do with such a network.
     decay : float
         Factor on the learning rate after every round.
     uniform_weights : bool
@@ -168,6 +174,7 @@ class FedOpt:
     prepare: Callable = add_nothing
     rescale: Callable = as_trained
     server: Callable = take
+    suits: Callable = takes_any
     decay: float = 1.0
     uniform_weights: bool = False
     memory: dict = field(default_factory=dict)

@@ -1,0 +1,134 @@
+"""Any loss x drift term x selection x aggregator x augmentation in any method: it trains, or is refused in one sentence."""
+
+import itertools
+import random
+import re
+import types
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fnlkit import catalogue
+from fnlkit.artefacts.federation import Federation
+from fnlkit.errors import InputError
+from fnlkit.experiment import Experiment, Settings
+
+
+class Normed(nn.Module):
+    """A network with everything that a part may ask of one: batch norm, features, their width."""
+
+    width = 6
+
+    def __init__(self, classes):
+        super().__init__()
+        self.hidden, self.norm, self.output = (
+            nn.Linear(108, self.width),
+            nn.BatchNorm1d(self.width),
+            nn.Linear(self.width, classes),
+        )
+
+    def features(self, x):
+        return self.norm(self.hidden(x.flatten(1))).relu()
+
+    def classify(self, features):
+        return self.output(features)
+
+    def forward(self, x):
+        return self.classify(self.features(x))
+
+
+def normed(*, input_shape, classes):
+    return Normed(classes)
+
+
+SPECS = {
+    "forward": "forward(transition=symmetric(eta=0.3))",
+    "backward": "backward(transition=pairflip(eta=0.2))",
+    "daagg": "daagg(clean=[0, 3])",
+}
+MORE = ["fedcorr(iterations=1, usual=flr)", "fedcorr(iterations=1, regulariser=flr)", "nnc(usual=fedcorr)", "oracle(usual=flr)"]
+METHODS = [*catalogue.METHODS, *MORE]
+OWN = [method for method in METHODS if catalogue.brings_loss(method)]
+FACTORS = {
+    "method": [method for method in METHODS if method not in OWN],
+    "loss": [SPECS.get(name, name) for name in catalogue.LOSSES],
+    "optimizer": list(catalogue.OPTIMIZERS),
+    "aggregator": [SPECS.get(name, name) for name in catalogue.AGGREGATORS],
+    "selector": ["uniform", "power-of-choice(d=6)"],
+    "augment": ["none", "augment(pad=1, flip=true, cutout=2)"],
+    "mixup": [0.0, 1.0],
+    "local": ["sgd", "adam"],
+}
+# What is refused, and nothing else.
+REFUSALS = [r"--(optimizer|aggregator) .*: local averages nothing; leave --(optimizer|aggregator) out"]
+REFUSALS += [r"--aggregator (multi-)?krum needs rounds of 4 clients or more, these have 1; raise --fraction"]
+EACH = 5  # combinations of a method that brings its own loss
+
+
+@cache
+def covering():
+    """Return settings in which every pair of values of two factors occurs; methods with a loss of their own in a few each."""
+    draw, out = random.Random(0), []
+    uncovered = {
+        ((a, x), (b, y)) for a, b in itertools.combinations(FACTORS, 2) for x, y in itertools.product(FACTORS[a], FACTORS[b])
+    }
+    while uncovered:
+        pair = dict(min(uncovered))
+        drawn = [{name: draw.choice(values) for name, values in FACTORS.items()} | pair for _ in range(40)]
+        for chosen in drawn:
+            if chosen["method"] == "local" and not {"optimizer", "aggregator"} & {*pair}:
+                chosen |= {"optimizer": "fedavg", "aggregator": "mean"}  # so that some are trained
+        out.append(max(drawn, key=lambda chosen: len(pairs(chosen) & uncovered)))
+        uncovered -= pairs(out[-1])
+    own = [draw.choice(out) | {"method": method, "loss": "ce"} for method in OWN for _ in range(EACH)]
+    return out + own
+
+
+def pairs(chosen):
+    return set(itertools.combinations(((name, chosen[name]) for name in FACTORS), 2))
+
+
+@pytest.fixture(scope="module")
+def images():
+    """Return (federation, data set): 8 clients of 12 tiny images in 3 classes, a third of the labels wrong."""
+    rng = np.random.default_rng(0)
+    y, y_test = rng.integers(0, 3, 96), rng.integers(0, 3, 10)
+    x, x_test = (rng.integers(0, 120, (len(c), 6, 6, 3)) + 40 * c[:, None, None, None] for c in (y, y_test))
+    dataset = types.SimpleNamespace(
+        name="dots", kind="image", x_train=x.astype(np.uint8), y_train=y, x_test=x_test.astype(np.uint8), y_test=y_test,
+        mean=(0.5,) * 3, std=(0.3,) * 3, checksum="1" * 64, features=None, sample_rate=0, class_names=list("abc"),
+    )  # fmt: skip
+    given = np.where(rng.random(96) < 0.3, rng.integers(0, 3, 96), y)
+    return Federation("dots", 3, np.arange(0, 97, 12), rng.permutation(96), given, true=y), dataset
+
+
+def test_the_combinations_cover_every_pair():
+    for a, b in itertools.combinations(FACTORS, 2):
+        assert {*itertools.product(FACTORS[a], FACTORS[b])} <= {(chosen[a], chosen[b]) for chosen in covering()}
+    assert {chosen["method"] for chosen in covering()} == set(METHODS)
+    print(f"{len(covering())} combinations")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_combination_trains_or_is_refused_in_a_sentence(method, images):
+    """Half a minute in all: the product of all parts, which no other test has."""
+    federation, dataset = images
+    for chosen in covering():
+        if chosen["method"] != method:
+            continue
+        settings = Settings(**chosen, model=f"{__name__}:normed", rounds=3, fraction=0.5, epochs=1, batch_size=8, lr=0.01)
+        try:
+            experiment = Experiment(federation, dataset, settings, engine="sequential")
+        except InputError as refusal:
+            assert any(re.fullmatch(pattern, str(refusal)) for pattern in REFUSALS), f"{chosen}: {refusal}"
+            continue
+        run = experiment.run()
+        assert run.finished and torch.isfinite(run.weights).all() and not run.rejected, chosen
+
+
+def test_fedbn_without_batch_norm_is_refused_before_training(images):
+    with pytest.raises(InputError, match="fedbn keeps batch norm on the clients; this network has none"):
+        Experiment(*images, Settings(optimizer="fedbn", model="mlp(hidden=[4])", fraction=0.5))
