@@ -11,7 +11,10 @@ setup(
     # cli/ and data/ lie beside fnlkit/, everything else within it.
     packages=[*find_packages(include=["fnlkit", "fnlkit.*"]), "fnlkit.cli", "fnlkit.data"],
     package_dir={"fnlkit": "fnlkit", "fnlkit.cli": "cli", "fnlkit.data": "data"},
-    package_data={"fnlkit": ["py.typed"], "fnlkit.data": ["*.npz", "*.md", "*.toml", "*.html", "recipes/*.toml"]},
+    package_data={
+        "fnlkit": ["py.typed"],
+        "fnlkit.data": ["*.npz", "published.csv", "*.md", "*.toml", "*.html", "recipes/*.toml"],
+    },
     install_requires=[
         "numpy>=1.26",
         "scipy>=1.11",

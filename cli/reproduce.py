@@ -7,7 +7,7 @@ import sys
 import click
 
 from fnlkit.cli.plumbing import Table, console, dataset_option, json_option, out_console, trust_option
-from fnlkit.errors import WorkStopped
+from fnlkit.errors import InputError, WorkStopped
 
 
 @click.command()
@@ -28,7 +28,11 @@ from fnlkit.errors import WorkStopped
     "--embeddings", metavar="EMB.npz", default=None, help="Embeddings made by `fnlkit embed`, instead of the recipe's backbone."
 )
 @click.option(
-    "--only", default=None, metavar="TEXT", help="Run the regime of this name alone, or all with this text in their names."
+    "--only",
+    default=None,
+    metavar="TEXT",
+    help="Run the regime of this name alone, or all with this text in their names; of a published table the rows that fit, "
+    "as 'fedcorr, 0.6, 0.5'.",
 )
 @click.option(
     "--jobs",
@@ -37,23 +41,38 @@ from fnlkit.errors import WorkStopped
     default=None,
     help="How many runs to train at once; one for each core without it.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the commands and stop.")
+@click.option(
+    "--scale", type=float, default=1.0, show_default=True, help="Of a published table: this share of the paper's rounds."
+)
+@click.option("--dry-run", is_flag=True, help="Print the commands and stop; of a published table one pipeline a line.")
 @trust_option
 @click.option("-o", "--output", default=None, metavar="FOLDER", help="Where runs are kept; a second call continues there.")
-def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at_once, dry_run, trust, output):
-    """Run a recipe and print mean, spread, published number, client-rounds and time; list recipes without a name.
+def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at_once, scale, dry_run, trust, output):
+    """Run a recipe, or rows of a published table (fedcorr/table2), and print mean, spread and published number.
+
+    Without a name it lists recipes and tables. Of a table it says for each row whether the measured mean lies within one
+    published standard deviation, above or below, and of rows that cannot run here, why. A second call continues.
 
     \b
     Example:
       fnlkit reproduce regimes --dry-run
+      fnlkit reproduce fedcorr/table10 --only 'lenet, 0.6, 0.5' --seeds 3 --dry-run
     """
+    from fnlkit.results import published, reproduce
     from fnlkit.results import recipe as recipes
-    from fnlkit.results import reproduce
 
     if recipe is None:
-        for name in recipes.names():
-            out_console().print(f"{name}: {recipes.load(name).get('title', '')}")
+        _list()
         return
+    if "/table" in recipe and not recipe.endswith(".toml"):
+        _published(recipe, dataset, as_json, at_once, dry_run, output, only=only, scale=scale, seeds=seeds, rounds=rounds,
+                   model=model, embeddings=embeddings)  # fmt: skip
+        return
+    if recipe in published.papers():
+        _list(recipe)
+        return
+    if scale != 1:
+        raise InputError(f"--scale shortens published tables; --rounds shortens the recipe {recipe}")
     found = recipes.load(recipe, trust=trust)
     if dataset and os.path.exists(dataset):
         dataset = os.path.abspath(dataset)
@@ -64,23 +83,104 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
         sys.stdout.write("\n".join(shown) + "\n")
         return
     folder = output or os.path.join("runs", os.path.basename(recipe).removesuffix(".toml"))
-    say, done = console(), [0]
-
-    def on_done(job, error):
-        done[0] += 1
-        say.print(f"{done[0]}/{len(jobs)} {job.name}: {error or 'done'}")
-
-    at_once = at_once or len(os.sched_getaffinity(0))
-    failed = reproduce.run(jobs, folder, at_once=at_once, on_done=on_done)
+    failed = _run(jobs, folder, at_once)
     table = reproduce.rows(jobs, folder)
     if as_json:
         for row in table:
             sys.stdout.write(json.dumps(row) + "\n")
     else:
         _show(found.get("title", recipe), table)
+    _fail(failed, jobs)
+
+
+def _run(jobs, folder, at_once):
+    from fnlkit.results import reproduce
+
+    say, done = console(), [0]
+
+    def on_done(job, error):
+        done[0] += 1
+        say.print(f"{done[0]}/{len(jobs)} {job.name}: {error or 'done'}")
+
+    return reproduce.run(jobs, folder, at_once=at_once or len(os.sched_getaffinity(0)), on_done=on_done)
+
+
+def _fail(failed, jobs):
     if failed:
         name, reason = next(iter(failed.items()))
         raise WorkStopped(f"{len(failed)} of {len(jobs)} runs failed, the first, {name}: {reason}")
+
+
+def _list(paper=None):
+    """Print the recipes, and the published tables with how many of their rows run here."""
+    from fnlkit.results import published
+    from fnlkit.results import recipe as recipes
+
+    say = out_console()
+    for name in [] if paper else recipes.names():
+        say.print(f"{name}: {recipes.load(name).get('title', '')}")
+    table = Table("published table", "rows", "run here", "what")
+    for name in published.tables():
+        if paper in (None, name.partition("/")[0]):
+            found = published.table(name)
+            what = dict.fromkeys(f"{row['measure'].partition(':')[0]} on {row['dataset']}" for row in found)
+            table.add_row(name, str(len(found)), str(len(published.recipe(name)[0]["regime"])), "; ".join(what))
+    say.print(table)
+
+
+def _published(name, dataset, as_json, at_once, dry_run, output, *, only, scale, embeddings, **more):
+    """Run the selected rows of a published table, or print them as pipelines."""
+    from fnlkit.results import published, reproduce
+
+    if dataset and os.path.exists(dataset):
+        dataset = os.path.abspath(dataset)
+    embeddings = embeddings and os.path.abspath(embeddings)
+    jobs, notes, reasons = published.jobs(name, only=only, scale=scale, dataset=dataset, embeddings=embeddings, **more)
+    if dry_run:
+        sys.stdout.write("".join(f"# cannot run: {row}: {why}\n" for row, why in reasons.items()))
+        sys.stdout.write("".join(f"{reproduce.pipeline(job)}\n" for job in jobs))
+        return
+    short = "" if scale == 1 else f"{scale:g} x the rounds: "
+    folder = output or os.path.join("runs", name.replace("/", "-") + ("" if scale == 1 else f"-scale-{scale:g}"))
+    failed = _run(jobs, folder, at_once) if jobs else {}
+    rows = published.measured(name, jobs, folder)
+    if as_json:
+        for row in rows:
+            sys.stdout.write(json.dumps(row | {"scale": scale, "note": notes.get(row["regime"], "")}) + "\n")
+        for row, why in reasons.items():
+            sys.stdout.write(json.dumps({"regime": row, "cannot_run": why}) + "\n")
+    else:
+        _show_published(published.papers()[name.partition("/")[0]]["title"], name, rows, notes, reasons, short)
+    _fail(failed, jobs)
+
+
+def _show_published(title, name, rows, notes, reasons, short):
+    from rich.table import Table
+
+    say = out_console()
+    table = Table(
+        "row", "runs", "published", "measured", "apart", "verdict", "late", "seconds", box=None, title=f"{title}, {name}"
+    )
+    for row in rows:
+        table.add_row(
+            short + row["regime"],
+            str(row["runs"]),
+            _plus_minus(*row["published"]),
+            _plus_minus(row["measured"], row["spread"]),
+            _plus_minus(row["apart"], sign="+"),
+            row["verdict"] or "no deviation printed",
+            _plus_minus(row["late_mean"], row["late_spread"]),
+            f"{row['seconds']:.0f}",
+        )
+    if rows:
+        say.print(table)
+        say.print(f"in %, mean ± standard deviation; measured: {rows[0]['reports']} accuracy of each run, as the paper reports")
+        say.print(
+            "verdict: where the measured mean lies, seen from the published mean ± one standard deviation", soft_wrap=True
+        )
+    for text, found in (("differs", notes), ("cannot run", reasons)):
+        for row, why in found.items():
+            say.print(f"{text}: {row}: {why}", soft_wrap=True, style="dim")
 
 
 def _plus_minus(mean, spread=None, sign=""):

@@ -96,8 +96,25 @@ def beside(name, given):
     options = {key: value for key, value in load(name).items() if key not in given}
     if "method" not in options or not {"rounds", "fraction"} & set(given):
         return options, []
-    method = parse(options["method"], "--method")
+    options["method"], left_out = of_any_budget(options["method"])
+    return options, left_out
+
+
+def of_any_budget(method):
+    """Return (method without its own numbers of rounds, what was left out): with another budget it chooses them itself.
+
+    Parameters
+    ----------
+    method : str
+
+    Examples
+    --------
+    >>> from fnlkit.presets import of_any_budget
+    >>> of_any_budget("fedefc(start=10, patience=3, clip=true)")
+    ('fedefc(clip=true)', ['start=10', 'patience=3'])
+    """
+    method = parse(method, "--method")
     known = kinds(find(method.name, METHODS, "method"))
     share = {key for key in method.parameters if key in known and known[key] in (Rounds, Patience)}
-    options["method"] = str(Spec(method.name, {k: v for k, v in method.parameters.items() if k not in share}))
-    return options, [f"{key}={method.parameters[key]}" for key in method.parameters if key in share]
+    kept = {key: value for key, value in method.parameters.items() if key not in share}
+    return str(Spec(method.name, kept)), [f"{key}={method.parameters[key]}" for key in method.parameters if key in share]

@@ -74,19 +74,18 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, **trai
         if names[number] not in wanted:
             continue
         options = recipe["train"] | regime.get("train", {}) | {k: v for k, v in train.items() if v is not None}
+        data, number = dataset or regime.get("dataset") or recipe["dataset"], regime.get("key", number)
         for seed in used:
-            prepare, source = [], f"--dataset={dataset or recipe['dataset']}"
+            prepare, source = [], f"--dataset={data}"
             for i, step in enumerate(regime["steps"]):
                 target = f"{number}-{seed}-{i}.npz"
                 prepare.append(((*recipe_step(step), source, f"--seed={seed}"), target))
                 source = target
             vectors, embed = embeddings, None
             if embeddings is None and "backbone" in regime:
-                vectors = f"embeddings-{re.sub('[^A-Za-z0-9]+', '-', regime['backbone'])}.npz"
-                embed = (
-                    ("embed", f"--dataset={dataset or recipe['dataset']}", f"--backbone={regime['backbone']}"),
-                    vectors,
-                )
+                of = f"{os.path.basename(data)}-{regime['backbone']}" if "dataset" in regime else regime["backbone"]
+                vectors = f"embeddings-{re.sub('[^A-Za-z0-9]+', '-', of)}.npz"
+                embed = (("embed", f"--dataset={data}", f"--backbone={regime['backbone']}"), vectors)
             published = regime.get("published", {})  # by a method's name, or by all of its spec
             for place, method in enumerate(regime["methods"]):
                 short = method.partition("(")[0]
@@ -122,6 +121,19 @@ def commands(job):
     """Return the shell lines of a job, as a user would type them."""
     lines = [_line(("fnlkit", *arguments, "-o", target)) for arguments, target in job.prepare]
     return [*lines, _line(("fnlkit", "train", job.prepare[-1][1], *job.train, "-o", f"{job.name}.pt"))]
+
+
+def pipeline(job):
+    """Return a job as one line of shell that stands alone, for GNU parallel or Slurm; given again, it continues."""
+    before, stages = "", []
+    for arguments, target in job.prepare:
+        if arguments[0] == "embed":
+            before = f"{{ test -e {shlex.quote(target)} || {_line(('fnlkit', *arguments, '-o', target))}; }} && "
+        else:
+            made = {name for _, name in job.prepare}
+            stages.append(_line(("fnlkit", *("-" if word in made else word for word in arguments))))
+    target = f"{job.name}.pt"
+    return before + " | ".join([*stages, _line(("fnlkit", "train", "-", *job.train, "--resume", target, "-o", target))])
 
 
 def _line(words):
@@ -297,6 +309,7 @@ def rows(all_jobs, folder):
             **_memorized([run for *_, run in found]),
         }
         first = baseline.setdefault(regime, row)
+        row["last_spread"] = spread(100 * s["accuracy_last"] for _, s, _ in found)
         for name in ("best", "late"):
             values = {job.seed: 100 * s[f"accuracy_{name}"] for job, s, _ in found}
             row[name], row[f"{name}_mean"] = values, mean(values.values())
