@@ -48,9 +48,11 @@ def _schemes():
               "data set has no test samples, else 0.")  # fmt: skip
 @click.option("--gold", metavar="IDS.csv", default=None,
               help="Samples whose label somebody verified (columns id, label): measured on, never trained on.")  # fmt: skip
+@click.option("--public", type=click.FloatRange(0, 1, max_open=True), default=0.0, metavar="SHARE",
+              help="Share of the samples that no client gets: a public set, for methods such as rhfl and clipfl.")  # fmt: skip
 @seed_option
 @output_option("FED.npz")
-def command(file, dataset, scheme, clients, labels, min_samples, holdout, gold, seed, output):
+def command(file, dataset, scheme, clients, labels, min_samples, holdout, gold, public, seed, output):
     """Split a data set over clients and write a federation.
 
     It starts from --dataset, or from digits. With FILE, or from a pipe, it splits an unpartitioned federation whose
@@ -68,7 +70,7 @@ def command(file, dataset, scheme, clients, labels, min_samples, holdout, gold, 
 
     read = chosen(file, dataset)
     options = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}
-    options |= {"holdout": holdout, "gold": gold}
+    options |= {"holdout": holdout, "gold": gold, "public": public}
     notes = []
     if read is None:
         federation = pipeline.partition(dataset or "digits", seed=seed, say=notes.append, **options)

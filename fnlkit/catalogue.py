@@ -29,6 +29,8 @@ METHODS = {
     "fedelr": "fnlkit.methods.fedelr:fedelr",
     "fedrn": "fnlkit.methods.fedrn:fedrn",
     "feddiv": "fnlkit.methods.feddiv:feddiv",
+    "rhfl": "fnlkit.methods.rhfl:rhfl",
+    "clipfl": "fnlkit.methods.clipfl:clipfl",
     "dividemix": "fnlkit.methods.dividemix:dividemix",
     "jointopt": "fnlkit.methods.jointopt:jointopt",
     "selfie": "fnlkit.methods.selfie:selfie",
@@ -131,7 +133,7 @@ def method(spec):
 
 def needs(spec):
     """Return the names of what a run must have for a method: ``embedding`` at the clients, ``head`` on the network, ``pair``
-    for two networks in place of one.
+    for two networks in place of one, ``public`` samples that no client holds.
 
     Parameters
     ----------

@@ -110,7 +110,17 @@ def _check(parts, size, spec):
 
 
 def federation(
-    dataset, scheme="iid", *, clients=None, seed=0, min_samples=1, noisy=None, labels="auto", holdout=None, gold=None
+    dataset,
+    scheme="iid",
+    *,
+    clients=None,
+    seed=0,
+    min_samples=1,
+    noisy=None,
+    labels="auto",
+    holdout=None,
+    gold=None,
+    public=0.0,
 ):
     """Return the federation of a data set, or of labels that were corrupted before.
 
@@ -129,6 +139,8 @@ def federation(
         Share of each client's samples that it keeps apart for measuring; 0.2 for a data set without test samples, else 0.
     gold : str, optional
         A csv of verified samples; see fnlkit.datasets.holdout.read_gold.
+    public : float in [0, 1)
+        Share of all samples, drawn at random, that no client gets: a public set.
 
     Returns
     -------
@@ -150,6 +162,8 @@ def federation(
     parts = partition(
         given, dataset.classes, scheme, clients=clients, seed=seed, min_samples=min_samples, fields=dataset.fields
     )
+    if public:
+        parts = _without_public(parts, size, public, seed)
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
     out = empty(dataset, labels) if noisy is None else noisy
     out = Federation(**{**out.__dict__, "client_offsets": offsets, "client_indices": np.concatenate(parts)})
@@ -165,6 +179,17 @@ def federation(
             out.noise_client_level, out.noise_client_noisy = level, level > 0
     out.check()
     return out
+
+
+def _without_public(parts, size, share, seed):
+    """Return the parts without round(share x size) samples that are drawn from all."""
+    if not 0 < share < 1:
+        raise InputError(f"--public is {share:g}; write a share of the samples, above 0 and below 1")
+    held = stream(seed, "public").choice(size, round(share * size), replace=False)
+    parts = [part[~np.isin(part, held)] for part in parts]
+    if not all(map(len, parts)):
+        raise InputError(f"--public {share:g} leaves a client without a sample; lower it, or --clients")
+    return parts
 
 
 def _names(parts, spec, dataset):

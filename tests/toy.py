@@ -14,6 +14,7 @@ from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit
 from fnlkit.engines import make
 from fnlkit.models.pair import Pair
+from fnlkit.server.clients import Public
 
 CLASSES, FEATURES = 4, 8
 
@@ -68,13 +69,21 @@ def clients(seed=0, count=12, dtype=torch.float64):
     return out
 
 
+def public(dtype=torch.float64):
+    """Return a Public set of 30 samples of such blobs."""
+    whole = clients(0, 2, dtype)
+    return Public(torch.cat([c.x for c in whole])[:30] + 0.1, torch.cat([c.y for c in whole])[:30])
+
+
 def toy(engine="sequential", *, seed=0, dtype=torch.float64, network=Net, count=12, **settings):
     """Return (federation, model) with weights that depend on nothing but the network."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         net = Network(network(), dtype=dtype)
     people = clients(seed, count, dtype)
-    return make(engine, people, net, people[0].inputs, **settings), Model(net, net.flat.clone())
+    fed = make(engine, people, net, people[0].inputs, **settings)
+    fed.public = public(dtype)
+    return fed, Model(net, net.flat.clone())
 
 
 def train(

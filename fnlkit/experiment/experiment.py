@@ -33,6 +33,7 @@ from fnlkit.experiment.yardstick import yardstick
 from fnlkit.methods.centralized import visits
 from fnlkit.methods.fedavg import Round
 from fnlkit.scores import confusion
+from fnlkit.server.clients import Public
 from fnlkit.server.selection import cohort_size
 
 
@@ -102,6 +103,7 @@ class Experiment:
         )
         limits = {"keep": settings.keep, "bound": settings.bound}
         self.clients = engines.make(engine, members, self.network, inputs, seed=settings.seed, **limits, **engine_options)
+        self.clients.public = _public(train, federation, settings.method) if "public" in wanted else None
         if telling:
             self._meter()
         for text in (trust, note, _alone(settings.fraction, self.clients)):
@@ -436,6 +438,20 @@ def _alone(fraction, clients):
         f"--fraction {fraction:g} of {len(clients)} clients is one client a round: its model is the next global model, "
         f"and nothing is averaged; --fraction {min(1, 5 / len(clients)):g} takes {min(5, len(clients))}"
     )
+
+
+def _public(train, federation, method):
+    """Return the Public set: the samples that no client holds."""
+    rest = np.setdiff1d(np.arange(len(federation.given)), federation.client_indices)
+    if "holdout_client" in federation.extra:  # kept apart, but somebody's
+        rest = rest[np.asarray(federation.extra["holdout_client"])[rest] < 0]
+    if not len(rest):
+        raise InputError(
+            f"{method} needs public samples and every sample is held by a client; make the federation with "
+            "`fnlkit partition --public 0.1`, which leaves a tenth of them to nobody"
+        )
+    given = np.asarray(federation.given, np.int64)[rest]
+    return Public(torch.from_numpy(np.ascontiguousarray(train[rest])), torch.from_numpy(given))
 
 
 def _device(name):

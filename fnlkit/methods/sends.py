@@ -15,7 +15,8 @@ class Sent(NamedTuple):
     when : str
         How often.
     shape : tuple of int or str
-        Sides; ``"C"`` classes, ``"n"`` samples of the client, ``"d"`` features of the network.
+        Sides; ``"C"`` classes, ``"n"`` samples of the client, ``"d"`` features of the network,
+        ``"public"`` samples of the public set.
     dtype : str
     """
 
@@ -24,9 +25,9 @@ class Sent(NamedTuple):
     shape: tuple = ()
     dtype: str = "float64"
 
-    def sides(self, *, classes, samples, width=0):
+    def sides(self, *, classes, samples, width=0, public=0):
         """Return the shape in numbers."""
-        return tuple({"C": classes, "n": samples, "d": width}.get(side, side) for side in self.shape)
+        return tuple({"C": classes, "n": samples, "d": width, "public": public}.get(side, side) for side in self.shape)
 
     def __str__(self):
         return f"{self.what}; {self.when}; {self.size}"

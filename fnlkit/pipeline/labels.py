@@ -71,8 +71,8 @@ def known_settings(options, function):
             raise InputError(f"{function} has no option `{name}`{nearest(name, names)}; its settings are: {', '.join(names)}")
 
 
-def partition(source="digits", scheme="iid", *, clients=None, labels="auto", min_samples=1, holdout=None, gold=None, seed=0,
-              dataset=None, say=tell):  # fmt: skip
+def partition(source="digits", scheme="iid", *, clients=None, labels="auto", min_samples=1, holdout=None, gold=None,
+              public=0.0, seed=0, dataset=None, say=tell):  # fmt: skip
     """Return a federation: a data set, or labels that were corrupted before, split over clients.
 
     Parameters
@@ -91,6 +91,8 @@ def partition(source="digits", scheme="iid", *, clients=None, labels="auto", min
         Share of each client's samples that it keeps apart for measuring; 0.2 for a data set without test samples, else 0.
     gold : path, optional
         A csv (id, label) of samples that somebody verified: measured on, never trained on.
+    public : float in [0, 1)
+        Share of all samples that no client gets: a public set, for the methods that ask for one.
     seed : int
     dataset : str, path or Dataset, optional
         Where the samples of a Federation lie, if not where its file says.
@@ -119,6 +121,7 @@ def partition(source="digits", scheme="iid", *, clients=None, labels="auto", min
     data = loaded(source) if noisy is None else data_of(noisy, dataset, say)
     options = {"scheme": str(scheme), "clients": clients, "min_samples": min_samples, "labels": labels}
     options |= {"holdout": holdout, "gold": None if gold is None else os.fspath(gold)}
+    options |= {"public": public} if public else {}
     out = partitioning.federation(data, seed=seed, noisy=noisy, **options)
     out.meta = with_record(out.meta, provenance("partition", seed, dataset=data.name, **options))
     for text in [*data.notes, *_unlabelled(data, out), *_sites_left(data, scheme)] if say else []:

@@ -5,6 +5,7 @@ import math
 import statistics
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +20,21 @@ from fnlkit.errors import InputError, WorkStopped
 PATIENCE = 10
 # Updates that the next ones are compared with.
 _REMEMBERED = 50
+
+
+class Public(NamedTuple):
+    """Samples that no client holds.
+
+    Attributes
+    ----------
+    x : Tensor (m, ...)
+        Raw samples.
+    y : Tensor (m,) int64
+        Their given labels.
+    """
+
+    x: torch.Tensor
+    y: torch.Tensor
 
 
 class Replies(dict):
@@ -66,6 +82,8 @@ class Clients:
     classes : int
     on_release : callable(round, epsilon or None) or None
         Called before the clients' labels are told in a round, with its number; it raises where that must not be.
+    public : Public or None
+        What a method that asks for it may send to clients.
     rounds : int
         Calls of `round` so far; the key of every client's stream.
     traffic : Traffic
@@ -82,6 +100,7 @@ class Clients:
         self.bound = bound
         self.sizes = torch.from_numpy(sizes_of(clients).astype(np.float64))
         self.classes, self.on_release = (clients[0].classes if len(clients) else 0), None
+        self.public = None
         self.rounds, self.traffic, self.log, self.rejected = 0, Traffic(), [], []
         self._replay, self._undo, self._before, self.notes = [], {}, {}, []
         self.commit()

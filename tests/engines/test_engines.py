@@ -78,6 +78,7 @@ PLAIN = (
     "fedlsr",
     "fedrn",
     "feddiv",
+    "rhfl",
 )
 
 

@@ -18,8 +18,8 @@ from fnlkit.experiment.network import trained_network
 from fnlkit.results import evaluation
 
 
-def problem(seed=0, count=8, size=24, classes=4):
-    """Return (federation, data set) of Gaussian blobs, half of the clients noisy."""
+def problem(seed=0, count=8, size=24, classes=4, public=0):
+    """Return (federation, data set) of Gaussian blobs, half of the clients noisy; `public` samples are nobody's."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(classes, 6)) * 2
     n = count * size
@@ -35,7 +35,8 @@ def problem(seed=0, count=8, size=24, classes=4):
     noisy = noisy[rng.random(len(noisy)) < 0.6]
     given[noisy] = rng.integers(0, classes, len(noisy))
     offsets = np.arange(0, n + 1, size)
-    return Federation("blobs", classes, offsets, rng.permutation(n), given, true=y), dataset
+    offsets[-1] -= public
+    return Federation("blobs", classes, offsets, rng.permutation(n)[: n - public], given, true=y), dataset
 
 
 def settings(method="fedavg", **values):
@@ -83,7 +84,7 @@ CASES = [(method, "fedavg", "uniform") for method in catalogue.METHODS] + [
 
 @pytest.mark.parametrize(("method", "optimizer", "selector"), CASES)
 def test_a_resumed_run_ends_bit_for_bit_like_one_never_stopped(method, optimizer, selector, tmp_path):
-    federation, dataset = problem()
+    federation, dataset = problem(public=8 if "public" in catalogue.needs(method) else 0)
     more = {"rounds": 48} if method == "centralized" else {}  # as many visits of its one client as the others have rounds
     chosen = settings(method, optimizer=optimizer, selector=selector, **more)
     whole = finish(federation, dataset, chosen)

@@ -19,7 +19,7 @@ from fnlkit.engines import make
 from fnlkit.errors import InputError
 from fnlkit.methods import feddpcont, fedefc, flr, na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
-from tests.toy import CLASSES, FEATURES, Net, clients, fitting
+from tests.toy import CLASSES, FEATURES, Net, clients, fitting, public
 
 # Spec, and the replies beside `weights` that it must send.
 RUNS = {
@@ -67,6 +67,10 @@ RUNS = {
     "oracle": set(),
     "oracle(usual=flr)": set(),
     "coteaching": set(),
+    "rhfl": {"public_prediction", "private_loss"},
+    "rhfl(strength=0, batch_size=7)": {"public_prediction", "private_loss"},
+    "clipfl": {"public_accuracy"},
+    "clipfl(before=4, prune=0.5, suspect=0.5)": {"public_accuracy"},
     "fedrn": {"expertise", "noise_output"},
     "fedrn(warmup=3, k=1, threshold=0.9)": {"expertise", "noise_output"},
     "feddiv": {"filter"},
@@ -104,6 +108,7 @@ def run(method, *, people=None, rounds=8, optimizer="fedavg", engine="sequential
         torch.manual_seed(0)
         network = Network((fitting(Net, method) if isinstance(method, str) else Net)(), dtype=torch.float64)
     fed = make(engine, people, network, people[0].inputs, seed=seed)
+    fed.public = public()
     opt = catalogue.optimizer(optimizer, fit or Fit(epochs=2, lr=0.1, batch_size=8))
     model = Model(network, network.flat.clone())
     program = (catalogue.method(method) if isinstance(method, str) else method)(
@@ -130,7 +135,7 @@ def undeclared(fed, sends):
                     found.append(f"{name} of {client} is not declared")
                     continue
                 said = sends[name]
-                shape = said.sides(classes=CLASSES, samples=len(fed.members[client]), width=Net.width)
+                shape = said.sides(classes=CLASSES, samples=len(fed.members[client]), width=Net.width, public=30)
                 if value.shape != shape or value.dtype != said.dtype:
                     found.append(f"{name} of {client} is {value.dtype} {value.shape}, declared {said.dtype} {shape}")
     return found
@@ -205,6 +210,7 @@ def test_a_program_replays_on_its_log_without_any_client(method):
     fed, _, steps = once(method)
     again = make("sequential", with_embeddings(clients()), fed.network, fed.inputs)
     again.replay(fed.log)
+    again.public = public()
     again._run = None
     model = Model(fed.network, fed.network.flat.clone())
     opt = catalogue.optimizer("fedavg", Fit(epochs=2, lr=0.1, batch_size=8))

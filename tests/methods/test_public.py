@@ -1,0 +1,101 @@
+"""RHFL and ClipFL: a public set that no client holds, from the command line to what is done with it, by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fnlkit.artefacts.federation import Federation
+from fnlkit.client.client import LocalModel
+from fnlkit.methods.clipfl import kept, suspected
+from fnlkit.methods.rhfl import align, confidences, tell_knowledge
+from tests.commands import fnlkit
+from tests.toy import toy, train
+
+
+def test_a_public_set_is_nobodys(tmp_path):
+    line = "fnlkit partition --clients 5 --seed 3 {} -o {}.npz"
+    for options, name in (("", "all"), ("--public 0.1", "some"), ("--public 0.1 --scheme shards", "shards")):
+        done = fnlkit(line.format(options, name), tmp_path)
+        assert done.returncode == 0, done.stderr
+    whole, some, shards = (Federation.read(str(tmp_path / f"{name}.npz")) for name in ("all", "some", "shards"))
+    n = len(whole.given)
+    for few in (some, shards):
+        assert len(few.client_indices) == n - round(0.1 * n)
+    left = np.setdiff1d(np.arange(n), some.client_indices)
+    assert np.array_equal(left, np.setdiff1d(np.arange(n), shards.client_indices))  # whatever the scheme
+    for mine, theirs in zip(some.clients, whole.clients, strict=True):  # the others lie where they lay
+        assert np.array_equal(mine, theirs[~np.isin(theirs, left)])
+    done = fnlkit("fnlkit partition --clients 700 --public 0.9 -o no.npz", tmp_path)
+    assert done.returncode == 2 and "leaves a client without a sample" in done.stderr
+
+
+@pytest.mark.parametrize("method", ["rhfl", "clipfl(before=1)"])
+def test_methods_ask_for_it_and_train_with_it(method, tmp_path):
+    rest = f"fnlkit train --method '{method}' --rounds 2 --epochs 1 --fraction 0.5 --model 'mlp(hidden=[8])' -o run.pt"
+    done = fnlkit(f"fnlkit partition --clients 4 | {rest}", tmp_path)
+    assert done.returncode == 2 and "fnlkit partition --public 0.1" in done.stderr
+    done = fnlkit(f"fnlkit partition --clients 4 --public 0.1 | {rest} && fnlkit evaluate run.pt", tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_confidence_follows_what_losses_fell_by():
+    """Losses 1, 1, 2 were 2, 1.5, 1: q = 1, 1/2, and 0 for the rise; shares 2/3, 1/3, 0."""
+    found = confidences(np.array([1.0, 1.0, 2.0]), np.array([2.0, 1.5, 1.0]), strength=0.5)
+    wanted = np.exp([1 / 3, 1 / 6, 0])
+    assert found == pytest.approx(wanted / wanted.sum())
+    for before, strength in ((np.full(3, np.nan), 0.5), (np.array([2.0, 1.5, 1.0]), 0.0)):
+        assert confidences(np.array([1.0, 1.0, 2.0]), before, strength=strength) == pytest.approx([1 / 3] * 3)
+
+
+def test_aligning_is_sgd_on_the_divergence_from_the_target():
+    fed, model = toy(count=1)
+    client, x = fed.members[0], fed.public.x
+    client.rng, draws = np.random.default_rng(5), np.random.default_rng(5)
+    target = torch.rand(len(x), 4, dtype=torch.float64).softmax(-1)
+    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
+    align(client, local, {"public": x, "public_target": target}, lr=0.2, batch_size=12)
+    net = fed.network.twin().module
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.2)
+    for part in np.split(draws.permutation(len(x)), [12, 24]):
+        optimizer.zero_grad()
+        F.kl_div(net(x[part]).log_softmax(-1), target[part], reduction="batchmean").backward()
+        optimizer.step()
+    by_hand = torch.cat([p.detach().flatten() for p in net.parameters()])
+    torch.testing.assert_close(local.weights, by_hand, rtol=0, atol=1e-12)
+    assert not torch.equal(local.weights, model.weights) and torch.equal(local.start, model.weights)
+    untouched = LocalModel(fed.network, model.weights, model.weights, client.inputs)
+    align(client, untouched, {"public": x}, lr=0.2, batch_size=12)  # the first round has no target
+    assert torch.equal(untouched.weights, model.weights)
+
+
+def test_what_a_client_tells():
+    fed, model = toy(count=1)
+    client = fed.members[0]
+    local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
+    said = tell_knowledge(client, local, {"public": fed.public.x}, alpha=0.1, beta=1.0)
+    torch.testing.assert_close(said["public_prediction"], fed.predict(model.weights, fed.public.x).softmax(-1))
+    p = fed.predict(model.weights, client.x).softmax(-1)[torch.arange(len(client)), client.y]
+    assert said["private_loss"].item() == pytest.approx((-0.1 * p.log() + 4 * (1 - p)).mean().item())
+
+
+def test_the_target_is_the_cohorts_weighed_mean():
+    fed, _, steps = train(method="rhfl", rounds=3, count=6, fraction=0.5)
+    for entry, step in zip(fed.log, steps, strict=True):
+        weights = step.report["confidence"]
+        assert weights.sum() == pytest.approx(1) and np.flatnonzero(weights).tolist() == entry.kept.tolist()
+
+
+def test_who_is_suspected_and_pruned():
+    assert suspected(np.array([0.9, 0.1, 0.5, 0.3]), 0.5).tolist() == [False, True, False, True]
+    assert suspected(np.array([0.9, 0.1, 0.5]), 0.3).tolist() == [False] * 3  # floor(0.9)
+    stays = kept(np.array([2.0, 1.0, 0.0, 3.0, 0.0]), np.array([2.0, 4.0, 3.0, 6.0, 0.0]), 0.4)
+    assert stays.tolist() == [False, True, True, False, True]  # scores 1, 1/4, 0, 1/2, 0
+    fed, _, steps = train(method="clipfl(before=8, suspect=0.5, prune=0.5)", rounds=12, fraction=0.5)
+    stays, score = next((s.report["kept_clients"], s.report["candidacy_score"]) for s in steps if "kept_clients" in s.report)
+    assert stays.sum() == 6 and score[stays].max() <= score[~stays].min() and math.isfinite(score.sum())
+    assert score[::2].mean() > score[1::2].mean()  # every other client has 60 % noise
+    for step in steps[8:]:
+        assert stays[step.replies.ids].all() and step.stage == "pruned"
