@@ -73,7 +73,7 @@ def show(artefact, source="-"):
     table.add_row("sha256", facts["sha256"])
     for key, value in artefact.meta.items():
         if key not in ("provenance", "noise") and (text := _in_words(value)) is not None:
-            table.add_row(key.replace("_", " "), printable(text))
+            table.add_row(printable(key.replace("_", " ")), printable(text))
     say.print(table)
     if federation is not None:
         for part in (tables.of_clients(federation), *tables.of_noise(federation), *tables.of_estimates(federation)):

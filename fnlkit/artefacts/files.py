@@ -593,6 +593,12 @@ def _one_line(name):
         ) from error
 
 
+def must_be_regular(path):
+    """Raise InputError for what is there and no regular file: reading a named pipe or a device may never end."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InputError(f"{shown(path)}: is no regular file; name a file")
+
+
 def from_home(path):
     """Return a path in which a leading ``~`` is somebody's home; one that is nobody's is a name like any other."""
     path = Path(path)

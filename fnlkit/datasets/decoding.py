@@ -174,9 +174,13 @@ def sound(path, shape, dtype, *, rate, samples):
 
 def read_wav(path):
     """Return (samples float32 (T,) from -1 to 1, rate in Hz) of a PCM wav file of 8, 16, 24 or 32 bits."""
+    files.must_be_regular(path)
+    size = os.path.getsize(path)
     try:
         with wave.open(str(path), "rb") as clip:
             channels, width, rate = clip.getnchannels(), clip.getsampwidth(), clip.getframerate()
+            if clip.getnframes() * channels * width > min(size, files.SMALL):
+                raise wave.Error(f"{size:,} bytes that announce {clip.getnframes():,} samples; at most 64 MiB")
             raw = np.frombuffer(clip.readframes(clip.getnframes()), np.uint8)
     except (wave.Error, EOFError, OSError) as error:
         raise InputError(f"{files.shown(path)}: cannot be read as wav: {error or 'cut off'}; save it as PCM") from error

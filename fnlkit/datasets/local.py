@@ -16,7 +16,7 @@ from fnlkit.datasets.dataset import Dataset, Unlabelled, apart
 from fnlkit.datasets.decoding import IMAGES, pictures
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import remembered
-from fnlkit.datasets.layout import laid_out
+from fnlkit.datasets.layout import laid_out, rate_of
 from fnlkit.datasets.sites import npz_per_site
 from fnlkit.errors import InputError
 from fnlkit.spec import Spec
@@ -149,7 +149,7 @@ def _from_arrays(name, arrays):
     if len(names) < 2 or len(names) > MAX_CLASSES:
         raise InputError(f"{len(names)} classes; expected 2 to {MAX_CLASSES:,}, labels counted from 0")
     must_be_names(names, len(names))
-    rate = _rate(arrays["sample_rate"]) if "sample_rate" in arrays else 0
+    rate = rate_of(arrays["sample_rate"]) if "sample_rate" in arrays else 0
     train, kind = laid_out(arrays["x_train"], "x_train", rate)
     test = train[:0] if alone else laid_out(arrays["x_test"], "x_test", rate)[0]
     if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
@@ -178,12 +178,6 @@ def _from_arrays(name, arrays):
         test_true=tested == "y_test_true",
     )
     return apart(out)
-
-
-def _rate(values):
-    if values.size != 1 or values.dtype.kind not in "iuf" or not 100 <= values.reshape(-1)[0] <= 1_000_000:
-        raise InputError(f"`sample_rate` is {values.reshape(-1)[:3].tolist()}; expected a number of Hz, 100 to 1,000,000")
-    return int(values.reshape(-1)[0])
 
 
 def _labels(values, name, least=0):

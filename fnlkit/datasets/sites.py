@@ -1,5 +1,6 @@
 """An npz per site: a folder of site_a.npz, site_b.npz, ... each with its x and y."""
 
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -9,7 +10,7 @@ from fnlkit.artefacts.stored import Chosen, Joined, Rows
 from fnlkit.datasets.dataset import Dataset, apart
 from fnlkit.datasets.facts import remembered
 from fnlkit.datasets.labels import classes_of, doubts
-from fnlkit.datasets.layout import laid_out
+from fnlkit.datasets.layout import laid_out, rate_of
 from fnlkit.errors import InputError
 
 
@@ -60,7 +61,7 @@ class _Part:
         if missing:
             raise InputError(f"has no {', '.join(missing)}; an npz of one site holds x and y")
         rest = {key: np.asarray(value).reshape(-1) for key, value in arrays.items() if key != "x"}
-        self.rate = int(rest["sample_rate"][0]) if rest.get("sample_rate", np.empty(0)).size else 0
+        self.rate = rate_of(rest["sample_rate"]) if "sample_rate" in rest else 0
         self.x, self.kind = laid_out(arrays["x"], "x", self.rate)
         self.shape, self.dtype = tuple(self.x.shape[1:]), str(self.x.dtype)
         names = rest["class_names"].astype(str).tolist() if "class_names" in rest else None
@@ -76,7 +77,7 @@ class _Part:
         if unknown is not None:
             raise InputError(f"`split` holds {unknown[:40]!r}; write train or test")
         if len(set(self.ids)) < len(self.ids):
-            twin = next(text for text in self.ids if self.ids.count(text) > 1)
+            twin = Counter(self.ids).most_common(1)[0][0]
             raise InputError(f"`ids` holds {files.shown(twin)} twice; a sample has one row")
 
     def _texts(self, values, name, names):

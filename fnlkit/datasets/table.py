@@ -1,7 +1,6 @@
 """Tables as people save them: CSV with any of the usual separators, or Parquet; columns of texts, or of numbers."""
 
 import csv
-import io
 import re
 
 import numpy as np
@@ -12,7 +11,10 @@ from fnlkit.errors import InputError, nearest
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # what stands for a number that is not there
 _SEPARATORS = ",;\t|"
-_MAX_BYTES = 2**31
+_MAX_BYTES = 2**28
+MAX_CELLS = 2**23  # of texts, an object each
+MAX_NUMBERS = 2**26  # of numbers in Parquet
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|[\r\n])|[^\r\n]+")
 _COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
 
 
@@ -102,7 +104,7 @@ def read_table(path):
 def _csv(path):
     text = files.read_text(path, max_bytes=_MAX_BYTES)
     separator = max(_SEPARATORS, key=lambda mark: len(_first(path, text, mark)))
-    reader, columns, rows, names = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True), None, [], None
+    reader, columns, rows, names = csv.reader(_lines(text), delimiter=separator, strict=True), None, [], None
     try:
         for number, row in enumerate(reader, 1):
             if not any(map(str.strip, row)):
@@ -113,6 +115,8 @@ def _csv(path):
             if len(row) != len(columns):
                 raise InputError(f"{files.shown(path)}, row {number}: {len(row)} cells, the first row {len(columns)}")
             rows.append(number)
+            if len(rows) * len(columns) > MAX_CELLS:
+                raise InputError(f"{files.shown(path)}: more than {MAX_CELLS:,} cells; save it as Parquet")
             for cells, cell in zip(columns, row, strict=True):
                 cells.append(cell)
     except csv.Error as error:
@@ -122,10 +126,15 @@ def _csv(path):
     return Table(path, {name: cells for name, cells in zip(names, columns, strict=True) if name}, rows, separator == ";")
 
 
+def _lines(text):
+    """Yield the lines of a text with their ends, without a second copy of all of it."""
+    return (found[0] for found in _LINE.finditer(text))
+
+
 def _first(path, text, separator):
     """Return the cells of the first row that is not empty."""
     try:
-        for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):
+        for row in csv.reader(_lines(text), delimiter=separator):
             if row:
                 return row
     except csv.Error as error:
@@ -150,8 +159,17 @@ def _parquet(path):
         from pyarrow import parquet
     except ImportError:
         raise InputError(f"{files.shown(path)}: Parquet needs pyarrow; run: pip install 'fnlkit[parquet]'") from None
+    files.must_be_regular(path)
     try:
+        about = parquet.ParquetFile(path).metadata
+        texts = sum(about.schema.column(i).physical_type == "BYTE_ARRAY" for i in range(about.num_columns))
+        size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+        if texts * about.num_rows > MAX_CELLS or about.num_columns * about.num_rows > MAX_NUMBERS or size > 2**30:
+            what = f"{about.num_rows:,} rows of {about.num_columns} columns, {texts} of texts, {size:,} bytes unpacked"
+            raise InputError(f"{files.shown(path)}: {what}; more than fits into memory: use an npz")
         table = parquet.read_table(path)
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(f"{files.shown(path)}: cannot be read as Parquet: {' '.join(str(error).split())[:100]}") from error
     columns = {}

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 
+from fnlkit.artefacts import files
 from fnlkit.artefacts.run import Run
 from fnlkit.cli import COMMANDS
 from tests.commands import BIN, ENVIRONMENT, fnlkit, shell
@@ -157,6 +158,15 @@ def test_a_full_disk_is_one_line_and_exit_1(noisy, tmp_path):
         done = shell(f"{command} > /dev/full", tmp_path)
         assert done.returncode == 1 and "No space left" in done.stderr, (command, done.stderr)
         assert "Traceback" not in done.stderr
+
+
+def test_info_shows_names_and_obeys_none(noisy, tmp_path):
+    found = files.read(noisy)
+    found.meta |= {"\x1b[2J": "\x1b]0;title\x07"}
+    files.write(found, tmp_path / "x.npz")
+    for line in ("info x.npz", "info x.npz --json"):
+        done = fnlkit(f"fnlkit {line}", tmp_path)
+        assert done.returncode == 0 and all(c.isprintable() or c == "\n" for c in done.stdout + done.stderr), line
 
 
 def test_files_may_have_names_in_any_bytes(tmp_path):

@@ -1,0 +1,81 @@
+"""Tables, sounds and files of sites that would never end, or fill memory: refused before they do."""
+
+import os
+import time
+import wave
+
+import numpy as np
+import pytest
+
+from fnlkit.datasets import load, table
+from fnlkit.datasets.decoding import read_wav
+from fnlkit.datasets.table import read_table
+from fnlkit.errors import InputError
+
+
+def test_a_table_has_so_many_cells(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "MAX_CELLS", 1000)
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n" + "1,2\n" * 500)
+    assert len(read_table(path)) == 500
+    path.write_text("a,b\n" + "1,2\n" * 501)
+    with pytest.raises(InputError, match="x.csv: more than 1,000 cells; save it as Parquet"):
+        read_table(path)
+
+
+def test_lines_of_a_table_end_as_any_program_ends_them(tmp_path):
+    path = tmp_path / "x.csv"
+    for end in ("\n", "\r\n", "\r"):
+        path.write_bytes(end.join(["a,b", '1,"two', 'lines"', "", "3,4"]).encode())
+        assert read_table(path).columns["b"] == [f"two{end}lines", "4"]
+
+
+def test_parquet_that_unpacks_to_more_than_memory_is_refused(tmp_path, monkeypatch):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pa.table({"label": [0] * 1000, "x": ["a"] * 1000}), path)
+    assert len(read_table(path)) == 1000
+    for limit in ("MAX_CELLS", "MAX_NUMBERS"):
+        with monkeypatch.context() as context, pytest.raises(InputError, match="1,000 rows of 2 columns, 1 of texts"):
+            context.setattr(table, limit, 999)
+            read_table(path)
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.npz"])
+def test_a_named_pipe_is_no_table(tmp_path, name):
+    pytest.importorskip("pyarrow")
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match="no regular file"):
+        load(tmp_path / name)
+
+
+def test_a_sound_is_not_longer_than_its_file(tmp_path):
+    path = tmp_path / "x.wav"
+    with wave.open(str(path), "wb") as clip:
+        clip.setnchannels(1), clip.setsampwidth(2), clip.setframerate(8000)
+        clip.writeframes(np.arange(100, dtype=np.int16).tobytes())
+    assert read_wav(path)[0].shape == (100,)
+    raw = bytearray(path.read_bytes())
+    raw[40:44] = (0xFFFFFFF0).to_bytes(4, "little")
+    path.write_bytes(raw)
+    with pytest.raises(InputError, match="244 bytes that announce 2,147,483,640 samples"):
+        read_wav(path)
+    os.mkfifo(tmp_path / "pipe.wav")
+    with pytest.raises(InputError, match="no regular file"):
+        read_wav(tmp_path / "pipe.wav")
+
+
+def test_files_of_sites_say_rates_that_are_some_and_twins_at_once(tmp_path):
+    x, y = np.zeros((60_000, 1), np.float32), np.arange(60_000) % 2
+    np.savez(tmp_path / "a.npz", x=x, y=y, sample_rate=np.array(np.nan))
+    with pytest.raises(InputError, match="a.npz: `sample_rate` is .nan."):
+        load(tmp_path)
+    ids = np.arange(60_000)
+    ids[-1] = ids[-2]
+    np.savez(tmp_path / "a.npz", x=x, y=y, ids=ids)
+    began = time.process_time()
+    with pytest.raises(InputError, match="`ids` holds 59998 twice"):
+        load(tmp_path)
+    assert time.process_time() - began < 5  # comparing each with each would be minutes
