@@ -13,7 +13,7 @@ setup(
     package_dir={"fnlkit": "fnlkit", "fnlkit.cli": "cli", "fnlkit.data": "data"},
     package_data={
         "fnlkit": ["py.typed"],
-        "fnlkit.data": ["*.npz", "published.csv", "*.md", "*.toml", "*.html", "recipes/*.toml"],
+        "fnlkit.data": ["*.npz", "published.csv", "*.md", "*.toml", "*.html", "recipes/*.toml", "templates/*.py"],
     },
     install_requires=[
         "numpy>=1.26",

@@ -179,10 +179,8 @@ def _show_measured(say, found, classes):
 
 def _show_cross_site(say, found):
     """Print each site's own model, and the federated one, on each site's held-out samples."""
-    from rich.table import Table
-
     what = f"{_CALLED[found['measures']]}: model of a row on held-out samples of a column"
-    table = Table("model of", *map(printable, found["sites"]), box=None, title=what)
+    table = Table("model of", *map(printable, found["sites"]), title=what)
     for name, row in zip([*found["sites"], "all, federated"], [*found["own"], found["federated"]], strict=True):
         if row is not None:
             table.add_row(printable(name), *["" if v is None else _share(v) for v in row])

@@ -1,60 +1,114 @@
-"""`fnlkit methods`: which methods there are, and what one does and sends."""
+"""`fnlkit methods`: which parts there are, what each is for, and a file to begin one's own with."""
 
 import inspect
+import shlex
+import sys
+from importlib import resources
 
 import click
 
-from fnlkit.cli.plumbing import out_console
+from fnlkit.cli.plumbing import Table, out_console
+from fnlkit.errors import InputError, nearest
 
 
 @click.command()
-@click.argument("name", required=False)
-def command(name):
-    """List methods with their sources, or show one: what it does, its parameters, what leaves a client.
+@click.argument("name", required=False, metavar="[NAME]")
+@click.option("--template", metavar="KIND", default=None,
+              help="Print a small part of your own that runs, to begin with: a loss, method, optimizer, aggregator, selector, "
+              "regulariser, model, noise, scheme, estimator or backbone.")  # fmt: skip
+def command(name, template):
+    """List what there is, or show one part of any kind: what it is for, its parameters, what leaves a client.
+
+    NAME is a method, loss, optimizer, aggregator, selector, network, noise model, scheme, estimator or backbone; or the
+    name of a kind, for a list of its parts.
 
     \b
     Example:
       fnlkit methods fedcorr
     """
-    from fnlkit import catalogue, parameters, presets
-    from fnlkit.spec import find, written
+    from fnlkit.cli import parts
 
+    if template is not None:
+        if name is not None:
+            raise InputError("--template prints a file for a kind of parts; leave the name out")
+        sys.stdout.write(_template(template, parts.KINDS))
+        return
     say = out_console()
     if name is None:
-        from rich.table import Table
+        _list(say, parts)
+    elif (kind := _kind(name, parts.KINDS)) is not None:
+        say.print(_of_kind(kind, parts))
+    elif found := parts.find_all(name):
+        for i, (kind, function) in enumerate(found):
+            if i:
+                say.print()
+            _show(say, parts, name, kind, function)
+    else:
+        raise InputError(
+            f"there is no part {name!r}{nearest(name, parts.all_names())}; `fnlkit methods` lists methods, and "
+            f"`fnlkit methods KIND` the parts of a kind: {', '.join(parts.KINDS)}"
+        )
 
-        table = Table("name", "what it does", "source", box=None)
-        for key in catalogue.METHODS:
-            first, source = _headline(find(key, catalogue.METHODS, "method"))
-            table.add_row(key, first, source)
-        say.print(table)
-        for title, parts in (
-            ("loss", catalogue.LOSSES),
-            ("optimizer", catalogue.OPTIMIZERS),
-            ("aggregator", catalogue.AGGREGATORS),
-            ("selector", catalogue.SELECTORS),
-        ):
-            say.print(f"--{title}: {', '.join(parts)}")
-        say.print(f"--preset: {', '.join(presets.names())}")
-        return
-    function = find(name, catalogue.METHODS, "method")
-    module = inspect.getmodule(function)
-    say.print(inspect.getdoc(module))
+
+def _kind(word, kinds):
+    plurals = {"losses": "loss", "networks": "model", "network": "model", "noises": "noise"}
+    word = plurals.get(word, word)
+    return next((kind for kind in kinds if word in (kind, f"{kind}s") and word != "methods"), None)
+
+
+def _template(kind, kinds):
+    found = _kind(kind, kinds)
+    if found is None:
+        raise InputError(f"--template {kind}{nearest(kind, kinds)}; there is one for each of {', '.join(kinds)}")
+    return resources.files("fnlkit.data").joinpath(f"templates/{found}.py").read_text(encoding="utf-8")
+
+
+def _list(say, parts):
+    from fnlkit import presets
+
+    say.print(_of_kind("method", parts))
     say.print()
-    say.print(written(name, function, catalogue._BY_THE_RUN))
-    say.print(inspect.getdoc(function))
-    if limits := parameters.kinds(function):
-        say.print("\nParameters may be:")
-        for key, kind in limits.items():
-            say.print(f"  {key}: {parameters.described(kind)}")
-    sends = getattr(module, "SENDS", {})
-    say.print("\nWhat leaves a client:")
-    for reply, what in ({"weights": "the local model, every round"} | sends).items():
-        say.print(f"  {reply}: {what}")
+    table = Table("option", "decides", "there are")
+    for kind, each in parts.KINDS.items():
+        if kind != "method":
+            option = each.use.format(kind=kind, spec="").split()[-1] if kind != "regulariser" else "fedcorr(regulariser=...)"
+            table.add_row(option, each.what, ", ".join(each.parts()))
+    table.add_row("--preset", "the options of a paper", ", ".join(presets.names()))
+    say.print(table)
+    say.print()
+    say.print("fnlkit methods NAME explains any of these; fnlkit methods --template loss begins one of your own.")
 
 
-def _headline(function):
-    """Return (what a method does in its docstring's first paragraph, the citation in its module's)."""
-    first = (inspect.getdoc(function) or "").partition("\n\n")[0]
-    source = inspect.getdoc(inspect.getmodule(function)).partition("\n")[2]
-    return " ".join(first.split()).rstrip("."), " ".join(source.split())
+def _of_kind(kind, parts):
+    table = Table("name", "what it is for" if kind == "method" else parts.KINDS[kind].what, "source")
+    for name, each in parts.KINDS[kind].parts().items():
+        (function,) = [found for of, found in parts.find_all(name) if of == kind]
+        table.add_row(name, parts.purpose(function), parts.cited(function))
+        del each
+    return table
+
+
+def _show(say, parts, name, kind, function):
+    """Print one part: what it is for, how it is named, where it comes from, its parameters and what it sends."""
+    module = inspect.getmodule(function)
+    rows = parts.described(kind, function)
+    some = next((f"{key}={default}" for key, default, _, _ in rows if default not in ("", "none")), None)
+    spec = shlex.quote(f"{name}({some})") if some and kind != "regulariser" else name
+    say.print(f"{name}, {'an' if kind[0] in 'aeo' else 'a'} {kind}: {parts.KINDS[kind].use.format(kind=kind, spec=spec)}")
+    say.print()
+    say.print(f"{parts.purpose(function)}.")
+    for text in (parts.explained(function), parts.source(function)):
+        if text:
+            say.print(f"\n{text}")
+    if rows:
+        say.print()
+        table = Table("parameter", "default", "may be", "meaning")
+        for row in rows:
+            table.add_row(*row)
+        say.print(table)
+    if kind == "method":
+        say.print("\nWhat leaves a client:")
+        for reply, what in ({"weights": "the local model, every round"} | getattr(module, "SENDS", {})).items():
+            say.print(f"  {reply}: {what}")
+        if reports := parts.section(function, "Reports"):
+            say.print(f"\nWhat a run records:\n{reports}")

@@ -170,7 +170,7 @@ def passes_on(inner, *names):
             shown.bind(*arguments, **keywords)  # a generator too complains of an unknown keyword as it is called
             return plain(*arguments, **keywords)
 
-        call.__signature__, call.passer = shown, call
+        call.__signature__, call.passer, call.inner = shown, call, inner
         return call
 
     return decorate

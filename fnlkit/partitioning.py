@@ -238,7 +238,10 @@ def empty(dataset, labels="auto"):
 def iid(labels, classes, clients, rng, *, balanced=False):
     """Equal parts of a shuffled training set; sizes differ by at most 1 and nothing is left out.
 
-    ``balanced``: of every class clients hold equal numbers too, up to 1 (FLR's i.i.d. setting, Kim 2024, Section 2).
+    Parameters
+    ----------
+    balanced : bool
+        Of every class clients hold equal numbers too, up to 1 (FLR's i.i.d. setting, Kim 2024, Section 2).
     """
     shuffled = rng.permutation(len(labels))
     if not balanced:
@@ -250,7 +253,13 @@ def iid(labels, classes, clients, rng, *, balanced=False):
 
 @checked
 def shards(labels, classes, clients, rng, *, per_client: Count = 2):
-    """Samples sorted by label, cut into clients x per_client equal shards, dealt at random (McMahan 2017)."""
+    """Samples sorted by label, cut into clients x per_client equal shards, dealt at random (McMahan 2017).
+
+    Parameters
+    ----------
+    per_client : int >= 1
+        Shards for each client: with 2 it sees about two classes.
+    """
     if per_client * clients > len(labels):
         raise InputError(f"shards: {per_client} shards for each of {clients} clients out of {len(labels):,} samples")
     shuffled = rng.permutation(len(labels))
@@ -261,7 +270,13 @@ def shards(labels, classes, clients, rng, *, per_client: Count = 2):
 
 @checked
 def dirichlet(labels, classes, clients, rng, *, alpha: Positive = 0.5):
-    """Each class is cut over all clients in shares from Dirichlet(alpha, ..., alpha) (Yurochkin 2019, Hsu 2019)."""
+    """Each class is cut over all clients in shares from Dirichlet(alpha, ..., alpha) (Yurochkin 2019, Hsu 2019).
+
+    Parameters
+    ----------
+    alpha : float > 0
+        How even the shares are: far below 1 a class lies with few clients, far above it all hold about as much.
+    """
     owner = np.empty(len(labels), np.int64)
     for label in range(classes):
         here = rng.permutation(np.flatnonzero(labels == label))
@@ -289,7 +304,9 @@ def bernoulli_dirichlet(
     Parameters
     ----------
     p : float in (0, 1]
+        Chance of a client to hold a class at all.
     alpha : float > 0
+        How even the shares of a class are among the clients that hold it; large is even.
     at_least_one : bool
         Every client with Phi = 1 first gets one sample of the class (FLR, Kim 2024).
     """
@@ -321,7 +338,9 @@ def openset(
     Parameters
     ----------
     q : float in (0, 1)
+        Chance of a client to see a class.
     uniform : bool
+        Whether a class is cut equally over its clients.
     """
     for _ in range(ATTEMPTS):
         allowed = rng.random((clients, classes)) < q
@@ -347,7 +366,13 @@ def openset(
 
 @checked
 def sizes(labels, classes, clients, rng, *, sigma: Annotated[float, Range(0, 10)] = 0.25):
-    """Random parts of unequal size: Normal(mean, sigma x mean) above 0, scaled to use every sample (FedLN, 0.25)."""
+    """Random parts of unequal size: Normal(mean, sigma x mean) above 0, scaled to use every sample (FedLN, 0.25).
+
+    Parameters
+    ----------
+    sigma : float in [0, 10]
+        How unequal: standard deviation of the sizes, as a share of their mean.
+    """
     shares = rng.normal(1, sigma, clients)
     while (low := shares <= 0).any():
         shares[low] = rng.normal(1, sigma, low.sum())

@@ -29,7 +29,7 @@ def anchor(evidence, *, percentile: Percentile = 97.0, average=False):
     ----------
     evidence : fnlkit.estimators.evidence.Evidence
         Uses given probabilities, a given run, or a short warm-up on all clients.
-    percentile : float in [0, 100], average : bool
+    percentile, average : float in [0, 100], bool
         As in `fnlkit.scores.anchor_transition`.
     """
     evidence.refuse("anchor", embeddings="write --probs, or nothing for a warm-up")

@@ -69,7 +69,9 @@ def akd(
     towards: Literal["teacher", "student"] = "teacher",
     scale: Literal["given", "rms"] = "given",
 ):
-    """Add strength x [level_m > above] x KD to the cross entropy of each client (eq. 9).
+    """Let noisy clients learn from a teacher that never saw their labels too, and not from the labels alone.
+
+    Add strength x [level_m > above] x KD to the cross entropy of each client (eq. 9).
 
     Parameters
     ----------

@@ -43,7 +43,9 @@ class Round(NamedTuple):
 
 
 def fedavg(clients, model, opt, select, *, rounds, among=None, stage="training", schedule=None, **step):
-    """Yield `rounds` rounds of local training and averaging; return the last model.
+    """Do nothing about wrong labels: average the clients' models, round by round; the yardstick for all others.
+
+    Yield `rounds` rounds of local training and averaging; return the last model.
 
     Parameters
     ----------

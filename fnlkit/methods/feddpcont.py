@@ -103,7 +103,9 @@ def feddpcont(
     simplex: Literal["project", "clip"] = "project",
     floor: Annotated[float, Range(0, 1, open_high=True)] = 1e-5,
 ):
-    """Train with CE(y) - b CE(y'), y' drawn from the privately told distribution of everyone's labels (Algorithm 2).
+    """Keep a network from memorizing wrong labels; each client tells its labels once, under differential privacy.
+
+    Train with CE(y) - b CE(y'), y' drawn from the privately told distribution of everyone's labels (Algorithm 2).
 
     Parameters
     ----------

@@ -188,7 +188,9 @@ def fedefc(
     report_transition=False,
     **watch,
 ):
-    """Train plainly up to the prestopping round T_e, then with forward correction by each client's own matrix.
+    """For labels confused by class: stop plain training before the noise is learnt, then undo each client's own confusions.
+
+    Train plainly up to the prestopping round T_e, then with forward correction by each client's own matrix.
 
     Parameters
     ----------

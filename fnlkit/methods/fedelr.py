@@ -24,7 +24,10 @@ def fedelr(
     momentum: Share = 0.1,
     warmup: Rounds = 0,
 ):
-    """Early-learning regularisation on every client, CE + strength log(1 - <p, t>), with targets of the client's own models.
+    """Keep a network from memorizing wrong labels by targets from the client's own models.
+
+    Early-learning regularisation on every client, CE + strength log(1 - <p, t>), with targets of the client's own
+    models.
 
     Parameters
     ----------

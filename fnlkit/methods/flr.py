@@ -76,7 +76,9 @@ def local_training(
 @checked
 @passes_on(local_training)
 def flr(clients, model, opt, select, *, rounds, **regulariser):
-    """Regularise with log(1 - <p, t>), t a mixture of each sample's global and local average prediction (eq. 1).
+    """Keep a network from memorizing wrong labels by holding each prediction near its own averages over time.
+
+    Regularise with log(1 - <p, t>), t a mixture of each sample's global and local average prediction (eq. 1).
 
     The regulariser is at most 0, so that the training loss may become negative.
 
@@ -129,7 +131,9 @@ def elr(
     start: Literal["prediction", "zero"] = "zero",
     clamp: Annotated[float, Range(0, 0.5, open_high=True)] = 1e-4,
 ):
-    """Early-learning regularisation (Liu 2020): FLR with the local average alone, alpha = 0 (FLR, appendix G).
+    """Keep a network from memorizing wrong labels as FLR does, by the averages of each client's own predictions alone.
+
+    Early-learning regularisation (Liu 2020): FLR with the local average alone, alpha = 0 (FLR, appendix G).
 
     Targets start at zero and take in predictions clamped and scaled again to sum to 1, as in ELR's public code, whose
     text FLR's comparison follows (appendix E.5).
@@ -153,7 +157,10 @@ def elr(
 @checked
 @passes_on(flr, "strength", "warmup")
 def slr(clients, model, opt, select, *, rounds, **regulariser):
-    """Server-label regularisation: FLR with this round's global prediction alone, alpha = 1 and beta = 0 (appendix G)."""
+    """Keep a network from memorizing wrong labels as FLR does, by this round's global predictions alone.
+
+    Server-label regularisation: FLR with this round's global prediction alone, alpha = 1 and beta = 0 (appendix G).
+    """
     fixed = {"alpha": 1.0, "beta": 0.0, "gamma": 0.0, "rates": "constant"}
     return (yield from flr(clients, model, opt, select, rounds=rounds, **fixed, **regulariser))
 
@@ -161,6 +168,9 @@ def slr(clients, model, opt, select, *, rounds, **regulariser):
 @checked
 @passes_on(flr, "strength", "warmup")
 def er(clients, model, opt, select, *, rounds, **regulariser):
-    """Entropy regularisation (FLR, appendix E.6): the current prediction is its own target, all rates 0."""
+    """The plainest relative of FLR: predictions are made surer of themselves, and nothing is remembered.
+
+    Entropy regularisation (FLR, appendix E.6): the current prediction is its own target, all rates 0.
+    """
     fixed = {"alpha": 0.0, "beta": 0.0, "gamma": 0.0, "rates": "constant"}
     return (yield from flr(clients, model, opt, select, rounds=rounds, **fixed, **regulariser))

@@ -70,7 +70,9 @@ def forward(
     report_transition=False,
     **watch,
 ):
-    """Train plainly up to the prestopping round, then with forward correction by T from anchor points.
+    """For labels confused by class: undo the confusions of all clients by one matrix in the loss, once the noise threatens.
+
+    Train plainly up to the prestopping round, then with forward correction by T from anchor points.
 
     Parameters
     ----------
@@ -102,7 +104,9 @@ def forward(
 @checked
 @passes_on(prestop)
 def confident_learning(clients, model, opt, select, *, rounds, **watch):
-    """Train plainly up to the prestopping round, then on the samples that confident learning does not flag.
+    """Leave out the samples whose labels a model contradicts with confidence, once the noise threatens.
+
+    Train plainly up to the prestopping round, then on the samples that confident learning does not flag.
 
     Parameters
     ----------

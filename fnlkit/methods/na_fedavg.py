@@ -164,7 +164,9 @@ def na_fedavg(
     weighting: Literal["paper", "public"] = "paper",
     least: Annotated[float, Range(0, 1, open_low=True)] = 0.01,
 ):
-    """Estimate every client's noise level in round R_w, then weigh client m with (1 - level_m) N_m (Algorithm 1, line
+    """Let noisy clients count less: a score of each, sent once, sets its weight in the average.
+
+    Estimate every client's noise level in round R_w, then weigh client m with (1 - level_m) N_m (Algorithm 1, line
     17).
 
     Parameters

@@ -107,7 +107,9 @@ def nnc(
     ties: Literal["random", "lowest"] = "random",
     usual=fedavg,
 ):
-    """Let each client replace its labels by its neighbours' votes (eq. 7), then train as usual.
+    """Repair labels before training: each becomes what most of its sample's neighbours in an embedding are called.
+
+    Let each client replace its labels by its neighbours' votes (eq. 7), then train as usual.
 
     Parameters
     ----------

@@ -87,6 +87,7 @@ def audio(
     widths : list of int
         Channels of each block, multiples of `groups`.
     kernel, groups : int
+        Length of the convolutions, and groups of the normalisation after them.
     dropout : float
         Rate of the spatial dropout after each block; see fnlkit.models.dropout.
     sample_rate : int

@@ -9,13 +9,27 @@ from fnlkit.parameters import Share, checked
 
 @checked
 def symmetric(ground, *, eta: Share = 0.4, include_true=False):
-    """Each label changes with probability eta to any other class; with include_true it is drawn from all classes."""
+    """Each label changes with probability eta to any other class; with include_true it is drawn from all classes.
+
+    Parameters
+    ----------
+    eta : float in [0, 1]
+        Chance of a label to change.
+    include_true : bool
+        Draw the new label from all classes, the true one among them, so that fewer labels end up wrong.
+    """
     return drawn(ground, matrices.symmetric(ground.classes, eta, include_true))
 
 
 @checked
 def pairflip(ground, *, eta: Share = 0.4):
-    """Each label becomes the next class with probability eta, the last class the first (Han 2018)."""
+    """Each label becomes the next class with probability eta, the last class the first (Han 2018).
+
+    Parameters
+    ----------
+    eta : float in [0, 1]
+        Chance of a label to change.
+    """
     return drawn(ground, matrices.mapped(target_of(ground, "pairflip", ""), eta))
 
 
@@ -26,6 +40,7 @@ def asymmetric(ground, *, eta: Share = 0.4, map=""):
     Parameters
     ----------
     eta : float in [0, 1]
+        Chance of a label of these classes to change.
     map : str
         ``cifar10``, ``cifar100``, ``mnist`` or ``fashion-mnist``; the data set's name without it.
     """
@@ -34,7 +49,13 @@ def asymmetric(ground, *, eta: Share = 0.4, map=""):
 
 @checked
 def random(ground, *, eta: Share = 0.4):
-    """FedDPCont's random noise (Di 2024): every class has its own rate, eta +- 0.05, and its own random row."""
+    """FedDPCont's random noise (Di 2024): every class has its own rate, eta +- 0.05, and its own random row.
+
+    Parameters
+    ----------
+    eta : float in [0, 1]
+        Middle of the classes' rates of wrong labels.
+    """
     return drawn(ground, matrices.random(ground.classes, eta, ground.rng(0)), ground.rng(1))
 
 

@@ -30,7 +30,9 @@ def clients(
     Parameters
     ----------
     rho : float in [0, 1]
+        Chance of a client to be noisy.
     tau : float in [0, 1]
+        Lowest level of a noisy client; levels are drawn from tau to 1.
     exact : bool
         rho N clients and mu_k n_k samples, rounded, instead of independent draws (FLR, Kim 2024).
     exact_samples : bool

@@ -22,7 +22,9 @@ def instance(ground, *, eta: Share = 0.4, spread: Annotated[float, Range(0, 10)]
     Parameters
     ----------
     eta : float in [0, 1]
+        Mean chance of a label to change.
     spread : float in [0, 10]
+        Standard deviation of that chance from sample to sample.
     """
     x = ground.x()
     if x is None:

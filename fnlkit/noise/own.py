@@ -21,6 +21,7 @@ def matrix(ground, *, path: Text, key="", transpose=False):
     Parameters
     ----------
     path : str
+        The file.
     key : str
         The array's name, when the file has several.
     transpose : bool
@@ -45,6 +46,7 @@ def labels(ground, *, path: Text, key=""):
     Parameters
     ----------
     path : str
+        The file.
     key : str
         The array's name, when the file has several; for CIFAR-N for example ``worse_label``.
     """

@@ -58,6 +58,7 @@ def trimmed_mean(
     Parameters
     ----------
     share : float in [0, 0.5)
+        Of the clients, how many values are left out at either end.
     by : "coordinate" or "distance"
         ``distance`` is the public benchmark FNBench's: the mean of the K - 2 floor(share K) whole vectors whose sum of
         squared distances to all is nearest to the lower median of these sums.

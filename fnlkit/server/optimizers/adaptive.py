@@ -37,6 +37,7 @@ def fedadam(fit, *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate =
     server_lr : float > 0
         eta; 0.01 with tau 1e-3 is among the paper's best on CIFAR-10.
     beta1, beta2 : float in [0, 1)
+        Share of the past in the running mean of updates, and of their squares.
     tau : float > 0
         Degree of adaptivity; v starts at tau^2.
     """

@@ -1,0 +1,137 @@
+"""All kinds of parts that a spec can name: where each is listed, which option takes it, and what its docstring says of it."""
+
+import importlib
+import inspect
+import re
+from dataclasses import dataclass
+
+from fnlkit import parameters
+from fnlkit.spec import find, shown
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of parts.
+
+    Attributes
+    ----------
+    table : str
+        Its catalogue, as ``module:name``.
+    what : str
+        What parts of this kind decide.
+    given : tuple of str
+        Parameters that the caller supplies and a spec cannot name.
+    use : str
+        How one is named on a command line.
+    """
+
+    table: str
+    what: str
+    given: tuple = ()
+    use: str = "fnlkit train --{kind} {spec}"
+
+    def parts(self):
+        """Return the catalogue, names to ``module:function``."""
+        module, _, name = self.table.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+
+KINDS = {
+    "method": Kind("fnlkit.catalogue:METHODS", "what is done about wrong labels", ("among", "stage", "schedule", "rounds")),
+    "loss": Kind("fnlkit.catalogue:LOSSES", "what a client minimizes"),
+    "optimizer": Kind("fnlkit.catalogue:OPTIMIZERS", "how local models are kept together", ("aggregate", "decay")),
+    "aggregator": Kind("fnlkit.catalogue:AGGREGATORS", "how the clients' models become one", ("slots",)),
+    "selector": Kind("fnlkit.catalogue:SELECTORS", "which clients train in a round", ("fraction",)),
+    "regulariser": Kind("fnlkit.catalogue:REGULARISERS", "what FedCorr takes into its local training",
+                        use="fnlkit train --method 'fedcorr(regulariser={spec})'"),
+    "model": Kind("fnlkit.models:NETWORKS", "the network", ("input_shape", "classes")),
+    "noise": Kind("fnlkit.noise.injection:MODELS", "how labels become wrong", use="fnlkit inject-noise --noise {spec}"),
+    "scheme": Kind("fnlkit.partitioning:SCHEMES", "who gets which samples", ("fields",),
+                   use="fnlkit partition --scheme {spec}"),
+    "estimator": Kind("fnlkit.estimators:ESTIMATORS", "how labels are judged",
+                      use="fnlkit estimate-noise --estimator {spec}"),
+    "backbone": Kind("fnlkit.embed:BACKBONES", "what turns a sample into a vector", use="fnlkit embed --backbone {spec}"),
+}  # fmt: skip
+
+
+def find_all(name):
+    """Return [(kind, function)] of all parts of this name; several kinds may share it."""
+    return [(kind, find(name, table, kind)) for kind, each in KINDS.items() if name in (table := each.parts())]
+
+
+def all_names():
+    """Return the names of all parts, each once."""
+    return list(dict.fromkeys(name for kind in KINDS.values() for name in kind.parts()))
+
+
+def purpose(function):
+    """Return the first sentences of a part's docstring, what it is for, as one line."""
+    first = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
+    first = first.removeprefix("Return ").rstrip(".")
+    return first[:1].upper() + first[1:]
+
+
+def source(function):
+    """Return the publication that the part's module cites under its first line, or nothing."""
+    text = (inspect.getdoc(inspect.getmodule(function)) or "").partition("\n")[2].strip().partition("\n\n")[0]
+    return " ".join(text.split())
+
+
+def cited(function):
+    """Return who published a part first and when, as ``Xu 2022``; nothing where its module does not say."""
+    text = source(function)
+    author, years = re.match(r"(\w[\w' -]*?)(,| et al)", text), re.findall(r"\b(?:19|20)\d\d\b", text.partition(";")[0])
+    return f"{author[1]} {years[-1]}" if author and years else ""
+
+
+def described(kind, function):
+    """Return the parameters that a spec may name: a list of (name, default, what it may be, what it means).
+
+    The docstring's entries of what the caller supplies are left out; what it does not explain, since it is passed on or
+    shared, is read in the function that it is passed on to, or beside it in the module.
+    """
+    limits, found = parameters.kinds(function), []
+    beside = [each for each in vars(inspect.getmodule(function)).values() if inspect.isfunction(each)]
+    passed = [function]
+    while (inner := getattr(passed[-1], "inner", None)) is not None:
+        passed.append(inner)
+    meanings = {}
+    for each in [*beside, *reversed(passed)]:
+        meanings |= {name: text for name, text in _entries(each).items() if text}
+    for p in inspect.signature(function).parameters.values():
+        if p.kind is p.KEYWORD_ONLY and p.name not in KINDS[kind].given:
+            default = "" if p.default is p.empty else p.default.__name__ if callable(p.default) else shown(p.default)
+            default = p.default if isinstance(p.default, str) and re.fullmatch(r"[A-Za-z][\w-]*", p.default) else default
+            may_be = parameters.described(limits[p.name]) if p.name in limits else _by_default(p.default)
+            found.append((p.name, default, may_be, meanings.get(p.name, "")))
+    return found
+
+
+def explained(function):
+    """Return what a docstring says between its first paragraph and its parameters."""
+    text = (inspect.getdoc(function) or "").partition("\n\n")[2]
+    return re.split(r"(?m)^\w[\w ]*\n-{3,}$", text)[0].strip()
+
+
+def section(function, name):
+    """Return a section of a numpy docstring as it stands, or nothing."""
+    parts = re.split(r"(?m)^(\w[\w ]*)\n-{3,}$", inspect.getdoc(function) or "")
+    return dict(zip(parts[1::2], parts[2::2], strict=False)).get(name, "").strip("\n")
+
+
+def _entries(function):
+    """Return the entries of a docstring's parameters: name to meaning, in one line."""
+    found, names = {}, []
+    for line in (section(function, "Parameters") or section(function, "Attributes")).splitlines():
+        if line[:1].strip():
+            names = [name.strip(" *") for name in line.partition(" : ")[0].split(",")]
+            found |= dict.fromkeys(names, "")
+        else:
+            found |= {name: f"{found[name]} {line.strip()}".strip() for name in names}
+    return found
+
+
+def _by_default(default):
+    if isinstance(default, bool):
+        return "true or false"
+    return "a number" if isinstance(default, (int, float)) else "a list" if isinstance(default, (list, tuple)) else "a word"

@@ -1,0 +1,27 @@
+"""An optimizer of your own: how local models are kept together, and what the server does with their mean.
+
+Save this as mine.py and run it:
+
+    fnlkit partition --clients 4 | fnlkit inject-noise -o noisy.npz
+    fnlkit train noisy.npz --optimizer 'mine.py:part(pull=0.1)' --rounds 2 --fraction 0.5 -o run.pt
+"""
+
+from functools import partial
+
+from fnlkit.server.optimizers import Additions, FedOpt
+
+
+def towards_start(w, w_start, batch, *, pull):
+    """Return what is added to each local gradient: it draws the model back to where the round began."""
+    return pull * (w - w_start)
+
+
+def half_way(updates, merged):
+    """Return the new common model: half the way from the last one to the clients' mean."""
+    return (updates.start + merged) / 2
+
+
+def part(fit, *, pull=0.01, **settings):
+    """Return a FedOpt; fit and settings come from the run and are passed on."""
+    correction = partial(towards_start, pull=pull)
+    return FedOpt(fit, server=half_way, prepare=lambda request: Additions(corrections=(correction,)), **settings)

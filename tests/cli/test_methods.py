@@ -1,0 +1,76 @@
+"""`fnlkit methods`: every part of every kind explains itself, and a template of each kind runs as its first lines say."""
+
+import re
+
+import pytest
+
+from fnlkit import own
+from fnlkit.cli.parts import KINDS, described, find_all, purpose
+from fnlkit.spec import find
+from tests.commands import fnlkit
+
+PARTS = [(kind, name) for kind, each in KINDS.items() for name in each.parts()]
+
+
+def test_the_kinds_are_those_that_users_may_bring():
+    assert set(KINDS) == set(own.CALLS)
+
+
+def test_every_part_is_shown_without_what_the_caller_supplies(tmp_path):
+    for kind, name in PARTS:
+        function = find(name, KINDS[kind].parts(), kind)
+        inner = {*own.CALLS[kind][0], *own.CALLS[kind][1], *KINDS[kind].given}
+        rows = described(kind, function)
+        assert not inner & {row[0] for row in rows}, name
+        for parameter, _, may_be, meaning in rows:
+            assert may_be and meaning, f"{kind} {name}: nothing says what {parameter} means"
+    for name in ("fedprox", "symmetric", "dirichlet", "knn", "mlp", "power-of-choice", "trimmed-mean", "gce", "pca", "akd"):
+        done = fnlkit(f"fnlkit methods {name}", tmp_path)
+        ((kind, function),) = find_all(name)
+        head, _, rest = done.stdout.partition("\n")
+        assert done.returncode == 0 and head.startswith(f"{name}, a") and f" {kind}: fnlkit " in head, done.stderr
+        assert purpose(function).split()[-1].rstrip(".") in rest
+        assert not re.search(r"^ *(clients|model|opt|select|evidence|ground|stacked|logits)\b +:", rest, re.MULTILINE)
+
+
+def test_a_name_of_two_kinds_shows_both(tmp_path):
+    shown = fnlkit("fnlkit methods fedavg", tmp_path).stdout
+    assert re.search("^fedavg, a method: ", shown, re.MULTILINE) and re.search("^fedavg, an optimizer: ", shown, re.MULTILINE)
+
+
+def test_the_list_begins_with_what_a_method_is_for(tmp_path):
+    shown = fnlkit("fnlkit methods", tmp_path).stdout
+    assert "what it is for" in shown.splitlines()[0]
+    for name, each in ((n, find(n, KINDS["method"].parts(), "method")) for n in KINDS["method"].parts()):
+        assert f"{purpose(each)}" in shown
+        assert not re.search(r"`|Yield|CE\(|\[|KD\b|T_e|R_w|<p", purpose(each)), f"{name}: {purpose(each)}"
+    for kind in KINDS:
+        listed = fnlkit(f"fnlkit methods {kind}", tmp_path).stdout
+        assert all(re.search(f"^{name}( |$)", listed, re.MULTILINE) for name in KINDS[kind].parts())
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("fnlkit methods dirichlt", "did you mean 'dirichlet'?"),
+        ("fnlkit methods --template lost", "did you mean 'loss'?"),
+        ("fnlkit methods gce --template loss", "leave the name out"),
+    ],
+)
+def test_a_mistake_is_one_line(line, says, tmp_path):
+    done = fnlkit(line, tmp_path)
+    assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_template_of_each_kind_runs_as_its_first_lines_say(kind, tmp_path):
+    done = fnlkit(f"fnlkit methods --template {kind}", tmp_path)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "mine.py").write_text(done.stdout)
+    lines = re.findall(r"^    (fnlkit .*)$", done.stdout, re.MULTILINE)
+    ran, line = fnlkit(" && ".join(lines), tmp_path), lines[-1]
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / line.split()[-1]).exists()
+    (parameter,) = re.findall(r"mine\.py:part\((\w+)=", line)
+    wrong = fnlkit(line.replace(f"({parameter}=", "(nonsense="), tmp_path)
+    assert wrong.returncode == 2 and f"it takes: {parameter}" in wrong.stderr
