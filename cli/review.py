@@ -88,9 +88,12 @@ def import_(file, table, dataset, output):
     record = provenance("review import", None, table=str(table), dataset=dataset)
     out = decisions.decide(federation, found, when=date.today().isoformat(), provenance=record)
     last = out.meta["reviews"][-1]
-    level = last["level"]
     said = f"{last['decided']} decided: {len(last['changed'])} changed, {len(last['dropped'])} left out"
-    share = f"{100 * level['low']:.1f} to {100 * level['high']:.1f} %"
-    middle = "" if level["level"] is None else f"{100 * level['level']:.1f} %, "
-    console().print(f"{said}; share of wrong labels before the review: {middle}95 % interval {share}", soft_wrap=True)
+    console().print(f"{said}; share of labels that people would change: {_said(last['level'])} before the review, "
+                    f"{_said(last['after'])} after it", soft_wrap=True)  # fmt: skip
     emit(out, output)
+
+
+def _said(level):
+    share = f"{100 * level['low']:.1f} to {100 * level['high']:.1f} %"
+    return f"95 % interval {share}" if level["level"] is None else f"{100 * level['level']:.1f} % (95 % interval {share})"

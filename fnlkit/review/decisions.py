@@ -140,7 +140,8 @@ def decide(federation, decisions, *, when, provenance=None):
 
     ``received`` keeps the labels as they first came, ``reviewed`` (n,) says which labels a person decided: no method and no
     `correct` changes them afterwards.  Samples to be dropped leave their client.  ``meta["reviews"]`` gets a record of who
-    decided what and when, with the labels before.
+    decided what and when, with the labels before.  The client's estimated level becomes what the review says is left, its
+    transition is scaled to it.
 
     Parameters
     ----------
@@ -165,11 +166,13 @@ def decide(federation, decisions, *, when, provenance=None):
         "changed": [[int(i), int(before[i]), int(given[i])] for i in changed],
         "dropped": decisions.positions[~kept].tolist(),
         "level": level(federation, decisions),
+        "after": left(federation, decisions),
     }
     meta = {**federation.meta, "reviews": [*federation.meta.get("reviews", []), record]}
     if provenance is not None:
         meta["provenance"] = [*meta.get("provenance", []), provenance]
     extra = {"received": np.array(before), **federation.extra, "reviewed": mask}
+    extra |= _estimates_after(extra, decisions.client, record["after"])
     out = replace(federation, given=given, extra=extra, meta=meta)
     return without_samples(out, decisions.positions[~kept])
 
@@ -197,6 +200,38 @@ def level(federation, decisions):
     # What was seen is certain: of the others at least the hits are wrong.
     least = (found + max(hits, others * low)) / total
     return {"level": middle, "low": least, "high": min(1.0, (found + open_ones + others * high) / total)}
+
+
+def left(federation, decisions):
+    """Return the share of wrong labels that the client has after the review, with a 95 % interval, as `level` does.
+
+    What was decided is right now; the samples that nobody looked at are wrong as often as the random ones were; suspects
+    that were listed and not decided may be right or wrong.
+    """
+    wrong, suspect = decisions.label != np.asarray(federation.given)[decisions.positions], decisions.suspect
+    open_ones, drawn = decisions.suspects - int(suspect.sum()), int((~suspect).sum())
+    hits, rest = int(wrong[~suspect].sum()), decisions.others - drawn
+    total = max(1, len(federation.whole().clients[decisions.client]) - int((decisions.label < 0).sum()))
+    low, high = (float(v) for v in wilson(hits, drawn))
+    middle = rest * hits / drawn / total if drawn and not open_ones else None
+    return {"level": middle, "low": rest * low / total, "high": min(1.0, (open_ones + rest * high) / total)}
+
+
+def _estimates_after(extra, client, after):
+    """Return the arrays of an earlier judgement in which one client's level is another now; {} where nobody can say."""
+    names = [f"{PREFIX}client_level{end}" for end in ("", "_low", "_high")]
+    if after["level"] is None or not all(name in extra for name in names):
+        return {}
+    out = {name: np.array(extra[name], np.float64) for name in names}
+    was = out[names[0]][client]
+    for name, value in zip(names, (after["level"], after["low"], after["high"]), strict=True):
+        out[name][client] = value
+    if f"{PREFIX}client_transition" in extra and was > 0:
+        T = np.array(extra[f"{PREFIX}client_transition"], np.float64)
+        eye = np.eye(T.shape[-1])
+        T[client] = eye + min(1.0, after["level"] / was) * (T[client] - eye)
+        out[f"{PREFIX}client_transition"] = T
+    return out
 
 
 def without_samples(federation, positions):

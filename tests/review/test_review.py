@@ -91,6 +91,30 @@ def test_what_was_not_looked_at_widens_the_interval(world):
     assert decisions.level(federation, nothing) == {"level": None, "low": 0.0, "high": 1.0}
 
 
+def test_the_level_falls_with_the_review(world):
+    """After 200 decisions what is left is what the random sample says of the rest; the interval holds the truth."""
+    federation, data, wrong = world
+    T = np.tile(0.75 * np.eye(10) + 0.025, (4, 1, 1))
+    ends = {f"estimate_client_level{end}": np.full(4, v) for end, v in (("", 0.25), ("_low", 0.2), ("_high", 0.3))}
+    extra = {**ends, "estimate_client_transition": T}
+    federation = replace(federation, extra=federation.extra | extra)
+    out = federation
+    for budget in (100, 100):
+        selection = choose(out, 1, budget=budget, at_random=0.4)
+        found = decisions.read(reviewed_by(out, data, selection), out, data)
+        out = decisions.decide(out, found, when="today")
+    first, last = (record["after"] for record in out.meta["reviews"])
+    held = out.clients[1]
+    truly = (out.given[held] != data.y_train[held]).mean()
+    assert 0.25 > first["level"] > last["level"] and last["low"] <= truly <= last["high"] < 0.25
+    assert (
+        out.extra["estimate_client_level"][1] == last["level"] and (out.extra["estimate_client_level"][[0, 2, 3]] == 0.25).all()
+    )
+    T = out.extra["estimate_client_transition"]
+    assert np.allclose(T.sum(2), 1) and T[1, 0, 0] > T[0, 0, 0] and T[1, 0, 1] == pytest.approx(0.025 * last["level"] / 0.25)
+    out.check()
+
+
 def test_dropped_samples_leave_their_client(world):
     federation, data, _ = world
     selection = choose(federation, 1, budget=3, at_random=0.0)
