@@ -1,0 +1,69 @@
+"""The commands of docs/clean-your-labels.md, in their order, by somebody who decides as the truth says.
+
+It takes some fifteen seconds: the whole path, of which the audit's five models are most.
+"""
+
+import csv
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fnlkit.artefacts.federation import Federation
+from tests.commands import fnlkit
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "docs/clean-your-labels.md").read_text(encoding="utf-8")
+
+
+def decided(folder):
+    """Fill in the exported table as a person does who sees what each image shows."""
+    with (folder / "sites-truth.csv").open(newline="") as handle:
+        truth = {row["file"]: row["true"] for row in csv.DictReader(handle)}
+    ids = Federation.read(str(folder / "judged.npz")).extra["sample_id"]
+    with (folder / "review/decisions.csv").open(newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    for row in rows:
+        true = truth[str(ids[int(row["position"])])]
+        row |= {"decision": "keep" if true == row["given"] else true, "reviewer": "Ada"}
+    with (folder / "review/decisions.csv").open("w", newline="") as handle:
+        table = csv.DictWriter(handle, rows[0])
+        table.writeheader()
+        table.writerows(rows)
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory):
+    folder, said = tmp_path_factory.mktemp("tutorial"), {}
+    script, *commands = re.findall(r"^    ((?:python|fnlkit) .*)$", TEXT, re.MULTILINE)
+    done = subprocess.run([sys.executable, ROOT / script.split()[1], "sites"], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for line in commands:
+        if line.startswith("fnlkit review import"):
+            decided(folder)
+        done = fnlkit(line, folder)
+        assert done.returncode == 0, (line, done.stderr)
+        said[" ".join(line.split()[1:3])] = " ".join((done.stdout + done.stderr).split())
+    return folder, said
+
+
+def test_both_doubtful_sites_are_named_and_no_other(walked):
+    _, said = walked
+    words = re.search(r"Noisier than the others by more than chance: (.*?)\. ", said["audit fed.npz"])[1]
+    assert {name.split(" ")[0] for name in words.split(", ")} == {"cork", "bonn"}
+
+
+def test_the_review_says_what_was_and_what_is_left(walked):
+    folder, said = walked
+    assert "share of labels that people would change: 6.9 %" in said["review import"]
+    levels = Federation.read(str(folder / "reviewed.npz")).meta["reviews"][-1]
+    assert levels["after"]["level"] < levels["level"]["level"] and levels["after"]["high"] < levels["level"]["high"]
+
+
+def test_nothing_that_nobody_verified_is_called_accuracy(walked):
+    _, said = walked
+    for text in said.values():
+        assert "accuracy" not in re.sub(r"[Ee]stimated accuracy", "", text), text
+    assert "agreement with given labels" in said["evaluate run.pt"] and "all, federated" in said["evaluate run.pt"]
