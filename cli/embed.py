@@ -64,7 +64,7 @@ def command(file, dataset, backbone, device, batch_size, new, output):
         data = data_of(federation, dataset)
     parts = {"embeddings": data.x_train} | ({"test": data.x_test} if len(data.y_test) else {})
     if new:
-        parts["new"] = datasets.samples_like(data, new)
+        parts["new"] = datasets.new_samples(data, new)[1]
     facts = [data.checksum, str(spec), batch_size, device, list(parts), len(parts.get("new", ()))]
     place = datasets.cache_folder() / "embeddings" / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
     with bar(f"{data.name}, {spec}") as progress, resumable(place) as kept:

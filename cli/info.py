@@ -76,7 +76,12 @@ def show(artefact, source="-"):
             table.add_row(printable(key.replace("_", " ")), printable(text))
     say.print(table)
     if federation is not None:
-        for part in (tables.of_clients(federation), *tables.of_noise(federation), *tables.of_estimates(federation)):
+        for part in (
+            tables.of_clients(federation),
+            *tables.of_sites(federation),
+            *tables.of_noise(federation),
+            *tables.of_estimates(federation),
+        ):
             say.print(part)
     table = Table("array", "type", "shape")
     for name, value in facts["arrays"].items():

@@ -10,14 +10,15 @@ from fnlkit.cli.plumbing import console
 
 @click.command()
 @click.argument("run", metavar="RUN.pt")
-@click.argument("data", metavar="DATA")
+@click.argument("data", required=False, metavar="[DATA]")
+@click.option("--unlabelled", is_flag=True, help="DATA is a data set, the run's own without it: its samples without a label.")
 @click.option("--all", "every", is_flag=True, help="Add a column with the probability of each class.")
 @click.option("-o", "--output", default="-", metavar="FILE.csv", help="Where to write; to stdout without it.")
-def command(run, data, every, output):
+def command(run, data, unlabelled, every, output):
     """Predict the classes of new samples with a run's model, as csv: sample, class, name, probability.
 
-    DATA is an npy, an npz with one array or x, x_new or x_test, or a folder of images; for a run on --features it is a
-    file of `fnlkit embed --new`.
+    DATA is an npy, an npz with one array or x, x_new or x_test, a folder of images, or a table with a row a sample; for a run
+    on --features it is a file of `fnlkit embed --new`.
 
     \b
     Example:
@@ -25,10 +26,13 @@ def command(run, data, every, output):
     """
     from fnlkit.artefacts import files
     from fnlkit.artefacts.run import Run
+    from fnlkit.errors import InputError
     from fnlkit.results.deployment import described, probabilities
 
     trained = Run.read(run)
-    names, found = probabilities(trained, data)
+    if data is None and not unlabelled:
+        raise InputError("name DATA, or --unlabelled for samples of the run's own data set that have no label")
+    names, found = probabilities(trained, data, unlabelled=unlabelled)
     words = described(trained)["class_names"]
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")

@@ -22,7 +22,7 @@ def command():
 @command.command("export")
 @click.argument("file", metavar="JUDGED.npz")
 @dataset_option
-@click.option("--client", type=click.IntRange(min=0), required=True, help="Whose samples: the site's number in the audit.")
+@click.option("--client", required=True, metavar="NAME|NUMBER", help="Whose samples: the site's name, or its number.")
 @click.option("--budget", type=click.IntRange(min=1), default=200, show_default=True, help="How many samples to look at.")
 @click.option("--at-random", type=float, default=0.2, show_default=True, help="Share drawn from the unsuspicious ones.")
 @seed_option
@@ -43,14 +43,14 @@ def export(file, dataset, client, budget, at_random, seed, output):
     from fnlkit.artefacts.federation import Federation
     from fnlkit.errors import InputError
     from fnlkit.review import decisions, page
-    from fnlkit.review.suspects import choose, neighbours_of
+    from fnlkit.review.suspects import choose, client_of, neighbours_of, points_of
 
     federation = Federation.read(file)
+    client = client_of(federation, client)
     chosen = choose(federation, client, budget=budget, at_random=at_random, seed=seed)
     data = data_of(federation, dataset)
-    held = np.asarray(federation.whole().clients[client])
-    points = np.asarray(data.x_train).reshape(len(data.x_train), -1)
-    near = neighbours_of(points, chosen.positions, held)
+    held = np.sort(federation.whole().clients[client])
+    near = held[neighbours_of(points_of(data, held), np.searchsorted(held, chosen.positions), np.arange(len(held)))]
     try:
         Path(output).mkdir(parents=True, exist_ok=True)
     except OSError as error:

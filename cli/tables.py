@@ -10,6 +10,18 @@ from fnlkit.noise import requested, summary
 _ROWS, _CLASSES = 20, 12
 
 
+def of_sites(federation):
+    """Return a list of the table of clients that are sites: samples, classes, and how many samples lack a label; or of none."""
+    if federation.meta.get("client_names") is None or len(federation) > _ROWS:
+        return []
+    bare = federation.meta.get("client_unlabelled")
+    table = Table("site", "samples", "classes", *(["without a label"] if bare else []))
+    for k, name in enumerate(federation.names):
+        labels = federation.given_of(k)
+        table.add_row(printable(name), f"{len(labels):,}", str(len(np.unique(labels))), *([f"{bare[k]:,}"] if bare else []))
+    return [table]
+
+
 def noise_lines(federation):
     """Return in a line or two what a federation knows of its noise, asked for against achieved."""
     facts = summary(federation)

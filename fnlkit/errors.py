@@ -11,6 +11,10 @@ class InputError(ValueError):
     """
 
 
+class SampleError(InputError):
+    """A sample cannot be read.  The message names it, so that its owner can mend it, and stays where the samples are."""
+
+
 class WorkStopped(RuntimeError):
     """What was given can be used, but the work cannot go on; the message says why and what can be done.
 

@@ -129,6 +129,11 @@ class Federation:
         """The positions of each client's samples, as a list of N index arrays."""
         return np.split(self.client_indices, self.client_offsets[1:-1]) if len(self) else []
 
+    def ids_of(self, positions):
+        """Return what a person calls samples, texts: their ids where the federation has them, else their positions."""
+        ids = self.extra.get("sample_id")
+        return [str(i if ids is None else ids[i]) for i in np.asarray(positions).tolist()]
+
     def given_of(self, client):
         """Return the given labels (n_k,) of one client's samples."""
         start, stop = self.client_offsets[client], self.client_offsets[client + 1]
@@ -274,8 +279,11 @@ class Federation:
                 raise InputError(f"`{name}` must be a list of objects{f', each with its {key!r}' if key else ''}")
         if not isinstance(self.meta.get("dataset_checksum", ""), str):
             raise InputError("`dataset_checksum` must be a text")
-        if (names := self.meta.get("client_names")) is not None:
-            must_be_names(names, len(names) if isinstance(names, list) else 0, "client")
+        if self.meta.get("client_names") is not None:
+            must_be_names(self.meta["client_names"], len(self), "client")
+        bare = self.meta.get("client_unlabelled", [0] * len(self))
+        if not isinstance(bare, list) or len(bare) != len(self) or not all(type(n) is int and n >= 0 for n in bare):
+            raise InputError(f"`client_unlabelled` must be a number of samples for each of {len(self):,} clients")
 
     def _check_estimates(self):
         sides = {"N": len(self), "n": len(self.given), "C": self.classes}

@@ -106,6 +106,22 @@ def _samples(about, classes):
         raise InputError("samples: std must hold a positive number for each of mean")
     _whole(about.get("sample_rate"), "samples: sample_rate")
     must_be_names(about.get("class_names"), classes)
+    if "columns" in about:
+        _columns(about["columns"])
+
+
+def _columns(columns):
+    """How the columns of a table became vectors."""
+    for column in _items(columns, dict, "samples: columns"):
+        _text(column.get("name"), "samples: columns: name")
+        if column.get("kind") not in ("number", "one-hot", "rank"):
+            raise InputError(f"samples: columns: kind is {_short(column.get('kind'))}; expected number, one-hot or rank")
+        if column["kind"] != "number":
+            for level in _items(column.get("levels"), str, "samples: columns: levels"):
+                _text(level, "samples: columns: levels")
+        if column["kind"] != "one-hot":
+            _number(column.get("fill"), "samples: columns: fill")
+            _kind(column.get("missing"), bool, "samples: columns: missing")
 
 
 def _labels(run):
@@ -127,6 +143,8 @@ def _labels(run):
     found.check()
     if not len(found):
         raise InputError("it has no clients")
+    if run.meta.get("client_names") is not None:
+        must_be_names(run.meta["client_names"], len(found), "client")
     corrected = run.labels["corrected"]
     if corrected.shape != found.given.shape or corrected.dtype.kind not in "iu":
         raise InputError(f"labels/corrected is {corrected.dtype} {corrected.shape}, labels/given {found.given.shape}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fnlkit import own
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, SampleError
 
 # The client's own log: a record is made only where somebody asked for level DEBUG (`fnlkit -vv` does, in a simulation).
 log = logging.getLogger("fnlkit.client")
@@ -54,6 +54,8 @@ def failure(error, client, round):
     """
     if log.isEnabledFor(logging.DEBUG):
         log.debug("client %d, round %d:\n%s", client, round, "".join(traceback.format_exception(error)).rstrip())
+    if isinstance(error, SampleError):
+        return Failure("input", "SampleError", "a sample cannot be read; the client's own log (fnlkit -vv) names it")
     if isinstance(error, InputError):
         return Failure("input", "InputError", str(error) if _raised_here(error) else "")
     if "more than 1 value per channel" in str(error):

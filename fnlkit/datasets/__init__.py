@@ -1,6 +1,6 @@
 """Data sets behind one function: a name, a file or a folder in; training and test samples with labels out."""
 
 from fnlkit.datasets.dataset import Dataset, moments
-from fnlkit.datasets.loading import beside, cache_folder, card, catalogue, load, present, samples_like
+from fnlkit.datasets.loading import beside, cache_folder, card, catalogue, load, new_samples, present
 
-__all__ = ["Dataset", "beside", "cache_folder", "card", "catalogue", "load", "moments", "present", "samples_like"]
+__all__ = ["Dataset", "beside", "cache_folder", "card", "catalogue", "load", "moments", "new_samples", "present"]

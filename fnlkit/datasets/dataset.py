@@ -68,7 +68,7 @@ class Dataset:
         What a person calls each training sample, and the file that it comes from.
     columns : list of d str or None
         Names of the features of vectors.
-    table : dict or None
+    table : list of dict or None
         How a table's columns became vectors, as plain values, so that new rows become such (fnlkit.datasets.columns).
     unlabelled : Unlabelled or None
     notes : list of str
@@ -95,7 +95,7 @@ class Dataset:
     ids: np.ndarray = None
     paths: np.ndarray = None
     columns: list = None
-    table: dict = None
+    table: list = None
     unlabelled: Unlabelled = None
     notes: list = field(default_factory=list)
     remember: Any = field(default=lambda name, compute: compute(), repr=False)

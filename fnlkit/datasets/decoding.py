@@ -10,7 +10,7 @@ import numpy as np
 
 from fnlkit.artefacts import files
 from fnlkit.artefacts.stored import Rows
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, SampleError
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp", ".tif", ".tiff", ".dcm", ".dicom")
 _FORMATS = ("PNG", "JPEG", "BMP", "PPM", "WEBP", "TIFF")
@@ -40,7 +40,10 @@ class Decoded(Rows):
         return _again, (self.folder, self.names, self.one, self.shape, self.dtype)
 
     def _at(self, position):
-        return self.one(pathlib.Path(self.folder, self.names[position]), self.shape[1:], self.dtype)
+        try:
+            return self.one(pathlib.Path(self.folder, self.names[position]), self.shape[1:], self.dtype)
+        except InputError as error:
+            raise SampleError(str(error)) from error
 
     def _read(self, positions):
         out = np.empty((len(positions), *self.shape[1:]), self.dtype)

@@ -138,11 +138,11 @@ def beside(name, suffix, *, cache=None):
     return where / f"{spec.name}{suffix}"
 
 
-def samples_like(dataset, path):
-    """Return samples of the user's in the layout of a data set's own; see fnlkit.datasets.local.samples_like."""
-    from fnlkit.datasets import local
+def new_samples(like, source, *, unlabelled=False):
+    """Return (names, samples) of the user's in the layout of a data set's own; see fnlkit.datasets.unseen."""
+    from fnlkit.datasets import unseen
 
-    return local.samples_like(dataset, path, where=cache_folder())
+    return unseen.new_samples(like, source, where=cache_folder(), load=load, unlabelled=unlabelled)
 
 
 def present(name, *, cache=None):

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import pathlib
 import sys
 from functools import partial
 
@@ -81,37 +80,6 @@ def npy(path, *, where):
     found = sorted(path.glob("*.npy"))
     arrays = {file.stem: files.open_arrays(file, decoded=where / "decoded")["array"] for file in found}
     return _named(path, arrays, found, where)
-
-
-def samples_like(dataset, path, *, where):
-    """Return samples of the user's (n, ...) in the layout of a data set's own.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    path : str
-        npy, or npz with one array, or with ``x``, ``x_new`` or ``x_test``; or a folder of images, in the order of their
-        names.
-    where : pathlib.Path
-        The cache folder.
-    """
-    wanted, kind = dataset.x_train.shape[1:], dataset.kind
-    if os.path.isdir(path):
-        found = _images_in(pathlib.Path(path))
-        if not found:
-            raise InputError(f"{files.shown(path)}: no images ({', '.join(IMAGES)})")
-        x = pictures(found, wanted[0] if kind == "image" and wanted[0] == wanted[1] else 0)
-    else:
-        arrays = files.open_arrays(path, decoded=where / "decoded")
-        key = next((key for key in ("x", "x_new", "x_test") if key in arrays), "")
-        raw = files.pick(arrays, key, path)
-        try:
-            x, kind = laid_out(raw, key or "array", dataset.sample_rate)
-        except InputError as error:
-            raise InputError(f"{files.shown(path)}: {error}") from error
-    if kind != dataset.kind or x.shape[1:] != wanted:
-        raise InputError(f"{files.shown(path)}: {kind} samples of {x.shape[1:]}; those of {dataset.name} are {wanted}")
-    return x
 
 
 def _named(path, arrays, found, where):
@@ -285,7 +253,7 @@ def folder(*, path, size=0, label=0, window="", where, download=False):
 def _images_of(part, name, label):
     """Return the images in a folder of the class's name, or in one at each site, by name."""
     homes = [part / name] if label != 2 else [site / name for site in _folders(part)]
-    return [file for home in homes for file in _images_in(home)]
+    return [file for home in homes for file in images_in(home)]
 
 
 def _site_of(file, parts):
@@ -309,7 +277,7 @@ def _shared(parts):
     return len(first) > 1 and len(set(below)) < len(below)
 
 
-def _images_in(folder):
+def images_in(folder):
     """Return the image files in a folder and those below it, by name; InputError for one that nobody could read to its end."""
     found = sorted(f for f in folder.rglob("*") if f.suffix.lower() in IMAGES)
     odd = next((f for f in found if not f.is_file()), None)

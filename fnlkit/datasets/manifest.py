@@ -15,9 +15,9 @@ from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import remembered
 from fnlkit.datasets.labels import classes_of, doubts
 from fnlkit.datasets.layout import laid_out
-from fnlkit.datasets.table import read_table
+from fnlkit.datasets.table import ENDINGS, read_table
 from fnlkit.errors import InputError
-from fnlkit.spec import Spec
+from fnlkit.spec import Spec, bind, parse
 
 # What a column may be for, and the names that say so without being asked.
 ROLES = {
@@ -28,6 +28,9 @@ ROLES = {
     "id": ("id", "sample_id", "sample", "uid", "uuid"),
     "true": ("true_label", "y_true", "label_true"),
 }
+# How files are read, and what means what; lists of columns.
+_READING = {"missing": "", "size": 0, "window": "", "seconds": 0.0}
+_LISTS = ("categorical", "ordinal", "drop")
 _SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 
 
@@ -68,6 +71,20 @@ def manifest(
     return Manifest(file, given, reading, lists).dataset(where)
 
 
+def is_manifest(text):
+    """Return whether a text names a manifest: the path of a table, or a spec."""
+    return text.partition("(")[0] == "manifest" or (text.lower().endswith(ENDINGS) and os.path.isfile(files.from_home(text)))
+
+
+def opened(text):
+    """Return the Manifest that a text names: the path of a table, or a spec."""
+    if os.path.isfile(files.from_home(text)):
+        return Manifest(text)
+    how = bind(parse(text, "DATA"), manifest, "data set", given=("where", "download")).keywords
+    parts = [{name: how[name] for name in names if name in how} for names in (ROLES, _READING, _LISTS)]
+    return Manifest(how["file"], *parts)
+
+
 class Manifest:
     """A table read, with the role of each column.
 
@@ -81,7 +98,7 @@ class Manifest:
     def __init__(self, file, given=None, reading=None, lists=None):
         self.file = pathlib.Path(files.from_home(file.name if isinstance(file, Spec) else file)).resolve()
         self.given = {role: name for role, name in (given or {}).items() if name}
-        self.reading = {"missing": "", "size": 0, "window": "", "seconds": 0.0} | (reading or {})
+        self.reading = _READING | (reading or {})
         self.lists = {name: _listed(name, value) for name, value in (lists or {}).items() if value is not None}
         span(self.reading["window"])
         self.table = read_table(self.file)
@@ -146,6 +163,11 @@ class Manifest:
             self.table.fail(lost, f"no file {files.shown(found[lost[0]])}")
         return found
 
+    def bare(self):
+        """Return the rows without a label, by index; all where no column holds labels."""
+        texts = self.texts("label")
+        return [row for row in range(len(self.table)) if texts is None or texts[row] in ("", self.reading["missing"])]
+
     def dataset(self, where):
         """Return the Dataset.
 
@@ -189,7 +211,7 @@ class Manifest:
             y_train_true=true[train] if "true" in self.roles else None,
             ids=np.array([named[row] for row in train]),
             columns=columns.features(learned) if learned else None,
-            table={"columns": learned} if learned else None,
+            table=learned,
             notes=[*self._said(learned), *doubts(names, labels)],
         )
         if len(spare):
@@ -288,8 +310,7 @@ class Manifest:
         return [f"{len(self.table):,} rows; {roles}{left}", *(columns.said(learned) if learned else ())]
 
     def _name(self):
-        usual = {"missing": "", "size": 0, "window": "", "seconds": 0.0}
-        more = {name: value for name, value in self.reading.items() if value != usual[name]}
+        more = {name: value for name, value in self.reading.items() if value != _READING[name]}
         parameters = {**self.given, **more, **{name: list(names) for name, names in self.lists.items()}}
         return str(Spec("manifest", {"file": str(self.file), **parameters})) if parameters else str(self.file)
 

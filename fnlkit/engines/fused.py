@@ -111,9 +111,9 @@ class Fused(Sequential):
     def _fit(self, visit, fit):
         visit.plan(fit, self.seed, self.rounds)
         client, draws = visit.client, visit.draws
+        weights, x = visit.model.weights.numpy(), readable(client.inputs, client.x)
         try:
             terms = fused_terms(fit, visit, draws)
-            weights, x = visit.model.weights.numpy(), readable(client.inputs, client.x)
             fitted = fused_fit(self.net, weights, x, client.y.numpy(), draws.order, **normal(client.inputs), **terms)
         except (Unknown, InputError) as reason:
             self.note(f"fused: {reason}; such clients are trained by the plain loop, several times slower")

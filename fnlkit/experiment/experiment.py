@@ -323,6 +323,7 @@ class Experiment:
                     "std": list(self.inputs.std),
                     "sample_rate": self.dataset.sample_rate,
                     "class_names": list(self.dataset.class_names),
+                    **({"columns": self.dataset.table} if self.dataset.table and self.dataset.features is None else {}),
                 },
                 "head": self.head,
                 "pair": self.pair,

@@ -19,20 +19,22 @@ from fnlkit.experiment.network import network_of
 FORMATS = (".onnx", ".pt2", ".pt")
 
 
-def probabilities(run, path):
+def probabilities(run, path=None, *, unlabelled=False):
     """Return (names, probabilities float64 (n, C)) that a run's model gives to samples in a file or folder.
 
     Parameters
     ----------
     run : fnlkit.artefacts.run.Run
     path : str
-        npy, or npz with one array or ``x``, ``x_new`` or ``x_test``; a folder of images; for a run on features a file of
-        `fnlkit embed`, whose new samples are taken, or its test samples where it has none.
+        npy, or npz with one array or ``x``, ``x_new`` or ``x_test``; a folder of images; a table with a row a sample; for a
+        run on features a file of `fnlkit embed`, whose new samples are taken, or its test samples where it has none.
+    unlabelled : bool
+        `path` is a data set, the run's own without it: its samples without a label.
 
     Returns
     -------
     names : list of str
-        File names of images, else positions.
+        Ids or rows of a table, files of a folder, else positions.
 
     Raises
     ------
@@ -41,18 +43,25 @@ def probabilities(run, path):
     """
     about = described(run)
     if run.meta.get("features"):
+        if path is None or unlabelled:
+            raise InputError(
+                "the run was trained on features; name a file of `fnlkit embed --new`, which holds those of new samples"
+            )
         arrays = open_embeddings(path, "DATA").arrays
         x = arrays.get("new", arrays.get("test"))
         if x is None or list(x.shape[1:]) != about["shape"]:
             found = "no vectors of new samples" if x is None else f"vectors of {x.shape[1:]}"
             raise InputError(f"{path}: {found}; the run was trained on {about['shape']}; make it with `fnlkit embed --new`")
+        names = list(map(str, range(len(x))))
     else:
-        like = np.empty((1, *about["shape"]), np.uint8)
-        x = datasets.samples_like(
-            SimpleNamespace(x_train=like, kind=about["kind"], sample_rate=about["sample_rate"], name=f"{run.meta['dataset']}"),
-            path,
+        like = SimpleNamespace(
+            x_train=np.empty((1, *about["shape"]), np.uint8),
+            kind=about["kind"],
+            sample_rate=about["sample_rate"],
+            name=f"{run.meta['dataset']}",
+            table=about.get("columns"),
         )
-    names = list(map(str, getattr(x, "names", range(len(x)))))
+        names, x = datasets.new_samples(like, path or run.meta["dataset"], unlabelled=unlabelled)
     network = network_of(run)
     part = SimpleNamespace(x_train=x[:1], x_test=x, kind=about["kind"], sample_rate=about["sample_rate"])
     x = intake(part)[1]

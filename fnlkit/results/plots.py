@@ -108,10 +108,14 @@ def _labels(plt, run):
             scores.confusion(run.labels["true"][held], run.labels["corrected"][held], run.meta["classes"]),
         )
     )
+    names = run.meta.get("samples", {}).get("class_names")
     figure, axes = plt.subplots(1, len(stages), figsize=(3.2 * len(stages), 3.2), squeeze=False, sharey=True)
     for axis, (title, counts) in zip(axes[0], stages, strict=True):
         axis.imshow(counts / np.maximum(1, counts.sum(1, keepdims=True)), vmin=0, vmax=1, cmap="Blues")
         axis.set(title=title, xlabel="working label")
+        if names and len(names) <= 20:
+            axis.set_xticks(range(len(names)), names, rotation=90)
+            axis.set_yticks(range(len(names)), names)
     axes[0, 0].set_ylabel("true label")
     return figure
 
@@ -145,6 +149,9 @@ def _noise(plt, run):
     figure, axis = plt.subplots(figsize=(3.6, 3.6))
     axis.plot([0, 1], [0, 1], color="0.8")
     axis.plot(levels, estimated, ".")
+    names = run.meta.get("client_names") or []
+    for x, y, name in zip(levels, estimated, names if len(names) <= 20 else [""] * len(names), strict=bool(names)):
+        axis.annotate(name, (x, y), fontsize="x-small")
     axis.set(xlabel="true noise level", ylabel="estimated", xlim=(-0.02, 1), ylim=(-0.02, 1))
     return figure
 

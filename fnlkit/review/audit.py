@@ -40,7 +40,7 @@ class Audit:
     ----------
     sites : list of dict
         One a site, noisiest first: client, site (its name), samples, level, low, high, p (of the test whether it is noisier
-        than the others, Holm's correction), noisier, confused, missing, balance, copies, near_copies, far, shared.
+        than the others, Holm's correction), noisier, confused, missing, balance, copies, near_copies, far, unlabelled, shared.
     transition : (C, C)
         T[true, given] over all sites; rows sum to 1.
     judgement : Judgement
@@ -140,6 +140,7 @@ def _judgement(clients, judged):
 
 def _sites(federation, dataset, described, judged, copies, found):
     names, classes = federation.names, list(dataset.class_names)
+    bare = federation.meta.get("client_unlabelled", [0] * len(federation))
     p = noisier_than_others(found.level, judged["deviation"].numpy())
     shared = shared_copies(copies["fingerprints"])
     out = []
@@ -157,6 +158,7 @@ def _sites(federation, dataset, described, judged, copies, found):
             "missing": [classes[c] for c in np.flatnonzero(counts == 0)],
             "balance": float(counts.max() / counts.sum()),
             **{name: int(copies[name][k]) for name in ("copies", "near_copies", "far")},
+            "unlabelled": int(bare[k]),
             "shared": {names[other]: number for other, number in shared[k].items()},
         })  # fmt: skip
     return sorted(out, key=lambda row: (-row["noisier"], -row["low"], -row["level"], row["client"]))

@@ -12,7 +12,19 @@ from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import PREFIX
 from fnlkit.review.suspects import reviewed
 
-COLUMNS = ("position", "client", "part", "given", "suggested", "score", "neighbours", "decision", "reviewer", "comment")
+COLUMNS = (
+    "position",
+    "client",
+    "part",
+    "sample",
+    "given",
+    "suggested",
+    "score",
+    "neighbours",
+    "decision",
+    "reviewer",
+    "comment",
+)
 MOST_ROWS = 1_000_000
 
 
@@ -62,7 +74,8 @@ def table(federation, dataset, client, selection, near=None):
         beside = [] if near is None else [names[federation.given[j]] for j in near[i]]
         part = "suspect" if selection.suspect[i] else "random"
         labels = names[federation.given[position]], names[suggested[position]]
-        writer.writerow([position, client, part, *labels, f"{score[position]:.4f}", " ".join(beside), "", "", ""])
+        sample = federation.ids_of([position])[0]
+        writer.writerow([position, client, part, sample, *labels, f"{score[position]:.4f}", " ".join(beside), "", "", ""])
     return text.getvalue()
 
 

@@ -39,6 +39,7 @@ def page(federation, dataset, client, selection, near, title):
     for i, position in enumerate(selection.positions.tolist()):
         items.append({
             "position": position,
+            "sample": federation.ids_of([position])[0],
             "part": "suspect" if selection.suspect[i] else "random",
             "given": names[federation.given[position]],
             "suggested": names[suggested[position]],
@@ -62,8 +63,7 @@ def view(dataset, position):
         top = max(1e-9, float(np.abs(sample.astype(np.float64)).max()))
         parts = np.array_split(sample.astype(np.float64) / top, min(POINTS, len(sample)))
         return {"wave": [[round(float(p.min()), 3), round(float(p.max()), 3)] for p in parts]}
-    names = dataset.fields.get("columns") if isinstance(dataset.fields, dict) else None
-    names = names if names is not None and len(names) == len(sample) else range(len(sample))
+    names = dataset.columns if dataset.columns and len(dataset.columns) == len(sample) else range(len(sample))
     return {"row": [[str(name), round(float(value), 4)] for name, value in list(zip(names, sample, strict=True))[:24]]}
 
 

@@ -57,6 +57,7 @@ def odd(row):
     """Return what else is odd about a site's data, in words."""
     found = [f"{number} {word}" for number, word in (
         (row["copies"], "copies"), (row["near_copies"], "near copies"), (row["far"], "far from all others"),
+        (row["unlabelled"], "without a label"),
     ) if number]  # fmt: skip
     found += [f"{number} also at {other}" for other, number in row["shared"].items()]
     found += [f"no {name}" for name in row["missing"][:3]]

@@ -70,7 +70,8 @@ def find_copies(client, model, received, *, neighbours):
     prints = np.frombuffer(b"".join(digests), "<i8").astype(np.int64)
     _, first, inverse = np.unique(prints, return_index=True, return_inverse=True)
     copy = first[inverse] != np.arange(len(prints))
-    points = client.rows["input/embedding"].numpy() if "input/embedding" in client.rows else raw.reshape(len(raw), -1)
+    points = raw if client.inputs.image else client.inputs.plain(client.x).cpu().numpy()  # features of one scale
+    points = client.rows["input/embedding"].numpy() if "input/embedding" in client.rows else points.reshape(len(raw), -1)
     near, far = np.zeros(len(raw), bool), np.zeros(len(raw), bool)
     k = min(neighbours, len(raw) - 1)
     if k >= 1:

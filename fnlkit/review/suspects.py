@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, nearest
 from fnlkit.estimators.judgement import PREFIX
 from fnlkit.parameters import Count, Share, checked
 from fnlkit.streams import stream
@@ -74,6 +74,30 @@ def choose(federation, client, *, budget: Count = 200, at_random: Share = 0.2, s
 def reviewed(federation):
     """Return a mask (n,) of samples whose label a person decided."""
     return np.asarray(federation.extra.get("reviewed", np.zeros(len(federation.given), bool))).astype(bool)
+
+
+def client_of(federation, name):
+    """Return the number of a client by its name or number.
+
+    Raises
+    ------
+    InputError
+    """
+    names = federation.names
+    if name in names:
+        return names.index(name)
+    if name.isdecimal() and int(name) < len(names):
+        return int(name)
+    if names == [f"client {k}" for k in range(len(names))]:
+        raise InputError(f"--client {name}: there are clients 0 to {len(names) - 1}")
+    known = ", ".join(names[:12]) + (" ..." if len(names) > 12 else "")
+    raise InputError(f"--client {name}: no site of that name{nearest(name, names)}; there are {known}")
+
+
+def points_of(dataset, held):
+    """Return the samples at some positions (m, D), and no others; features of vectors have standard deviation 1 among them."""
+    x = np.asarray(dataset.x_train[held]).reshape(len(held), -1)
+    return x / np.maximum(x.std(0), 1e-12) if dataset.kind == "vector" else x
 
 
 def neighbours_of(points, positions, held, count=3):

@@ -55,7 +55,7 @@ def test_keyboard_review(browser, tmp_path):
     body.send_keys("a")  # 1 is changed
     body.send_keys("d")  # 2 is left out
     body.send_keys("a", "\ue012", "u", "\ue014")  # 3 is changed, back, undone, forward: undecided
-    assert "sample 5 of 8, 3 decided" in browser.find_element("id", "state").text
+    assert f"5 of 8, 3 decided: sample {chosen.positions[4]}" in browser.find_element("id", "state").text
     browser.find_element("id", "classes").send_keys("7")
     shown = browser.execute_script("return [...document.images].every(i => i.complete && i.naturalWidth > 0)")
     assert shown and not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]

@@ -1,0 +1,91 @@
+"""New samples of the user's in the layout of a data set's own, each with a name."""
+
+import os
+import pathlib
+
+import numpy as np
+
+from fnlkit.artefacts import files
+from fnlkit.datasets.decoding import IMAGES, pictures
+from fnlkit.datasets.layout import laid_out
+from fnlkit.datasets.local import images_in
+from fnlkit.datasets.manifest import is_manifest, opened
+from fnlkit.errors import InputError
+
+
+def new_samples(like, source, *, where, load, unlabelled=False):
+    """Return (names, samples (n, ...)) of the user's in the layout of a data set's own.
+
+    Parameters
+    ----------
+    like : object
+        With ``x_train`` (n, ...), ``kind``, ``sample_rate``, ``name`` and ``table``, as a Dataset has them.
+    source : str
+        npy, or npz with one array, or with ``x``, ``x_new`` or ``x_test``; a folder of images, in the order of their names;
+        or a table with a row a sample (fnlkit.datasets.manifest), whose labels are not looked at.
+    where : pathlib.Path
+        The cache folder.
+    load : callable
+        fnlkit.datasets.load.
+    unlabelled : bool
+        `source` is a data set: its samples without a label alone.
+
+    Returns
+    -------
+    names : list of n str
+        Ids or rows of a table, files of a folder, else positions.
+    samples : array (n, ...)
+
+    Raises
+    ------
+    InputError
+        When the samples are not such.
+    """
+    wanted, kind = tuple(like.x_train.shape[1:]), like.kind
+    if is_manifest(source) and (like.table or kind != "vector" or source.startswith("manifest")):
+        names, x = _of_table(like, opened(source), wanted, unlabelled)
+    elif unlabelled:
+        spare = load(source).unlabelled
+        if spare is None:
+            raise InputError(f"--unlabelled: every training sample of {source} has a label")
+        names, x = list(spare.ids), spare.samples()
+    elif os.path.isdir(source):
+        names, x = _of_folder(source, wanted[0] if kind == "image" and wanted[0] == wanted[1] else 0)
+    else:
+        x, kind = _of_arrays(source, like.sample_rate, where)
+        names = list(map(str, range(len(x))))
+    if kind != like.kind or tuple(x.shape[1:]) != wanted:
+        raise InputError(f"{files.shown(source)}: {kind} samples of {x.shape[1:]}; those of {like.name} are {wanted}")
+    return names, x
+
+
+def _of_folder(source, size):
+    root = pathlib.Path(source)
+    found = images_in(root)
+    if not found:
+        raise InputError(f"{files.shown(source)}: no images ({', '.join(IMAGES)})")
+    return [file.relative_to(root).as_posix() for file in found], pictures(found, size)
+
+
+def _of_arrays(source, rate, where):
+    arrays = files.open_arrays(source, decoded=where / "decoded")
+    key = next((key for key in ("x", "x_new", "x_test") if key in arrays), "")
+    raw = files.pick(arrays, key, source)
+    try:
+        return laid_out(raw, key or "array", rate)
+    except InputError as error:
+        raise InputError(f"{files.shown(source)}: {error}") from error
+
+
+def _of_table(like, found, wanted, unlabelled):
+    rows = found.bare() if unlabelled else list(range(len(found.table)))
+    if not rows:
+        raise InputError(f"--unlabelled: every row of {files.shown(found.file)} has a label")
+    if like.table is None and "path" not in found.roles:
+        raise InputError(f"{files.shown(found.file)}: no column with the path of a file; {like.name} has {like.kind} samples")
+    if like.kind == "image" and not found.reading["size"] and wanted[0] == wanted[1]:
+        found.reading["size"] = wanted[0]
+    if like.kind == "wave" and not found.reading["seconds"]:
+        found.reading["seconds"] = wanted[0] / like.sample_rate
+    names, x = found.ids(), found.samples(np.array(rows), like.table)
+    return [names[row] for row in rows], x

@@ -1,0 +1,180 @@
+"""Data as people have it, through the commands: names stay names, ids and files stay at home."""
+
+import csv
+import json
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fnlkit import datasets
+from fnlkit.artefacts.federation import Federation
+from fnlkit.artefacts.run import Run
+from tests.commands import fnlkit
+
+CANARY = "Kanarienvogel"
+SITES = ("Basel", "Bern", "Zürich")
+
+
+def ran(line, folder):
+    done = fnlkit(line, folder)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory):
+    """A folder with cases.csv: digits 0 and 1 as images of three sites, some without a label; ids and files hold the canary."""
+    folder, digits = tmp_path_factory.mktemp("scans"), datasets.load("digits")
+    chosen = np.flatnonzero(digits.y_train < 2)[:120]
+    lines = ["file,diagnosis,site,case"]
+    for i, position in enumerate(chosen.tolist()):
+        name = f"{SITES[i % 3]}/{CANARY} {i}.png"
+        (folder / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(digits.x_train[position, ..., 0]).save(folder / name)
+        label = "" if i % 20 < 2 else ("gesund", "krank")[digits.y_train[position]]
+        lines.append(f"{name},{label},{SITES[i % 3]},{CANARY}-{i}")
+    (folder / "cases.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    dataset = "'manifest(file=cases.csv, label=diagnosis, id=case)'"
+    done = ran(f"fnlkit partition --dataset {dataset} --scheme sites -o fed.npz", folder)
+    assert "12 samples without a label (Basel 4, Bern 4, Zürich 4) belong to no client" in done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(scans):
+    line = "fnlkit train fed.npz --method 'feddpcont(epsilon=2)' --rounds 2 --fraction 1 --ledger spent.ledger -o run.pt"
+    return scans, ran(line, scans)
+
+
+def test_ids_and_files_are_in_the_federation_and_nowhere_else(trained):
+    folder, done = trained
+    fed = Federation.read(folder / "fed.npz")
+    assert all(CANARY in text for name in ("sample_id", "sample_path") for text in fed.extra[name])
+    assert (folder / "spent.ledger").stat().st_size > 0
+    secret = [CANARY.encode(coding) for coding in ("utf-8", "utf-16-le", "utf-32-le")]
+    for name in ("run.pt", "run.metrics.jsonl", "spent.ledger"):
+        assert not any(text in (folder / name).read_bytes() for text in secret), name
+    judged = ran("fnlkit audit fed.npz --rounds 2 --folds 3 --json --html audit.html -o judged.npz", folder)
+    evaluated = ran("fnlkit evaluate run.pt", folder)
+    for text in (done.stdout, done.stderr, judged.stdout, judged.stderr, evaluated.stdout, (folder / "audit.html").read_text()):
+        assert CANARY not in text
+
+
+def test_a_client_that_cannot_read_a_file_does_not_name_it(scans, monkeypatch):
+    from fnlkit.artefacts import files
+
+    monkeypatch.setattr("fnlkit.datasets.facts._SETTLED", 0)  # checksums are kept, as those of files that nobody just wrote
+    monkeypatch.setattr(files, "SMALL", 10)  # images are decoded when their client is visited
+    broken = next((scans / "Bern").glob("* 4.png"))
+    whole = broken.read_bytes()
+    try:
+        ran("fnlkit partition --dataset 'manifest(file=cases.csv, label=diagnosis, id=case)' --scheme sites -o f.npz", scans)
+        data = datasets.load(Federation.read(scans / "f.npz").dataset)
+        data.checksum, data.mean  # noqa: B018 - computed before the file breaks
+        stat = broken.stat()
+        broken.write_bytes(b"x" * len(whole))
+        os.utime(broken, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        done = fnlkit("fnlkit train f.npz --rounds 1 --fraction 1 --keep 0.1 -o r.pt", scans)
+    finally:
+        broken.write_bytes(whole)
+    assert CANARY not in done.stderr + done.stdout, done.stderr
+    assert "failed: SampleError" in (scans / "r.metrics.jsonl").read_text(), done.stderr
+
+
+def test_names_are_what_a_person_reads(trained):
+    folder, _ = trained
+    facts = json.loads(ran("fnlkit audit fed.npz --rounds 2 --folds 3 --json -o judged.npz", folder).stdout)
+    assert {row["site"] for row in facts["sites"]} == set(SITES) and {row["unlabelled"] for row in facts["sites"]} == {4}
+    assert facts["classes"] == ["gesund", "krank"]
+    shown = ran("fnlkit audit fed.npz --rounds 2 --folds 3 -o judged.npz", folder).stderr
+    assert "4 without a label" in shown
+    shown = ran("fnlkit info fed.npz", folder).stdout
+    assert all(name in shown for name in SITES) and "without a label" in shown
+    ran("fnlkit review export judged.npz --client Zürich --budget 6 -o review", folder)
+    page = (folder / "review/review.html").read_text(encoding="utf-8")
+    assert "Review of Zürich" in page
+    with (folder / "review/decisions.csv").open(encoding="utf-8", newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    assert len(rows) == 6 and all(row["sample"].startswith(CANARY) and row["given"] in ("gesund", "krank") for row in rows)
+    assert rows[0]["sample"] in page
+    done = fnlkit("fnlkit review export judged.npz --client Zurich -o r2", folder)
+    assert done.returncode == 2 and "no site of that name; did you mean 'Zürich'?" in done.stderr
+
+
+def predicted(text):
+    return list(csv.DictReader(text.splitlines()))
+
+
+def test_samples_without_a_label_are_predicted_by_their_names(trained):
+    folder, _ = trained
+    rows = predicted(ran("fnlkit predict run.pt --unlabelled", folder).stdout)
+    assert [row["sample"] for row in rows] == [f"{CANARY}-{i}" for i in range(120) if i % 20 < 2]
+    assert {row["name"] for row in rows} <= {"gesund", "krank"}
+    everything = predicted(ran("fnlkit predict run.pt cases.csv", folder).stdout)
+    assert len(everything) == 120 and everything[0]["sample"].startswith(f"Basel/{CANARY} 0")  # no column id there: its file
+    assert [row["probability"] for row in everything if row["sample"].endswith(" 20.png")] == [rows[2]["probability"]]
+    shown = predicted(ran("fnlkit predict run.pt Bern", folder).stdout)
+    assert len(shown) == 40 and shown[0]["sample"] == f"{CANARY} 1.png"
+    done = fnlkit("fnlkit predict run.pt", folder)
+    assert done.returncode == 2 and "name DATA, or --unlabelled" in done.stderr
+
+
+def table(path, count, seed, header="age;ward;label;site"):
+    rng = np.random.default_rng(seed)
+    lines = [header]
+    for i in range(count):
+        ill = rng.random() < 0.5
+        age = "" if i % 9 == 0 else f"{60 + 20 * ill + rng.normal():.1f}".replace(".", ",")
+        lines.append(f"{age};{'AB'[int(rng.random() < 0.5)]};{'krank' if ill else 'gesund'};{SITES[i % 3]}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def test_a_table_is_trained_on_by_federated_moments_and_new_rows_are_read_as_it_was(tmp_path):
+    table(tmp_path / "t.csv", 150, 0)
+    said = ran("fnlkit partition --dataset t.csv --scheme sites -o fed.npz", tmp_path).stderr
+    assert "numbers: age" in said and "categories, one-hot: ward" in said and "values are missing in age" in said
+    ran("fnlkit train fed.npz --rounds 8 --fraction 1 --lr 0.1 -o run.pt", tmp_path)
+    run, data = Run.read(tmp_path / "run.pt"), datasets.load(tmp_path / "t.csv")
+    assert "moments" in run.traffic.sent
+    about = run.meta["samples"]
+    used = data.x_train[run.client_indices]  # a share of each site is held out
+    np.testing.assert_allclose(about["mean"], used.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(about["std"], used.std(0), rtol=1e-4)
+    assert [column["name"] for column in about["columns"]] == ["age", "ward"]
+    table(tmp_path / "new.csv", 40, 1)
+    # Other columns, another order, a level that nobody knew, no label: what the model knows is found by its names.
+    text = (tmp_path / "new.csv").read_text(encoding="utf-8").splitlines()
+    rows = [line.split(";") for line in text[1:]]
+    rows[3][1] = "C"
+    lines = ["id,ward,comment,age", *(f"n{i},{row[1]},x,{row[0].replace(',', '.')}" for i, row in enumerate(rows))]
+    (tmp_path / "new.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = predicted(ran("fnlkit predict run.pt new.csv --all", tmp_path).stdout)
+    known = [i for i in range(40) if i % 9]
+    right = np.mean([found[i]["name"] == rows[i][2] for i in known])
+    assert (
+        found[3]["sample"] == "n3"
+        and right > 0.95
+        and set(found[0]) == {"sample", "class", "name", "probability", "gesund", "krank"}
+    )
+    (tmp_path / "new.csv").write_text("ward\nA\n")
+    done = fnlkit("fnlkit predict run.pt new.csv", tmp_path)
+    assert done.returncode == 2 and "a column that the model was trained on: no column 'age'" in done.stderr
+    measured = json.loads(ran("fnlkit evaluate run.pt --json", tmp_path).stdout)["measured"]
+    assert "held_out" in measured and "test" not in measured
+
+
+def test_an_npz_per_site_goes_through(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "sites").mkdir()
+    for name in SITES:
+        y = np.where(rng.random(30) < 0.1, -1, rng.integers(0, 2, 30))
+        x = rng.normal(size=(30, 5)) + np.maximum(y, 0)[:, None] * 3
+        split = np.where(np.arange(30) < 20, "train", "test")
+        np.savez(tmp_path / "sites" / f"{name}.npz", x=x, y=y, split=split)
+    ran("fnlkit partition --dataset sites --scheme sites -o fed.npz", tmp_path)
+    ran("fnlkit train fed.npz --rounds 5 --fraction 1 --lr 0.1 -o run.pt", tmp_path)
+    assert json.loads(ran("fnlkit evaluate run.pt --json", tmp_path).stdout)["agreement_last"] > 0.9
+    rows = predicted(ran("fnlkit predict run.pt --unlabelled", tmp_path).stdout)
+    assert rows and rows[0]["sample"].startswith("Basel.npz x[")
