@@ -21,6 +21,7 @@ COMMANDS = {
     "estimate-noise": "Judge labels, clients and the noise transition.",
     "train": "Train one model over a federation and write a run.",
     "evaluate": "Judge a run: accuracy, corrections, estimates, traffic.",
+    "report": "Write one page about runs that a browser shows.",
     "audit": "Say which sites have wrong labels, and of which kind.",
     "review": "Let a person look at suspicious samples and decide.",
     "consensus": "Make one label of several annotators' votes.",

@@ -1,0 +1,237 @@
+"""A report of runs: one HTML page that needs no network, its numbers those of `evaluate`."""
+
+import shlex
+from importlib import resources
+
+import numpy as np
+
+from fnlkit.artefacts.shown import plain
+from fnlkit.errors import InputError
+from fnlkit.results import evaluation
+from fnlkit.results.comparison import score_name
+
+CLIENTS, SAMPLES, LINES = 12, 24, 8
+_WIDE, _HIGH, _LEFT, _BELOW = 720, 300, 44, 34
+
+
+def facts(found, *, dataset=None):
+    """Return what the page shows, as plain values.
+
+    Parameters
+    ----------
+    found : fnlkit.pipeline.judging.Evaluation
+        Of one run or several.
+    dataset : fnlkit.datasets.Dataset, optional
+        Of the first run, for thumbnails of suspicious samples; without it they are listed without a picture.
+
+    Returns
+    -------
+    dict
+        words, rows, groups, curve, clients, suspects, sent, privacy, settings, commands, machine.
+    """
+    first, row = found.runs[0], found.rows[0]
+    several = len(found.runs) > 1
+    return {
+        "title": f"{first.settings['method']} on {first.meta.get('dataset')}" if not several else f"{len(found.runs)} runs",
+        "words": words(found),
+        "rows": [_row(one) for one in found.rows],
+        "table": found.table() if several else None,
+        "curve": curve(found.runs),
+        "clients": clients(first),
+        "suspects": suspects(first, dataset),
+        "sent": sent(first),
+        "privacy": row.get("label_statement"),
+        "settings": {name: plain(value) for name, value in first.settings.items()},
+        "commands": commands(first),
+        "machine": {name: plain(value) for name, value in first.meta.get("machine", {}).items()},
+        "of_first": several and row["run"],
+    }
+
+
+def words(found):
+    """Return the summary in sentences."""
+    rows, out = found.rows, []
+    if len(rows) == 1:
+        row, name = rows[0], score_name(rows[0])
+        state = "ran to its end" if row["finished"] else "was not finished"
+        spent = f"{row['rounds']:,} rounds, {row['client_rounds']:,} client-rounds"
+        out.append(f"{row['method']} {state} on {row['dataset']}: {spent}.")
+        if row[f"{name}_last"] is not None:
+            what = "accuracy on the test set" if name == "accuracy" else "agreement with labels that nobody verified"
+            out.append(f"Its {what} was {_share(row[f'{name}_last'])} at the end, {_share(row[f'{name}_best'])} at its best.")
+    else:
+        groups = found.groups()
+        means = [(values["mean"], one) for one in groups for key, values in one["measures"].items() if key.endswith("_best")]
+        out.append(f"{len(rows)} runs in {len(groups)} groups that differ in more than their seeds.")
+        if means:
+            mean, best = max(means, key=lambda pair: pair[0])
+            out.append(f"Best on average: {', '.join(map(plain, best['group'].values()))}, {_share(mean)}.")
+    for row in rows[:1]:
+        if "label_accuracy_given" in row:
+            which = "" if len(rows) == 1 else f"In the first run, {plain(row['run'])}: of"
+            before, after = _share(row["label_accuracy_given"]), _share(row["label_accuracy_corrected"])
+            out.append(
+                f"{which or 'Of'} the labels that clients were given {before} were right, of those at the end {after}: "
+                f"{row['labels_repaired']:,} were repaired and {row['labels_broken']:,} broken."
+            )
+        elif row.get("labels_changed"):
+            out.append(f"{row['labels_changed']:,} labels were changed; nobody knows which are right.")
+    return out
+
+
+def _share(value):
+    return f"{100 * value:.2f} %"
+
+
+def _row(row):
+    """Return one run's cells, as `evaluate` prints them."""
+    name = score_name(row)
+    cells = {"run": plain(row["run"]), "method": plain(row["method"]), "measures": name}
+    for at in ("best", "last", "late"):
+        value = row[f"{name}_{at}"]
+        cells[at] = "" if value is None else f"{100 * value:.2f}"
+    cells |= {"client-rounds": f"{row['client_rounds']:,}", "MB up": f"{row['bytes_up'] / 1e6:,.1f}"}
+    right = row.get("label_accuracy_corrected")
+    return cells | {"labels right": "" if right is None else f"{100 * right:.2f}", "seconds": f"{row['seconds']:,.0f}"}
+
+
+def curve(runs):
+    """Return the learning curves as places in a drawing: lines with a name and points, ticks of both axes; None without any."""
+    lines = []
+    for run, group in zip(runs, evaluation.distinct(runs), strict=True):
+        name = evaluation.score_name(run)
+        points = [(row.get("client_rounds", run.traffic.client_rounds), row[name]) for row in run.history if name in row]
+        label = ", ".join(plain(value) for key, value in group.items() if key != "dataset")
+        if len(points) > 1:
+            lines.append((label, points))
+    if not lines:
+        return None
+    right = max(x for _, points in lines for x, _ in points) or 1
+    values = [y for _, points in lines for _, y in points]
+    step = next((step for step in (0.01, 0.02, 0.05, 0.1, 0.2) if max(values) - min(values) <= 5 * step), 0.25)
+    low, high = step * np.floor(min(values) / step), step * np.ceil(max(values) / step)
+    high = high if high > low else low + step
+
+    def place(x, y):
+        left = _LEFT + (_WIDE - _LEFT - 8) * x / right
+        return round(float(left), 1), round(float((_HIGH - _BELOW) - (_HIGH - _BELOW - 8) * (y - low) / (high - low)), 1)
+
+    labels = list(dict.fromkeys(label for label, _ in lines))
+    return {
+        "width": _WIDE, "height": _HIGH, "left": _LEFT, "bottom": _HIGH - _BELOW,
+        "labels": [{"text": label, "kind": i % LINES} for i, label in enumerate(labels)],
+        "lines": [{"kind": labels.index(label) % LINES, "points": " ".join("{},{}".format(*place(*p)) for p in points)}
+                  for label, points in lines],
+        "across": [{"at": place(x, low)[0], "text": f"{x:,.0f}"} for x in np.linspace(0, right, 5)],
+        "up": [{"at": place(0, y)[1], "text": f"{100 * y:.0f}"} for y in np.arange(low, high + step / 2, step)],
+        "what": " and ".join(sorted({evaluation.score_name(run) for run in runs})),
+    }  # fmt: skip
+
+
+def clients(run):
+    """Return the clients with most wrong labels, by the truth where it is known, else by the estimate: name, size, shares."""
+    sizes, names = np.diff(run.client_offsets), run.meta.get("client_names") or []
+    estimated = run.truth.get("estimate_client_level")
+    estimated = evaluation.first_levels(run) if estimated is None else estimated
+    true = None
+    if "true" in run.labels:
+        from fnlkit.scores import client_levels
+
+        true = client_levels(run.labels["given"], run.labels["true"], run.client_offsets, run.client_indices)
+    ranked = estimated if true is None else true
+    if ranked is None:
+        return []
+    order = np.argsort(-np.asarray(ranked), kind="stable")[:CLIENTS]
+    return [
+        {
+            "client": plain(names[k]) if names else str(k),
+            "samples": int(sizes[k]),
+            "true": None if true is None else float(true[k]),
+            "estimated": None if estimated is None else float(estimated[k]),
+        }
+        for k in order
+    ]
+
+
+def suspects(run, dataset):
+    """Return samples whose label looks wrong, the surest first: those that training changed, or that an estimator flagged."""
+    held, given, labels = run.client_indices, run.labels["given"], run.labels["corrected"]
+    score, flagged = run.truth.get("estimate_issue_score"), run.truth.get("estimate_flagged")
+    if not (labels[held] != given[held]).any() and flagged is not None:
+        labels = np.where(flagged, run.truth["estimate_suggested_label"], given)
+    chosen = held[labels[held] != given[held]]
+    if score is not None:
+        chosen = chosen[np.argsort(-np.asarray(score)[chosen], kind="stable")]
+    names = (run.meta.get("samples") or {}).get("class_names") or []
+    out = []
+    for position in chosen[:SAMPLES].tolist():
+        one = {"sample": position, "given": _class(names, given[position]), "suggested": _class(names, labels[position])}
+        one["true"] = _class(names, run.labels["true"][position]) if "true" in run.labels else None
+        one["right"] = None if "true" not in run.labels else bool(labels[position] == run.labels["true"][position])
+        out.append(one | {"picture": _picture(dataset, position)})
+    return {"samples": out, "all": len(chosen)}
+
+
+def _class(names, label):
+    return plain(names[label]) if len(names) > label else str(int(label))
+
+
+def _picture(dataset, position):
+    if dataset is None or dataset.kind != "image":
+        return None
+    from fnlkit.review.page import thumbnail
+
+    return thumbnail(np.asarray(dataset.x_train[position]))
+
+
+def sent(run):
+    """Return what left the clients: reply, what it is, bytes of all clients together."""
+    import inspect
+
+    from fnlkit import catalogue
+    from fnlkit.spec import find, parse
+
+    said = {}
+    try:
+        module = inspect.getmodule(find(parse(run.settings["method"]).name, catalogue.METHODS, "method"))
+        said = getattr(module, "SENDS", {})
+    except InputError:  # a method of somebody's, which is not imported for a report
+        pass
+    rest = run.traffic.bytes_up - sum(run.traffic.sent.values())
+    rows = [("weights", "the local models", max(0, rest))] if rest > 0 else []
+    for name, count in run.traffic.sent.items():
+        declared = said.get(name)
+        rows.append((name, f"{declared.what}; {declared.when}" if declared else "", count))
+    return [{"reply": plain(name), "what": what, "bytes": count} for name, what, count in rows]
+
+
+def commands(run):
+    """Return the commands that made a run, as a user would type them; settings that are the defaults are left out."""
+    from dataclasses import fields
+
+    from fnlkit.experiment import Settings
+
+    defaults = {field.name: field.default for field in fields(Settings)}
+    out = []
+    for step in run.meta.get("provenance", []):
+        given = dict(step.get("parameters") or {})
+        if step.get("seed") is not None:
+            given["seed"] = step["seed"]
+        known = defaults | {"engine": "auto", "device": "auto"} if step["command"] == "train" else {}
+        words = ["fnlkit", *str(step["command"]).split()]
+        for name, value in given.items():
+            if value is None or (name in known and known[name] == value) or value is False:
+                continue
+            option = f"--{name.replace('_', '-')}"
+            words += [option] if value is True else [option, str(value)]
+        out.append(plain(shlex.join(words)))
+    return out
+
+
+def page(shown):
+    """Return facts as one HTML page that needs no network; everything from files is escaped."""
+    from jinja2 import Environment
+
+    text = resources.files("fnlkit.data").joinpath("report.html").read_text(encoding="utf-8")
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
+    return template.render(facts=shown)

@@ -1,0 +1,113 @@
+"""The page about runs: its numbers are evaluate's, nothing from a file is markup, and a browser has no complaint."""
+
+import copy
+import html
+import json
+import re
+
+import pytest
+
+import fnlkit
+from fnlkit.pipeline import report
+from tests.commands import fnlkit as command
+from tests.review.test_page_in_a_browser import CHROMIUM, DRIVER, browser  # noqa: F401  (a fixture)
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A short run of FedCorr, and the same, hostile in every text that a file may hold."""
+    folder = tmp_path_factory.mktemp("report")
+    fed = fnlkit.inject_noise(fnlkit.partition("digits", clients=5), "clients(rho=1, tau=0.5)")
+    fed = fnlkit.estimate_noise(fed, "knn(k=10)", say=None)
+    run = fnlkit.train(fed, "fedcorr(iterations=1)", rounds=8, fraction=0.4, epochs=1, say=None)
+    run.write(folder / "a.pt")
+    other = copy.deepcopy(run)
+    other.settings = run.settings | {"aggregator": HOSTILE}
+    other.meta["samples"]["class_names"] = [f"{HOSTILE}{c}" for c in range(10)]
+    other.meta["provenance"] = [{"command": HOSTILE, "parameters": {HOSTILE: HOSTILE}, "seed": 0}]
+    other.write(folder / "b.pt")
+    return folder
+
+
+def cells(text, name):
+    """The cells of the rows of a table by its id."""
+    body = re.search(rf'<table id="{name}">.*?<tbody>(.*?)</table>', text, re.S)[1]
+    return [[html.unescape(cell).strip() for cell in re.findall(r"<td[^>]*>([^<]*)", row)] for row in body.split("</tr>")[:-1]]
+
+
+def test_the_numbers_are_evaluates(folder, tmp_path):
+    done = command(f"fnlkit report {folder} -o page.html", tmp_path)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in command(f"fnlkit evaluate {folder} --json", tmp_path).stdout.splitlines()]
+    for row, shown in zip(rows, cells(text, "rows"), strict=True):
+        numbers = [f"{100 * row[f'accuracy_{at}']:.2f}" for at in ("best", "last", "late")]
+        assert shown[:6] == [row["run"], row["method"], "accuracy", *numbers]
+        assert shown[6:9] == [
+            f"{row['client_rounds']:,}",
+            f"{row['bytes_up'] / 1e6:,.1f}",
+            f"{100 * row['label_accuracy_corrected']:.2f}",
+        ]
+    run = fnlkit.load(folder / "a.pt")
+    shown = cells(text, "clients")
+    levels = sorted(run.truth["noise_client_level"], reverse=True)
+    assert [row[-2] for row in shown] == [f"{100 * level:.1f} %" for level in levels]
+    sent = {row[0]: int(row[2].replace(",", "")) for row in cells(text, "sent")}
+    assert sum(sent.values()) == run.traffic.bytes_up and sent["lid"] == run.traffic.sent["lid"]
+
+
+def test_nothing_from_a_file_is_markup(folder, tmp_path):
+    for runs in ("b.pt", "b.pt a.pt"):
+        done = command(f"fnlkit report {runs} -o {tmp_path}/page.html", folder)
+        assert done.returncode == 0, done.stderr
+        text = (tmp_path / "page.html").read_text(encoding="utf-8")
+        assert "<script" not in text and "&lt;script&gt;" in text
+        assert not re.search(r"""(?:src|href)=["'](?!data:)""", text)
+
+
+def test_the_commands_make_the_run_again(folder):
+    run = fnlkit.load(folder / "a.pt")
+    lines = report.commands(run)
+    assert lines[0].startswith("fnlkit partition --dataset digits --scheme iid --clients 5")
+    assert lines[-1] == "fnlkit train --method 'fedcorr(iterations=1)' --rounds 8 --fraction 0.4 --epochs 1"
+
+
+def test_without_truth_or_data_it_says_less(folder, tmp_path):
+    run = fnlkit.load(folder / "a.pt")
+    blind = copy.copy(run)
+    blind.labels = {name: values for name, values in run.labels.items() if name != "true"}
+    facts = report.facts(fnlkit.evaluate(blind, blind))
+    assert facts["clients"][0]["true"] is None and facts["clients"][0]["estimated"] is not None
+    assert facts["suspects"]["samples"][0]["picture"] is None and facts["suspects"]["samples"][0]["true"] is None
+    assert "unknown" in report.page(facts)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"), [("nothing.pt -o x.html", "nothing.pt"), ("a.pt -o no/x.html", "no/x.html"), ("a.pt", "-o")]
+)
+def test_mistakes_are_one_line(line, words, folder):
+    done = command(f"fnlkit report {line}", folder)
+    assert done.returncode == 2 and words in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_browser_shows_it_from_phone_to_wide(browser, folder, tmp_path):  # noqa: F811
+    assert command(f"fnlkit report {folder}/a.pt -o page.html", tmp_path).returncode == 0
+    row = fnlkit.evaluate(folder / "a.pt").rows[0]
+    for width, scheme in ((360, "dark"), (1600, "light")):
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        browser.get((tmp_path / "page.html").as_uri())
+        assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+        assert browser.execute_script("return [...document.images].every(i => i.complete && i.naturalWidth > 0)")
+        paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+    shown = [cell.text for cell in browser.find_elements("css selector", "#rows tbody td")]
+    assert shown[3:5] == [f"{100 * row['accuracy_best']:.2f}", f"{100 * row['accuracy_last']:.2f}"]
+    assert len(browser.find_elements("css selector", "#suspects img")) > 0
+    assert not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
