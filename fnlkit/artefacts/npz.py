@@ -14,6 +14,7 @@ from fnlkit.errors import InputError
 
 MAX_HEADER = 10_000
 MAX_TEXT = 16 * 2**20  # characters of one text
+BLOCK = 2**24  # bytes of rows that are written at once
 MAX_ENTRIES = 2**22  # of a csv, of which Python makes an object each
 _HEADER = re.compile(
     rb"\{\s*'descr':\s*'([<>|=]?)([a-zA-Z])(\d{0,9})',\s*'fortran_order':\s*(True|False),\s*"
@@ -141,7 +142,7 @@ def raw_bytes(value):
 def raw_blocks(value):
     """Yield the bytes of a plain array: at once, or block by block where it is read by rows."""
     if isinstance(value, Rows):
-        for a, b in blocks(value, 2**24):
+        for a, b in blocks(value, BLOCK):
             yield raw_bytes(plain(value[a:b], ""))
     else:
         yield raw_bytes(value)

@@ -3,18 +3,25 @@
 import json
 import os
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from fnlkit import datasets
 from fnlkit.artefacts import files
-from fnlkit.artefacts.stored import Rows
+from fnlkit.artefacts.stored import Rows, blocks
 from fnlkit.datasets import local
 from fnlkit.datasets.dataset import moments
 from fnlkit.datasets.decoding import Decoded
 from fnlkit.datasets.facts import remembered
+from fnlkit.datasets.features import with_features
+from fnlkit.embed import embed_parts
 from fnlkit.errors import InputError
+from fnlkit.estimators import estimate
+from fnlkit.estimators.rows import read_rows
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.partitioning import federation as split
 
 
 @pytest.fixture
@@ -146,3 +153,55 @@ def test_a_folder_of_images_is_decoded_when_it_is_asked_for(tmp_path, monkeypatc
     (tmp_path / "photos" / "class 0" / "0.png").unlink()
     with pytest.raises(InputError, match="0.png: cannot be read"):
         [datasets.load(f'folder(path="{tmp_path}/photos")', cache=tmp_path).y_train, x[:], lazy.x_test[:]]
+
+
+def test_what_is_allocated_follows_the_cohort(small, tmp_path, monkeypatch):
+    """Through the whole pipe nobody ever holds a third of the samples, nor all their embeddings, which are as much."""
+    rng, (n, side) = np.random.default_rng(0), (8000, 16)
+    for part, size in (("train", n), ("test", 50)):
+        np.save(tmp_path / f"y_{part}.npy", rng.integers(0, 3, size))
+        np.save(tmp_path / f"x_{part}.npy", rng.integers(0, 256, (size, side, side, 3), dtype=np.uint8))
+    whole = n * side * side * 3
+    monkeypatch.setattr("fnlkit.embed._MOST_HELD", 0)
+    monkeypatch.setattr("fnlkit.embed._BLOCK", 2**17)
+    monkeypatch.setattr("fnlkit.estimators.knn._AT_ONCE", 2**17)
+    monkeypatch.setattr("fnlkit.artefacts.npz.BLOCK", 2**17)
+    monkeypatch.setattr(blocks, "__defaults__", (2**17, 1))
+    monkeypatch.setattr(files.open_arrays, "__kwdefaults__", {**files.open_arrays.__kwdefaults__, "small": 2**17})
+    monkeypatch.setattr(files, "SMALL", 2**17)
+    monkeypatch.setenv("FNLKIT_CACHE", str(small))
+    data = datasets.load(str(tmp_path))
+    federation = split(data, "iid", clients=200, labels="true")
+
+    def embedded():
+        parts, place = {"embeddings": data.x_train, "test": data.x_test}, small / str(time.monotonic_ns())
+        found = embed_parts(data, parts, "pca(dim=64)", place=place)
+        about = {"dataset": data.name, "checksum": data.checksum}
+        files.write(files.Artefact("fnlkit.embeddings/1", found, about), tmp_path / "emb.npz")
+
+    def judged():
+        rows = read_rows(str(tmp_path / "emb.npz"), "embeddings", federation)
+        assert isinstance(rows, Rows) and rows.nbytes >= whole / 3
+        estimate(federation, data, "knn", embeddings=rows)
+
+    def trained(seen):
+        settings = Settings(model="mlp(hidden=4)", rounds=2, fraction=0.02, epochs=1)
+        Experiment(federation, seen, settings, engine="fused").run()
+
+    steps = {
+        "checksum": data._digest,
+        "embed": embedded,
+        "estimate": judged,
+        "train": lambda: trained(data),
+        "features": lambda: trained(with_features(data, str(tmp_path / "emb.npz"))),
+    }
+    for name, step in steps.items():
+        step()  # imports, and compiles, which count as well
+        tracemalloc.start()
+        try:
+            step()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        print(name, round(peak / 2**20, 2), "MiB of", round(whole / 2**20, 2))
+        assert peak < whole / 3, name
