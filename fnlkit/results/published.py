@@ -154,7 +154,7 @@ def plan(row):
         train["model"] = paper["models"][row["model"]]
     return {
         "dataset": DATASETS[row["dataset"]],
-        "steps": _steps(row),
+        "steps": [_public(step, change.get("public")) for step in _steps(row)],
         "method": method,
         "train": train,
         "backbone": paper.get("backbone") if row["dataset"] != "SpeechCommands" else None,
@@ -184,6 +184,11 @@ def _steps(row):
     return {"fedcorr": _fedcorr, "flr": _flr, "feddpcont": _feddpcont, "fedln": _fedln, "fedefc": _fedefc}[row["paper"]](
         row, said
     )
+
+
+def _public(step, share):
+    """Return a step in which `partition` leaves a share of the samples to nobody, for methods that need a public set."""
+    return f"{step} --public {share}" if share and step.startswith("partition") else step
 
 
 def _clients(row):

@@ -17,7 +17,7 @@ _LONGEST = 10_000  # characters of a step or a method
 _LONG_KEY = re.compile(r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){16}""")
 # What a step may say; neither what it reads beside the data set nor where it writes.
 _STEPS = {
-    "partition": ("--scheme", "--clients", "--min-samples", "--labels"),
+    "partition": ("--scheme", "--clients", "--min-samples", "--labels", "--public"),
     "inject-noise": ("--noise",),
     "estimate-noise": ("--estimator", "--apply"),
 }

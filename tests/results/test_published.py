@@ -86,7 +86,7 @@ def test_every_row_runs_or_says_why_not():
                 words = step(text)
                 noises |= {words[words.index("--noise") + 1]} if "--noise" in words else set()
                 schemes |= {words[words.index("--scheme") + 1]} if "--scheme" in words else set()
-    assert runs == 1356
+    assert runs == 1377
     for method, train in specs:
         settings = Settings(method=method, **dict(train))
         catalogue.method(method)
@@ -148,13 +148,17 @@ def test_a_row_that_cannot_run_says_so_and_each_line_stands_alone(tmp_path):
     done = fnlkit("fnlkit reproduce feddpcont/table2 --only 'symmetric, 0.4' --seeds 1 --dry-run", tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert sum(line.startswith("# cannot run: RHFL") for line in lines) == 1
+    assert not any(line.startswith("#") for line in lines)
+    other = fnlkit("fnlkit reproduce fedcorr/table3 --only 'jointopt, 0.4' --dry-run", tmp_path)
+    assert "# cannot run" not in other.stdout and "--epochs=20" in other.stdout
+    other = fnlkit("fnlkit reproduce fedcorr/table3 --only 'centralized jointopt, 0.4' --dry-run", tmp_path)
+    assert other.stdout.startswith("# cannot run: centralized JointOpt, CIFAR-100") and other.stdout.count("\n") == 1
     (line,) = [line for line in lines if "method=feddpcont" in line]
     stages = [shlex.split(stage) for stage in line.split(" | ")]
     assert [stage[1] for stage in stages] == ["inject-noise", "partition", "train"]
     assert "--dataset=cifar10" in stages[0] and "-" not in stages[0] and "-" in stages[1] and stages[2][2] == "-"
     assert stages[2][stages[2].index("--resume") + 1] == stages[2][stages[2].index("-o") + 1]
-    assert len({re.search(r"-o (\S+)$", line)[1] for line in lines if not line.startswith("#")}) == 10
+    assert len({re.search(r"-o (\S+)$", line)[1] for line in lines}) == 11
 
 
 def test_tables_are_listed(tmp_path):

@@ -1,0 +1,61 @@
+"""`fnlkit watch`: follow a run that another terminal trains."""
+
+import time
+
+import click
+
+from fnlkit.cli.plumbing import out_console, printable
+
+
+@click.command()
+@click.argument("metrics", metavar="RUN.metrics.jsonl")
+@click.option("--every", type=click.FloatRange(min=0.05), default=1.0, show_default=True, help="Seconds between two looks.")
+@click.option("--once", is_flag=True, help="Show where it is and stop.")
+def command(metrics, every, once):
+    """Follow a run by the file that `fnlkit train` writes a line a round to: stage, rounds, accuracy and its course.
+
+    It ends when the run does, and at once where none is running. On a terminal one line is renewed; elsewhere each new
+    evaluation is a line.
+
+    \b
+    Example:
+      fnlkit watch run.metrics.jsonl --once
+    """
+    from fnlkit.results.watching import Metrics
+
+    found, say = Metrics(metrics), out_console()
+    if not say.is_terminal:
+        _lines(found, say, every, once)
+        return
+    from rich.live import Live
+
+    with Live(console=say, refresh_per_second=4) as live:
+        going = True
+        while going:
+            going = found.running and not once  # before the rows: what is written until then is read
+            found.update()
+            live.update(_shown(found, max(10, say.width - 2)))
+            if going:
+                time.sleep(every)
+
+
+def _lines(found, say, every, once):
+    scored, going = -1, True
+    while going:
+        going = found.running and not once
+        found.update()
+        count = sum("accuracy" in row or "agreement" in row for row in found.rows)
+        if count != scored or not going:
+            say.print(_shown(found, 60), soft_wrap=True)
+            scored = count
+        if going:
+            time.sleep(every)
+
+
+def _shown(found, width):
+    from rich.text import Text
+
+    from fnlkit.results.watching import sparkline, told
+
+    text, scores = told(found.rows)
+    return Text("\n".join(part for part in (printable(text), sparkline(scores, width)) if part))

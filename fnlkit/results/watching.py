@@ -1,0 +1,111 @@
+"""A run that another process trains, followed by its metrics file: the rows so far, and a line that shows their course."""
+
+import json
+import os
+import stat
+
+from fnlkit.errors import InputError
+
+BARS = "▁▂▃▄▅▆▇█"
+_LONGEST = 2**22  # bytes of one row: beyond that it is no metrics file
+
+
+class Metrics:
+    """The rows of a metrics file as it grows; a run that is continued writes it anew, which is noticed.
+
+    Parameters
+    ----------
+    path : str
+
+    Attributes
+    ----------
+    rows : list of dict
+
+    Raises
+    ------
+    InputError
+        When there is no such regular file.
+    """
+
+    def __init__(self, path):
+        try:
+            mode = os.stat(path).st_mode
+        except OSError as error:
+            raise InputError(
+                f"{path}: {error.strerror}; `fnlkit train -o RUN.pt` writes RUN.metrics.jsonl beside it"
+            ) from error
+        if not stat.S_ISREG(mode):
+            raise InputError(f"{path}: no regular file; give the RUN.metrics.jsonl that `fnlkit train` writes")
+        self.path, self.rows, self._at, self._rest = path, [], 0, b""
+
+    @property
+    def running(self):
+        """Whether a process trains into the file: it holds the lock beside it."""
+        return os.path.exists(f"{os.path.realpath(self.path)}.lock")
+
+    def update(self):
+        """Read what was added since; return the new rows.
+
+        Raises
+        ------
+        InputError
+            When a line is no row of `fnlkit train`.
+        """
+        with open(self.path, "rb") as file:
+            if os.fstat(file.fileno()).st_size < self._at:
+                self.rows, self._at, self._rest = [], 0, b""
+            file.seek(self._at)
+            added = file.read()
+        self._at += len(added)
+        *lines, self._rest = (self._rest + added).split(b"\n")
+        if len(self._rest) > _LONGEST:
+            raise InputError(f"{self.path}: a line of more than {_LONGEST:,} bytes; give the RUN.metrics.jsonl of a run")
+        new = [self._row(line, len(self.rows) + i + 1) for i, line in enumerate(lines)]
+        self.rows += new
+        return new
+
+    def _row(self, line, number):
+        try:
+            row = json.loads(line)
+            right = isinstance(row, dict) and isinstance(row["round"], int) and isinstance(row["stage"], str)
+            scores = [row[name] for name in ("accuracy", "agreement", "client_rounds") if name in row]
+            right = right and all(isinstance(value, (int, float)) for value in scores)
+        except (ValueError, KeyError, RecursionError):
+            right = False
+        if not right:
+            raise InputError(f"{self.path}: line {number} is no row of a run; give the RUN.metrics.jsonl of `fnlkit train`")
+        return row
+
+
+def sparkline(values, width=60):
+    """Return values as a line of bars, each the mean of its share of them; an empty text without any.
+
+    Examples
+    --------
+    >>> sparkline([0.0, 0.5, 1.0])
+    '▁▅█'
+    """
+    values = list(values)
+    if not values:
+        return ""
+    count = min(width, len(values))
+    parts = [values[len(values) * i // count : len(values) * (i + 1) // count] for i in range(count)]
+    means = [sum(part) / len(part) for part in parts]
+    low, high = min(means), max(means)
+    if high == low:
+        return BARS[3] * count
+    return "".join(BARS[int((mean - low) / (high - low) * (len(BARS) - 1) + 0.5)] for mean in means)
+
+
+def told(rows):
+    """Return (what the rows say in one line, scores so far)."""
+    if not rows:
+        return "no round yet", []
+    name = "agreement" if any("agreement" in row for row in rows) and not any("accuracy" in row for row in rows) else "accuracy"
+    scores, last = [row[name] for row in rows if name in row], rows[-1]
+    rounds = sum(row["stage"] != "final" for row in rows)
+    spent = next((row["client_rounds"] for row in reversed(rows) if "client_rounds" in row), None)
+    text = f"{last['stage']}, {rounds:,} rounds" + ("" if spent is None else f", {spent:,} client-rounds")
+    if scores:
+        text += f", {name} {scores[-1]:.4f}, best {max(scores):.4f}"
+    return text, scores

@@ -1,0 +1,81 @@
+"""A run is followed from another terminal, whatever state its file is in."""
+
+import json
+import os
+import threading
+import time
+
+import pytest
+
+from fnlkit.errors import InputError
+from fnlkit.results.watching import Metrics, sparkline, told
+from tests.commands import fnlkit
+
+
+def row(number, accuracy=None, stage="training"):
+    out = {"round": number, "stage": stage, "client_rounds": 5 * (number + 1)}
+    return json.dumps(out | ({} if accuracy is None else {"accuracy": accuracy})) + "\n"
+
+
+def test_a_file_that_grows_is_read_once_and_one_that_begins_anew_from_the_start(tmp_path):
+    path = tmp_path / "run.metrics.jsonl"
+    path.write_text(row(0, 0.5) + row(1)[:10])
+    found = Metrics(str(path))
+    assert [r["round"] for r in found.update()] == [0]
+    path.write_text(row(0, 0.5) + row(1) + row(2, 0.75))
+    assert [r["round"] for r in found.update()] == [1, 2] and found.update() == []
+    assert told(found.rows) == ("training, 3 rounds, 15 client-rounds, accuracy 0.7500, best 0.7500", [0.5, 0.75])
+    path.write_text(row(0, 0.25))  # --resume writes it anew
+    found.update()
+    assert len(found.rows) == 1 and not found.running
+
+
+def test_the_line_of_bars():
+    assert sparkline([]) == "" and sparkline([0.5]) == "▄" and sparkline([0, 1, 0.5]) == "▁█▅"
+    assert sparkline(range(1000), 10) == "▁▂▃▃▄▅▆▆▇█" and len(sparkline(range(1000), 60)) == 60
+
+
+def test_it_follows_until_the_run_ends(tmp_path):
+    path, lock = tmp_path / "run.metrics.jsonl", tmp_path / "run.metrics.jsonl.lock"
+    path.write_text(row(0, 0.5))
+    lock.write_text("1")
+
+    def train():
+        time.sleep(0.3)
+        with open(path, "a") as file:
+            file.write(row(1, 0.75) + row(2, 0.8, "final"))
+        os.unlink(lock)
+
+    other = threading.Thread(target=train)
+    other.start()
+    done = fnlkit("fnlkit watch run.metrics.jsonl --every 0.05", tmp_path)
+    other.join()
+    assert done.returncode == 0 and "accuracy 0.5000" in done.stdout and "final" in done.stdout and "best 0.8000" in done.stdout
+
+
+def test_a_run_that_trained_is_shown_and_a_terminal_too(noisy, tmp_path):
+    line = f"fnlkit train {noisy} --rounds 2 --engine sequential --epochs 1 -o run.pt && fnlkit watch run.metrics.jsonl --once"
+    done = fnlkit(line, tmp_path)
+    assert done.returncode == 0 and "training, 2 rounds, 4 client-rounds, accuracy 0." in done.stdout, done.stderr
+    done = fnlkit("fnlkit watch run.metrics.jsonl", tmp_path, terminal=True)
+    assert done.returncode == 0 and "2 rounds" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "text", ["hello\n", "[]\n", '{"round": 1}\n', '{"round": 1, "stage": "x", "accuracy": "high"}\n', "\n", "[" * 100000 + "\n"]
+)
+def test_what_is_no_metrics_file_is_refused(text, tmp_path):
+    (tmp_path / "x.jsonl").write_text(text)
+    done = fnlkit("fnlkit watch x.jsonl", tmp_path)
+    assert done.returncode == 2 and "line 1 is no row" in done.stderr
+
+
+def test_missing_files_folders_and_strange_stages(tmp_path):
+    for name in ("nothing.jsonl", "."):
+        with pytest.raises(InputError):
+            Metrics(str(tmp_path / name))
+    (tmp_path / "x.jsonl").write_text(row(0, 0.5, "\x1b[31mred"))
+    done = fnlkit("fnlkit watch x.jsonl", tmp_path)
+    assert "\x1b" not in done.stdout and "red" in done.stdout
+    (tmp_path / "empty.jsonl").write_text("")
+    assert "no round yet" in fnlkit("fnlkit watch empty.jsonl", tmp_path).stdout
