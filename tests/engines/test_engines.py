@@ -82,6 +82,13 @@ PLAIN = (
 )
 
 
+@pytest.mark.parametrize("method", [name for name in PLAIN if "pair" not in catalogue.needs(name)])
+def test_the_fused_engine_hands_over_what_is_not_compiled(method):
+    """Its threads share one network, which the client steps of these methods use too."""
+    found = run("fused", method, "fedavg", "uniform")
+    agree(found, run("sequential", method, "fedavg", "uniform"))
+
+
 @pytest.mark.parametrize("optimizer", ["fedprox", "feddyn"])
 @pytest.mark.parametrize("method", PLAIN)
 def test_product_of_methods_that_are_not_compiled(method, optimizer):

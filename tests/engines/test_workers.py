@@ -43,7 +43,8 @@ def staffed():
     fed.close()
 
 
-@pytest.mark.parametrize("method, counts", [("fedavg", (1, 3)), ("fedcorr", (2,)), ("flr", (2,))])
+@pytest.mark.parametrize("method, counts", [("fedavg", (1, 3)), ("fedcorr", (2,)), ("flr", (2,)), ("dividemix", (2,)),
+                                            ("fedrn", (2,))])  # fmt: skip
 def test_one_digest(method, counts):
     """FedDyn keeps a state on clients, Power-of-Choice asks twice a round; mixup, proximal terms, rows come along."""
     if method not in catalogue.METHODS:

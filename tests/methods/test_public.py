@@ -9,6 +9,9 @@ import torch.nn.functional as F
 
 from fnlkit.artefacts.federation import Federation
 from fnlkit.client.client import LocalModel
+from fnlkit.datasets import load
+from fnlkit.experiment import Experiment
+from fnlkit.experiment.settings import Settings
 from fnlkit.methods.clipfl import kept, suspected
 from fnlkit.methods.rhfl import align, confidences, tell_knowledge
 from tests.commands import fnlkit
@@ -39,6 +42,19 @@ def test_methods_ask_for_it_and_train_with_it(method, tmp_path):
     assert done.returncode == 2 and "fnlkit partition --public 0.1" in done.stderr
     done = fnlkit(f"fnlkit partition --clients 4 --public 0.1 | {rest} && fnlkit evaluate run.pt", tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_held_out_samples_are_not_public(tmp_path):
+    line = "fnlkit partition --clients 4 --public 0.1 --holdout 0.2 -o fed.npz"
+    assert fnlkit(line, tmp_path).returncode == 0
+    few, data = Federation.read(str(tmp_path / "fed.npz")), load("digits")
+    settings = Settings(method="rhfl", rounds=1, fraction=0.5, epochs=1, model="mlp(hidden=[4])")
+    clients = Experiment(few, data, settings, engine="sequential").clients
+    n = len(few.given)
+    apart = few.extra["holdout_client"] >= 0
+    assert apart.sum() > 0.1 * n and len(clients.public.x) == len(clients.public.y) == round(0.1 * n)
+    rest = np.setdiff1d(np.flatnonzero(~apart), few.client_indices)
+    assert np.array_equal(clients.public.x.numpy(), data.x_train[rest])
 
 
 def test_confidence_follows_what_losses_fell_by():

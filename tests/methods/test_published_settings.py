@@ -126,3 +126,29 @@ def test_severe_imbalance_weighs_the_counts(name):
     plain, heavy = (parse(presets.load(f"fedefc/{name}{more}")["method"]).parameters for more in ("", "-imbalanced"))
     assert heavy["weighting"].name == "paper" and "weighting" not in plain
     assert {key: value for key, value in heavy.items() if key != "weighting"} == plain
+
+
+# FedDiv (Li 2024): Tables 1 to 4 and 7, section "Implementations": eta is 1 where clients are not alike.  JointOpt,
+# DivideMix and RoFL as FedCorr compares with them: appendix B.
+NOISY, ALIKE, UNLIKE = "clients(rho=0.6, tau=0.5)", "iid(balanced=true)", "bernoulli-dirichlet(p=0.7, alpha=10)"
+BASELINES = {
+    "feddiv/cifar10":        (100, ALIKE, NOISY, "resnet18", 1000, 0.1, 5, 10, 0.03, {"warmup": 50}),
+    "feddiv/cifar10-noniid": (100, UNLIKE, NOISY, "resnet18", 1000, 0.1, 5, 10, 0.03, {"warmup": 50, "prior": 1}),
+    "feddiv/cifar100":       (50, ALIKE, NOISY, "resnet34", 1000, 0.1, 5, 10, 0.01, {"warmup": 100}),
+    "feddiv/clothing1m":     (500, UNLIKE, None, "resnet50(weights=imagenet)", 200, 0.02, 5, 16, 0.001,
+                              {"warmup": 100, "prior": 1}),
+    "jointopt/cifar10":      (100, "iid", NOISY, "resnet18", 100, 0.1, 20, 10, 0.01,
+                              {"warmup": 20, "alpha": 1.2, "beta": 0.8}),
+    "dividemix/cifar10":     (100, "iid", NOISY, "resnet18", 100, 0.1, 20, 10, 0.02, {"warmup": 20, "unlabelled": 25}),
+    "rofl/cifar10":          (100, "iid", NOISY, "resnet18", 1000, 0.1, 5, 10, 0.03, {"start": 100}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_baselines_train_as_published(name):
+    clients, scheme, noise, model, rounds, fraction, epochs, batch_size, lr, own = BASELINES[name]
+    assert steps_of(name) == ("partition", clients, parse(scheme), noise and parse(noise))
+    found = presets.load(name)
+    local = {"fraction": fraction, "epochs": epochs, "batch_size": batch_size, "lr": lr, "momentum": 0.5}
+    assert found == {"method": found["method"], "model": model, "rounds": rounds, **local}
+    assert parse(found["method"]).parameters == own | ({"confidence": 0.75} if name.startswith("feddiv") else {})

@@ -25,7 +25,8 @@ def consistent(logits, batch, *, prior=0.0, debias=0.5):
     logp, labels = logits.log_softmax(-1), batch.rows["filter_label"]
     bias = batch.state["filter_bias"].to(logits)[..., None, :].clamp_min(1e-12).log()
     local = (batch.unmixed.to(logits) - debias * bias).argmax(-1)
-    keep = (batch.rows["filter_keep"] & (local == batch.rows["filter_global"])) | (batch.state["filter_noisy"] == 0)[..., None]
+    clean = (batch.state["filter_noisy"].to(local.device) == 0)[..., None]
+    keep = (batch.rows["filter_keep"] & (local == batch.rows["filter_global"])) | clean
     share, keep = batch.share.to(logits)[..., None], keep.to(logits)
     mate = batch.partner
     own, other = share * keep, (1 - share) * keep.gather(-1, mate)
