@@ -1,6 +1,6 @@
 """Make small data in each form that fnlkit reads, out of the digits that come with it: python your_data.py FOLDER.
 
-folders/SITE/CLASS/*.png, some in _unlabelled; cases.csv, which names scans/*.png; patients.csv, numbers and categories with gaps;
+folders/SITE/CLASS/*.png, some in _unlabelled; cases.csv, which names scans/*.png; patients.csv, numbers and categories;
 npz/SITE.npz; sounds.csv, which names sounds/*.wav; and patients.parquet, where pyarrow is installed.
 """
 

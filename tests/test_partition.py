@@ -243,6 +243,6 @@ def test_clients_that_are_values_of_a_field_carry_their_names(tmp_path):
     mine = datasets.load(tmp_path / "mine.npz")
     for scheme in ("field(name=site)", "sites"):
         assert federation(mine, scheme).meta["client_names"] == ["Aix", "Bonn", "Cork"]
-    with pytest.raises(InputError, match="names no sites; give a manifest"):
+    with pytest.raises(InputError, match="names no sites; give a table"):
         federation(datasets.load("digits"), "sites")
     assert "client_names" not in federation(mine, clients=3).meta

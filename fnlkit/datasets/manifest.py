@@ -10,7 +10,7 @@ import numpy as np
 from fnlkit.artefacts import files
 from fnlkit.datasets import columns
 from fnlkit.datasets.dataset import Dataset, Unlabelled
-from fnlkit.datasets.decoding import Decoded, held, image, numbers, read_wav, sound
+from fnlkit.datasets.decoding import IMAGES, Decoded, held, image, numbers, read_wav, sound
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import remembered
 from fnlkit.datasets.labels import classes_of, doubts
@@ -184,6 +184,7 @@ class Manifest:
             )
         if "path" not in self.roles and not self.features:
             raise InputError(f"{files.shown(self.file)}: no column with the path of a file and none with features")
+        self._refuse_files_as_features()
         sites = self._sites()
         self._refuse_twins(sites)
         in_test = self._in_test()
@@ -271,6 +272,16 @@ class Manifest:
                 texts = self.table.texts(name)
                 out.setdefault(name, np.array([texts[row] for row in train]))
         return out
+
+    def _refuse_files_as_features(self):
+        """Raise where what looks like names of files would be taken for a category."""
+        for name in self.features:
+            texts = [] if "path" in self.given else self.table.texts(name)[:1]
+            if texts and texts[0].lower().endswith((*IMAGES, ".wav", ".npy")):
+                raise InputError(
+                    f"{files.shown(self.file)}: column {name!r} names files such as {files.shown(texts[0][:80])}; write "
+                    f'path="{name}" in the data set\'s spec, or path="-" if it is a feature'
+                )
 
     def _sites(self):
         sites = self.texts("site")

@@ -89,6 +89,13 @@ def test_mistakes_are_named_by_row(row, text, message, tmp_path):
     assert done.returncode == 2 and done.stderr.count("\n") == 1
 
 
+def test_files_are_not_taken_for_categories(tmp_path):
+    path = cases(tmp_path, header="datei,label,klinik,split,id")
+    with pytest.raises(InputError, match='column .datei. names files such as scans/0.png; write path="datei"'):
+        datasets.load(path)
+    assert datasets.load(f'manifest(file="{path}", path="-")').kind == "vector"
+
+
 def test_an_id_belongs_to_its_site(tmp_path):
     assert len(datasets.load(cases(tmp_path, (7, "scans/5.png,krank,Zürich,train,c1"))).ids) == 6
 
