@@ -9,13 +9,16 @@ review are wrong, beside cleanlab's ranking of the same probabilities (extra `be
 """
 
 import argparse
+from pathlib import Path
 
 import numpy as np
 
 from fnlkit import datasets, partitioning
+from fnlkit.estimators import em
 from fnlkit.estimators.evidence import Evidence
 from fnlkit.estimators.warmup import cross_validated
-from fnlkit.review.audit import audit
+from fnlkit.review.audit import SIGNIFICANT, confusions, noisier_than_others
+from fnlkit.streams import stream
 
 SWAPPED, RANDOM = 1, 3
 PAIR = (4, 9)
@@ -40,35 +43,52 @@ def hits(wrong, order):
     return np.array([first[:30].mean(), first[:100].mean()])
 
 
-def once(seed, rounds, swap, share):
-    """Return the facts of one repetition as a dict of numbers and arrays."""
-    federation, data = world(seed, swap, share)
+def scores(federation, data, rounds, seed, keep):
+    """Return probabilities (m, C) of each site's samples by models trained on the others, kept from an earlier time."""
+    place = keep and Path(keep) / f"{seed}.npz"
+    if place and place.exists():
+        return np.load(place)["probabilities"]
     warm_up = {"rounds": rounds, "fraction": 1.0}
-    found = audit(federation, data, warm_up=warm_up, seed=seed)
-    rows = sorted(found.sites, key=lambda row: row["client"])
-    level = np.array([(federation.given[part] != data.y_train[part]).mean() for part in federation.clients])
-    inside = [row["low"] <= true <= row["high"] for row, true in zip(rows, level, strict=True)]
-    named = {row["client"] for row in rows if row["noisier"]}
-    first = {(c["true"], c["given"]) for c in rows[SWAPPED]["confused"][:2]}
+    found = cross_validated(Evidence(federation, data, warm_up=warm_up, seed=seed), folds=5)
+    if place:
+        np.savez_compressed(place, probabilities=found)
+    return found
+
+
+def once(seed, rounds, swap, share, keep):
+    """Return the facts of one repetition as a dict of numbers and arrays.
+
+    The estimator `em` on these probabilities gives the numbers that `fnlkit.review.audit` gives site by site: a test compares.
+    """
+    federation, data = world(seed, swap, share)
+    probabilities, bounds = scores(federation, data, rounds, seed, keep), federation.client_offsets[1:-1]
+    pairs = list(zip(np.split(em.scores_of(probabilities), bounds), map(federation.given_of, range(5)), strict=True))
+    temper = em.best_temper(np.sum([em.log_likelihoods(z, y) for z, y in pairs], 0))
+    sites = [em.fit(z, y, temper, rng=stream(seed, "em", client=k)) for k, (z, y) in enumerate(pairs)]
+    level, low, high = (np.array([one[name] for one in sites]) for name in ("level", "low", "high"))
+    low = np.minimum(em.allowing_for_mistakes(low, high), level)
+    true = np.array([(federation.given[part] != data.y_train[part]).mean() for part in federation.clients])
+    p = noisier_than_others(level, np.array([one["draws"].std() for one in sites]))
+    named = set(np.flatnonzero(p < SIGNIFICANT).tolist())
+    first = {(c["true"], c["given"]) for c in confusions(sites[SWAPPED]["counts"], data.class_names)[:2]}
     pair = {tuple(map(str, PAIR)), tuple(map(str, PAIR[::-1]))}
-    wrong = federation.given != data.y_train
-    score = found.judgement.arrays(federation)["estimate_issue_score"]
+    held = federation.client_indices
+    given, wrong = federation.given[held], federation.given[held] != data.y_train[held]
+    issue = 1 - np.concatenate([one["posterior"] for one in sites])[np.arange(len(held)), given]
     out = {
-        "inside": inside,
+        "inside": (low <= true) & (true <= np.maximum(high, level)),
+        "width": high - low,
         "both": {SWAPPED, RANDOM} <= named,
         "others": len(named - {SWAPPED, RANDOM}),
         "pair": first == pair,
-        "error": np.abs([row["level"] for row in rows] - level),
-        "hits": hits(wrong, -score),
+        "error": np.abs(level - true),
+        "hits": hits(wrong, -issue),
     }
     try:
         from cleanlab.rank import get_label_quality_scores
     except ImportError:
         return out
-    probabilities = cross_validated(Evidence(federation, data, warm_up=warm_up, seed=seed), folds=5)
-    held = federation.client_indices
-    quality = get_label_quality_scores(federation.given[held], probabilities)
-    return out | {"cleanlab": hits(wrong[held], quality)}
+    return out | {"cleanlab": hits(wrong, get_label_quality_scores(given, probabilities))}
 
 
 def main():
@@ -77,8 +97,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--swap", type=float, default=0.25, help="share of the pair's labels that are swapped")
     parser.add_argument("--random", type=float, default=0.1, help="share of random labels")
+    parser.add_argument("--keep", help="folder of the models' probabilities: what is there is not trained again")
     options = parser.parse_args()
-    found = [once(seed, options.rounds, options.swap, options.random) for seed in range(options.repetitions)]
+    given = options.rounds, options.swap, options.random, options.keep
+    found = [once(seed, *given) for seed in range(options.repetitions)]
 
     def mean(name):
         return np.mean([one[name] for one in found if name in one], 0)
@@ -87,9 +109,11 @@ def main():
     print(f"both noisy sites named                  {mean('both'):.2f}")
     print(f"clean sites named, a repetition          {mean('others'):.2f}")
     print(f"the swapped pair is named first          {mean('pair'):.2f}")
-    cover, error = mean("inside"), mean("error")
-    for k, what in ((SWAPPED, "site with the swapped pair"), (RANDOM, "site with random labels"), (0, "a clean site")):
-        print(f"interval holds the level, {what:27} {cover[k]:.2f}   error of the level {100 * error[k]:.1f} points")
+    cover, error, width = mean("inside"), mean("error"), mean("width")
+    clean = [k for k in range(5) if k not in (SWAPPED, RANDOM)]
+    for k, what in ((SWAPPED, "site with the swapped pair"), (RANDOM, "site with random labels"), (clean, "a clean site")):
+        said = f"error of the level {100 * error[k].mean():.1f} points, width {100 * width[k].mean():.1f}"
+        print(f"range holds the level, {what:27} {cover[k].mean():.2f}   {said}")
     for name, who in (("hits", "the audit's ranking"), ("cleanlab", "cleanlab's, same probabilities")):
         if any(name in one for one in found):
             print(f"wrong among the first 30 and 100, {who:31} {' and '.join(f'{v:.3f}' for v in mean(name))}")

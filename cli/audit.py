@@ -89,10 +89,14 @@ def _tables(facts):
     """Return an audit's facts as things that rich prints."""
     from fnlkit.review import report
 
-    table = Table("site", "samples", "wrong labels", "range", "p", "confused", "odd")
+    table = Table("site", "samples", "estimated wrong", "range", "p", "confused", "odd")
     for row in facts["sites"]:
         ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
         cells = printable(row["site"]), f"{row['samples']:,}", f"{100 * row['level']:.1f} %", ends, f"{row['p']:.3f}"
         more = printable(report.confused(row)), printable(report.odd(row))
         table.add_row(*cells, *more, style="bold" if row["noisier"] else "")
-    return [table, printable(facts["words"]), facts["range"], "Assumed: " + "; ".join(facts["assumptions"]) + "."]
+    left = Table("what left the sites", "bytes, all sites", "what it is")
+    for name, sent in facts["sent"].items():
+        left.add_row(name, f"{sent['bytes']:,}", sent["what"])
+    stays = "Which samples are suspicious, copies or far from all others is known at their site alone."
+    return [table, printable(facts["words"]), facts["range"], f"Assumed: {'; '.join(facts['assumptions'])}.", left, stays]

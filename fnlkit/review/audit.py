@@ -40,7 +40,8 @@ class Audit:
     ----------
     sites : list of dict
         One a site, noisiest first: client, site (its name), samples, level, low, high, p (of the test whether it is noisier
-        than the others, Holm's correction), noisier, confused, missing, balance, copies, near_copies, far, unlabelled, shared.
+        than the others, Holm's correction), noisier, confused, missing, balance (share of its largest class),
+        largest, copies, near_copies, far, unlabelled, shared.
     transition : (C, C)
         T[true, given] over all sites; rows sum to 1.
     judgement : Judgement
@@ -157,6 +158,7 @@ def _sites(federation, dataset, described, judged, copies, found):
             "confused": confusions(judged["counts"].numpy()[k], classes),
             "missing": [classes[c] for c in np.flatnonzero(counts == 0)],
             "balance": float(counts.max() / counts.sum()),
+            "largest": classes[int(counts.argmax())],
             **{name: int(copies[name][k]) for name in ("copies", "near_copies", "far")},
             "unlabelled": int(bare[k]),
             "shared": {names[other]: number for other, number in shared[k].items()},
