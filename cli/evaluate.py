@@ -32,6 +32,8 @@ from fnlkit.errors import InputError
 @click.option(
     "--cross-site", is_flag=True, help="Also show each site's own model on each site's held-out samples; trains them."
 )
+@click.option("--test", is_flag=True, help="Also test each of several runs on its data set: macro-F1, balanced accuracy, and "
+              "the accuracy over clients where they hold samples out.")  # fmt: skip
 @click.option("--by", default=None, metavar="NAMES", help="Group runs by these, for example method,noise; any option of the "
               "commands before, seeds apart.")  # fmt: skip
 @click.option("--csv", "form", flag_value="csv", help="Print the groups as csv, numbers at full precision.")
@@ -39,7 +41,7 @@ from fnlkit.errors import InputError
 @click.option("--markdown", "form", flag_value="markdown", help="Print the groups as a Markdown table.")
 @trust_option
 @click.option("-o", "--output", default=None, metavar="FILE.npz", help="Write confusion matrices and records as arrays.")
-def command(runs, dataset, as_json, ledger, target, cross_site, by, form, trust, output):
+def command(runs, dataset, as_json, ledger, target, cross_site, test, by, form, trust, output):
     """Judge runs: accuracy best and last, per class, corrected labels, estimated noise, traffic.
 
     Without RUN reads stdin; of a folder it takes all runs. Several runs make one table with a mean and spread of those that
@@ -63,7 +65,7 @@ def command(runs, dataset, as_json, ledger, target, cross_site, by, form, trust,
     if form and as_json:
         raise InputError(f"--json and --{form} are two forms of one answer; write one of them")
     found = pipeline.evaluate(
-        *runs, dataset=dataset, ledger=ledger, target=target, cross_site=cross_site, trust=trust, say=caution
+        *runs, dataset=dataset, ledger=ledger, target=target, test=test, cross_site=cross_site, trust=trust, say=caution
     )
     rows = found.rows
     if form or by is not None:

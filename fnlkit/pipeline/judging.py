@@ -112,7 +112,7 @@ def _words(by):
     return words
 
 
-def evaluate(*runs, dataset=None, ledger=None, target=None, cross_site=False, trust=False, say=tell):
+def evaluate(*runs, dataset=None, ledger=None, target=None, test=False, cross_site=False, trust=False, say=tell):
     """Return what runs are worth: accuracy, corrected labels, estimated noise, traffic, privacy.
 
     Parameters
@@ -125,6 +125,8 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, cross_site=False, tr
         As for `train`.
     target : float in (0, 1), optional
         Also say after which traffic this accuracy was reached.
+    test : bool
+        Also test each of several runs: macro-F1 and balanced accuracy, and over clients where they hold samples out.
     cross_site : bool
         Of one run, also say what each site's own model is worth on each site's held-out samples; trains them.
     trust : bool
@@ -162,6 +164,8 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, cross_site=False, tr
             raise InputError(f"--cross-site is of one run, found {len(rows)}")
         for row, group in zip(rows, evaluation.distinct(loaded_runs), strict=True):
             row["group"] = group
+        if test:
+            _test(rows, loaded_runs, dataset)
         return Evaluation(loaded_runs, rows)
     data = loaded(dataset if dataset is not None else loaded_runs[0].meta["dataset"])
     alone = cross_site and "own" in catalogue.needs(loaded_runs[0].part("method"))
@@ -169,10 +173,21 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, cross_site=False, tr
     arrays = evaluation.arrays(loaded_runs[0], found)
     for part in list(found.values())[:1]:
         rows[0][f"class_{part['measures']}"] = part["per_class"]
+    rows[0] |= grouping.tested(found)
     rows[0]["measured"] = {name: {k: v for k, v in part.items() if k != "confusion"} for name, part in found.items()}
     if cross_site:
         rows[0]["cross_site"] = sites_beside(loaded_runs[0], data)
     return Evaluation(loaded_runs, rows, arrays)
+
+
+def _test(rows, runs, dataset):
+    """Put into each row what its model is worth on its data set, which is loaded once for all runs of it."""
+    known = {}
+    for row, run in zip(rows, runs, strict=True):
+        name = run.meta["dataset"]
+        if name not in known:
+            known[name] = loaded(dataset if dataset is not None else name)
+        row |= grouping.tested(measured(run, known[name]))
 
 
 def _opened(run, trust, say):

@@ -16,6 +16,8 @@ MEASURES = {
     "balanced_accuracy": ("balanced", 100, 2),
     "client_accuracy_worst_tenth": ("worst tenth of clients", 100, 2),
     "client_accuracy_spread": ("spread over clients", 100, 2),
+    "client_agreement_worst_tenth": ("worst tenth of clients, agreement", 100, 2),
+    "client_agreement_spread": ("spread over clients, agreement", 100, 2),
     "label_accuracy_corrected": ("labels right", 100, 2),
     "client_rounds": ("client-rounds", 1, 0),
     "bytes_up": ("MB up", 1e-6, 1),
@@ -29,6 +31,27 @@ LEGEND = (
     "in %, mean ± standard deviation over runs; best: a run's best evaluation; late: mean of those in its last fifth of "
     "rounds; ahead: of the first method in the same setting, over the seeds that both have; * the interval leaves out 0"
 )
+
+
+def tested(found):
+    """Return what `fnlkit.results.measured.measured` found as numbers of a run's row.
+
+    Returns
+    -------
+    dict
+        macro_f1 and balanced_accuracy on the first samples of verified labels; where samples were held out at clients
+        client_accuracy_worst_tenth and client_accuracy_spread over clients (client_agreement_* by labels that nobody
+        verified); what there is of them.
+    """
+    out = {}
+    for part in found.values():
+        if part["measures"] == "accuracy" and "macro_f1" not in out and "balanced" in part:
+            out |= {"macro_f1": part["macro_f1"], "balanced_accuracy": part["balanced"]}
+        shares = [site["share"] for site in part.get("sites", [])]
+        if shares and part["measures"] in ("accuracy", "agreement"):
+            name = f"client_{part['measures']}"
+            out |= {f"{name}_worst_tenth": statistics.worst_tenth(shares), f"{name}_spread": statistics.spread(shares)}
+    return out
 
 
 def groups(runs, rows, by=None):

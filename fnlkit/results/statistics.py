@@ -68,27 +68,6 @@ def paired(ours, theirs):
     }
 
 
-def by_class(counts):
-    """Return macro_f1 and balanced_accuracy of a confusion matrix (C, C), true classes in rows.
-
-    Classes without a true sample are left out of both; a class that is never predicted has an F1 of 0.
-
-    Examples
-    --------
-    >>> by_class([[3, 1], [0, 4]])
-    {'macro_f1': 0.873015873015873, 'balanced_accuracy': 0.875}
-    """
-    import numpy as np
-
-    counts = np.asarray(counts, np.float64)
-    there, hits = counts.sum(1) > 0, np.diag(counts)
-    if not there.any():
-        return {"macro_f1": None, "balanced_accuracy": None}
-    f1 = 2 * hits / np.maximum(counts.sum(0) + counts.sum(1), 1)
-    recall = hits / np.maximum(counts.sum(1), 1)
-    return {"macro_f1": float(f1[there].mean()), "balanced_accuracy": float(recall[there].mean())}
-
-
 def worst_tenth(values):
     """Return the mean of the lowest tenth of values, of one at least.
 

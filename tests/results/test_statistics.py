@@ -178,3 +178,25 @@ def test_a_folder_may_hold_a_run_that_is_damaged(folder, tmp_path):
     (copied / "fedavg-0.pt").write_bytes(whole[: len(whole) // 2])
     said = []
     assert len(fnlkit.evaluate(copied, say=said.append).rows) == 3 and "fedavg-0.pt" in said[0]
+
+
+def test_clients_are_told_apart_where_they_hold_samples_out(tmp_path):
+    fed = fnlkit.partition("digits", clients=4, holdout=0.2)
+    run = fnlkit.train(fed, rounds=2, fraction=0.5, epochs=1, engine="sequential", say=None)
+    (row,) = fnlkit.evaluate(run).rows
+    parts = row["measured"]
+    shares = [site["share"] for site in parts["held_out_true"]["sites"]]
+    assert len(shares) == 4 and row["client_accuracy_worst_tenth"] == min(shares)
+    assert row["client_accuracy_spread"] == statistics.spread(shares)
+    assert row["macro_f1"] == parts["test"]["macro_f1"] and row["balanced_accuracy"] == parts["test"]["balanced"]
+    several = fnlkit.evaluate(run, run, test=True)
+    assert [one["macro_f1"] for one in several.rows] == [row["macro_f1"]] * 2
+    assert {"macro-F1", "worst tenth of clients"} <= set(several.table("method").columns)
+    assert "macro_f1" not in fnlkit.evaluate(run, run).rows[0]
+
+
+def test_a_command_line_tests_several_runs(folder, tmp_path):
+    done = command(f"fnlkit evaluate {folder} --by aggregator --test --csv", tmp_path)
+    assert done.returncode == 0, done.stderr
+    (mean, median) = csv.DictReader(io.StringIO(done.stdout))
+    assert float(mean["macro-F1"]) == float(median["macro-F1"]) > 0 and float(mean["balanced"]) <= 100
