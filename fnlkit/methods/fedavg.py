@@ -8,6 +8,7 @@ import inspect
 from typing import NamedTuple
 
 from fnlkit.client.network import Model
+from fnlkit.errors import InputError
 
 SENDS = {}
 
@@ -20,6 +21,19 @@ def follows_schedule(method):
     method : callable
     """
     return {"stage", "schedule"} <= set(inspect.signature(method).parameters)
+
+
+def refuse_mixup(opt, name):
+    """Raise where a run mixes samples and a method's loss knows labels of its own, which belong to no mixture.
+
+    Raises
+    ------
+    InputError
+    """
+    if opt.fit.mixup:
+        raise InputError(
+            f"--mixup {opt.fit.mixup:g}: {name} trains on labels of its own, which are not mixed; leave --mixup out"
+        )
 
 
 class Round(NamedTuple):

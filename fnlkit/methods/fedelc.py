@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from fnlkit.client.losses import label_learning
-from fnlkit.methods.fedavg import Round
+from fnlkit.methods.fedavg import Round, refuse_mixup
 from fnlkit.methods.fednoro import SENDS, aware_of_distance, stages, warmed_up
 from fnlkit.parameters import NotNegative, Positive, Rounds, checked
 
@@ -72,6 +72,7 @@ def fedelc(
     -------
     noisy_clients (N,) once.
     """
+    refuse_mixup(opt, "fedelc")
     warmup, _ = of_budget(rounds, warmup=warmup)
     model, noisy = yield from warmed_up(clients, model, opt, select, rounds=min(warmup, rounds))
     report = {"noisy_clients": noisy}

@@ -6,7 +6,7 @@ Jiang, Sun, Wang, Liu. Towards federated learning against noisy labels via local
 from functools import partial
 
 from fnlkit.client.losses import self_regularised
-from fnlkit.methods.fedavg import fedavg
+from fnlkit.methods.fedavg import fedavg, refuse_mixup
 from fnlkit.parameters import NotNegative, Positive, Rounds, checked
 
 LOSS = "own"
@@ -56,6 +56,7 @@ def fedlsr(
     -------
     consistency each round.
     """
+    refuse_mixup(opt, "fedlsr")
     warmup = warmup_rounds(warmup, rounds)
     if not opt.fit.augment:
         clients.note("fedlsr: without augmentation the two views of a sample are equal; its consistency term has no effect")

@@ -7,7 +7,7 @@ from functools import partial
 
 from fnlkit.client.losses import joint
 from fnlkit.methods.dividemix import of_budget, warmup_rounds
-from fnlkit.methods.fedavg import fedavg
+from fnlkit.methods.fedavg import fedavg, refuse_mixup
 from fnlkit.parameters import Count, NotNegative, Rounds, checked
 
 __all__ = ["SENDS", "jointopt", "of_budget"]
@@ -55,6 +55,7 @@ def jointopt(
     The paper's second stage, which starts a new model on the final labels, is left out, as in the comparisons of this field.
     A client whose classes are few is pulled towards all of them by alpha.
     """
+    refuse_mixup(opt, "jointopt")
     warmup, settings = warmup_rounds(warmup, rounds), {"alpha": alpha, "beta": beta, "length": length}
 
     def schedule(r):

@@ -12,7 +12,7 @@ from fnlkit.client.losses import near_centroids
 from fnlkit.client.losses.centroids import cosines
 from fnlkit.client.scoring import sample_losses
 from fnlkit.methods.coteaching import forgotten
-from fnlkit.methods.fedavg import Round
+from fnlkit.methods.fedavg import Round, refuse_mixup
 from fnlkit.methods.sends import Sent
 from fnlkit.parameters import Count, NotNegative, Range, Rounds, checked
 
@@ -113,6 +113,7 @@ def rofl(
     -------
     forget_rate each round.
     """
+    refuse_mixup(opt, "rofl")
     start, centroids = pseudo_from(rounds, start), None
     for r in range(rounds):
         rate = forgotten(r, forget=forget, ramp=ramp)

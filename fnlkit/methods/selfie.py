@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fnlkit.client.losses import refurbished
 from fnlkit.methods.dividemix import of_budget, warmup_rounds
-from fnlkit.methods.fedavg import fedavg
+from fnlkit.methods.fedavg import fedavg, refuse_mixup
 from fnlkit.parameters import Count, Range, Rounds, Share, checked
 
 __all__ = ["SENDS", "of_budget", "selfie"]
@@ -47,6 +47,7 @@ def selfie(
 
     The paper's restarts, which begin anew with what was refurbished, are left out.
     """
+    refuse_mixup(opt, "selfie")
     warmup, settings = warmup_rounds(warmup, rounds), {"forget": forget, "certain": certain, "length": length}
 
     def schedule(r):

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from fnlkit.client.client import Batch
 from fnlkit.client.losses import joint, mixmatch, refurbished
 from fnlkit.client.losses.mixmatch import sharpened
+from fnlkit.client.training import Fit
+from fnlkit.errors import InputError
 from fnlkit.mixture import lower_probability
 from tests.toy import train
 
@@ -154,7 +156,7 @@ def test_losses_stack(loss):
 
 def test_views_are_the_same_samples_twice():
     from fnlkit.client.inputs import Augment
-    from fnlkit.client.training import Fit, plan
+    from fnlkit.client.training import plan
 
     draws = plan(7, Fit(batch_size=4, epochs=2, views=2, augment=Augment(2, True)), seed=0, round=0, client=0, image=(8, 8))
     plain = plan(7, Fit(batch_size=4, epochs=2), seed=0, round=0, client=0)
@@ -162,6 +164,12 @@ def test_views_are_the_same_samples_twice():
     for wide, order in zip(draws.order, plain.order, strict=True):
         real = order[order >= 0]
         assert wide[: 2 * len(real)].tolist() == [*real, *real] and (wide[2 * len(real) :] == -1).all()
+
+
+@pytest.mark.parametrize("method", ["jointopt", "selfie", "fedlsr", "rofl", "fedelc"])
+def test_labels_of_a_methods_own_are_not_mixed(method):
+    with pytest.raises(InputError, match=f"{method} trains on labels of its own"):
+        train(method=method, rounds=1, fit=Fit(epochs=1, mixup=1.0))
 
 
 def test_what_the_methods_do_to_labels():
