@@ -16,7 +16,8 @@ from fnlkit.errors import InputError, nearest
 @click.option("--template", metavar="KIND", default=None,
               help="Print a small part of your own that runs, to begin with: a loss, method, optimizer, aggregator, selector, "
               "regulariser, model, noise, scheme, estimator or backbone.")  # fmt: skip
-def command(name, template):
+@click.option("--markdown", is_flag=True, help="Print README.md's table of methods: sources, what is sent, what it costs.")
+def command(name, template, markdown):
     """List what there is, or show one part of any kind: what it is for, its parameters, what leaves a client.
 
     NAME is a method, loss, optimizer, aggregator, selector, network, noise model, scheme, estimator or backbone; or the
@@ -26,8 +27,12 @@ def command(name, template):
     Example:
       fnlkit methods fedcorr
     """
+    from fnlkit import cards
     from fnlkit.cli import parts
 
+    if markdown:
+        click.echo(cards.markdown())
+        return
     if template is not None:
         if name is not None:
             raise InputError("--template prints a file for a kind of parts; leave the name out")
@@ -80,16 +85,20 @@ def _list(say, parts):
 
 
 def _of_kind(kind, parts):
+    from fnlkit import cards
+
     table = Table("name", "what it is for" if kind == "method" else parts.KINDS[kind].what, "source")
     for name, each in parts.KINDS[kind].parts().items():
         (function,) = [found for of, found in parts.find_all(name) if of == kind]
-        table.add_row(name, parts.purpose(function), parts.cited(function))
+        table.add_row(name, parts.purpose(function), cards.cited(function))
         del each
     return table
 
 
 def _show(say, parts, name, kind, function):
     """Print one part: what it is for, how it is named, where it comes from, its parameters and what it sends."""
+    from fnlkit import cards, catalogue
+
     module = inspect.getmodule(function)
     rows = parts.described(kind, function)
     some = next((f"{key}={default}" for key, default, _, _ in rows if default not in ("", "none")), None)
@@ -110,5 +119,8 @@ def _show(say, parts, name, kind, function):
         say.print("\nWhat leaves a client:")
         for reply, what in ({"weights": "the local model, every round"} | getattr(module, "SENDS", {})).items():
             say.print(f"  {reply}: {what}")
+        if cost := cards.card(kind, name).cost if name in catalogue.METHODS else None:
+            said = ", ".join(f"{what} {cost[key]:g}" for key, what in cards.COST.items())
+            say.print(f"\nWhat it costs at equal --rounds, FedAvg being 1: {said}")
         if reports := parts.section(function, "Reports"):
             say.print(f"\nWhat a run records:\n{reports}")

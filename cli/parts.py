@@ -77,13 +77,6 @@ def source(function):
     return " ".join(text.split())
 
 
-def cited(function):
-    """Return who published a part first and when, as ``Xu 2022``; nothing where its module does not say."""
-    text = source(function)
-    author, years = re.match(r"(\w[\w' -]*?)(,| et al)", text), re.findall(r"\b(?:19|20)\d\d\b", text.partition(";")[0])
-    return f"{author[1]} {years[-1]}" if author and years else ""
-
-
 def described(kind, function):
     """Return the parameters that a spec may name: a list of (name, default, what it may be, what it means).
 

@@ -95,7 +95,9 @@ class Network:
         weights : Tensor (P + Q,)
         x : Tensor (B, ...)
         """
-        tensors = {name: weights[a:b].view(shape) for name, a, b, shape in self.slots}
+        p = self.parameters_count
+        parts = ((name, weights[a:b] if b <= p else weights[a:b].detach(), shape) for name, a, b, shape in self.slots)
+        tensors = {name: part.view(shape) for name, part, shape in parts}
         return functional_call(self.module, tensors, (x,))
 
 

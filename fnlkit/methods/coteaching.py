@@ -81,7 +81,7 @@ def coteaching_plus(
     agreed: Literal["none", "all"] = "none",
     **schedule,
 ):
-    """Co-teaching that from a round on only uses samples on which the two models disagree.
+    """Co-teaching that from a round on only uses samples on which the two models disagree (Yu 2019).
 
     Co-teaching that from a round on only uses samples on which the two models disagree (Yu 2019, Algorithm 1).
 

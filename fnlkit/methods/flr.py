@@ -131,7 +131,8 @@ def elr(
     start: Literal["prediction", "zero"] = "zero",
     clamp: Annotated[float, Range(0, 0.5, open_high=True)] = 1e-4,
 ):
-    """Keep a network from memorizing wrong labels as FLR does, by the averages of each client's own predictions alone.
+    """Keep a network from memorizing wrong labels as FLR does, by the averages of each client's own predictions alone
+    (Liu 2020).
 
     Early-learning regularisation (Liu 2020): FLR with the local average alone, alpha = 0 (FLR, appendix G).
 

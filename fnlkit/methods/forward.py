@@ -104,7 +104,7 @@ def forward(
 @checked
 @passes_on(prestop)
 def confident_learning(clients, model, opt, select, *, rounds, **watch):
-    """Leave out the samples whose labels a model contradicts with confidence, once the noise threatens.
+    """Leave out the samples whose labels a model contradicts with confidence, once the noise threatens (Northcutt 2021).
 
     Train plainly up to the prestopping round, then on the samples that confident learning does not flag.
 

@@ -93,16 +93,16 @@ def pairs(chosen):
 
 @pytest.fixture(scope="module")
 def images():
-    """Return (federation, data set): 8 clients of 12 tiny images in 3 classes, a third of the labels wrong."""
+    """Return (federation, data set): 8 clients of 12 tiny images in 3 classes, a third of the labels wrong; 12 are public."""
     rng = np.random.default_rng(0)
-    y, y_test = rng.integers(0, 3, 96), rng.integers(0, 3, 10)
+    y, y_test = rng.integers(0, 3, 108), rng.integers(0, 3, 10)
     x, x_test = (rng.integers(0, 120, (len(c), 6, 6, 3)) + 40 * c[:, None, None, None] for c in (y, y_test))
     dataset = types.SimpleNamespace(
         name="dots", kind="image", x_train=x.astype(np.uint8), y_train=y, x_test=x_test.astype(np.uint8), y_test=y_test,
-        mean=(0.5,) * 3, std=(0.3,) * 3, checksum="1" * 64, features=None, sample_rate=0, class_names=list("abc"),
+        mean=(0.5,) * 3, std=(0.3,) * 3, checksum="1" * 64, features=None, table=None, sample_rate=0, class_names=list("abc"),
     )  # fmt: skip
-    given = np.where(rng.random(96) < 0.3, rng.integers(0, 3, 96), y)
-    return Federation("dots", 3, np.arange(0, 97, 12), rng.permutation(96), given, true=y), dataset
+    given = np.where(rng.random(108) < 0.3, rng.integers(0, 3, 108), y)
+    return Federation("dots", 3, np.arange(0, 97, 12), rng.permutation(108)[:96], given, true=y), dataset
 
 
 def test_the_combinations_cover_every_pair():

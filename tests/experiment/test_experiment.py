@@ -27,7 +27,7 @@ def problem(seed=0, count=8, size=24, classes=4, public=0):
     x, x_test = (centres[labels] + rng.normal(size=(len(labels), 6)) for labels in (y, y_test))
     dataset = types.SimpleNamespace(
         name="blobs", kind="vector", x_train=x.astype(np.float32), y_train=y, x_test=x_test.astype(np.float32),
-        y_test=y_test, mean=(), std=(), checksum="0" * 64, features=None, sample_rate=0, class_names=list("abcd"),
+        y_test=y_test, mean=(), std=(), checksum="0" * 64, features=None, table=None, sample_rate=0, class_names=list("abcd"),
         test_verified=True,
     )  # fmt: skip
     given = y.copy()

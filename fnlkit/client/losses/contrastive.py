@@ -54,7 +54,7 @@ def peer(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
 
 @reads(before=lambda **keywords: (remember_label_shares,))
 def cores(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
-    """Return CE(y) - strength E CE(y'), (..., B), expected over the client's own labels (CORES, Cheng 2021, eq. 4).
+    """Return CE(y) - strength E CE(y'), (..., B), expected over the client's own labels (Cheng 2021, eq. 4: CORES).
 
     CORES raises the strength over epochs and drops samples; a loss knows no clock, and `feddpcont` has the ramp.
 

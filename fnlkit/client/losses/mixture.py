@@ -108,7 +108,7 @@ def early_learning(
 
 @reads(unmixed=True, before=lambda **keywords: _own_average())
 def entropy_regularised(logits, batch, *, strength: NotNegative = 2.0):
-    """Return CE + strength log(1 - <p, p>), (..., B), the second p without gradient: ER (FLR, appendix E.6).
+    """Return CE + strength log(1 - <p, p>), (..., B), the second p without gradient: ER (Kim 2024, appendix E.6).
 
     Parameters
     ----------

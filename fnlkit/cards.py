@@ -1,0 +1,89 @@
+"""What is known of a part beside its parameters: kind, source, year, what it sends, what it costs; the README's table."""
+
+import inspect
+import re
+import tomllib
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+from fnlkit import catalogue
+from fnlkit.spec import find
+
+TABLES = {
+    "method": catalogue.METHODS,
+    "loss": catalogue.LOSSES,
+    "optimizer": catalogue.OPTIMIZERS,
+    "aggregator": catalogue.AGGREGATORS,
+    "selector": catalogue.SELECTORS,
+}
+# What a Card's cost holds, in words.
+COST = {"client_rounds": "client-rounds", "up": "bytes up", "down": "bytes down"}
+_YEAR = r"\b((?:19|20)\d\d)\b(?!\.\d)"
+_CITED = re.compile(rf"\b([A-Z]\w+)(?:, [A-Z]\w+)* {_YEAR}")
+
+
+class Card(NamedTuple):
+    """One part.
+
+    Attributes
+    ----------
+    kind : str
+        ``method``, ``reference``, ``loss``, ``optimizer``, ``aggregator`` or ``selector``.
+    source : str
+        First author and year, ``Zhang 2018``; empty where nobody is to be cited.
+    year : int or None
+    sends : dict of str to fnlkit.methods.sends.Sent
+        What leaves a client beside weights.
+    cost : dict of str to float, or None
+        Of a method at equal ``--rounds``: client_rounds, up, down (bytes), as multiples of FedAvg's (benchmarks/costs.py).
+    """
+
+    kind: str
+    source: str
+    year: int | None
+    sends: dict
+    cost: dict | None
+
+
+def card(kind, name):
+    """Return the Card of a part in a table of `TABLES`."""
+    part = find(name, TABLES[kind], kind)
+    module = inspect.getmodule(part)
+    source = cited(part)
+    asked = getattr(module, "needs", None)
+    reference = kind == "method" and asked and {"pooled", "own", "truth"} & {*asked()}
+    year = int(source[-4:]) if source else None
+    sends = getattr(module, "SENDS", {}) if kind == "method" else {}
+    return Card("reference" if reference else kind, source, year, sends, _costs().get(name) if kind == "method" else None)
+
+
+def markdown():
+    """Return the table of methods for README.md."""
+    lines = ["| method | source | what leaves a client beside weights | bytes up, down |", "|---|---|---|---|"]
+    for name in catalogue.METHODS:
+        known = card("method", name)
+        sends = "; ".join(f"{said.what} ({said.when})" for said in known.sends.values()) or "nothing"
+        cost = f"{known.cost['up']:g}x, {known.cost['down']:g}x"
+        lines.append(f"| `{name}` | {known.source or known.kind} | {sends} | {cost} |")
+    return "\n".join(lines)
+
+
+@cache
+def _costs():
+    return tomllib.loads(resources.files("fnlkit.data").joinpath("costs.toml").read_text(encoding="utf-8"))
+
+
+def cited(part):
+    """Return who published a part, ``Xu 2022``: whom its docstring cites first, or else its module's first author."""
+    module = inspect.getmodule(part)
+    text = inspect.getdoc(part) or ""
+    if "fnlkit.methods." in module.__name__:  # further down a method says what it differs from
+        text = text.partition("\n\n")[0]
+    if found := _CITED.search(" ".join(text.split())):
+        return f"{found[1]} {found[2]}"
+    paragraphs = (inspect.getdoc(module) or "").split("\n\n")[1:2]
+    for text in (" ".join(p.split()) for p in paragraphs):
+        if (author := re.match(r"[A-Z]\w+(?=[,. ])", text)) and (year := re.search(_YEAR, text)):
+            return f"{author[0]} {year[1]}"
+    return ""
