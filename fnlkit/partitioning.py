@@ -385,8 +385,8 @@ def by_site(labels, classes, clients, rng, *, fields):
     """One client per site of the data set: a folder, an npz or a manifest's column; with --clients that many at random."""
     if "site" not in fields:
         raise InputError(
-            '--scheme sites: the data set names no sites; give a table with a column `site` (or its name, site="NAME" in the spec), a folder of PATH/SITE/CLASS '
-            "with label=2, or a folder with an npz per site"
+            '--scheme sites: the data set names no sites; give a table with a column `site` (or its name, site="NAME" in the '
+            "spec), a folder of PATH/SITE/CLASS with label=2, or a folder with an npz per site"
         )
     return by_field(labels, classes, clients, rng, name="site", fields=fields)
 

@@ -323,7 +323,7 @@ class Experiment:
                     "std": list(self.inputs.std),
                     "sample_rate": self.dataset.sample_rate,
                     "class_names": list(self.dataset.class_names),
-                    **({"columns": self.dataset.table} if self.dataset.table and self.dataset.features is None else {}),
+                    **_columns_of(self.dataset),
                 },
                 "head": self.head,
                 "pair": self.pair,
@@ -402,6 +402,12 @@ class Experiment:
         scored = [row["client_rounds"] for row in self.history if self.measured.name in row]
         self._evaluated_at = scored[-1] if scored else 0
         self._commit(self.model)
+
+
+def _columns_of(dataset):
+    """Return {"columns": how the columns of a table became vectors} of a data set that is one, else {}."""
+    columns = getattr(dataset, "table", None)
+    return {"columns": columns} if columns and dataset.features is None else {}
 
 
 def _content_of(federation):

@@ -63,7 +63,8 @@ def view(dataset, position):
         top = max(1e-9, float(np.abs(sample.astype(np.float64)).max()))
         parts = np.array_split(sample.astype(np.float64) / top, min(POINTS, len(sample)))
         return {"wave": [[round(float(p.min()), 3), round(float(p.max()), 3)] for p in parts]}
-    names = dataset.columns if dataset.columns and len(dataset.columns) == len(sample) else range(len(sample))
+    columns = getattr(dataset, "columns", None) or []
+    names = columns if len(columns) == len(sample) else range(len(sample))
     return {"row": [[str(name), round(float(value), 4)] for name, value in list(zip(names, sample, strict=True))[:24]]}
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from fnlkit.client import Fit
 from fnlkit.errors import InputError
 from fnlkit.review import decisions, page
 from fnlkit.review.correct import correct
-from fnlkit.review.suspects import choose, neighbours_of, reviewed
+from fnlkit.review.suspects import choose, client_of, neighbours_of, points_of, reviewed
 from tests.toy import toy
 
 
@@ -224,3 +225,20 @@ def test_waves_and_vectors_have_a_view():
     eye = np.eye(2, 5, dtype=np.float32)
     rows = datasets.Dataset("v", "vector", np.zeros(2, int), np.zeros(2, int), ["a", "b"], lambda: (eye, eye))
     assert page.view(rows, 1)["row"][1] == ["1", 1.0]
+
+
+def test_no_feature_decides_about_neighbours_by_its_unit():
+    # Unscaled, the second feature alone would say who is near: row 2.  In standard deviations row 1 is (0.04, 0.7) away, row 2 (2, 0).
+    x = np.array([[0, 0], [0.1, 300], [5, 10], [5, 1000]], np.float32)
+    data = SimpleNamespace(x_train=x, kind="vector")
+    found = neighbours_of(points_of(data, np.arange(4)), np.array([0]), np.arange(4), count=1)
+    assert found.tolist() == [[1]]
+
+
+def test_a_site_is_found_by_its_name(world):
+    federation = replace(world[0], meta={**world[0].meta, "client_names": ["1", "Bonn", "Cork", "Delft"]})
+    assert [client_of(federation, name) for name in ("Cork", "1", "0", "3")] == [2, 0, 0, 3]
+    with pytest.raises(InputError, match="no site of that name; did you mean 'Bonn'"):
+        client_of(federation, "bonn")
+    with pytest.raises(InputError, match="there are clients 0 to 3"):
+        client_of(world[0], "4")
