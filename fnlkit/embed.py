@@ -1,6 +1,8 @@
 """Embeddings of a data set: one vector a sample, for neighbours, teachers and anchors; labels are never looked at."""
 
 import os
+import pathlib
+import tempfile
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -206,10 +208,13 @@ def _fitted(dataset, dim, whiten, size):
         return fitted, fitted.fit_transform(x)
     every = max(1, size // _MOST_FITTED)
     chosen = Chosen(dataset.fit, np.arange(0, len(dataset.fit), every))
-    if chosen.slow:
+    numbers = partial(_numbers, dataset=dataset)
+    if dataset.kind == "wave":  # a spectrogram takes longer than reading it: made once, into a file that nobody else sees
+        with tempfile.TemporaryDirectory() as place:
+            chosen, numbers = _computed(Changed(chosen, numbers), pathlib.Path(place), None), np.asarray
+    elif chosen.slow:
         chosen = chosen[:]
     fitted = PCA(dim, whiten=whiten)
-    numbers = partial(_numbers, dataset=dataset)
     fitted.mean_, fitted.components_, fitted.explained_variance_ = components(chosen, dim, numbers)
     fitted.n_components_ = dim
     return fitted, None
@@ -226,6 +231,7 @@ def components(samples, dim, numbers, *, steps=6, spare=10):
     samples : array (n, ...)
     dim : int
     numbers : (m, ...) array -> (m, D) float32 array
+        Of its own, which is changed here.
     steps : int
     spare : int
         Directions that are followed beside those asked for; the last of these would be inexact without.
@@ -341,8 +347,6 @@ def open_clip_backbone(dataset, forward, *, name: str = "ViT-B-32", weights: str
     normalise : bool
         Rows of length 1.
     """
-    import pathlib
-
     from torch import nn
 
     from fnlkit.vision import torchvision
