@@ -1,5 +1,6 @@
 """What every command shares: options of the same letters, data on stdout, talk on stderr."""
 
+import os
 import sys
 from dataclasses import fields
 from typing import Literal, get_args, get_origin
@@ -9,6 +10,7 @@ import click
 from fnlkit.artefacts.provenance import provenance as provenance
 from fnlkit.cli.terminal import Cross, Table, console, out_console, printable
 from fnlkit.engines import ENGINES
+from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings, option
 from fnlkit.parameters import SpecText
 
@@ -51,7 +53,20 @@ trust_option = click.option("--trust", is_flag=True, help="Run code of somebody'
 
 
 def output_option(what="FILE"):
-    return click.option("-o", "--output", default="-", metavar=what, help="Where to write; to stdout without it.")
+    """Return the option -o for a file of fnlkit's; names that promise another format are refused before any work."""
+    help = "Where to write; to stdout without it."
+    return click.option("-o", "--output", default="-", metavar=what, help=help, callback=_own_format)
+
+
+_OTHERS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xlsx", ".parquet", ".html", ".png", ".svg", ".pdf", ".toml", ".md")
+
+
+def _own_format(ctx, option, output):
+    ending = os.path.splitext(output)[1].lower()
+    if ending in _OTHERS:
+        table = "; --json prints the table's numbers" if any(o.name == "as_json" for o in ctx.command.params) else ""
+        raise InputError(f"-o {output}: what is written is no {ending[1:]}; call it {option.metavar}{table}")
+    return output
 
 
 def setting_options(*names, **defaults):

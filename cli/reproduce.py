@@ -7,7 +7,7 @@ import sys
 import click
 
 from fnlkit.cli.plumbing import Table, console, dataset_option, json_option, out_console, trust_option
-from fnlkit.errors import InputError, WorkStopped
+from fnlkit.errors import InputError, WorkStopped, nearest
 
 
 @click.command()
@@ -64,6 +64,7 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
     if recipe is None:
         _list()
         return
+    _must_exist(dataset, model, embeddings)
     if "/table" in recipe and not recipe.endswith(".toml"):
         _published(recipe, dataset, as_json, at_once, dry_run, output, only=only, scale=scale, seeds=seeds, rounds=rounds,
                    model=model, embeddings=embeddings)  # fmt: skip
@@ -91,6 +92,22 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
     else:
         _show(found.get("title", recipe), table)
     _fail(failed, jobs)
+
+
+def _must_exist(dataset, model, embeddings):
+    """Refuse names of nothing before the first command, so that --dry-run prints none that cannot run."""
+    from fnlkit import datasets
+    from fnlkit.models import NETWORKS
+    from fnlkit.spec import bind, find, parse
+
+    if model:
+        spec = parse(model, "--model")
+        bind(spec, find(spec.name, NETWORKS, "model"), "model", given=("input_shape", "classes"))
+    if dataset and not os.path.exists(dataset) and dataset.partition("(")[0] not in datasets.catalogue():
+        known = datasets.catalogue()
+        raise InputError(f"--dataset {dataset}: no such file or data set{nearest(dataset, known)}; known: {', '.join(known)}")
+    if embeddings and not os.path.exists(embeddings):
+        raise InputError(f"--embeddings {embeddings}: no such file; `fnlkit embed` makes one")
 
 
 def _run(jobs, folder, at_once):

@@ -17,6 +17,7 @@ from fnlkit.cli.plumbing import (
     engine_option,
     file_argument,
     ledger_option,
+    output_option,
     setting_options,
 )
 from fnlkit.cli.progress import of_rounds
@@ -50,7 +51,7 @@ from fnlkit.errors import InputError
 @ledger_option
 @click.option("--metrics", metavar="FILE", default=None,
               help="Where each round's numbers go, as JSON lines; RUN.metrics.jsonl beside -o without it.")  # fmt: skip
-@click.option("-o", "--output", default="-", metavar="RUN.pt", help="Where to write; to stdout without it.")
+@output_option("RUN.pt")
 @click.pass_context
 def command(
     ctx,

@@ -8,11 +8,12 @@ from typing import Annotated, Literal
 
 import numpy as np
 
+from fnlkit.errors import InputError
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import Judgement, sums, transitions
 from fnlkit.kernels import knn_vote
 from fnlkit.methods.nnc import neighbours_for
-from fnlkit.parameters import Range, checked
+from fnlkit.parameters import Automatic, Range, checked
 
 # Below this many samples a class, votes are wrong on clean labels of the easiest images too.
 FEW = 15
@@ -23,7 +24,7 @@ _AT_ONCE = 2**26  # bytes of vectors
 def knn(
     evidence,
     *,
-    k: Annotated[int, Range()] = 0,
+    k: Annotated[int, Range(1), Automatic()] = -1,
     across=False,
     include_self=False,
     ties: Literal["random", "lowest"] = "random",
@@ -38,9 +39,9 @@ def knn(
     ----------
     evidence : fnlkit.estimators.evidence.Evidence
         Uses the embeddings.
-    k : int >= 0
-        Neighbours, all but the sample itself where a client has fewer.  0 takes 0.6 samples per class, from 5 to 100:
-        FedLN's k = 100 at its 1,667 samples in 10 classes.
+    k : int >= 1
+        Neighbours, all but the sample itself where a client has fewer; no more than the largest client can give.  -1
+        takes 0.6 samples per class, from 5 to 100: FedLN's k = 100 at its 1,667 samples in 10 classes.
     across : bool
         Seek neighbours among all clients' samples (needs embeddings and labels in one place), not within each client.
     include_self : bool
@@ -51,6 +52,10 @@ def knn(
     evidence.refuse("knn", probs="write --embeddings", run="write --embeddings")
     offsets, labels, classes = evidence.offsets, evidence.labels, evidence.classes
     groups = np.array([0, len(labels)]) if across else offsets
+    most = int(np.diff(groups).max()) - (not include_self)
+    if k > most:
+        whose = "all clients hold together" if across else "the largest client holds"
+        raise InputError(f"knn(k={k}): {whose} {np.diff(groups).max():,} samples; write k from 1 to {most:,}, or leave it out")
     settings = {"classes": classes, "seed": evidence.seed, "include_self": include_self, "ties": ties}
     per_class = len(labels) / (classes * (len(groups) - 1))
     if per_class < FEW:
@@ -68,13 +73,13 @@ def knn(
 
 
 def vote_by_group(embeddings, labels, offsets, k, settings):
-    """Return votes (m,) and shares (m,), with k neighbours, or where k is 0 as many as suit each group's size.
+    """Return votes (m,) and shares (m,), with k neighbours, or where k is -1 as many as suit each group's size.
 
     The vectors of as many groups as come to 64 MiB are in memory at a time, and of one group always.
     """
     settings = dict(settings)
     seed, sizes = settings.pop("seed"), np.diff(offsets)
-    wanted = np.full(len(sizes), k) if k else neighbours_for(sizes, settings["classes"])
+    wanted = np.full(len(sizes), k) if k > 0 else neighbours_for(sizes, settings["classes"])
     votes, share = np.empty(len(labels), np.int64), np.empty(len(labels))
     for each in np.unique(wanted):
         draws = np.random.default_rng(seed)  # one stream for all groups of a k, however many are voted at once

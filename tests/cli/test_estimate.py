@@ -107,6 +107,11 @@ def test_relabel_writes_labels_and_keeps_the_old_ones(folder):
     [
         ("--estimator knm", "did you mean 'knn'?"),
         ("--estimator 'knn(k=many)'", "write a number"),
+        ("--estimator 'knn(k=0)'", "parameter 'k' is 0; write a whole number at least 1, or -1"),
+        ("--estimator 'knn(k=5000)'", "the largest client holds 180 samples; write k from 1 to 179"),
+        ("--estimator 'knn(k=5000, across=true)'", "all clients hold together 1,438 samples; write k from 1 to 1,437"),
+        ("--estimator loss --fraction 0", "--fraction is 0.0; write a number above 0 and at most 1"),
+        ("-o issues.csv", "-o issues.csv: what is written is no csv; call it JUDGED.npz; --json prints"),
         ("--estimator confident --probs short.npy", "short.npy: `array` has shape (5, 10); expected 1,438 rows"),
         ("--estimator confident --probs narrow.npy", "`probabilities` has 3 columns; expected 10"),
         ("--estimator confident --probs flat.npy", "no array `probabilities` (n, d)"),
@@ -130,7 +135,7 @@ def test_a_mistake_is_one_line_and_exit_2(options, says, folder):
     meta = {"dataset": "mnist", "checksum": "0" * 64}
     foreign = files.Artefact("fnlkit.embeddings/1", {"embeddings": np.zeros((1438, 2))}, meta)
     files.write(foreign, folder / "foreign.npz")
-    done = fnlkit(f"fnlkit estimate-noise noisy.npz {options} -o never.npz", folder)
+    done = fnlkit(f"fnlkit estimate-noise noisy.npz -o never.npz {options}", folder)
     assert done.returncode == 2, (done.returncode, done.stderr)
     assert says in done.stderr and done.stderr.count("\n") == 1, done.stderr
     assert not (folder / "never.npz").exists()
