@@ -65,10 +65,11 @@ class Run:
 
     def __repr__(self):
         rounds = sum(row["stage"] != "final" for row in self.history)
-        scored = [row["accuracy"] for row in self.history if "accuracy" in row]
+        name = "accuracy" if any("accuracy" in row for row in self.history) else "agreement"
+        scored = [row[name] for row in self.history if name in row]
         text = f"Run: {self.settings['method']} on {self.meta.get('dataset')}, {rounds:,} rounds"
         text += "" if self.finished else " so far"
-        text += f"; accuracy {scored[-1]:.4f}, best {max(scored):.4f}" if scored else ""
+        text += f"; {name} {scored[-1]:.4f}, best {max(scored):.4f}" if scored else ""
         return shown.plain(text)
 
     def to_pandas(self):
