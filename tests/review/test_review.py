@@ -228,7 +228,8 @@ def test_waves_and_vectors_have_a_view():
 
 
 def test_no_feature_decides_about_neighbours_by_its_unit():
-    # Unscaled, the second feature alone would say who is near: row 2.  In standard deviations row 1 is (0.04, 0.7) away, row 2 (2, 0).
+    # Unscaled, the second feature alone would say who is near: row 2.  In standard deviations row 1 is (0.04, 0.7) away,
+    # row 2 (2, 0).
     x = np.array([[0, 0], [0.1, 300], [5, 10], [5, 1000]], np.float32)
     data = SimpleNamespace(x_train=x, kind="vector")
     found = neighbours_of(points_of(data, np.arange(4)), np.array([0]), np.arange(4), count=1)
