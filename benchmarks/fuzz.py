@@ -73,6 +73,9 @@ def prepare(folder):
              sample_rate=np.array(8000))  # fmt: skip
     np.savez(folder / "images.npz", **data | {"x_train": rng.integers(0, 256, (60, 5, 5, 3), dtype=np.uint8),
                                               "x_test": rng.integers(0, 256, (9, 5, 5, 3), dtype=np.uint8)})  # fmt: skip
+    rows = "".join(f"{y[i]},{x[i, 0]:.3f},{x[i, 1]:.3f},s{i % 2},{'train' if i % 5 else 'test'}\n" for i in range(60))
+    (folder / "table.csv").write_text(f"label,f1,f2,site,split\n{rows}")
+    np.savez(folder / "site.npz", x=x, y=y, split=np.array(["train"] * 50 + ["test"] * 10), ids=np.arange(60), y_true=y)
     np.save(folder / "labels.npy", y)
     np.save(folder / "matrix.npy", np.full((3, 3), 0.1) + 0.7 * np.eye(3))
     np.savez(folder / "probs.npz", probabilities=np.full((60, 3), 1 / 3))
@@ -181,7 +184,8 @@ def mutant(kind, folder, rng):
         where = pick(rng, list(SPECS))
         return tuple(where.split()), broken_spec(pick(rng, SPECS[where]), rng)
     source = {
-        "run": [*RUNS, "on-features.pt"], "recipe": ["recipe.toml"], "user npz": ["data.npz", "images.npz", "waves.npz"],
+        "run": [*RUNS, "on-features.pt"], "recipe": ["recipe.toml"],
+        "user npz": ["data.npz", "images.npz", "waves.npz", "site.npz", "table.csv"],
         "label and matrix files": ["labels.npy", "matrix.npy", "probs.npz", "labels.csv", "review/decisions.csv"],
         "embeddings": ["embeddings.npz"], "federation": ["federation.npz", "judged.npz"],
     }[kind]  # fmt: skip
@@ -203,8 +207,13 @@ def mutant(kind, folder, rng):
             raw = npz_of(changed_arrays(dict(found), rng))
     if rng.random() < 0.15:
         raw = changed_bytes(raw, rng)
+    if name == "site.npz":  # one of a folder's
+        path = path.with_suffix("")
+        path.mkdir(exist_ok=True)
+        (path / "b.npz").write_bytes((folder / name).read_bytes())
+        path = path / "a.npz"
     path.write_bytes(raw)
-    return path
+    return path.parent if name == "site.npz" else path
 
 
 # ---- how it is broken
@@ -429,7 +438,7 @@ def judge(kind, folder, seed, index, loud=False):
         if "this machine's memory" in last:
             return f"{line[0]}: memory: {last[:300]}"
         odd = next((c for c in said + shown if not c.isprintable() and c not in "\n\t"), None)
-        if odd is not None and not loud:
+        if odd is not None:
             return f"{line[0]}: control character {ascii(odd)} on the terminal"
         if code not in (0, 1, 2):
             return f"{line[0]}: exit code {code}: {last[:300]}"

@@ -229,8 +229,10 @@ def _checked(value, default, where):
     elif isinstance(default, (int, float)):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InputError(f"{where} is {shown(value)}; write a number")
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise InputError(f"{where} is too large; write a number below 2^63")
         if isinstance(default, int) and isinstance(value, float):
-            if value != int(value):
+            if not value.is_integer():  # infinity neither
                 raise InputError(f"{where} is {value}; write a whole number")
             return int(value)
         return float(value) if isinstance(default, float) else value

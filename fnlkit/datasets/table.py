@@ -61,7 +61,7 @@ class Table:
         values = self.columns[name]
         if isinstance(values, list):
             return [text.strip() for text in values]
-        return ["" if np.isnan(v) else str(int(v)) if v == int(v) else repr(float(v)) for v in values.tolist()]
+        return ["" if np.isnan(v) else str(int(v)) if v.is_integer() else repr(float(v)) for v in values.tolist()]
 
     def numbers(self, name):
         """Return (float64 (n,), rows that are neither a number nor missing) of a column; NaN for what is missing."""

@@ -117,6 +117,8 @@ def test_every_command_explains_itself_with_an_example(name, tmp_path):
         ("fnlkit train --method 'fedcorr(confidence=2)' {noisy}", "'confidence' is 2.0; write a number from 0 to 1"),
         ("fnlkit train --method 'feddpcont(epsilon=0)' {noisy}", "'epsilon' is 0.0; write a number above 0, or -1"),
         ("fnlkit train --model 'resnet20(base=-1)' {noisy}", "'base' is -1; write a whole number at least 1"),
+        ("fnlkit partition --scheme 'shards(per_client=1e400)'", "'per_client' is inf; write a whole number"),
+        (f"fnlkit partition --scheme 'dirichlet(alpha={'9' * 400})'", "'alpha' is too large; write a number below 2^63"),
         ("fnlkit train --decay inf {noisy}", "--decay is inf; write a number at least 0"),
         ("fnlkit train --rounds many {noisy}", "'many' is not a valid integer"),
         ("fnlkit train --device tpu9 {noisy}", "--device tpu9"),
