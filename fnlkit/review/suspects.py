@@ -54,8 +54,10 @@ def choose(federation, client, *, budget: Count = 200, at_random: Share = 0.2, s
     """
     if not 0 <= client < len(federation):
         raise InputError(f"--client {client}: there are clients 0 to {len(federation) - 1}")
-    if f"{PREFIX}issue_score" not in federation.extra:
-        raise InputError("the federation has no issue scores; pipe it through `fnlkit audit` or `fnlkit estimate-noise` first")
+    if any(PREFIX + name not in federation.extra for name in ("issue_score", "suggested_label")):
+        raise InputError(
+            "the federation has no issue scores and suggestions; pipe it through `fnlkit audit` or `estimate-noise`"
+        )
     held = np.asarray(federation.whole().clients[client])
     open_ones = held[~reviewed(federation)[held]]
     budget = min(budget, len(open_ones))
