@@ -124,13 +124,15 @@ def test_the_bar_of_a_training_stays_a_bar_at_60_columns(zoo):
 
 
 # ---- letters
-@pytest.mark.parametrize("command", ["methods", "evaluate another.pt another.pt", "evaluate a-run-of-mine.pt", "train --help"])
+@pytest.mark.parametrize(
+    "command", ["methods fedavg", "evaluate another.pt another.pt", "evaluate a-run-of-mine.pt", "train --help"]
+)
 def test_ascii_gets_the_nearest_letters(command, zoo):
     done = fnlkit(f"fnlkit {command}", zoo, encoding="ascii")
     assert done.returncode == 0 and done.stdout.isascii(), done.stderr
     if "another.pt another.pt" in command:
         assert "+-" in done.stdout
-    if command == "methods":
+    if command == "methods fedavg":
         assert "Aguera" in done.stdout
 
 
