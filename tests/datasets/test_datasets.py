@@ -214,7 +214,9 @@ def test_mnist_from_its_idx_files(tmp_path, pack, suffix):
     assert load("mnist", cache=tmp_path / "cache").checksum == data.checksum
 
 
-@pytest.mark.parametrize("bad", [b"", b"\x1f\x8b broken", gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12, mtime=0), b"\0\0\x08\x01" * 9])
+@pytest.mark.parametrize(
+    "bad", [b"", b"\x1f\x8b broken", gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12, mtime=0), b"\0\0\x08\x01" * 9]
+)
 def test_broken_idx_files(tmp_path, bad):
     mnist_files(tmp_path / "cache/MNIST/raw")
     (tmp_path / "cache/MNIST/raw/train-images-idx3-ubyte.gz").write_bytes(bad)
