@@ -25,14 +25,22 @@ from fnlkit.cli.source import need_input
 @file_argument
 @dataset_option
 @click.option(
-    "--embeddings", metavar="EMB.npz", default=None, help="From `fnlkit embed`: copies and outliers are sought in it."
+    "--embeddings",
+    metavar="EMB.npz",
+    default=None,
+    help="A vector for each sample, made by `fnlkit embed`, by which copies and strange samples are found.",
 )
-@click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Models that judge sites unseen.")
-@click.option("--rounds", type=int, default=25, show_default=True, help="Rounds of training of each of these models.")
-@click.option("--fraction", type=float, default=1.0, show_default=True, help="Share of the sites in a round.")
-@click.option("--model", default="auto", show_default=True, metavar="SPEC", help="Network, as `fnlkit train --model`.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
-@click.option("--html", metavar="FILE.html", default=None, help="Also write a page that a browser shows.")
+@click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True,
+              help="How many models are trained, each without its share of the sites, which it then "
+              "judges.")  # fmt: skip
+@click.option("--rounds", type=int, default=25, show_default=True, help="How many rounds each of these models is trained.")
+@click.option("--fraction", type=float, default=1.0, show_default=True,
+              help="Share of the sites that train in each round, above 0 and at most 1.")  # fmt: skip
+@click.option("--model", default="auto", show_default=True, metavar="SPEC",
+              help="The network, named as for `fnlkit train --model`; auto chooses one that suits the "
+              "samples.")  # fmt: skip
+@click.option("--device", default="auto", show_default=True, help="Where to compute; auto takes a GPU if there is one.")
+@click.option("--html", metavar="FILE.html", default=None, help="Also write the findings as a page that a browser shows.")
 @json_option
 @seed_option
 @output_option("JUDGED.npz")

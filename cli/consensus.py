@@ -12,8 +12,11 @@ from fnlkit.cli.source import need_input
 @click.argument("file", metavar="FED.npz")
 @click.argument("votes", metavar="VOTES")
 @click.option("--method", default="dawid-skene", show_default=True, metavar="NAME",
-              help="majority; dawid-skene, which learns how reliable each is; crowdlab, which weighs a model in.")  # fmt: skip
-@click.option("--probs", metavar="FILE", default=None, help="For crowdlab: class probabilities (n, C), as npz or npy.")
+              help="How votes become one label: majority; dawid-skene, which learns how reliable each annotator is; "
+              "crowdlab, which weighs a model in.")  # fmt: skip
+@click.option("--probs", metavar="FILE", default=None,
+              help="For crowdlab: class probabilities of every sample by a model, (samples, classes), as "
+              "npz or npy.")  # fmt: skip
 @json_option
 @output_option("FED.npz")
 def command(file, votes, method, probs, as_json, output):

@@ -8,7 +8,9 @@ from fnlkit.cli.source import need_input
 
 @click.command()
 @file_argument
-@click.option("--above", type=float, default=0.9, show_default=True, help="Issue scores from here on, 0 to 1.")
+@click.option("--above", type=float, default=0.9, show_default=True,
+              help="Act on labels whose issue score, from 0 (surely right) to 1 (surely wrong), is at "
+              "least this.")  # fmt: skip
 @click.option("--drop", is_flag=True, help="Leave the samples out in place of giving them the suggested label.")
 @output_option("CORRECTED.npz")
 def command(file, above, drop, output):

@@ -10,7 +10,8 @@ from fnlkit.errors import WorkStopped
 
 
 @click.command()
-@click.option("--test/--no-test", default=True, show_default=True, help="Train two tiny rounds on every engine and compare.")
+@click.option("--test/--no-test", default=True, show_default=True,
+              help="Train two tiny rounds on every engine and compare their results, or leave that out.")  # fmt: skip
 @json_option
 def command(test, as_json):
     """Say what there is and what works: versions, threads, caches, GPU, engines, with a self-test of a few seconds.

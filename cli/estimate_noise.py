@@ -30,13 +30,16 @@ from fnlkit.estimators import ESTIMATORS, WARM_UP
 @click.option("--estimator", default="knn", show_default=True, metavar="SPEC",
               help="How labels are judged: one of the estimators above, or FILE.py:NAME of your own.")  # fmt: skip
 @click.option(
-    "--embeddings", metavar="EMB.npz", default=None, help="A vector for each sample, made by `fnlkit embed`, for knn."
+    "--embeddings",
+    metavar="EMB.npz",
+    default=None,
+    help="A vector for each sample, made by `fnlkit embed`, in which the estimator knn looks for neighbours.",
 )
 @click.option(
     "--probs",
     metavar="FILE",
     default=None,
-    help="Class probabilities (n, C) by a model that did not train on the sample, as npz or npy.",
+    help="Class probabilities of every sample, (samples, classes), by a model that did not train on it, as npz or npy.",
 )
 @click.option("--run", metavar="RUN.pt", default=None, help="A trained run whose model judges, so that none is trained here.")
 @dataset_option

@@ -26,21 +26,21 @@ from fnlkit.errors import InputError
 @dataset_option
 @json_option
 @ledger_option
-@click.option(
-    "--target", type=float, default=None, help="Also say after which traffic this accuracy, from 0 to 1, was reached."
-)
+@click.option("--target", type=float, default=None,
+              help="Also say how many bytes were sent until this accuracy, from 0 to 1, was reached.")  # fmt: skip
 @click.option(
     "--cross-site", is_flag=True, help="Also show each site's own model on each site's held-out samples; trains them."
 )
-@click.option("--test", is_flag=True, help="Also test each of several runs on its data set: macro-F1, balanced accuracy, and "
-              "the accuracy over clients where they hold samples out.")  # fmt: skip
-@click.option("--by", default=None, metavar="NAMES", help="Group runs by these, for example method,noise; any option of the "
-              "commands before, seeds apart.")  # fmt: skip
+@click.option("--test", is_flag=True, help="Also test each of several runs on its data set, for scores in which rare classes "
+              "count as much (macro-F1, balanced accuracy), and by client where clients hold samples out.")  # fmt: skip
+@click.option("--by", default=None, metavar="NAMES", help="Average the runs that agree in these, for example method,noise: any "
+              "options of the commands that made them, but for seeds.")  # fmt: skip
 @click.option("--csv", "form", flag_value="csv", help="Print the groups as csv, numbers at full precision.")
 @click.option("--latex", "form", flag_value="latex", help="Print the groups as a LaTeX table.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print the groups as a Markdown table.")
 @trust_option
-@click.option("-o", "--output", default=None, metavar="FILE.npz", help="Write confusion matrices and records as arrays.")
+@click.option("-o", "--output", default=None, metavar="FILE.npz",
+              help="Also write confusion matrices and all that the run recorded, as arrays.")  # fmt: skip
 def command(runs, dataset, as_json, ledger, target, cross_site, test, by, form, trust, output):
     """Judge runs: accuracy best and last, per class, corrected labels, estimated noise, traffic.
 

@@ -7,7 +7,8 @@ from fnlkit.cli.plumbing import console
 
 @click.command()
 @click.argument("run", metavar="RUN.pt")
-@click.option("-o", "--output", required=True, metavar="MODEL", help="model.onnx, model.pt2 or state_dict.pt.")
+@click.option("-o", "--output", required=True, metavar="MODEL",
+              help="The file to write; its ending says as what: model.onnx, model.pt2 or state_dict.pt.")  # fmt: skip
 def command(run, output):
     """Write a run's model for other programs: ONNX, a program of torch.export, or a state dictionary.
 

@@ -32,16 +32,17 @@ def _schemes():
     "--clients",
     type=click.IntRange(min=1),
     default=None,
-    help="How many clients; 20 below 10,000 samples and 100 above without it.",
+    help="How many clients share the samples; without it 20 for fewer than 10,000 samples, else 100.",
 )
 @click.option("--labels", default="auto", show_default=True, metavar="WORD",
-              help="observed: nobody knows which labels are wrong; true: none is; auto: as the data set declares.")  # fmt: skip
+              help="What is known of the labels. observed: nobody knows which are wrong; true: none is; auto: as the data "
+              "set declares.")  # fmt: skip
 @click.option(
     "--min-samples",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Draw again until every client has so many samples.",
+    help="How many samples every client gets at least; the split is drawn again until that holds.",
 )
 @click.option("--holdout", type=float, default=None, metavar="SHARE",
               help="Share of each client's samples that it keeps apart for measuring, 0 to below 1; 0.2 without it where the "

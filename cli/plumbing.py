@@ -45,7 +45,8 @@ ledger_option = click.option(
     "--ledger",
     metavar="FILE",
     default=None,
-    help="Where releases of labels are written down and added up; beside the data without it; none keeps no record.",
+    help="File that adds up over all runs how much was given away by label counts released under differential privacy; it "
+    "lies beside the data without it; none keeps no record.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line instead of tables.")
 

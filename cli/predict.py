@@ -11,7 +11,7 @@ from fnlkit.cli.plumbing import console
 @click.command()
 @click.argument("run", metavar="RUN.pt")
 @click.argument("data", required=False, metavar="[DATA]")
-@click.option("--unlabelled", is_flag=True, help="DATA is a data set, the run's own without it: its samples without a label.")
+@click.option("--unlabelled", is_flag=True, help="Predict the samples without a label of a data set: DATA, or the run's own.")
 @click.option("--all", "every", is_flag=True, help="Add a column with the probability of each class.")
 @click.option("-o", "--output", default="-", metavar="FILE.csv", help="Where to write; to stdout without it.")
 def command(run, data, unlabelled, every, output):

@@ -42,7 +42,11 @@ from fnlkit.errors import InputError, WorkStopped, nearest
     help="How many runs to train at once; one for each core without it.",
 )
 @click.option(
-    "--scale", type=float, default=1.0, show_default=True, help="Of a published table: this share of the paper's rounds."
+    "--scale",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Train for this share of the paper's rounds, above 0 and at most 1; for published tables alone.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the commands and stop; of a published table one pipeline a line.")
 @trust_option

@@ -23,10 +23,13 @@ def command():
 @click.argument("file", metavar="JUDGED.npz")
 @dataset_option
 @click.option("--client", required=True, metavar="NAME|NUMBER", help="Whose samples: the site's name, or its number.")
-@click.option("--budget", type=click.IntRange(min=1), default=200, show_default=True, help="How many samples to look at.")
-@click.option("--at-random", type=float, default=0.2, show_default=True, help="Share drawn from the unsuspicious ones.")
+@click.option("--budget", type=click.IntRange(min=1), default=200, show_default=True,
+              help="How many samples a person is asked to look at.")  # fmt: skip
+@click.option("--at-random", type=float, default=0.2, show_default=True,
+              help="Share of them that is drawn from the unsuspicious samples, to see what the judgement "
+              "missed.")  # fmt: skip
 @seed_option
-@click.option("-o", "--output", required=True, metavar="FOLDER", help="Gets review.html and decisions.csv.")
+@click.option("-o", "--output", required=True, metavar="FOLDER", help="The folder that gets review.html and decisions.csv.")
 def export(file, dataset, client, budget, at_random, seed, output):
     """Write a page with the samples to look at, and a table to write decisions into.
 

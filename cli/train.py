@@ -43,7 +43,7 @@ from fnlkit.errors import InputError
 @click.option("--embeddings", metavar="EMB.npz", default=None,
               help="A vector for each sample, made by `fnlkit embed`, for methods that compare samples.")  # fmt: skip
 @click.option("--features", metavar="EMB.npz", default=None,
-              help="Train on the vectors of `fnlkit embed` in place of the samples: a frozen network's.")  # fmt: skip
+              help="Train on the vectors of `fnlkit embed`, a frozen network's, in place of the samples.")  # fmt: skip
 @click.option("--checkpoint-every", type=click.IntRange(min=1), default=10, show_default=True,
               help="Write the run to -o after every so many rounds, so that an interruption costs no more.")  # fmt: skip
 @click.option("--resume", metavar="RUN", default=None,

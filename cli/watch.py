@@ -9,8 +9,9 @@ from fnlkit.cli.plumbing import out_console, printable
 
 @click.command()
 @click.argument("metrics", metavar="RUN.metrics.jsonl")
-@click.option("--every", type=click.FloatRange(min=0.05), default=1.0, show_default=True, help="Seconds between two looks.")
-@click.option("--once", is_flag=True, help="Show where it is and stop.")
+@click.option("--every", type=click.FloatRange(min=0.05), default=1.0, show_default=True,
+              help="How many seconds to wait before the file is read again.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Say how far the run is and stop, without following it.")
 def command(metrics, every, once):
     """Follow a run by the file that `fnlkit train` writes a line a round to: stage, rounds, accuracy and its course.
 

@@ -26,7 +26,7 @@ def em(
     by: Literal["client", "sample"] = "client",
     prior: NotNegative = 1.0,
 ):
-    """Judge labels by p(true | sample, given label) under the transition matrix that makes them most likely.
+    """Judge labels by the confusions of classes that best explain them, and by what a model expects of each sample.
 
     The given label g of a sample x is taken to be drawn from T_k[t], t ~ p(. | x): its likelihood is sum_t p(t | x)
     T_k[t, g].  Each client maximises that of its own labels over T_k; the level is the expected share of its labels that

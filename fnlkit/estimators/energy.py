@@ -23,11 +23,11 @@ def energy(
     side: Literal["below", "above"] = "below",
     score: Literal["energy", "softmax"] = "energy",
 ):
-    """Judge samples by the energy logsumexp(logits) of their client's local model after one round of training.
+    """Judge clients by how sure their local models have become of their samples after one round of training.
 
-    The threshold is a percentile of all energies under the global model before that round; the level is the share of a
-    client's energies below it (the paper's prose).  It measures how far training moved the client, not single labels:
-    its issue scores say little about which sample is wrong.
+    A sample's energy is logsumexp(logits).  The threshold is a percentile of all energies under the global model before
+    that round; the level is the share of a client's energies below it (the paper's prose).  It measures how far training
+    moved the client, not single labels: its issue scores say little about which sample is wrong.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ def lid(
     mixup: NotNegative = 1.0,
     variant: Literal["paper", "fedcorr"] = "paper",
 ):
-    """Judge clients by cumulative LID scores (eq. 2), then the samples of noisy ones by their losses.
+    """Judge clients by how tangled their predictions are (LID, eq. 2), then the samples of noisy ones by their losses.
 
     Every iteration visits each client once, one after the other.  The upper of two Gaussians on the clients' scores is
     noisy; a noisy client's level is the share of its samples in the upper of two Gaussians on their losses, a clean

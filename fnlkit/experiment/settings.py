@@ -62,8 +62,8 @@ class Settings:
     )
     mixup: NotNegative = _setting(
         0.0,
-        "Train on mixtures of two samples and their labels, in shares drawn from Beta(ALPHA, ALPHA), wherever the method "
-        "leaves it open; 0 does not mix, 1 is usual.",
+        "Train on blends of two samples and of their labels, wherever the method leaves it open: 0 does not blend, 1 (usual) "
+        "draws the shares evenly, less keeps closer to one of the two.",
     )
     rounds: Count = _setting(
         50,
@@ -77,9 +77,15 @@ class Settings:
         0.03, "Learning rate, the length of a step: too long and training diverges, too short and it takes for ever."
     )
     momentum: Share = _setting(0.5, "Share of the previous step that is added to the next, from 0 to 1.")
-    weight_decay: NotNegative = _setting(0.0, "How strongly each step pulls the weights towards 0.")
+    weight_decay: NotNegative = _setting(
+        0.0, "How strongly each step pulls the network's weights towards 0, against memorizing; 0 does not."
+    )
     decay: NotNegative = _setting(1.0, "Factor on the learning rate after each round; 1 keeps it as it is.")
-    clip: NotNegative = _setting(0.0, "Longest gradient that counts in full; a longer one is scaled down to it. 0: no limit.")
+    clip: NotNegative = _setting(
+        0.0,
+        "Limit on the length of a gradient, so that no batch of samples pulls too hard; a longer one is scaled down to it. "
+        "0: no limit.",
+    )
     standardise: Literal["auto", "always", "none"] = _setting(
         "auto",
         "Whether samples that are vectors get mean 0 and spread 1 by feature, from sums that each client sends once: auto "
@@ -98,8 +104,8 @@ class Settings:
     )
     bound: NotNegative = _setting(
         100.0,
-        "Refuse the model of a client that moved this many times as far as the median one and further than the model is "
-        "long; 0 refuses none.",
+        "Refuse a client's model that moved this many times as far as the middle one of its round, and further than the "
+        "model it began with is long; 0 refuses none.",
     )
     memorization: bool = _setting(
         False, "Also record how many wrong labels the models know by heart; the true labels must be known."

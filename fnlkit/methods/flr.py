@@ -53,7 +53,9 @@ def local_training(
     floor: Annotated[float, Range(0, 1, open_low=True)] = 1e-4,
     clamp: Annotated[float, Range(0, 0.5, open_high=True)] = 0.0,
 ):
-    """Return what round r of `rounds` changes in local training: keywords for FedOpt.round, and numbers to report.
+    """Hold each prediction near its own averages over time, as FLR does.
+
+    Return what round r of `rounds` changes in local training: keywords for FedOpt.round, and numbers to report.
 
     This is FLR as a regulariser, which another method can take into its own rounds; parameters as in `flr`.
     """

@@ -13,7 +13,9 @@ from fnlkit.parameters import Range, checked
 
 
 def mean(stacked, weights):
-    """Return the mean (P,) of K vectors, weighted; sums in float64 and in client order, whatever the engine.
+    """Average the models by their numbers of samples, as FedAvg does.
+
+    Return the mean (P,) of K vectors, weighted; sums in float64 and in client order, whatever the engine.
 
     Parameters
     ----------
@@ -32,7 +34,9 @@ def mean(stacked, weights):
 
 @checked
 def median(stacked, weights, *, even: Literal["mean", "lower"] = "mean"):
-    """Return the coordinate-wise median (P,); weights have no say (Yin 2018).
+    """Take the middle value of each weight, which fewer than half of the clients cannot move far (Yin 2018).
+
+    Return the coordinate-wise median (P,); weights have no say (Yin 2018).
 
     Parameters
     ----------
@@ -53,7 +57,9 @@ def trimmed_mean(
     share: Annotated[float, Range(0, 0.5, open_high=True)] = 0.1,
     by: Literal["coordinate", "distance"] = "coordinate",
 ):
-    """Return the coordinate-wise mean (P,) without the floor(share K) smallest and largest values (Yin 2018).
+    """Average each weight without its smallest and largest values.
+
+    Return the coordinate-wise mean (P,) without the floor(share K) smallest and largest values (Yin 2018).
 
     Parameters
     ----------

@@ -41,7 +41,9 @@ def distance_aware_weights(stacked, weights, clean, slots):
 
 @checked
 def daagg(stacked, weights, *, slots, ids, clean=()):
-    """Return the mean (P,) with `distance_aware_weights`, for clients that are trusted by name (Wu 2023: FedNoRo).
+    """Let models count less the further they lie from those of clients that you trust by name.
+
+    Return the mean (P,) with `distance_aware_weights`, for clients that are trusted by name (Wu 2023: FedNoRo).
 
     FedNoRo itself finds its clean clients; a round without any of them is FedAvg's.
 

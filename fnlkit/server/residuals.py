@@ -13,7 +13,9 @@ _AT_ONCE = 2**22  # slopes that are held at a time
 
 @checked
 def arfl(stacked, weights, *, bound: Positive = 2.0, least: Share = 0.1):
-    """Return the mean (P,) of K vectors, weighted by how well their coordinates lie on a robust line (Fu 2019).
+    """Let models count less whose weights often lie apart from the others': ARFL.
+
+    Return the mean (P,) of K vectors, weighted by how well their coordinates lie on a robust line (Fu 2019).
 
     In each coordinate the K values, sorted, are compared with their repeated-median line (Siegel 1982); a value counts
     with the confidence of one IRLS step, and one below `least` is put on the line.  A client's weight is the square of

@@ -21,7 +21,9 @@ def krum_scores(stacked, f, nearest):
 
 @checked
 def krum(stacked, weights, *, f: Natural = 1, nearest: Literal["paper", "all"] = "paper"):
-    """Return the one vector (P,) that lies nearest to its neighbours; weights have no say (Blanchard 2017, Section 4).
+    """Take the one model that most others lie near to.
+
+    Return the one vector (P,) that lies nearest to its neighbours; weights have no say (Blanchard 2017, Section 4).
 
     Parameters
     ----------
@@ -35,7 +37,9 @@ def krum(stacked, weights, *, f: Natural = 1, nearest: Literal["paper", "all"] =
 
 @checked
 def multi_krum(stacked, weights, *, f: Natural = 1, m: Natural = 0, nearest: Literal["paper", "all"] = "paper"):
-    """Return the unweighted mean (P,) of the m vectors with the least Krum scores (Blanchard 2017, Section 5).
+    """Average the models that most others lie near to.
+
+    Return the unweighted mean (P,) of the m vectors with the least Krum scores (Blanchard 2017, Section 5).
 
     Parameters
     ----------
@@ -58,7 +62,9 @@ def rfa(
     smoothing: Positive = 1e-6,
     variant: Literal["paper", "public"] = "paper",
 ):
-    """Return the geometric median (P,) by the smoothed Weiszfeld algorithm (Pillutla 2019, Algorithm 2).
+    """Take the point whose distances to all models are least together, which a few far ones hardly move: RFA.
+
+    Return the geometric median (P,) by the smoothed Weiszfeld algorithm (Pillutla 2019, Algorithm 2).
 
     From the weighted mean on: v <- sum_k b_k w_k / sum_k b_k, b_k = n_k / max(smoothing, ||v - w_k||).
 
@@ -95,7 +101,9 @@ def _weiszfeld(stacked, weights, smoothing, iterations, *, least=0.0, added=Fals
 
 @checked
 def norm_clipping(stacked, weights, *, start, bound: NotNegative = 0.0):
-    """Return the weighted mean (P,) of local models whose updates are no longer than a bound (Sun 2019, Section 4.2).
+    """Average the models after shortening updates that go too far.
+
+    Return the weighted mean (P,) of local models whose updates are no longer than a bound (Sun 2019, Section 4.2).
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ def _pool(clients, among):
 
 @dataclass(frozen=True, kw_only=True)
 class Uniform:
-    """Each round a uniform draw without replacement.
+    """Let chance decide: each round a uniform draw without replacement.
 
     Attributes
     ----------
@@ -47,7 +47,9 @@ def local_loss(client, model, received):
 
 @dataclass(frozen=True, kw_only=True)
 class PowerOfChoice:
-    """Power-of-Choice (Cho 2020): d candidates drawn by size, the m with the largest local loss train.
+    """Prefer clients whose samples the model fits worst.
+
+    Power-of-Choice (Cho 2020): d candidates drawn by size, the m with the largest local loss train.
 
     Attributes
     ----------

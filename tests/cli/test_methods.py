@@ -44,6 +44,11 @@ def test_the_list_begins_with_what_a_method_is_for(tmp_path):
     for name, each in ((n, find(n, KINDS["method"].parts(), "method")) for n in KINDS["method"].parts()):
         assert f"{purpose(each)}" in shown
         assert not re.search(r"`|Yield|CE\(|\[|KD\b|T_e|R_w|<p", purpose(each)), f"{name}: {purpose(each)}"
+    for kind, name in PARTS:
+        said = purpose(find(name, KINDS[kind].parts(), kind))
+        assert len(said.split()) > 3 and not re.search(r"\.\.\., B|\(P,\)|\|\||<-|[=^]|_[a-z]\b|``", said), (
+            f"{kind} {name}: {said}"
+        )
     for kind in KINDS:
         listed = fnlkit(f"fnlkit methods {kind}", tmp_path).stdout
         assert all(re.search(f"^{name}( |$)", listed, re.MULTILINE) for name in KINDS[kind].parts())

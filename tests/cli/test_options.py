@@ -70,12 +70,24 @@ def test_every_precision_has_a_type():
     assert set(get_args(kind)) == set(PRECISIONS)
 
 
+def _all_options(command, line):
+    """Yield (command line, option) of a command and of its subcommands; of equal names too."""
+    for option in command.params:
+        if isinstance(option, click.Option):
+            yield f"{line} {option.opts[0]}", option
+    for name, each in getattr(command, "commands", {}).items():
+        yield from _all_options(each, f"{line} {name}")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_explained(name):
-    """A sentence, no fragment that only its author understands: four words or more, a full stop, no open list."""
-    for option in options(name).values():
+    """A sentence for who has not read the papers: four words or more, a full stop, no open list, no shapes or symbols."""
+    explained = list(_all_options(group.get_command(None, name), name))
+    assert explained
+    for where, option in explained:
         text = option.help or ""
-        assert len(text.split()) >= 4 and text.endswith(".") and "..." not in text, f"{name} {option.opts[0]}: {text!r}"
+        assert len(text.split()) >= 4 and text[0].isupper() and text.endswith(".") and "..." not in text, f"{where}: {text!r}"
+        assert not re.search(r"\([nNPBC],|Beta\(|\b[Bb]udget\b|\beqs?\.|lambda", text), f"{where}: {text!r}"
 
 
 @pytest.mark.parametrize(

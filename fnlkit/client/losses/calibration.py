@@ -5,7 +5,9 @@ from fnlkit.parameters import NotNegative, Positive
 
 
 def temperature_scaled(logits, batch, *, temperature: Positive = 4.0):
-    """Return the cross entropy of softmax(logits / T), (..., B) (Guo 2017, eq. 9; FLR, appendix E.6).
+    """Make predictions less sure of themselves, or surer, while training.
+
+    Return the cross entropy of softmax(logits / T), (..., B) (Guo 2017, eq. 9; FLR, appendix E.6).
 
     Parameters
     ----------
@@ -16,7 +18,9 @@ def temperature_scaled(logits, batch, *, temperature: Positive = 4.0):
 
 
 def entropy_minimised(logits, batch, *, strength: NotNegative = 4.0):
-    """Return CE + strength H(p), H(p) = -sum_j p_j log p_j, (..., B) (Grandvalet, Bengio 2004; FLR, appendix E.6).
+    """Make predictions surer of themselves, whatever the label says, by their entropy.
+
+    Return CE + strength H(p), H(p) = -sum_j p_j log p_j, (..., B) (Grandvalet, Bengio 2004; FLR, appendix E.6).
 
     Parameters
     ----------

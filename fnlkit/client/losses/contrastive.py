@@ -37,7 +37,9 @@ def remember_label_shares(client, model, received):
 
 @reads(uniform=True, before=lambda **keywords: (remember_label_shares,))
 def peer(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
-    """Return CE(y) - strength CE(y'), (..., B), y' drawn afresh from the client's own labels (Liu, Guo 2020, eq. 6).
+    """Reward disagreement with labels drawn at random, so that blind agreement with wrong ones does not pay.
+
+    Return CE(y) - strength CE(y'), (..., B), y' drawn afresh from the client's own labels (Liu, Guo 2020, eq. 6).
 
     As in FedDPCont, which draws from everybody's labels, y' is put to the sample itself: over the batch that has the
     expectation of the paper's second sample.
@@ -54,7 +56,9 @@ def peer(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
 
 @reads(before=lambda **keywords: (remember_label_shares,))
 def cores(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
-    """Return CE(y) - strength E CE(y'), (..., B), expected over the client's own labels (Cheng 2021, eq. 4: CORES).
+    """Do as peer loss does, with the mean over all random labels in place of a draw: surer predictions.
+
+    Return CE(y) - strength E CE(y'), (..., B), expected over the client's own labels (Cheng 2021, eq. 4: CORES).
 
     CORES raises the strength over epochs and drops samples; a loss knows no clock, and `feddpcont` has the ramp.
 

@@ -81,7 +81,9 @@ def inverse_matrix(transition, classes):
 
 @reads(check=lambda classes, *, transition, floor=0.0: transition_matrix(transition, classes))
 def forward_given(logits, batch, *, transition: SpecText, floor: Annotated[float, Range(0, 1, open_high=True)] = 1e-12):
-    """Return -log( (p T)_y ), (..., B), with one given T for everybody: forward correction (Patrini 2017, eq. 5).
+    """For confusions of classes that you know: predictions are confused likewise before they meet the label.
+
+    Return -log( (p T)_y ), (..., B), with one given T for everybody: forward correction (Patrini 2017, eq. 5).
 
     Parameters
     ----------
@@ -96,7 +98,9 @@ def forward_given(logits, batch, *, transition: SpecText, floor: Annotated[float
 
 @reads(check=lambda classes, *, transition: inverse_matrix(transition, classes))
 def backward_given(logits, batch, *, transition: SpecText):
-    """Return sum_j T^-1[y, j] (-log p_j), (..., B): backward correction (Patrini 2017, eq. 4).
+    """For confusions of classes that you know: losses are weighed so that confusions cancel out on average.
+
+    Return sum_j T^-1[y, j] (-log p_j), (..., B): backward correction (Patrini 2017, eq. 4).
 
     Over the noise its mean is the cross entropy with the true label.  Single values may be negative, without bound.
 

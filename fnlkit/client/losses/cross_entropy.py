@@ -7,7 +7,9 @@ from fnlkit.parameters import Range
 
 
 def cross_entropy(logits, batch):
-    """Return the cross entropy with the working labels, (..., B) in nats.
+    """The usual loss, which believes every label: the cross entropy.
+
+    Return the cross entropy with the working labels, (..., B) in nats.
 
     Parameters
     ----------
@@ -18,7 +20,9 @@ def cross_entropy(logits, batch):
 
 
 def smoothed_cross_entropy(logits, batch, *, rate: Annotated[float, Range(-10, 1, open_high=True)] = 0.1):
-    """Return the cross entropy with smoothed labels (1 - rate) one-hot + rate / C, (..., B) (Szegedy 2016, Section 7).
+    """Believe no label wholly: a share of each target is spread over all classes.
+
+    Return the cross entropy with smoothed labels (1 - rate) one-hot + rate / C, (..., B) (Szegedy 2016, Section 7).
 
     Parameters
     ----------

@@ -88,7 +88,9 @@ def early_learning(
     start: Literal["prediction", "zero"] = "zero",
     clamp: Clamp = 1e-4,
 ):
-    """Return CE + strength log(1 - <p, m>), (..., B), m each sample's running average: ELR (Liu 2020, eq. 6).
+    """Hold each prediction near what the network said of the sample before it memorized labels: ELR.
+
+    Return CE + strength log(1 - <p, m>), (..., B), m each sample's running average: ELR (Liu 2020, eq. 6).
 
     `label_mixture` with the local average alone; `--method elr` is the same with a warm-up.  Values may be negative.
 
@@ -108,7 +110,9 @@ def early_learning(
 
 @reads(unmixed=True, before=lambda **keywords: _own_average())
 def entropy_regularised(logits, batch, *, strength: NotNegative = 2.0):
-    """Return CE + strength log(1 - <p, p>), (..., B), the second p without gradient: ER (Kim 2024, appendix E.6).
+    """Hold each prediction near itself, so that no label pulls it over; nothing is remembered: ER.
+
+    Return CE + strength log(1 - <p, p>), (..., B), the second p without gradient: ER (Kim 2024, appendix E.6).
 
     Parameters
     ----------

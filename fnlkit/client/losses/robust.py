@@ -16,7 +16,9 @@ def generalised_cross_entropy(
     q: Annotated[float, Range(0, 1, open_low=True)] = 0.7,
     truncate: Annotated[float, Range(0, 1, open_high=True)] = 0.0,
 ):
-    """Return (1 - p_y^q) / q, (..., B): GCE (Zhang, Sabuncu 2018, eq. 6).
+    """Give samples whose label the network doubts less pull, between cross entropy and absolute error: GCE.
+
+    Return (1 - p_y^q) / q, (..., B): GCE (Zhang, Sabuncu 2018, eq. 6).
 
     Parameters
     ----------
@@ -34,7 +36,9 @@ def generalised_cross_entropy(
 
 
 def symmetric_cross_entropy(logits, batch, *, alpha: NotNegative = 0.1, beta: NotNegative = 1.0, log_zero: LogZero = -4.0):
-    """Return alpha CE + beta RCE, (..., B), with the reverse cross entropy RCE = -log_zero (1 - p_y) (Wang 2019, eq. 8).
+    """Limit what a wrong label can do: the cross entropy both ways, from label to prediction and back.
+
+    Return alpha CE + beta RCE, (..., B), with the reverse cross entropy RCE = -log_zero (1 - p_y) (Wang 2019, eq. 8).
 
     Parameters
     ----------
@@ -50,7 +54,9 @@ def symmetric_cross_entropy(logits, batch, *, alpha: NotNegative = 0.1, beta: No
 def normalised_and_reverse_cross_entropy(
     logits, batch, *, alpha: NotNegative = 1.0, beta: NotNegative = 1.0, log_zero: LogZero = -4.0
 ):
-    """Return alpha NCE + beta RCE, (..., B), NCE = log p_y / sum_j log p_j (Ma 2020, eqs. 3 and 12).
+    """Join two losses that resist wrong labels, one that fits fast and one that fits slowly.
+
+    Return alpha NCE + beta RCE, (..., B), NCE = log p_y / sum_j log p_j (Ma 2020, eqs. 3 and 12).
 
     Parameters
     ----------

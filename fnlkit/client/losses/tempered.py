@@ -80,7 +80,9 @@ def bi_tempered(
     t2: Positive = 1.2,
     iterations: Count = 5,
 ):
-    """Return -log_t1 p_y - (1 - sum_j p_j^(2 - t1)) / (2 - t1), (..., B), p the softmax tempered with t2 (eq. 6).
+    """Limit what wrong labels can do, far from the boundary of two classes and near it, by two temperatures.
+
+    Return -log_t1 p_y - (1 - sum_j p_j^(2 - t1)) / (2 - t1), (..., B), p the softmax tempered with t2 (eq. 6).
 
     Parameters
     ----------

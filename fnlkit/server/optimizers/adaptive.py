@@ -30,7 +30,9 @@ def adapt(updates, merged, *, rule, server_lr, beta1, beta2, tau):
 
 @checked
 def fedadam(fit, *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate = 0.99, tau: Positive = 1e-3, **settings):
-    """Return FedAdam (Reddi 2021, Algorithm 2): v <- b2 v + (1 - b2) d^2.
+    """Let the server take the mean update as a gradient, with momentum and a step length of each weight: Adam.
+
+    Return FedAdam (Reddi 2021, Algorithm 2): v <- b2 v + (1 - b2) d^2.
 
     Parameters
     ----------
@@ -47,7 +49,9 @@ def fedadam(fit, *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate =
 
 @checked
 def fedyogi(fit, *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate = 0.99, tau: Positive = 1e-3, **settings):
-    """Return FedYogi (Reddi 2021, Algorithm 2): v <- v - (1 - b2) d^2 sign(v - d^2); parameters as in `fedadam`.
+    """Do as FedAdam does, with step lengths that change more slowly.
+
+    Return FedYogi (Reddi 2021, Algorithm 2): v <- v - (1 - b2) d^2 sign(v - d^2); parameters as in `fedadam`.
 
     Parameters
     ----------

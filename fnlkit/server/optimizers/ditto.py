@@ -33,7 +33,9 @@ def train_both(request, *, strength):
 
 @checked
 def ditto(fit, *, strength: NotNegative = 0.1, **settings):
-    """Return Ditto (Li 2021, Algorithm 1): FedAvg, and personal models v_k in ``client.state["personal"]`` (P + Q,).
+    """Train the common model, and a personal one for each client that stays near it.
+
+    Return Ditto (Li 2021, Algorithm 1): FedAvg, and personal models v_k in ``client.state["personal"]`` (P + Q,).
 
     Nothing more is sent; the common model, which a run holds and evaluates, is FedAvg's.  A round costs a client twice
     the training.

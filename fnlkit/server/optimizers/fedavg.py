@@ -8,5 +8,8 @@ from fnlkit.server.optimizers.optimizer import FedOpt
 
 
 def fedavg(fit, **settings):
-    """Return FedAvg (McMahan 2017): local SGD, mean weighted by the number of samples."""
+    """Leave local training free, and average the models by their numbers of samples.
+
+    Return FedAvg (McMahan 2017): local SGD, mean weighted by the number of samples.
+    """
     return FedOpt(fit, **settings)

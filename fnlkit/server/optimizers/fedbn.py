@@ -50,7 +50,9 @@ def locally(request):
 
 
 def fedbn(fit, **settings):
-    """Return FedBN (Li 2021, Algorithm 1): batch norm's parameters and statistics stay in ``client.state["normalisers"]``.
+    """Keep batch normalisation with each client, where sites differ in their images and not in their classes.
+
+    Return FedBN (Li 2021, Algorithm 1): batch norm's parameters and statistics stay in ``client.state["normalisers"]``.
 
     The common model, which a run holds and evaluates, keeps the batch norm that it started with: it is a skeleton for the
     clients and scores less than their own models.

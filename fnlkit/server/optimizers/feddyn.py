@@ -46,7 +46,9 @@ def subtract_drift(updates, merged, *, alpha):
 
 @checked
 def feddyn(fit, *, alpha: Positive = 0.01, rule: Literal["paper", "fedefc"] = "paper", **settings):
-    """Return FedDyn (Acar 2021, Algorithm 1).
+    """Bend each client's loss so that, round by round, its optimum becomes the common one.
+
+    Return FedDyn (Acar 2021, Algorithm 1).
 
     Client: minimise the local loss - <g_k, w> + alpha/2 ||w - w_global||^2, then g_k <- g_k - alpha (w_k - w_global).
     Server: h <- h - alpha/N sum_k (w_k - w_global); w <- mean_k(w_k) - h / alpha, the mean over the cohort unweighted.

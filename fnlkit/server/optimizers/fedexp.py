@@ -27,7 +27,9 @@ def extrapolate(updates, merged, *, epsilon):
 
 @checked
 def fedexp(fit, *, epsilon: NotNegative = 1e-3, **settings):
-    """Return FedExP (Jhunjhunwala 2023, Algorithm 1), the clients weighted as in FedAvg; with equal weights it is theirs.
+    """Let the server go further than the mean where clients disagree.
+
+    Return FedExP (Jhunjhunwala 2023, Algorithm 1), the clients weighted as in FedAvg; with equal weights it is theirs.
 
     The paper evaluates the mean of the last two models; here it is the last one.
 

@@ -16,7 +16,9 @@ def normalise(updates):
 
 
 def fednova(fit, **settings):
-    """Return FedNova (Wang 2020): updates are divided by their accumulated steps and go as far as the mean client would.
+    """Let no client count more because it took more steps, where clients differ in size.
+
+    Return FedNova (Wang 2020): updates are divided by their accumulated steps and go as far as the mean client would.
 
     The server knows each client's number of samples, and so its steps; nothing more is sent.  With local Adam a step
     counts as one.

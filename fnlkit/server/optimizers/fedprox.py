@@ -12,7 +12,9 @@ from fnlkit.server.optimizers.optimizer import FedOpt
 
 @checked
 def fedprox(fit, *, mu: NotNegative = 0.001, **settings):
-    """Return FedProx (Li 2020): the local loss gains mu/2 ||w - w_global||^2.
+    """Hold local models near the common one by a penalty on their distance.
+
+    Return FedProx (Li 2020): the local loss gains mu/2 ||w - w_global||^2.
 
     Parameters
     ----------

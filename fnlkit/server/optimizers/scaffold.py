@@ -54,7 +54,9 @@ def move_control(updates, merged, *, server_lr):
 
 @checked
 def scaffold(fit, *, server_lr: Positive = 1.0, **settings):
-    """Return SCAFFOLD (Karimireddy 2020, Algorithm 1, option II): local steps go along g - c_k + c.
+    """Take out of each local step what pulls this client elsewhere than all, where classes are skewed.
+
+    Return SCAFFOLD (Karimireddy 2020, Algorithm 1, option II): local steps go along g - c_k + c.
 
     A client sends its weights only: the server computes what its control variate moves by.  Clients receive c beside the
     model.  Where a robust aggregator leaves clients out, c still follows all of them.
