@@ -124,6 +124,7 @@ def commands(kind, path, folder, rng):
             ["evaluate", path, "--json"], ["evaluate", path], ["info", path], ["info", path, "--json"],
             *2 * [[*train, fed, *options, "--resume", path, *out]],
             ["estimate-noise", fed, "--estimator", "loss", "--run", path, *out], ["evaluate", path, folder / "run.pt"],
+            ["report", path, "-o", f"{place}.html"],
             ["predict", path, data, *out], ["predict", path, features], ["export", path, "-o", f"{place}.pt"],
             ["plot", path, "--kind", pick(rng, ["accuracy", "labels", "lid", "noise", "memorization"]), "-o", f"{place}.svg"],
         ])]  # fmt: skip
@@ -169,7 +170,7 @@ def commands(kind, path, folder, rng):
         ["info", path], ["info", path, "--json"], [*train, path, *out], ["inject-noise", path, *out],
         ["partition", path, *out], ["evaluate", path], ["audit", path, *AUDIT, *out], ["correct", path, *out],
         ["review", "export", path, "--client", 1, "--budget", 4, "-o", f"{place}-review"],
-        ["review", "import", path, folder / "review" / "decisions.csv", *out],
+        ["review", "import", path, folder / "review" / "decisions.csv", *out], ["plot", path, "-o", f"{place}.svg"],
         [*train, path, "--resume", folder / "run.pt", *RUNS["run.pt"], *out],
         ["estimate-noise", path, "--estimator", "knn(k=3)", "--embeddings", features, *out],
     ])]  # fmt: skip

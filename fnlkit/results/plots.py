@@ -219,8 +219,9 @@ def _against(axis, levels, estimated, names, ends=None):
 def _estimates(plt, federation):
     """Draw what estimate-noise or audit found: each client's level with its range, and the transition."""
     extra = federation.extra
-    if "estimate_client_level" not in extra:
-        raise InputError("the federation holds no estimates; pipe it through `fnlkit estimate-noise` first")
+    drawn = "client_level", "client_level_low", "client_level_high", "client_score", "transition"
+    if any(f"estimate_{name}" not in extra for name in drawn):
+        raise InputError("the federation holds no estimates, or not all; pipe it through `fnlkit estimate-noise` first")
     level = extra["estimate_client_level"]
     ends = np.abs(np.stack([level - extra["estimate_client_level_low"], extra["estimate_client_level_high"] - level]))
     truth = federation.wrong_share(extra.get("estimate_judged_label", federation.given))

@@ -8,6 +8,7 @@ import pytest
 
 from fnlkit.artefacts.federation import Federation
 from fnlkit.artefacts.run import Run
+from fnlkit.estimators.judgement import PREFIX
 from tests.commands import fnlkit
 
 
@@ -70,3 +71,16 @@ def test_audit_review_and_correct(tmp_path):
 def test_mistakes_are_one_line(line, says, noisy, tmp_path):
     done = fnlkit(line.format(noisy=noisy), tmp_path)
     assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.parametrize("missing", ["issue_score", "suggested_label"])
+def test_half_a_judgement_is_not_reviewed(missing, noisy, tmp_path):
+    federation = Federation.read(str(noisy))
+    judged = {"issue_score": np.zeros(len(federation.given)), "suggested_label": federation.given}
+    federation.extra |= {PREFIX + name: array for name, array in judged.items() if name != missing}
+    federation.write(str(tmp_path / "half.npz"))
+    done = fnlkit("fnlkit review export half.npz --client 1 -o r", tmp_path)
+    assert done.returncode == 2 and "no issue scores and suggestions" in done.stderr and done.stderr.count("\n") == 1, (
+        done.stderr
+    )
+    assert not (tmp_path / "r").exists()

@@ -1,5 +1,7 @@
 """Figures come out as files that hold something, or say what is missing."""
 
+from dataclasses import replace
+
 import pytest
 
 import fnlkit
@@ -31,6 +33,10 @@ def test_estimates_of_a_federation_draw_and_their_absence_is_said(tmp_path):
     assert (tmp_path / "figure.svg").read_text().count("<path") > 50
     with pytest.raises(InputError, match="estimate-noise"):
         plot([("noisy", federation)], "estimates", str(tmp_path / "none.svg"))
+    for missing in ("client_level_low", "client_score", "transition"):  # a file from elsewhere may hold a part of them
+        part = {name: array for name, array in judged.extra.items() if name != f"estimate_{missing}"}
+        with pytest.raises(InputError, match="or not all"):
+            plot([("part", replace(judged, extra=part))], "estimates", str(tmp_path / "none.svg"))
 
 
 def test_28_curves_differ_and_the_legend_hides_none():
