@@ -64,6 +64,7 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
     """
     from fnlkit.results import published, reproduce
     from fnlkit.results import recipe as recipes
+    from fnlkit.results.ranking import ranking
 
     if recipe is None:
         _list()
@@ -90,11 +91,15 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
     folder = output or os.path.join("runs", os.path.basename(recipe).removesuffix(".toml"))
     failed = _run(jobs, folder, at_once)
     table = reproduce.rows(jobs, folder)
+    ranks = ranking(table)
     if as_json:
         for row in table:
             sys.stdout.write(json.dumps(row) + "\n")
+        sys.stdout.write(json.dumps({"ranking": ranks}) + "\n" if ranks["apart"] else "")
     else:
         _show(found.get("title", recipe), table)
+        if ranks["apart"]:
+            _show_ranking(ranks)
     _fail(failed, jobs)
 
 
@@ -251,3 +256,15 @@ def _show(title, rows):
     say.print("in %, mean ± spread over runs; best: a run's best evaluation; late: mean of those in its last fifth of rounds")
     say.print("over first: of runs with the same seed, ± half a 95 % interval; * the interval lies above 0")
     say.print("memorized: of the wrong labels, by the global model and by local models, at the last evaluation")
+
+
+def _show_ranking(ranks):
+    say = out_console()
+    table = Table("method", "mean rank", "best in", title=f"Ranks by late accuracy, over {len(ranks['regimes'])} regimes")
+    for method, rank in ranks["mean_rank"].items():
+        best = [regime for regime, first in ranks["best"].items() if first == method]
+        table.add_row(method, f"{rank:.2f}", "; ".join(best))
+    say.print(table)
+    say.print(f"methods whose mean ranks lie {ranks['apart']:.2f} apart differ (Nemenyi's test at 5 %)")
+    for regime, rho in ranks["published"].items():
+        say.print(f"{regime}: Spearman's correlation with the published order {rho:.2f}")

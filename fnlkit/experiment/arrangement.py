@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fnlkit.artefacts.federation import ESTIMATES
 from fnlkit.errors import InputError
 
 
@@ -32,13 +33,27 @@ def arranged(federation, wanted, method):
             )
         rows["input/true"] = np.asarray(federation.true, np.int64)
     if "pooled" in wanted:
-        held = np.sort(np.asarray(federation.client_indices, np.int64))
-        alone = {"noise_client_level": None, "noise_client_noisy": None}
-        extra = dict(federation.extra)
-        if "holdout_client" in extra:
-            extra["holdout_client"] = np.minimum(extra["holdout_client"], 0)
-        federation = replace(federation, client_offsets=np.array([0, len(held)]), client_indices=held, extra=extra, **alone)
+        federation = _pooled(federation)
     return federation, rows
+
+
+def _pooled(federation):
+    """Return the federation of one client that holds all samples; what was said of each client is said of nobody."""
+    held = np.sort(np.asarray(federation.client_indices, np.int64))
+    extra = {name: array for name, array in federation.extra.items() if name not in ESTIMATES}
+    if "holdout_client" in extra:
+        extra["holdout_client"] = np.minimum(extra["holdout_client"], 0)
+    asked = federation.noise_transition
+    return replace(
+        federation,
+        client_offsets=np.array([0, len(held)]),
+        client_indices=held,
+        extra=extra,
+        meta={name: value for name, value in federation.meta.items() if name not in ("client_names", "client_unlabelled")},
+        noise_client_level=None,
+        noise_client_noisy=None,
+        noise_transition=asked if asked is None or asked.ndim == 2 else None,
+    )
 
 
 class OwnScores:

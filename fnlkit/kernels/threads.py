@@ -21,6 +21,7 @@ def set_threads(threads: int | None) -> None:
     >>> set_threads(1)
     >>> get_threads()
     1
+    >>> set_threads(None)
     """
     if threads is not None and not (isinstance(threads, int | np.integer) and threads >= 1):
         raise InputError(f"`threads` must be an integer of at least 1, found {threads!r}")

@@ -23,7 +23,7 @@ _STEPS = {
 }
 # Options of `train` beside its settings; no path is among them.
 _TRAIN = ("preset", "engine", "device", "workers", "at_once", "checkpoint_every", "client_timeout")
-_TOP = {"title": str, "dataset": str, "seeds": list, "train": dict, "regime": list}
+_TOP = {"title": str, "dataset": str, "seeds": list, "methods": list, "train": dict, "regime": list}
 _REGIME = {"name": str, "steps": list, "methods": list, "train": dict, "published": dict, "backbone": str}
 _NEEDED = {"a recipe": ("dataset", "seeds", "train", "regime"), "a regime": ("name", "steps", "methods")}
 
@@ -84,6 +84,8 @@ def _check(recipe):
         raise InputError("a recipe needs at least one [[regime]]")
     jobs = 0
     for regime in recipe["regime"]:
+        if isinstance(regime, dict) and "methods" in recipe:
+            regime.setdefault("methods", recipe["methods"])
         _table(regime, _REGIME, "a regime")
         for key in ("steps", "methods"):
             if not regime[key] or not all(isinstance(text, str) and 0 < len(text.strip()) <= _LONGEST for text in regime[key]):

@@ -130,7 +130,7 @@ def ugly():
     return federation_of([rest[:1], rest[1:3], zeros[:30], rest[3:10], rest[10:120]])
 
 
-@pytest.mark.parametrize("spec", [*ESTIMATORS, "knn(k=1000)", "confident(folds=50)", "confident(by=sample)"])
+@pytest.mark.parametrize("spec", [*ESTIMATORS, "knn(k=109)", "confident(folds=50)", "confident(by=sample)"])
 def test_small_and_one_sided_clients(spec):
     check(ugly(), found(ugly(), spec))
 
@@ -164,7 +164,7 @@ def naive_vote(points, labels, k, classes):
     return winners, np.array(shares)
 
 
-@pytest.mark.parametrize("k", [1, 3, 7, 200])
+@pytest.mark.parametrize("k", [1, 3, 7, 32])
 def test_knn_equals_its_naive_twin(k):
     rng = np.random.default_rng(0)
     given, points = rng.integers(0, 3, 60), rng.normal(size=(60, 4))
@@ -346,7 +346,7 @@ def test_a_new_judgement_replaces_the_old_one():
     [
         ("knm", {}, "did you mean 'knn'"),
         ("knn(j=3)", {}, "no parameter 'j'"),
-        ("knn(k=-1)", {}, "'k' is -1"),
+        ("knn(k=0)", {}, "'k' is 0"),
         ("knn", {"probabilities": np.full((1438, 10), 0.1)}, "--probs: knn does not look at it"),
         ("lid", {"probabilities": np.full((1438, 10), 0.1)}, "--probs: lid does not look at it"),
         ("confident", {"embeddings": np.zeros((1438, 2))}, "--embeddings: confident does not look at it"),

@@ -1,5 +1,6 @@
 """References: all data in one place, nobody together with anybody, labels without a fault."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.network import network_of
 from fnlkit.methods.centralized import visits
+from tests.commands import fnlkit
 from tests.experiment.test_experiment import finish, problem, settings
 from tests.toy import toy
 
@@ -37,6 +39,14 @@ def test_centralized_passes_over_all_samples_as_often_as_fedavg(data):
     decayed = finish(federation, dataset, settings("centralized", rounds=8, fraction=0.25, decay=0.9))
     same = finish(one, dataset, settings("fedavg", rounds=2, fraction=1.0, decay=0.9**4))
     assert torch.equal(decayed.weights, same.weights)
+
+
+def test_a_centralized_run_can_be_read_whatever_was_said_of_each_client(tmp_path):
+    noise = "fnlkit inject-noise --noise 'clients(rho=0.6, tau=0.5)' | fnlkit estimate-noise --estimator confident"
+    made = fnlkit(f"fnlkit partition --clients 4 | {noise} | fnlkit train --method centralized --rounds 2 -o run.pt", tmp_path)
+    assert made.returncode == 0, made.stderr
+    read = fnlkit("fnlkit evaluate run.pt --json", tmp_path)
+    assert read.returncode == 0 and json.loads(read.stdout)["accuracy_last"] > 0, read.stderr
 
 
 def test_local_models_never_meet_and_their_mean_accuracy_is_the_runs(data):
