@@ -194,11 +194,13 @@ def _say(text):
 
 
 def _fail(message, code, deep):
+    from fnlkit.artefacts.shown import plain  # what a file says may stand in any message
+
     if deep:
         import traceback
 
-        traceback.print_exc()
-    _say("fnlkit: error: " + " ".join(str(message).split()))
+        _say("\n".join(map(plain, traceback.format_exc().splitlines())))
+    _say("fnlkit: error: " + plain(" ".join(str(message).split())))
     try:
         sys.stdout.flush()
     except OSError:

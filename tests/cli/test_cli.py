@@ -175,6 +175,21 @@ def test_info_shows_names_and_obeys_none(noisy, tmp_path):
         assert done.returncode == 0 and all(c.isprintable() or c == "\n" for c in done.stdout + done.stderr), line
 
 
+def test_what_an_error_quotes_is_shown_and_not_obeyed(noisy, tmp_path):
+    """A parser's own words may quote a file; the line, and with -vv the traceback, are printable all the same."""
+    done = fnlkit(f"fnlkit train {noisy} --rounds 1 --fraction 0.1 --epochs 1 --engine sequential -o run.pt", tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = files.read(tmp_path / "run.pt")
+    body = json.loads(bytes(np.asarray(found.arrays["body"])))
+    body["traffic"]["\x1b[2J"] = 1
+    found.arrays["body"] = np.frombuffer(json.dumps(body).encode(), np.uint8)
+    files.write(found, tmp_path / "run.pt", format="pt")
+    for line in ("evaluate run.pt", "evaluate run.pt -vv"):
+        done = fnlkit(f"fnlkit {line}", tmp_path)
+        assert done.returncode == 2 and "\\x1b[2J" in done.stderr, done.stderr
+        assert all(c.isprintable() or c == "\n" for c in done.stderr), line
+
+
 def test_files_may_have_names_in_any_bytes(tmp_path):
     name = os.fsdecode(b"\xff~nobody.npz")
     for line in (f"partition --clients 3 -o {name}", f"inject-noise {name} -o {name}", f"info {name}", f"info {name} --json"):
