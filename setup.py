@@ -34,7 +34,7 @@ setup(
         "packaging>=23",
     ],
     extras_require={
-        "test": ["hypothesis>=6.100", "pytest-xdist>=3.6"],
+        "test": ["hypothesis>=6.100", "pytest-xdist>=3.6", "pandas>=2"],
         "browser": ["selenium>=4.20"],
         "bench": ["cleanlab>=2.9", "scikit-dimension>=0.3", "pandas"],
         "medmnist": ["medmnist>=3"],
