@@ -1,11 +1,12 @@
 """README.md is true: its example runs and ends as it says, its links and commands exist, its numbers name their source."""
 
+import json
 import re
 import shlex
 from pathlib import Path
 
 from fnlkit.cli import COMMANDS, group
-from tests.commands import shell
+from tests.commands import fnlkit, shell
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -17,6 +18,18 @@ def test_the_quickstart_shows_fedcorr_above_fedavg(tmp_path):
     assert done.returncode == 0, done.stderr
     found = dict(re.findall(r"^ *digits +(fedavg|fedcorr) +3 +\S+ ± \S+ +(\S+) ± \S+ *$", done.stdout, re.MULTILINE))
     assert float(found["fedcorr"]) > float(found["fedavg"]) + 2, done.stdout
+
+
+def test_every_stage_of_the_first_pipe_counts(tmp_path):
+    """The first command line of README, shortened: what is judged is relabelled, and what is relabelled is trained on."""
+    line = re.search(r"^    (fnlkit .*)$", README, re.MULTILINE)[1]
+    short = line.replace("--apply relabel", "--apply relabel --rounds 4 --epochs 2").replace("train ", "train --rounds 4 ")
+    assert line.count(" | ") == 3 and short.count("--rounds 4") == 2
+    done = fnlkit(f"{short} --json", tmp_path)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["estimate_label_accuracy"] + 0.05 < facts["label_accuracy_given"] == facts["estimate_suggested_accuracy"]
+    assert facts["accuracy_best"] > 0.3 and facts["client_rounds"] == 8
 
 
 def test_links_lead_somewhere():

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import shutil
 import sys
 import wave
 import zlib
@@ -243,14 +244,27 @@ def _missing(name, what):
 
 @contextlib.contextmanager
 def _fetching(name, place):
-    """Keep a download's talk off stdout, and turn its failure into one line that says what to do instead."""
+    """Keep a download's talk off stdout, and turn its failure into one line that says what to do instead.
+
+    Half a data set is none: where nothing lay before, a download that fails or is interrupted leaves nothing.
+    """
+    before = place.exists()
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
-    except InputError:
-        raise
-    except Exception as error:
+    except BaseException as error:
+        if not before:
+            _remove(place)
+        if isinstance(error, InputError) or not isinstance(error, Exception):
+            raise
         detail = " ".join(str(error).split())[:160]
         raise InputError(
             f"{name}: the download failed ({type(error).__name__}: {detail}); try again, or put the files into {place} yourself"
         ) from error
+
+
+def _remove(place):
+    if place.is_dir():
+        shutil.rmtree(place, ignore_errors=True)
+    else:
+        place.unlink(missing_ok=True)

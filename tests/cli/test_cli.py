@@ -212,7 +212,10 @@ def talk(folder):
 def start(arguments, folder):
     command = [str(BIN / "fnlkit"), "train", *arguments]
     with open(talk(folder), "wb") as said:
-        return subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stderr=said, stdin=subprocess.DEVNULL)
+        # In a session of its own, as a terminal's: a signal to it is to it alone.
+        return subprocess.Popen(
+            command, cwd=folder, env=ENVIRONMENT, stderr=said, stdin=subprocess.DEVNULL, start_new_session=True
+        )
 
 
 def wait_for_rows(folder, count):
@@ -263,7 +266,11 @@ def test_a_stopped_run_resumes_bit_for_bit(sent, code, instants, noisy, whole, t
         assert "Traceback" not in talk(tmp_path).read_text()
         assert not [p for p in tmp_path.iterdir() if p.name not in ("run.pt", "run.metrics.jsonl", "run.pt.lock")] or sent == 9
         assert not Run.read(str(tmp_path / "run.pt")).finished
-    done = fnlkit(shlex.join(["fnlkit", "train", str(noisy), *LONG, "--resume", "run.pt"]), tmp_path)
+    goes_on = shlex.join(["fnlkit", "train", str(noisy), *LONG, "--resume", "run.pt"])
+    if sent != signal.SIGKILL:
+        (said,) = [line for line in talk(tmp_path).read_text().splitlines() if "are saved in" in line]
+        assert said.partition(" saved in ")[2] == f"run.pt; continue with: {goes_on}"
+    done = fnlkit(goes_on, tmp_path)
     assert done.returncode == 0, done.stderr
     same_run(tmp_path, whole)
 

@@ -12,6 +12,7 @@ import pytest
 
 from fnlkit.artefacts.federation import Federation
 from fnlkit.cli import data, info, inject_noise, partition
+from tests.commands import fnlkit
 
 BIN = Path(sys.executable).parent
 COMMANDS = [partition.command, inject_noise.command, info.command, data.command, *data.command.commands.values()]
@@ -67,6 +68,13 @@ def test_noise_before_partition(tmp_path):
     fed = Federation.read(tmp_path / "fed.npz")
     assert len(fed) == 8 and fed.noise_transition.shape == (10, 10) and 0.3 < (fed.given != fed.true).mean() < 0.5
     assert "8 clients" in done.stdout and "symmetric(eta=0.4)" in done.stdout
+
+
+def test_noise_before_partition_needs_no_further_option(tmp_path):
+    done = fnlkit("fnlkit inject-noise --dataset digits | fnlkit partition - -o fed.npz", tmp_path)
+    assert done.returncode == 0 and "noise symmetric(eta=0.4)" in done.stderr, done.stderr
+    fed = Federation.read(tmp_path / "fed.npz")
+    assert len(fed) == 20 and 0.35 < (fed.given != fed.true).mean() < 0.45
 
 
 def test_data_of_the_user(tmp_path):

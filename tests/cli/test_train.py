@@ -8,6 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 
+from fnlkit.artefacts.federation import Federation
 from fnlkit.artefacts.run import Run
 from fnlkit.errors import Terminated
 from fnlkit.experiment import Experiment
@@ -102,11 +103,24 @@ def test_embeddings_of_any_array_file(fed, tmp_path):
     rows = np.random.default_rng(0).normal(size=(1438, 4)).astype(np.float32)
     np.save(tmp_path / "e.npy", rows)
     np.savez(tmp_path / "e.npz", features=rows)
+    np.savez(tmp_path / "short.npz", features=rows[1:])
+    np.savez(tmp_path / "two.npz", a=rows, b=rows)
+    train = f"fnlkit train {fed} --method 'nnc(k=5)' {SHORT} -o run.pt --embeddings"
+    judge = f"fnlkit estimate-noise {fed} --estimator 'knn(k=5)' -o judged.npz --embeddings"
+    trained, judged = set(), set()
     for name in ("e.npy", "e.npz"):
-        command = f"fnlkit train {fed} --method 'nnc(k=5)' {SHORT} --embeddings {tmp_path / name} -o {tmp_path}/run.pt"
-        assert fnlkit(command, tmp_path)[0] == 0
-    code, _, err = fnlkit(f"fnlkit train {fed} --method nnc --embeddings {fed} -o {tmp_path}/run.pt", tmp_path)
-    assert code == 2 and "noisy.npz" in err and err.count("\n") == 1
+        assert fnlkit(f"{train} {name} && {judge} {name}", tmp_path).returncode == 0
+        trained.add(Run.read(str(tmp_path / "run.pt")).labels["corrected"].tobytes())
+        judged.add(Federation.read(str(tmp_path / "judged.npz")).extra["estimate_issue_score"].tobytes())
+    assert len(trained) == len(judged) == 1
+    for name, says in (
+        ("short.npz", "expected 1,438 rows"),
+        ("two.npz", "it holds a (1438, 4), b (1438, 4)"),
+        (fed, "noisy.npz"),
+    ):
+        refusals = [fnlkit(f"{command} {name}", tmp_path) for command in (train, judge)]
+        assert all(code == 2 and says in err and err.count("\n") == 1 for code, _, err in refusals), refusals
+        assert len({err for _, _, err in refusals}) == 1
 
 
 def test_one_file_has_one_lock_whatever_leads_to_it(fed, tmp_path):

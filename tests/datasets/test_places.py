@@ -1,10 +1,14 @@
 """Where known data sets lie: their readers and `data list` ask the same function."""
 
+import json
+from types import SimpleNamespace
+
 import pytest
 
 from fnlkit import datasets
 from fnlkit.datasets import places
 from fnlkit.errors import InputError
+from tests.commands import fnlkit
 
 
 @pytest.mark.parametrize("name", ["mnist", "speechcommands"])
@@ -28,3 +32,51 @@ def test_a_second_place_counts(tmp_path, monkeypatch):
     (tmp_path / ".medmnist").mkdir()
     (tmp_path / ".medmnist/pathmnist.npz").write_bytes(b"")
     assert datasets.present("pathmnist", cache=tmp_path / "cache")
+
+
+@pytest.mark.parametrize("error", [OSError("connection reset"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    ("name", "torch_name", "left"),
+    [
+        ("fashion-mnist", "FashionMNIST", "FashionMNIST/raw/train-images-idx3-ubyte"),
+        ("cifar10", "CIFAR10", "cifar-10-batches-py/data_batch_1"),
+        ("eurosat", "EuroSAT", "eurosat/2750/AnnualCrop/AnnualCrop_1.jpg"),
+    ],
+)
+def test_a_get_that_breaks_off_leaves_nothing_here(name, torch_name, left, error, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("FNLKIT_CACHE", str(cache))
+    # Debian's Fashion-MNIST, where this machine has it, would need no download.
+    monkeypatch.setitem(places.PLACES, name, (places.PLACES[name][0][:1], places.PLACES[name][1]))
+
+    def download(root, **_):
+        (cache / left).parent.mkdir(parents=True)
+        (cache / left).write_bytes(b"the first bytes of many")
+        raise error
+
+    monkeypatch.setattr(
+        "fnlkit.datasets.known._torchvision", lambda: SimpleNamespace(datasets=SimpleNamespace(**{torch_name: download}))
+    )
+    done = fnlkit(f"fnlkit data get {name}", tmp_path)
+    assert done.returncode == (130 if isinstance(error, KeyboardInterrupt) else 2)
+    if done.returncode == 2:
+        assert f"{name}: the download failed (OSError: connection reset); try again" in done.stderr
+    assert not (cache / left).exists()
+    listed = [json.loads(line) for line in fnlkit("fnlkit data list --json", tmp_path).stdout.splitlines()]
+    assert [row["here"] for row in listed if row["name"] == name] == [False]
+    later = fnlkit(f"fnlkit partition --dataset {name} -o fed.npz", tmp_path)
+    assert later.returncode == 2 and f"{name} is not on this machine" in later.stderr
+
+
+def test_a_get_that_breaks_off_keeps_what_lay_there_before(tmp_path, monkeypatch):
+    mine = tmp_path / "MNIST/raw/train-images-idx3-ubyte"
+    mine.parent.mkdir(parents=True)
+    mine.write_bytes(b"put here by hand")
+
+    def download(root, **_):
+        raise OSError("no network")
+
+    monkeypatch.setattr("fnlkit.datasets.known._torchvision", lambda: SimpleNamespace(datasets=SimpleNamespace(MNIST=download)))
+    with pytest.raises(InputError, match="the download failed"):
+        datasets.load("mnist", cache=tmp_path, download=True)
+    assert mine.read_bytes() == b"put here by hand"

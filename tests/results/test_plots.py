@@ -1,5 +1,6 @@
 """Figures come out as files that hold something, or say what is missing."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -65,3 +66,53 @@ def test_what_is_missing_is_said(tmp_path):
     with pytest.raises(InputError, match=".png, .svg or .pdf"):
         plot([("run", plain)], "accuracy", str(tmp_path / "figure.gif"))
     assert not list(tmp_path.iterdir())
+
+
+def shown(runs, kind):
+    """The figure itself, on which the tests below read what a person would."""
+    pyplot = plots._pyplot()
+    draw = {"accuracy": plots._accuracy, "labels": plots._labels, "lid": plots._lid, "noise": plots._noise,
+            "memorization": plots._memorization, "estimates": plots._estimates}[kind]  # fmt: skip
+    figure = draw(pyplot, [("run", run) for run in runs] if kind == "accuracy" else runs[0])
+    pyplot.close(figure)
+    titles = [axis.get_title() for axis in figure.axes]
+    return figure, [*titles, figure._suptitle.get_text() if figure._suptitle else ""]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "estimates"])
+def test_every_figure_names_its_data_set(kind, run):
+    _, titles = shown([run], kind)
+    assert any(str(run.meta["dataset"]) in title for title in titles), titles
+
+
+def test_a_legend_counts_one_run_and_two_runs(run):
+    for runs, counted in (([run], "(1 run)"), ([run, run], "(2 runs)")):
+        figure, _ = shown(runs, "accuracy")
+        (text,) = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+        assert text.startswith("fedcorr") and text.endswith(counted)
+
+
+def test_bins_and_counts_fit_the_clients(run):
+    figure, _ = shown([run], "lid")
+    (axis,) = figure.axes
+    texts = [text.get_text() for text in axis.get_legend().get_texts()]
+    count = len(run.records["cumulative_lid"][1][-1])
+    assert sum(int(text.split(", ")[1].split()[0]) for text in texts if " client" in text) == count
+    heights = [bar.get_height() for bar in axis.patches]
+    per_group = len(heights) // sum(" client" in text for text in texts)
+    assert sum(heights) == count and 5 <= per_group <= max(5, 2 * count**0.5 + 1)
+    assert sum("of the mixture" in text for text in texts) >= 1
+
+
+def test_label_matrices_have_numbers_and_the_classes_names(run):
+    names, named = [f"kind {letter}" for letter in "abcdefghij"[: run.meta["classes"]]], copy.copy(run)
+    named.meta = run.meta | {"class_names": names}
+    figure, _ = shown([named], "labels")
+    for axis in figure.axes:
+        assert [tick.get_text() for tick in axis.get_xticklabels()] == names
+        (image,) = axis.get_images()
+        written = {(round(text.get_position()[1]), round(text.get_position()[0])): text.get_text() for text in axis.texts}
+        shares = image.get_array()
+        assert len(written) == int((shares >= 0.005 + 1e-9).sum())
+        for (i, j), text in written.items():
+            assert text == f"{100 * shares[i, j]:.0f}"

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fnlkit import catalogue
@@ -15,6 +16,7 @@ from fnlkit.artefacts.run import Run
 from fnlkit.cli import group
 from fnlkit.errors import InputError
 from fnlkit.results import recipe, reproduce, statistics
+from tests.commands import fnlkit
 
 TINY = """
 title = "tiny"
@@ -104,6 +106,21 @@ def test_mistakes_are_named(tmp_path):
         recipe.load(str(path))
     with pytest.raises(InputError, match="no regime has 'zzz'"):
         reproduce.jobs(recipe.load("regimes"), only="zzz")
+
+
+@pytest.mark.parametrize("what", ["regimes", "fedln/table4"])
+def test_a_dry_run_checks_the_names_that_a_run_would(what, tmp_path):
+    """A list of commands that cannot run is none: --dry-run refuses as the run itself does."""
+    np.save(tmp_path / "emb.npy", np.zeros((3, 2), np.float32))
+    for option, says in (
+        ("--embeddings emb.npz", "--embeddings emb.npz: no such file; `fnlkit embed` makes one"),
+        ("--dataset cifar01", "--dataset cifar01: no such file or data set; did you mean 'cifar10'?"),
+        ("--model lenet", "did you mean 'lenet5'?"),
+    ):
+        done = fnlkit(f"fnlkit reproduce {what} --dry-run {option}", tmp_path)
+        assert done.returncode == 2 and says in done.stderr and not done.stdout, (option, done.stderr)
+    done = fnlkit(f"fnlkit reproduce {what} --dry-run --embeddings emb.npy", tmp_path)
+    assert done.returncode == 0 and done.stdout.count("fnlkit train") > 1, done.stderr
 
 
 def test_the_interval_of_paired_differences():
