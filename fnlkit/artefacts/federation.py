@@ -196,7 +196,7 @@ class Federation:
         size = len(self.given)
         if "class_names" in self.meta:
             must_be_names(self.meta["class_names"], self.classes)
-        elif self.classes > _FEW_CLASSES:
+        if self.classes > _FEW_CLASSES:
             must_be_dense(self.classes, len(np.unique(self.given)))
         if self.true is not None:
             self.true = _labels(self.true, "true", self.classes)
@@ -344,13 +344,13 @@ def must_be_dense(classes, present):
     Parameters
     ----------
     classes : int
-        One more than the largest label.
+        How many there are: one more than the largest label, or names.
     present : int
         How many different labels there are.
     """
     if classes > MAX_CLASSES or (classes > _FEW_CLASSES and classes > 10 * present):
         raise InputError(
-            f"labels go up to {classes - 1:,} but {present:,} different ones occur; number the classes from 0 without gaps "
+            f"there are {classes:,} classes but {present:,} different labels occur; number the classes from 0 without gaps "
             f"(numpy.unique(labels, return_inverse=True)), at most {MAX_CLASSES:,}"
         )
 

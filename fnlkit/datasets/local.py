@@ -108,9 +108,9 @@ def _from_arrays(name, arrays):
     if true is not None and len(true) != len(labels[0]):
         raise InputError(f"`y_train_true` has {len(true):,} labels but `y_train` {len(labels[0]):,}")
     classes = 1 + max(int(part.max()) for part in (*labels, *([] if true is None else [true])) if len(part))
+    present = len(set(np.unique(np.concatenate(labels)).tolist()) - {-1})
     named = "class_names" in arrays
-    if not named:
-        must_be_dense(classes, len(set(np.unique(np.concatenate(labels)).tolist()) - {-1}))
+    must_be_dense(max(classes, arrays["class_names"].size if named else 0), present)
     names = arrays["class_names"].reshape(-1).astype(str).tolist() if named else list(map(str, range(classes)))
     if len(names) < classes:
         raise InputError(f"`class_names` has {len(names)} names but labels go up to {classes - 1}")

@@ -405,7 +405,7 @@ def test_labels_with_gaps_ask_for_other_numbers_instead_of_memory(tmp_path):
     y = np.arange(60) % 3
     y[7] = 60_000
     path = npz(tmp_path / "d.npz", x_train=np.zeros((60, 2)), y_train=y, x_test=np.zeros((60, 2)), y_test=y)
-    with pytest.raises(InputError, match="labels go up to 60,000 but 4 different ones occur; number the classes from 0"):
+    with pytest.raises(InputError, match="there are 60,001 classes but 4 different labels occur; number the classes from 0"):
         load(path)
 
 
