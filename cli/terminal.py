@@ -105,10 +105,11 @@ class Table:
     """
 
     def __init__(self, *columns, title=None, heads=True):
-        self.columns, self.title, self.heads, self.rows = columns, title, heads, []
+        # Names of files, classes and methods come from files: what a terminal would obey is shown instead.
+        self.columns, self.title, self.heads, self.rows = tuple(map(_lines, columns)), title and _lines(title), heads, []
 
     def add_row(self, *cells, style=""):
-        self.rows.append(((*cells, *[""] * (len(self.columns) - len(cells))), style))
+        self.rows.append(((*map(_lines, cells), *[""] * (len(self.columns) - len(cells))), style))
 
     def __rich_console__(self, made, options):
         from rich.text import Text
@@ -188,6 +189,10 @@ class Cross:
     def _width(self, rows, heads):
         columns = zip(heads, *self.cells, strict=True)
         return max(map(len, rows)) + 1 + sum(max(map(len, column)) + 1 for column in columns)
+
+
+def _lines(text):
+    return "\n".join(map(printable, text.split("\n"))) if isinstance(text, str) else text
 
 
 def printable(value):

@@ -10,7 +10,7 @@ from fnlkit.errors import InputError
 
 def rate_of(values):
     """Return the Hz that an array ``sample_rate`` of one number says; InputError for anything else."""
-    if values.size != 1 or values.dtype.kind not in "iuf" or not 100 <= values.reshape(-1)[0] <= 1_000_000:
+    if values.size != 1 or values.dtype.kind not in "iuf" or not 100 <= float(values.reshape(-1)[0]) <= 1_000_000:
         raise InputError(f"`sample_rate` is {values.reshape(-1)[:3].tolist()}; expected a number of Hz, 100 to 1,000,000")
     return int(values.reshape(-1)[0])
 

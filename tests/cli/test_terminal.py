@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fnlkit.cli.terminal import Table, out_console
 from tests.commands import BIN, ENVIRONMENT, fnlkit
 
 ANIMALS = ["aardvark", "bumblebee", "cassowary", "dragonfly"]
@@ -155,3 +156,11 @@ def test_a_reader_that_leaves_ends_us_as_it_ends_others(command, zoo):
     process.stderr.close()
     assert process.wait(60) == -signal.SIGPIPE
     assert "rror" not in said and "Traceback" not in said
+
+
+def test_what_a_file_says_is_shown_in_a_table_and_not_obeyed(capsys):
+    table = Table("name", "b\x1b[31m", title="t\x1b[2J")
+    table.add_row("bad\x1b]0;owned\x07", "two\nlines")
+    out_console().print(table)
+    out = capsys.readouterr().out
+    assert "\x1b" not in out and "\x07" not in out and "bad\\x1b]0;owned" in out and "lines" in out

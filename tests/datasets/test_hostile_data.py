@@ -89,3 +89,11 @@ def test_thousands_of_names_for_three_classes_are_refused_before_a_matrix_of_the
     done = fnlkit("fnlkit partition --dataset names.npz -o out.npz", tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "4,500 classes but 3 different labels" in done.stderr
     assert not (tmp_path / "out.npz").exists()
+
+
+def test_an_infinite_rate_in_half_precision_is_no_rate(tmp_path):
+    x, y = np.zeros((6, 8), np.int16), np.arange(6) % 2
+    rate = np.array(np.inf, np.float16)  # a million is infinite there too
+    np.savez(tmp_path / "waves.npz", x_train=x, y_train=y, x_test=x, y_test=y, sample_rate=rate)
+    with pytest.raises(InputError, match="`sample_rate` is .*inf.*; expected a number of Hz"):
+        load(str(tmp_path / "waves.npz"))
