@@ -78,7 +78,7 @@ def command(runs, dataset, as_json, ledger, target, cross_site, test, by, form, 
             sys.stdout.write(json.dumps(row) + "\n")
         return
     if len(rows) > 1:
-        _show_many(rows)
+        _show_many(found)
     else:
         run = found.runs[0]
         names = run.meta.get("samples", {}).get("class_names") or list(map(str, range(run.meta["classes"])))
@@ -212,38 +212,37 @@ def _percent(mean, spread):
     return f"{100 * mean:.2f}" + ("" if spread is None else f" ± {100 * spread:.2f}")
 
 
-def _of(row):
-    """Return the names of a run's best and last score."""
+def _show_many(found):
     from fnlkit.results.comparison import score_name
 
-    return tuple(f"{score_name(row)}_{name}" for name in ("best", "last"))
-
-
-def _show_many(rows):
-    from fnlkit.results import comparison
-
+    rows = found.rows
     table = Table("run", "method", "measures", "best", "last", "client-rounds", "MB up", "labels right")
     for row in rows:
         table.add_row(
             printable(row["run"]),
             printable(row["method"]),
-            "agreement" if "agreement_best" in row else "accuracy",
-            *(f"{100 * row[k]:.2f}" if row[k] is not None else "" for k in _of(row)),
+            score_name(row),
+            *(
+                "" if value is None else f"{100 * value:.2f}"
+                for value in (row[f"{score_name(row)}_{k}"] for k in ("best", "last"))
+            ),
             f"{row['client_rounds']:,}",
             f"{row['bytes_up'] / 1e6:,.1f}",
             f"{100 * row['label_accuracy_corrected']:.2f}" if "label_accuracy_corrected" in row else "",
         )
     say = out_console()
     say.print(table)
-    names = [{"dataset": "data set"}.get(name, name.replace("_", " ")) for name in rows[0]["group"]]
-    for of in dict.fromkeys(map(_of, rows)):
-        what = of[0].partition("_")[0]
+    groups = found.groups()
+    for what in dict.fromkeys(map(score_name, rows)):
+        some = [group for group in groups if f"{what}_last" in group["measures"]]
+        names = [{"dataset": "data set"}.get(name, name.replace("_", " ")) for name in rows[0]["group"]]
         table = Table(*names, "runs", f"best {what}", f"last {what}", title="mean ± standard deviation, in %")
-        for group in comparison.groups([row for row in rows if _of(row) == of], of=of):
-            cells = [_percent(*group[name]) for name in of]
+        for group in some:
             values = ["" if value is None else str(value) for value in group["group"].values()]
-            table.add_row(*map(printable, values), str(group["runs"]), *cells)
-        say.print(table)
+            cells = [_percent(of["mean"], of["spread"]) for of in (group["measures"][f"{what}_{k}"] for k in ("best", "last"))]
+            table.add_row(*values, str(group["runs"]), *cells)
+        if some:
+            say.print(table)
     for sentence in dict.fromkeys(r["label_together_statement"] for r in rows if "label_together_statement" in r):
         say.print(f"All that is known of these labels together: {sentence}")
     unfinished = [row["run"] for row in rows if not row["finished"]]

@@ -181,12 +181,9 @@ def _published(name, dataset, as_json, at_once, dry_run, output, *, only, scale,
 
 
 def _show_published(title, name, rows, notes, reasons, short):
-    from rich.table import Table
-
     say = out_console()
-    table = Table(
-        "row", "runs", "published", "measured", "apart", "verdict", "late", "seconds", box=None, title=f"{title}, {name}"
-    )
+    columns = ("row", "runs", "published", "measured", "apart", "verdict", "late", "seconds")
+    table = Table(*columns, title=f"{title}, {name}")
     for row in rows:
         table.add_row(
             short + row["regime"],

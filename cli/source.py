@@ -26,7 +26,8 @@ def need_input(file):
     if _kind() in ("closed", "device"):
         raise InputError("no FILE and nothing in the pipe; name a file or pipe another fnlkit command into this one")
     if _peek(_SAID) == "silent":
-        _say("waiting for standard input; Ctrl-C ends it, and a FILE on the command line is read instead")
+        other = "waiting for standard input; Ctrl-C ends it, and a FILE on the command line is read instead"
+        _say("waiting for the command before this one" if _fed_by_a_pipeline() else other)
 
 
 def chosen(file, dataset):
@@ -78,7 +79,8 @@ def _wait(limit):
     if found != "silent":
         return found
     if not _fed_by_a_pipeline():
-        return "nothing"
+        found = _peek(0)  # the one that fed it may have ended between the two looks
+        return "nothing" if found == "silent" else found
     found = _peek(min(limit, _SAID))
     if found == "silent":
         _say("waiting for the command before this one")

@@ -17,8 +17,6 @@ def needs(**parameters):
 def centralized(clients, model, opt, select, *, rounds):
     """What training on all data in one place reaches: as many passes over the samples as FedAvg takes in its rounds.
 
-    Train on all data in one place, as many passes over the samples as FedAvg takes in `rounds` rounds.
-
     FedAvg passes over the share `fraction` of the clients in each round, so that the one client here trains in fraction x
     rounds rounds, at least one, of as many epochs; the learning rate decays as much over them.
 

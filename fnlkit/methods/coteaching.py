@@ -39,9 +39,7 @@ def coteaching(
     forget: Annotated[float, Range(0, 1, open_high=True)] = 0.2,
     ramp: Count = 10,
 ):
-    """Train two models: in each batch each learns the samples with the other's smallest losses.
-
-    Train two models: in each batch each learns the samples with the other's smallest losses (Algorithm 1).
+    """Train two models: in each batch each learns the samples with the other's smallest losses (Algorithm 1).
 
     Parameters
     ----------
@@ -81,9 +79,7 @@ def coteaching_plus(
     agreed: Literal["none", "all"] = "none",
     **schedule,
 ):
-    """Co-teaching that from a round on only uses samples on which the two models disagree (Yu 2019).
-
-    Co-teaching that from a round on only uses samples on which the two models disagree (Yu 2019, Algorithm 1).
+    """Co-teaching that from a round on only uses samples on which the two models disagree (Yu 2019, Algorithm 1).
 
     Parameters
     ----------

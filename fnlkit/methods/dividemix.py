@@ -11,9 +11,12 @@ import torch
 from fnlkit.client.losses import exchanged, mixmatch
 from fnlkit.client.scoring import sample_losses
 from fnlkit.methods.fedavg import fedavg
+from fnlkit.methods.warmup import of_budget, warmup_rounds
 from fnlkit.mixture import lower_probability
 from fnlkit.models.pair import both, must_be_pair
 from fnlkit.parameters import Count, NotNegative, Positive, Rounds, Share, checked
+
+__all__ = ["SENDS", "dividemix", "of_budget"]
 
 LOSS = "own"
 SENDS = {}  # the second model is the second half of `weights`; divisions stay on the client
@@ -34,16 +37,6 @@ def divide(client, model, received, *, seed):
 
 
 # ---- the server
-def warmup_rounds(warmup, rounds):
-    """Return the rounds before the first division: a fifth of all, as FedCorr's comparison has it (20 of 100)."""
-    return warmup if warmup >= 0 else rounds // 5
-
-
-def of_budget(rounds, *, warmup, **parameters):
-    """Return what of the schedule follows from the budget: a run can be continued with another one where it is equal."""
-    return warmup_rounds(warmup, rounds)
-
-
 @checked
 def dividemix(
     clients,

@@ -78,10 +78,7 @@ def feddiv(
     prior: NotNegative = 0.0,
     alpha: Positive = 1.0,
 ):
-    """Filter samples by one mixture for all clients, relabel confident ones, train where both models agree.
-
-    Filter samples by one mixture for all clients, relabel confident ones, train where both models agree (Section
-    3).
+    """Filter samples by one mixture for all clients, relabel confident ones, train where both models agree (Section 3).
 
     Parameters
     ----------

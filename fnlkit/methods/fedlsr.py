@@ -7,23 +7,16 @@ from functools import partial
 
 from fnlkit.client.losses import self_regularised
 from fnlkit.methods.fedavg import fedavg, refuse_mixup
+from fnlkit.methods.warmup import of_budget, warmup_rounds
 from fnlkit.parameters import NotNegative, Positive, Rounds, checked
+
+__all__ = ["SENDS", "fedlsr", "of_budget"]
 
 LOSS = "own"
 SENDS = {}
 
 
 # ---- the server
-def warmup_rounds(warmup, rounds):
-    """Return over how many rounds gamma rises: a fifth of all (public code), unless it is given."""
-    return warmup if warmup >= 0 else rounds // 5
-
-
-def of_budget(rounds, *, warmup, **parameters):
-    """Return what of the schedule follows from the budget: a run can be continued with another one where it is equal."""
-    return warmup_rounds(warmup, rounds)
-
-
 @checked
 def fedlsr(
     clients,

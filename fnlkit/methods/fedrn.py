@@ -12,9 +12,12 @@ from fnlkit.client.losses import kept_cross_entropy
 from fnlkit.client.scoring import sample_losses
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.sends import Sent
+from fnlkit.methods.warmup import of_budget, warmup_rounds
 from fnlkit.mixture import lower_probability
 from fnlkit.parameters import Count, Rounds, Share, checked
 from fnlkit.streams import stream
+
+__all__ = ["SENDS", "fedrn", "of_budget"]
 
 LOSS = "own"
 SENDS = {
@@ -98,16 +101,6 @@ def judges_for(ids, model, memory, found, width):
     return {"judges": judges, "reliability": weights}
 
 
-def warmup_rounds(warmup, rounds):
-    """Return the rounds of plain training first: a fifth (public code: 100 of 500), at least one."""
-    return max(1, warmup if warmup >= 0 else rounds // 5)
-
-
-def of_budget(rounds, *, warmup, **parameters):
-    """Return what of the schedule follows from the budget: a run can be continued with another one where it is equal."""
-    return warmup_rounds(warmup, rounds)
-
-
 @checked
 def fedrn(
     clients,
@@ -128,7 +121,7 @@ def fedrn(
     rounds : int
         After the warm-up a client receives 1 + k local models beside the global one, and scores its samples with each.
     warmup : int >= 0, or -1
-        Rounds on all samples; -1 is a fifth of all.
+        Rounds on all samples, at least one; -1 is a fifth of all (public code: 100 of 500).
     k : int >= 1
         Neighbours; 2 in the public code's runs.
     share : float in [0, 1]
@@ -143,7 +136,7 @@ def fedrn(
     -------
     expertise (N,) each round, of the clients visited so far.
     """
-    warmup, count = warmup_rounds(warmup, rounds), len(clients)
+    warmup, count = max(1, warmup_rounds(warmup, rounds)), len(clients)  # whoever judges was trained once
     expertise, known, outputs = np.zeros(count), np.zeros(count, bool), np.zeros((count, clients.classes))
     tell = partial(tell_reliability, seed=clients.seed)
     for r in range(rounds):

@@ -6,8 +6,8 @@ Tanaka, Ikami, Yamasaki, Aizawa. Joint optimization framework for learning with 
 from functools import partial
 
 from fnlkit.client.losses import joint
-from fnlkit.methods.dividemix import of_budget, warmup_rounds
 from fnlkit.methods.fedavg import fedavg, refuse_mixup
+from fnlkit.methods.warmup import of_budget, warmup_rounds
 from fnlkit.parameters import Count, NotNegative, Rounds, checked
 
 __all__ = ["SENDS", "jointopt", "of_budget"]

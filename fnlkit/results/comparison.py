@@ -1,6 +1,4 @@
-"""Runs side by side: one row of numbers a run, means and spreads of equal ones."""
-
-from statistics import mean, stdev
+"""Runs side by side: one row of numbers a run."""
 
 from fnlkit import privacy
 from fnlkit.artefacts import ledger
@@ -62,28 +60,3 @@ def released_together(runs, ledger_of):
 def score_name(row):
     """Return what a row's scores are: ``agreement`` with labels that nobody verified, or ``accuracy``."""
     return "agreement" if "agreement_best" in row else "accuracy"
-
-
-def groups(rows, *, of=("accuracy_best", "accuracy_last")):
-    """Return one dict for each group of rows, in order of appearance: ``group``, ``runs`` and (mean, spread) of each number.
-
-    Parameters
-    ----------
-    rows : list of dict
-        As `row` makes them, with what `fnlkit.results.evaluation.distinct` says of their runs as ``group``; rows without a
-        score are left out.
-    of : sequence of str
-        Numbers to average; the spread is the sample standard deviation, None for a single run.
-    """
-    found = {}
-    for each in rows:
-        if all(each[name] is not None for name in of):
-            found.setdefault(tuple(map(str, each["group"].values())), []).append(each)
-    return [
-        {"group": some[0]["group"], "runs": len(some)} | {name: _spread([each[name] for each in some]) for name in of}
-        for some in found.values()
-    ]
-
-
-def _spread(values):
-    return mean(values), stdev(values) if len(values) > 1 else None

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import time
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from fnlkit import datasets
 from fnlkit.artefacts.federation import Federation
-from fnlkit.cli import group
+from fnlkit.cli import group, source
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.partitioning import federation
@@ -116,6 +117,20 @@ def test_a_pipe_that_has_data_is_read_without_a_dash(place, tmp_path):
 def test_an_empty_pipe_never_becomes_clean_digits(before, place):
     done = shell(f"{before} | fnlkit partition -o never.npz", place)
     assert done.returncode != 0 and "the pipe is empty" in done.stderr and not (place / "never.npz").exists()
+
+
+def test_a_command_that_ends_between_two_looks_at_its_pipe(monkeypatch):
+    out, into = os.pipe()
+
+    def ended():
+        os.close(into)
+        return False  # nobody holds the other end any more
+
+    with open(out) as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        monkeypatch.setattr(source, "_fed_by_a_pipeline", ended)
+        with pytest.raises(InputError, match="the pipe is empty"):
+            source.chosen(None, None)
 
 
 def test_a_loop_over_names_keeps_its_names(place):
