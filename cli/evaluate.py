@@ -27,7 +27,7 @@ from fnlkit.errors import InputError
 @json_option
 @ledger_option
 @click.option("--target", type=float, default=None,
-              help="Also say how many bytes were sent until this accuracy, from 0 to 1, was reached.")  # fmt: skip
+              help="Also say which client-rounds, bytes and seconds it took to reach this accuracy, from 0 to 1.")  # fmt: skip
 @click.option(
     "--cross-site", is_flag=True, help="Also show each site's own model on each site's held-out samples; trains them."
 )
@@ -97,11 +97,14 @@ def _show_groups(found, by, form, as_json):
     table = found.table(by)
     if form:
         sys.stdout.write(getattr(table, form)())
-        return
+    else:
+        _print(out_console(), table)
+
+
+def _print(say, table):
     shown = Table(*map(printable, table.columns))
     for row in table.texts():
         shown.add_row(*map(printable, row))
-    say = out_console()
     say.print(shown)
     for note in table.notes:
         say.print(printable(note), style="dim", soft_wrap=True)
@@ -212,11 +215,23 @@ def _percent(mean, spread):
     return f"{100 * mean:.2f}" + ("" if spread is None else f" ± {100 * spread:.2f}")
 
 
+def _to_target(row):
+    """Return what a run took to the target in four cells, which say so where it never came there."""
+    if row["target_client_rounds"] is None:
+        return "never", "", "", ""
+    megabytes = (f"{row[f'target_{name}'] / 1e6:,.1f}" for name in ("bytes_up", "bytes_down"))
+    seconds = row["target_seconds"]
+    return f"{row['target_client_rounds']:,}", *megabytes, "not recorded" if seconds is None else f"{seconds:,.1f}"
+
+
 def _show_many(found):
+    from fnlkit.results import grouping
     from fnlkit.results.comparison import score_name
 
     rows = found.rows
-    table = Table("run", "method", "measures", "best", "last", "client-rounds", "MB up", "labels right")
+    aimed = "target" in rows[0]
+    to_target = ["client-rounds to target", "MB up", "MB down", "seconds"] if aimed else []
+    table = Table("run", "method", "measures", "best", "last", "client-rounds", "MB up", "labels right", *to_target)
     for row in rows:
         table.add_row(
             printable(row["run"]),
@@ -229,10 +244,15 @@ def _show_many(found):
             f"{row['client_rounds']:,}",
             f"{row['bytes_up'] / 1e6:,.1f}",
             f"{100 * row['label_accuracy_corrected']:.2f}" if "label_accuracy_corrected" in row else "",
+            *(_to_target(row) if aimed else ()),
         )
     say = out_console()
     say.print(table)
     groups = found.groups()
+    if aimed and groups:
+        _print(say, grouping.table(groups, measures=[name for name in grouping.MEASURES if name.startswith("target_")]))
+    if any(name in one["measures"] for name in grouping.TESTED for one in groups):
+        _print(say, grouping.table(groups, measures=grouping.TESTED))
     for what in dict.fromkeys(map(score_name, rows)):
         some = [group for group in groups if f"{what}_last" in group["measures"]]
         names = [{"dataset": "data set"}.get(name, name.replace("_", " ")) for name in rows[0]["group"]]

@@ -31,6 +31,9 @@ def check(run):
     _meta(run.meta)
     _labels(run)
     _history(run.history)
+    timed = run.meta["machine"].get("row_seconds")
+    if timed is not None and len(timed) != len(run.history):
+        raise InputError(f"machine: row_seconds has {len(timed)} entries for {len(run.history)} rows of history")
     _traffic(run.traffic)
     for row in _items(run.rejected, dict, "rejected"):
         _whole(row.get("round"), "rejected: round")
@@ -83,6 +86,9 @@ def _meta(meta):
     _text(machine.get("engine"), "machine: engine")
     for name in ("seconds", "peak_bytes"):
         _number(machine.get(name), f"machine: {name}")
+    for seconds in _items(machine.get("row_seconds", []), (int, float, type(None)), "machine: row_seconds"):
+        if seconds is not None:
+            _number(seconds, "machine: row_seconds")
 
 
 def _samples(about, classes):
@@ -246,7 +252,8 @@ def _memory(run):
 
 def _kind(value, kind, where):
     if not isinstance(value, kind):
-        raise InputError(f"`{where}` is {_short(value)}; expected {kind.__name__}")
+        expected = kind.__name__ if isinstance(kind, type) else "a number"
+        raise InputError(f"`{where}` is {_short(value)}; expected {expected}")
 
 
 def _items(values, kind, where):

@@ -133,7 +133,7 @@ class Experiment:
         self.history, self.records, self.finished = [], {}, False
         self._opt_memory, self._evaluated_at = {}, 0
         self._own = OwnScores(self.clients, self._tested) if "own" in wanted else None
-        self._seconds, self._began = 0.0, None
+        self._seconds, self._began, self._times = 0.0, None, []
         self.provenance = list(federation.meta.get("provenance", []))
         if resume is not None:
             self._continue(resume)
@@ -184,7 +184,7 @@ class Experiment:
                         since = 0
             if self.history and self.measured.name not in self.history[-1] and len(self.measured):
                 row = {"round": len(self.history), "stage": "final", **self._score(self.model)}
-                self.history.append(row)
+                self._keep(row)
                 if on_round:
                     on_round(row)
             self.finished = True
@@ -235,8 +235,13 @@ class Experiment:
         refused = [r for r in clients.rejected if r["round"] >= self._committed_rounds]
         if refused:
             row["rejected"] = refused
-        self.history.append(row)
+        self._keep(row)
         return row
+
+    def _keep(self, row):
+        # The time stands beside the history, not in it: equal runs have equal histories.
+        self._times.append(self._elapsed())
+        self.history.append(row)
 
     def _score(self, model):
         """Return accuracy, or agreement with given labels, and loss; where the truth is known the share of right labels."""
@@ -333,10 +338,13 @@ class Experiment:
         )
 
     def _cost(self):
-        """Return seconds spent in `run` over all resumed parts, and this process's peak memory so far."""
-        now = 0.0 if self._began is None else time.monotonic() - self._began
+        """Return seconds spent in `run` over all resumed parts, at each row too, and this process's peak memory so far."""
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return {"seconds": round(self._seconds + now, 3), "peak_bytes": peak}
+        return {"seconds": self._elapsed(), "peak_bytes": peak, "row_seconds": self._times[: len(self.history)]}
+
+    def _elapsed(self):
+        now = 0.0 if self._began is None else time.monotonic() - self._began
+        return round(self._seconds + now, 3)
 
     def _must_be_the_same(self, run):
         """Raise where the federation or the data set is another one than a run's, in whatever."""
@@ -384,6 +392,8 @@ class Experiment:
             )
         self.history = [row for row in run.history if row["stage"] != "final"]
         self._seconds = float(run.meta.get("machine", {}).get("seconds", 0.0))
+        known = run.meta.get("machine", {}).get("row_seconds") or [None] * len(self.history)  # younger than the oldest runs
+        self._times = list(known[: len(self.history)])
         self.clients.replay(run.log)
         for _ in self.history:
             if next(self.program, None) is None:

@@ -16,7 +16,8 @@ def summary(run, *, target=None):
     ----------
     run : fnlkit.artefacts.run.Run
     target : float or None
-        Also give the client-rounds and bytes at the first evaluation that reached this score (None: never).
+        Also give the client-rounds, bytes and seconds of training at the first evaluation that reached this score (None:
+        never; seconds are None too where the run is older than their record).
     """
     name = score_name(run)
     scored = [row for row in run.history if name in row]
@@ -44,6 +45,8 @@ def summary(run, *, target=None):
         for name in ("client_rounds", "bytes_up", "bytes_down"):
             # The closing row has no traffic of its own: it stands after the last round.
             out[f"target_{name}"] = hit and hit.get(name, out[name])
+        times = run.meta["machine"].get("row_seconds")
+        out["target_seconds"] = times[hit["round"]] if hit and times else None
     if "true" in run.labels:
         return out | _against_truth(run)
     given, corrected = (run.labels[name][run.client_indices] for name in ("given", "corrected"))

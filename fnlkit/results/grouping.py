@@ -24,9 +24,17 @@ MEASURES = {
     "seconds": ("seconds", 1, 0),
     "target_client_rounds": ("client-rounds to target", 1, 0),
     "target_bytes_up": ("MB up to target", 1e-6, 1),
+    "target_bytes_down": ("MB down to target", 1e-6, 1),
+    "target_seconds": ("seconds to target", 1, 1),
 }
-# What differences to the first method are taken of.
-AHEAD = ("accuracy_best", "accuracy_late", "agreement_best", "agreement_late")
+# Those that the model must be tested for.
+TESTED = ("macro_f1", "balanced_accuracy", *(f"client_{kind}_{what}" for kind in ("accuracy", "agreement")
+                                              for what in ("worst_tenth", "spread")))  # fmt: skip
+# Which differences to the first method a table shows, and what it calls them; those of all numbers are computed.
+AHEAD = {
+    **dict.fromkeys(("accuracy_best", "accuracy_late", "agreement_best", "agreement_late"), "ahead"),
+    "target_client_rounds": "more than the first",
+}
 LEGEND = (
     "in %, mean ± standard deviation over runs; best: a run's best evaluation; late: mean of those in its last fifth of "
     "rounds; ahead: of the first method in the same setting, over the seeds that both have; * the interval leaves out 0"
@@ -70,8 +78,9 @@ def groups(runs, rows, by=None):
     -------
     list of dict
         group: what it is; runs; seeds; differ: what else differs within it but seeds; measures: {number: {mean, spread,
-        runs}} of the numbers that a run has; ahead: {number: what `fnlkit.results.statistics.paired` says against the first
-        group of the same setting, None for that one itself}; reached: runs that came to the target, where there is one.
+        runs}} of the numbers that a run has; ahead: {number: what `fnlkit.results.statistics.paired` says of the difference
+        to the first group of the same setting, None for that one itself}; reached: runs that came to the target, where there
+        is one.
 
     Raises
     ------
@@ -122,7 +131,7 @@ def _group(members, names):
         "seeds": [row["seed"] for row in rows],
         "differ": [name for name in others if len({str(one.get(name)) for one in facts}) > 1],
         "measures": measures,
-        "values": {name: _by_seed(rows, name) for name in AHEAD},
+        "values": {name: _by_seed(rows, name) for name in MEASURES},
     }
     if "target" in rows[0]:
         out["target"] = rows[0]["target"]
@@ -143,22 +152,24 @@ def _beside_the_first(found):
         setting = tuple(str(value) for word, value in one["group"].items() if word != "method")
         base = first.setdefault(setting if "method" in one["group"] else (), one)
         ours, theirs = one["values"], base["values"]
-        one["ahead"] = {name: None if base is one else statistics.paired(ours[name], theirs[name]) for name in AHEAD}
+        known = one["measures"].keys() & base["measures"].keys()
+        differences = {name: statistics.paired(ours[name], theirs[name]) for name in MEASURES if name in known}
+        one["ahead"] = dict.fromkeys(differences) if base is one else differences
     for one in found:
         del one["values"]
 
 
-def table(found, title="runs"):
-    """Return groups as a `fnlkit.results.tables.Table`."""
+def table(found, title="runs", measures=tuple(MEASURES)):
+    """Return groups as a `fnlkit.results.tables.Table`, with these of their numbers that any group has."""
     names = dict.fromkeys(word for one in found for word in one["group"])
-    shown = [name for name in MEASURES if any(name in one["measures"] for one in found)]
-    compared = [name for name in AHEAD if any(one["ahead"][name] for one in found)]
+    shown = [name for name in measures if any(name in one["measures"] for one in found)]
+    compared = [name for name in AHEAD if name in shown and any(one["ahead"].get(name) for one in found)]
     columns = [{"dataset": "data set"}.get(name, name.replace("_", " ")) for name in names] + ["runs"]
     for name in shown:
         columns.append(MEASURES[name][0])
         if name in compared:
-            columns.append("ahead")
-    reached = any("reached" in one for one in found)
+            columns.append(AHEAD[name])
+    reached = any("reached" in one for one in found) and any(name.startswith("target_") for name in measures)
     rows = []
     for one in found:
         row = ["" if one["group"][name] is None else str(one["group"][name]) for name in names] + [str(one["runs"])]
@@ -167,12 +178,15 @@ def table(found, title="runs"):
             value = one["measures"].get(name, {"mean": None, "spread": None})
             row.append(Value(*(v if v is None else factor * v for v in (value["mean"], value["spread"])), digits))
             if name in compared:
-                row.append(_ahead(one["ahead"][name]))
+                row.append(_ahead(one["ahead"].get(name), factor, digits))
         rows.append(row + ([f"{one['reached']} of {one['runs']}"] if reached else []))
     notes = [LEGEND] + ([statistics.METHOD] if compared else [])
     if reached:
         columns.append("reached target")
-        notes.append(f"target: {100 * found[0]['target']:g} % accuracy, by the first evaluation that reached it")
+        notes.append(
+            f"target: {100 * found[0]['target']:g} %, by the first evaluation that reached it; what it took is a mean over the "
+            "runs that did, more than the first: over the seeds of which both did"
+        )
     for one in found:
         if one["differ"]:
             label = ", ".join(str(value) for value in one["group"].values())
@@ -180,8 +194,8 @@ def table(found, title="runs"):
     return Table(title, columns, rows, notes)
 
 
-def _ahead(found):
+def _ahead(found, factor, digits):
     if found is None:
         return Value(None)
     half = found["half"]
-    return Value(100 * found["mean"], None if half is None else 100 * half, signed=True, star=found["clear"])
+    return Value(factor * found["mean"], None if half is None else factor * half, digits, signed=True, star=found["clear"])
