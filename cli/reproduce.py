@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from typing import NamedTuple
 
 import click
 
@@ -48,10 +49,25 @@ from fnlkit.errors import InputError, WorkStopped, nearest
     show_default=True,
     help="Train for this share of the paper's rounds, above 0 and at most 1; for published tables alone.",
 )
+@click.option(
+    "--shard",
+    metavar="I/N",
+    default=None,
+    help="Run one part of the list alone, as 3/8, which is the third of eight: for a machine, or a task of a Slurm array.",
+)
+@click.option(
+    "--merge",
+    multiple=True,
+    metavar="FOLDER",
+    help="Train nothing: copy the runs of this recipe from a folder of another machine into the one of -o, and print the "
+    "table; may be said several times.",
+)
+@click.option("--no-train", is_flag=True, help="Train nothing: print the table of the runs that are in the folder of -o.")
 @click.option("--dry-run", is_flag=True, help="Print the commands and stop; of a published table one pipeline a line.")
 @trust_option
 @click.option("-o", "--output", default=None, metavar="FOLDER", help="Where runs are kept; a second call continues there.")
-def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at_once, scale, dry_run, trust, output):
+def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at_once, scale, shard, merge, no_train,
+            dry_run, trust, output):  # fmt: skip
     """Run a recipe, or rows of a published table (fedcorr/table2), and print mean, spread and published number.
 
     Without a name it lists recipes and tables. Of a table it says for each row whether the measured mean lies within one
@@ -70,8 +86,9 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
         _list()
         return
     _must_exist(dataset, model, embeddings)
+    where = _Where(at_once, shard, merge, no_train)
     if "/table" in recipe and not recipe.endswith(".toml"):
-        _published(recipe, dataset, as_json, at_once, dry_run, output, only=only, scale=scale, seeds=seeds, rounds=rounds,
+        _published(recipe, dataset, as_json, where, dry_run, output, only=only, scale=scale, seeds=seeds, rounds=rounds,
                    model=model, embeddings=embeddings)  # fmt: skip
         return
     if recipe in published.papers():
@@ -84,12 +101,13 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
         dataset = os.path.abspath(dataset)
     embeddings = embeddings and os.path.abspath(embeddings)
     jobs = reproduce.jobs(found, dataset=dataset, seeds=seeds, only=only, embeddings=embeddings, rounds=rounds, model=model)
+    jobs = where.part(jobs)
     if dry_run:
         shown = dict.fromkeys(line for job in jobs for line in reproduce.commands(job))
         sys.stdout.write("\n".join(shown) + "\n")
         return
     folder = output or os.path.join("runs", os.path.basename(recipe).removesuffix(".toml"))
-    failed = _run(jobs, folder, at_once)
+    failed = where.make(jobs, folder)
     table = reproduce.rows(jobs, folder)
     ranks = ranking(table)
     if as_json:
@@ -117,6 +135,39 @@ def _must_exist(dataset, model, embeddings):
         raise InputError(f"--dataset {dataset}: no such file or data set{nearest(dataset, known)}; known: {', '.join(known)}")
     if embeddings and not os.path.exists(embeddings):
         raise InputError(f"--embeddings {embeddings}: no such file; `fnlkit embed` makes one")
+
+
+class _Where(NamedTuple):
+    """Where runs come from: which of them are trained here, or folders that they are copied from."""
+
+    at_once: int | None
+    shard: str | None
+    merge: tuple
+    no_train: bool
+
+    def part(self, jobs):
+        """Return the jobs that are meant here."""
+        from fnlkit.results import gathering
+
+        found = gathering.shard(jobs, self.shard) if self.shard else jobs
+        if jobs and not found:
+            console().print(f"--shard {self.shard} of {len(jobs)} runs is empty: nothing to do")
+        return found
+
+    def make(self, jobs, folder):
+        """Make the jobs in a folder, or gather those that were made; return {name: what a failed one said}."""
+        from fnlkit.results import gathering
+
+        if not (self.merge or self.no_train):
+            return _run(jobs, folder, self.at_once) if jobs else {}
+        if self.merge:
+            copied = gathering.merge(jobs, folder, self.merge)
+            console().print(f"{copied} runs copied to {folder}")
+        else:
+            gathering.must_belong_together(jobs, [folder])
+        if missing := gathering.missing(jobs, folder):
+            console().print(f"{len(missing)} of {len(jobs)} runs are missing or not finished, the first is {missing[0]}")
+        return {}
 
 
 def _run(jobs, folder, at_once):
@@ -154,7 +205,7 @@ def _list(paper=None):
     say.print(table)
 
 
-def _published(name, dataset, as_json, at_once, dry_run, output, *, only, scale, embeddings, **more):
+def _published(name, dataset, as_json, where, dry_run, output, *, only, scale, embeddings, **more):
     """Run the selected rows of a published table, or print them as pipelines."""
     from fnlkit.results import published, reproduce
 
@@ -162,13 +213,14 @@ def _published(name, dataset, as_json, at_once, dry_run, output, *, only, scale,
         dataset = os.path.abspath(dataset)
     embeddings = embeddings and os.path.abspath(embeddings)
     jobs, notes, reasons = published.jobs(name, only=only, scale=scale, dataset=dataset, embeddings=embeddings, **more)
+    jobs = where.part(jobs)
     if dry_run:
         sys.stdout.write("".join(f"# cannot run: {row}: {why}\n" for row, why in reasons.items()))
         sys.stdout.write("".join(f"{reproduce.pipeline(job)}\n" for job in jobs))
         return
     short = "" if scale == 1 else f"{scale:g} x the rounds: "
     folder = output or os.path.join("runs", name.replace("/", "-") + ("" if scale == 1 else f"-scale-{scale:g}"))
-    failed = _run(jobs, folder, at_once) if jobs else {}
+    failed = where.make(jobs, folder)
     rows = published.measured(name, jobs, folder)
     if as_json:
         for row in rows:
