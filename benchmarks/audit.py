@@ -75,12 +75,14 @@ def once(seed, rounds, swap, share, keep):
     held = federation.client_indices
     given, wrong = federation.given[held], federation.given[held] != data.y_train[held]
     issue = 1 - np.concatenate([one["posterior"] for one in sites])[np.arange(len(held)), given]
+    inside = (low <= true) & (true <= np.maximum(high, level))
     out = {
-        "inside": (low <= true) & (true <= np.maximum(high, level)),
+        "inside": inside,
         "width": high - low,
         "both": {SWAPPED, RANDOM} <= named,
         "others": len(named - {SWAPPED, RANDOM}),
         "pair": first == pair,
+        "all": {SWAPPED, RANDOM} == named and first == pair and bool(inside[[SWAPPED, RANDOM]].all()),
         "error": np.abs(level - true),
         "hits": hits(wrong, -issue),
     }
@@ -109,6 +111,7 @@ def main():
     print(f"both noisy sites named                  {mean('both'):.2f}")
     print(f"clean sites named, a repetition          {mean('others'):.2f}")
     print(f"the swapped pair is named first          {mean('pair'):.2f}")
+    print(f"all of it, and both their ranges hold    {mean('all'):.2f}")
     cover, error, width = mean("inside"), mean("error"), mean("width")
     clean = [k for k in range(5) if k not in (SWAPPED, RANDOM)]
     for k, what in ((SWAPPED, "site with the swapped pair"), (RANDOM, "site with random labels"), (clean, "a clean site")):
