@@ -1,5 +1,8 @@
 from setuptools import find_packages, setup
 
+# The site; its tests build it, which costs 20 seconds to install and 8 to build.
+DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.27"]
+
 setup(
     name="fnlkit",
     version="0.1.0",
@@ -34,7 +37,7 @@ setup(
         "packaging>=23",
     ],
     extras_require={
-        "test": ["hypothesis>=6.100", "pytest-xdist>=3.6", "pandas>=2"],
+        "test": ["hypothesis>=6.100", "pytest-xdist>=3.6", "pandas>=2", *DOCS],
         "browser": ["selenium>=4.20"],
         "bench": ["cleanlab>=2.9", "scikit-dimension>=0.3", "pandas"],
         "medmnist": ["medmnist>=3"],
@@ -50,6 +53,7 @@ setup(
         "privacy": ["dp-accounting>=0.4"],
         "plot": ["matplotlib>=3.8"],
         "notebook": ["pandas>=2", "nbclient>=0.10", "ipykernel>=6"],
+        "docs": DOCS,
         "export": ["onnx>=1.16", "onnxscript>=0.3", "onnxruntime>=1.18"],
     },
     entry_points={"console_scripts": ["fnlkit = fnlkit.cli:main"]},

@@ -1,0 +1,63 @@
+"""Where files of the repository lie in the site, and links that are right in both.
+
+Pages are written for a reader of the repository, so that a link may lead out of docs/: README.md, CONTRIBUTING.md and
+CHANGELOG.md become pages, any other file is copied under files/, a folder becomes a list of its files.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(?=[)#])")
+
+
+def repository(place):
+    """Return the file of the repository that a page is, or None for a page made of the library."""
+    back = {value: key for key, value in PAGES.items()}
+    return back.get(place) or (f"docs/{place}" if (ROOT / "docs" / place).is_file() else None)
+
+
+def placed(target):
+    """Return where a file or folder of the repository lies in the site."""
+    if target in PAGES:
+        return PAGES[target]
+    if target == "docs":
+        return "index.md"
+    if target.startswith("docs/"):
+        return target.removeprefix("docs/")
+    if (ROOT / target).is_dir():
+        return f"files/{target}.md"
+    return f"files/{target}" if Path(target).suffix in (".txt", ".svg", ".png") else f"files/{target}.txt"
+
+
+def relinked(markdown, origin, place):
+    """Return Markdown of a file of the repository with links that are right on a page of the site.
+
+    Parameters
+    ----------
+    markdown, origin, place : str
+        Text, the file's path in the repository, and the page's in the site.
+    """
+    here = posixpath.dirname(place) or "."
+
+    def link(found):
+        target = _target(origin, found[1])
+        return found[1] if target is None else posixpath.relpath(placed(target), here)
+
+    return LINK.sub(link, markdown)
+
+
+def linked(places):
+    """Return the files and folders outside docs/ that pages link to and that are no pages themselves."""
+    found = set()
+    for origin in filter(None, map(repository, places)):
+        found |= {_target(origin, link) for link in LINK.findall((ROOT / origin).read_text(encoding="utf-8"))}
+    return sorted(t for t in found if t and t not in PAGES and t.partition("/")[0] != "docs")
+
+
+def _target(origin, link):
+    """Return the path in the repository that a link leads to, None where there is no such file."""
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), link))
+    return path if not path.startswith("..") and (ROOT / path).exists() else None
