@@ -32,12 +32,14 @@ def main():
     parser.add_argument("--dataset", required=True, help="a data set of images with --features, else one of vectors")
     parser.add_argument("--features", default=None, metavar="EMB.npz", help="of `fnlkit embed` over it")
     parser.add_argument("--size", type=int, default=128, help="how many components")
+    parser.add_argument("--samples", type=int, default=None, help="how many training samples, the first ones; all without it")
     parser.add_argument("-o", "--output", required=True)
     options = parser.parse_args()
     data = datasets.load(options.dataset)
     data = with_features(data, options.features) if options.features else data
-    train, test = components(np.asarray(data.x_train), np.asarray(data.x_test), options.size)
-    np.savez(options.output, x_train=train, y_train=data.y_train, x_test=test, y_test=data.y_test)
+    kept = slice(options.samples)
+    train, test = components(np.asarray(data.x_train)[kept], np.asarray(data.x_test), options.size)
+    np.savez(options.output, x_train=train, y_train=data.y_train[kept], x_test=test, y_test=data.y_test)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ def choose(network, clients, workers=0):
     ======================  ====================  ===========================================================
     GPU                     any                   stacked
     CPU                     lenet5, mlp           fused
+    CPU                     pairs of mlp          stacked: a small step costs more to launch than to compute
     CPU, several cores      200,000 weights on    workers
     CPU                     any other             sequential: starting workers costs seconds each
     ======================  ====================  ===========================================================
@@ -72,6 +73,8 @@ def choose(network, clients, workers=0):
     if _compiled(network.module, clients):
         name = type(getattr(network.module, "module", network.module)).__name__
         return "fused", f"{name} on the CPU has compiled training"
+    if type(network.module).__name__ == "Pair" and _compiled(network.module.first, clients, ("MLP",)):
+        return "stacked", "two MLPs on the CPU train a cohort at once"
     cores = len(os.sched_getaffinity(0))
     if workers == 1:
         return "sequential", "one worker is this process"
@@ -80,10 +83,10 @@ def choose(network, clients, workers=0):
     return "sequential", f"{network.parameters_count:,} weights on {cores} core{'s' * (cores > 1)}"
 
 
-def _compiled(module, clients):
+def _compiled(module, clients, names=("LeNet5", "MLP")):
     # By name first: importing the kernels takes half a second.
     module = module.module if type(module).__name__ == "WithHead" else module
-    if type(module).__name__ not in ("LeNet5", "MLP") or not clients:
+    if type(module).__name__ not in names or not clients:
         return False
     from fnlkit.engines.fused import description
 

@@ -1,7 +1,7 @@
 """Small networks on the CPU: one compiled call a client for its whole local training, one thread a core.
 
-A loss or correction is known by its function and keywords; what is not in the tables below is trained by the
-specification's plain loop, one client at a time, and said once.
+A loss or correction is known by its function and keywords. What is not in the tables below is plain PyTorch, and said once:
+an MLP's cohort is stacked, as a step of one client costs more to launch than to compute; LeNet-5 goes client by client.
 """
 
 import os
@@ -17,7 +17,8 @@ from fnlkit.client import losses
 from fnlkit.client.losses.correction import transition_matrix
 from fnlkit.client.network import predict
 from fnlkit.client.training import Fit, train_client
-from fnlkit.engines.sequential import Sequential, one_thread
+from fnlkit.engines.sequential import one_thread
+from fnlkit.engines.stacked import Stacked
 from fnlkit.engines.visit import begin_visits
 from fnlkit.errors import InputError
 from fnlkit.kernels.fused import FusedAugment, FusedLoss, fused_fit, fused_forward, fused_parameters
@@ -46,7 +47,7 @@ def description(module, clients):
     return None
 
 
-class Fused(Sequential):
+class Fused(Stacked):
     """Clients run beside each other in threads; local training and predictions are compiled.
 
     Parameters
@@ -73,9 +74,11 @@ class Fused(Sequential):
         return self._threads
 
     def _run(self, ids, weights, steps, broadcast, scatter):
-        if self.twin is None and any(isinstance(s, Fit) and s.teacher for s in steps):
-            self.twin = self.network.twin()
+        if self.net[0] == "mlp" and len(ids) > 1 and not self._compiled(steps):
+            return super()._run(ids, weights, steps, broadcast, scatter)
         with one_thread():
+            if self.twin is None and any(isinstance(s, Fit) and s.teacher for s in steps):
+                self.twin = self.network.twin()
             visits = begin_visits(self, ids, weights, broadcast, scatter, self._score)
             longest_first = sorted(visits, key=lambda v: -len(v.client))
             done = [self.threads.submit(self._all, visit, steps) for visit in longest_first]
@@ -89,6 +92,17 @@ class Fused(Sequential):
                 raise
         return [v.outcome for v in visits]
 
+    def _compiled(self, steps):
+        """Return whether there is a kernel for the local training among these steps; say it where there is none."""
+        try:
+            for step in steps:
+                if isinstance(step, Fit):
+                    known_parts(step)
+        except Unknown as reason:
+            self.note(f"fused: {reason}; such clients are stacked in plain PyTorch, two to four times slower")
+            return False
+        return True
+
     def _all(self, visit, steps):
         try:
             visit.guarded(visit.client.arrive)
@@ -101,14 +115,14 @@ class Fused(Sequential):
             if visit.error is not None:
                 return
             if isinstance(step, Fit):
-                visit.guarded(partial(self._fit, visit, step))
+                visit.guarded(partial(self._train_compiled, visit, step))
             elif getattr(step, "func", step).__module__.startswith("fnlkit."):
                 visit.do(step)
             else:  # a step of the user's, which may use the network as it likes
                 with self._network:
                     visit.do(step)
 
-    def _fit(self, visit, fit):
+    def _train_compiled(self, visit, fit):
         visit.plan(fit, self.seed, self.rounds)
         client, draws = visit.client, visit.draws
         weights, x = visit.model.weights.numpy(), readable(client.inputs, client.x)
@@ -165,23 +179,34 @@ def fused_terms(fit, visit, draws):
     Unknown
         When a part has no compiled form.
     """
-    if fit.optimizer != "sgd" or fit.clip:
-        raise Unknown("it knows plain SGD, not " + ("gradient clipping" if fit.clip else fit.optimizer))
-    if fit.views > 1:
-        raise Unknown("it takes each sample once in a batch, not in several views")
+    loss, corrections = known_parts(fit)
     terms = {
         "lr": fit.lr,
         "momentum": fit.momentum,
         "weight_decay": fit.weight_decay,
-        "loss": _known(LOSSES, fit.loss, "loss")(visit, draws, fit),
+        "loss": loss(visit, draws, fit),
         "epoch_steps": max(1, len(draws) // max(fit.epochs, 1)),
         "augment": FusedAugment(draws.shift, fit.augment.pad, draws.flip, draws.centre, fit.augment.cutout),
         "mixup": None if draws.share is None else (draws.partner, draws.share),
     }
-    for correction in fit.corrections:
-        for name, value in _known(CORRECTIONS, correction, "correction")(visit).items():
+    for correction in corrections:
+        for name, value in correction(visit).items():
             terms[name] = terms.get(name, 0) + value
     return terms
+
+
+def known_parts(fit):
+    """Return what makes the terms of a Fit's loss and of its corrections.
+
+    Raises
+    ------
+    Unknown
+    """
+    if fit.optimizer != "sgd" or fit.clip:
+        raise Unknown("it knows plain SGD, not " + ("gradient clipping" if fit.clip else fit.optimizer))
+    if fit.views > 1:
+        raise Unknown("it takes each sample once in a batch, not in several views")
+    return _known(LOSSES, fit.loss, "loss"), [_known(CORRECTIONS, c, "correction") for c in fit.corrections]
 
 
 def _known(table, function, what):

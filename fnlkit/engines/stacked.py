@@ -1,5 +1,6 @@
-"""The whole cohort at once: what suits a GPU, where one small client leaves most of the device idle."""
+"""The whole cohort at once: for GPUs, where one small client leaves most of the device idle, and for small steps on a CPU."""
 
+import contextlib
 from functools import partial
 
 import numpy as np
@@ -8,9 +9,10 @@ import torch
 from fnlkit.client.client import Part
 from fnlkit.client.failure import failure
 from fnlkit.client.members import ahead, sizes_of
+from fnlkit.client.network import predict
 from fnlkit.client.training import Fit, train_client
 from fnlkit.engines.graphs import Graphs
-from fnlkit.engines.sequential import Sequential
+from fnlkit.engines.sequential import Sequential, one_thread
 from fnlkit.engines.stacked_training import StackedTraining
 from fnlkit.engines.visit import begin_visits
 
@@ -24,6 +26,8 @@ class Stacked(Sequential):
         Clients stacked at most; 0 takes the whole cohort, or as many as fit into half of the free memory.
     """
 
+    _score = staticmethod(predict)
+
     def __init__(self, *args, at_once=0, **settings):
         super().__init__(*args, **settings)
         self.at_once, self._alone, self._needs = at_once, set(), {}
@@ -32,7 +36,10 @@ class Stacked(Sequential):
         self.pool, self.offsets = None, np.concatenate([[0], np.cumsum(sizes)[:-1]])
 
     def _run(self, ids, weights, steps, broadcast, scatter):
-        visits = begin_visits(self, ids, weights, broadcast, scatter)
+        with one_thread() if self.network.device.type == "cpu" else contextlib.nullcontext():
+            return self._visit(begin_visits(self, ids, weights, broadcast, scatter, self._score), steps, scatter)
+
+    def _visit(self, visits, steps, scatter):
         try:
             for visit in visits:
                 visit.guarded(visit.client.arrive)

@@ -1,13 +1,8 @@
 """Recipes: published experiments as files, run as the commands a user would type, printed beside the published numbers."""
 
-import contextlib
 import os
 import re
 import shlex
-import signal
-import subprocess
-import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +12,7 @@ from fnlkit import catalogue
 from fnlkit.artefacts.run import Run
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.results import evaluation
+from fnlkit.results.children import Children
 from fnlkit.results.recipe import step as recipe_step
 from fnlkit.results.statistics import paired, spread
 
@@ -164,7 +160,7 @@ def run(all_jobs, folder, *, at_once, on_done=None):
         "NUMBA_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
     }
-    failed, children = {}, _Children(folder, environment)
+    failed, children = {}, Children(folder, environment)
     # Runs beside each other share the cores.
     cores = max(1, len(os.sched_getaffinity(0)) // at_once)
 
@@ -202,66 +198,9 @@ def run(all_jobs, folder, *, at_once, on_done=None):
             pool.shutdown(wait=False, cancel_futures=True)
             children.end()
             raise
-    return failed
-
-
-class _Children:
-    """Commands in processes of their own, which save and end when they are told to, and when this process is gone.
-
-    Each holds the reading end of one pipe that nobody writes to: it closes with this process, however that ends.
-    """
-
-    _START = """import os, signal, sys, threading
-def watch(pipe=int(sys.argv.pop(1))):
-    os.read(pipe, 1)
-    os.kill(os.getpid(), signal.SIGTERM)
-from fnlkit.cli import main
-threading.Thread(target=watch, daemon=True).start()
-main()"""
-
-    def __init__(self, folder, environment):
-        self.folder, self.environment, self.ending = folder, environment, False
-        self.running, self.lock = set(), threading.Lock()
-        self.watched, self.held = os.pipe()
-
-    def __del__(self):
-        for descriptor in (self.watched, self.held):
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-
-    def run(self, arguments):
-        """Return (exit code, what it said on stderr)."""
-        with self.lock:
-            if self.ending:
-                raise WorkStopped("it was told to end")
-            child = subprocess.Popen(
-                [sys.executable, "-c", self._START, str(self.watched), *arguments],
-                cwd=self.folder,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                pass_fds=(self.watched,),
-            )
-            self.running.add(child)
-        try:
-            said = child.communicate()[1]
         finally:
-            with self.lock:
-                self.running.discard(child)
-        return child.returncode, said
-
-    def end(self, patience=10):
-        """Tell all to save and end; those that do not are killed."""
-        with self.lock:
-            self.ending, left = True, list(self.running)
-        for child in left:
-            child.send_signal(signal.SIGTERM)
-        for child in left:
-            try:
-                child.wait(patience)
-            except subprocess.TimeoutExpired:
-                child.kill()
+            children.close()
+    return failed
 
 
 def _memorized(runs):

@@ -22,6 +22,7 @@ from fnlkit.errors import InputError
 from fnlkit.models import build
 from fnlkit.models.dropout import Dropout2d
 from fnlkit.models.head import WithHead
+from fnlkit.models.pair import Pair
 from tests import toy
 
 ENGINES = ("stacked", "fused")  # workers run sequential's own code: test_engines_workers.py
@@ -402,7 +403,8 @@ def test_fused_says_what_it_cannot_do():
     fed.round([0, 1], model, FIT.changed(clip=1.0))
     fed.round([0, 1], model, FIT.changed(clip=1.0))
     fed.round([0, 1], model, FIT.changed(loss=moody))
-    assert len(fed.notes) == 2 and "clipping" in fed.notes[0] and "'moody'" in fed.notes[1]
+    assert len(fed.notes) == 3 and "clipping" in fed.notes[0] and "'moody'" in fed.notes[1]
+    assert "moody cannot be stacked" in fed.notes[2]
     fed.close()
 
 
@@ -421,6 +423,8 @@ def test_auto_says_what_it_chose():
     assert fed.name == "fused" and fed.notes == ["engine fused: MLP on the CPU has compiled training"]
     fed, _ = toy.toy("auto")
     assert fed.name == "sequential" and "212 weights" in fed.notes[0]
+    fed, _ = toy.toy("auto", network=lambda: Pair(mlp(), mlp()))
+    assert fed.name == "stacked" and fed.notes == ["engine stacked: two MLPs on the CPU train a cohort at once"]
     with pytest.raises(InputError, match="did you mean 'stacked'"):
         toy.toy("staked")
 
