@@ -54,6 +54,7 @@ setup(
         "plot": ["matplotlib>=3.8"],
         "notebook": ["pandas>=2", "nbclient>=0.10", "ipykernel>=6"],
         "docs": DOCS,
+        "flower": ["flwr[simulation]>=1.41,<1.43"],
         "export": ["onnx>=1.16", "onnxscript>=0.3", "onnxruntime>=1.18"],
     },
     entry_points={"console_scripts": ["fnlkit = fnlkit.cli:main"]},

@@ -38,8 +38,8 @@ from fnlkit.errors import InputError
 @click.option("--at-once", type=click.IntRange(min=0), default=0,
               help="How many clients train side by side on one device; 0 takes as many as its memory holds.")  # fmt: skip
 @click.option("--client-timeout", type=click.FloatRange(min=0), default=None, metavar="SECONDS",
-              help="Engine workers: how long a client may take before another process is asked; an hour without it, "
-              "0 waits for ever.")  # fmt: skip
+              help="Engines workers and flower: how long a client may take before another process is asked; an hour without "
+              "it, 0 waits for ever.")  # fmt: skip
 @click.option("--embeddings", metavar="EMB.npz", default=None,
               help="A vector for each sample, made by `fnlkit embed`, for methods that compare samples.")  # fmt: skip
 @click.option("--features", metavar="EMB.npz", default=None,

@@ -18,6 +18,9 @@ _WORDS = {
     "one-sample": "failed: {name} (batch norm cannot train on a last batch of one sample: change --batch-size)",
     "died": "its worker process died {name} times",
     "late": "did not answer within {name} s",
+    "lost": "has no memory of this run any more",
+    "reply": "replied {name}, expected named arrays",
+    "entry": "replied {name} among its values, expected arrays",
 }
 
 
@@ -28,9 +31,10 @@ class Failure:
     Attributes
     ----------
     code : str
-        ``failed``, ``input`` (what was given cannot be used), ``one-sample``, ``died`` or ``late``.
+        ``failed``, ``input`` (what was given cannot be used), ``one-sample``, ``died``, ``late``, ``lost``, ``reply`` or
+        ``entry`` (what a step returned cannot travel).
     name : str
-        Of the exception's class; for ``died`` and ``late`` a number.
+        Of the exception's class, or of the type returned; for ``died`` and ``late`` a number.
     sentence : str
         Of an InputError that fnlkit raised itself, which quotes settings, or where a part of the user's own went wrong;
         else empty.

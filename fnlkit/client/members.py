@@ -80,6 +80,10 @@ class Members(Sequence):
             )
         return self._made[k]
 
+    def made(self):
+        """Return the clients that exist at the moment."""
+        return list(self._made.values())
+
     def with_memory(self):
         """Return the clients that remember anything beside their labels, ascending."""
         return [client for _, client in sorted(self._made.items()) if client.rows or client.state]

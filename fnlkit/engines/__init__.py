@@ -9,10 +9,11 @@ ENGINES = {
     "stacked": "fnlkit.engines.stacked:Stacked",
     "workers": "fnlkit.engines.workers:Workers",
     "fused": "fnlkit.engines.fused:Fused",
+    "flower": "fnlkit.engines.flower.engine:Flower",
 }
 
 # Options that not every engine takes; 0 leaves the choice to the engine.
-OPTIONS = {"workers": ("workers", "fused"), "at_once": ("stacked",), "client_timeout": ("workers",)}
+OPTIONS = {"workers": ("workers", "fused", "flower"), "at_once": ("stacked",), "client_timeout": ("workers", "flower")}
 
 
 def make(name, clients, network, inputs, **settings):

@@ -40,20 +40,35 @@ def pack(value):
     return ("function", *_name(value))
 
 
-def unpack(packed):
-    """Return what `pack` was given."""
+def unpack(packed, allowed=None):
+    """Return what `pack` was given.
+
+    Parameters
+    ----------
+    packed : tuple
+    allowed : callable (module, name) -> bool, or None
+        Which functions may be named; None: all.
+
+    Raises
+    ------
+    InputError
+        For a function that may not be named.
+    """
     kind, *rest = packed
+    inner = functools.partial(unpack, allowed=allowed)
     if kind == "partial":
         function, args, keywords = rest
-        return functools.partial(unpack(function), *unpack(args), **unpack(keywords))
+        return functools.partial(inner(function), *inner(args), **inner(keywords))
     if kind == "record":
-        return _RECORDS[rest[0]](**{k: unpack(v) for k, v in rest[1].items()})
+        return _RECORDS[rest[0]](**{k: inner(v) for k, v in rest[1].items()})
     if kind == "plain":
         return rest[0]
     if kind in ("list", "tuple"):
-        return {"list": list, "tuple": tuple}[kind](map(unpack, rest[0]))
+        return {"list": list, "tuple": tuple}[kind](map(inner, rest[0]))
     if kind == "dict":
-        return {k: unpack(v) for k, v in rest[0].items()}
+        return {k: inner(v) for k, v in rest[0].items()}
+    if allowed and (kind != "function" or not allowed(*rest)):
+        raise InputError("a message names a function that is not one of fnlkit's steps, losses or drift terms")
     module = own.file_module(rest[0]) if kind == "own" else importlib.import_module(rest[0])
     return functools.reduce(getattr, rest[1].split("."), module)
 

@@ -55,7 +55,7 @@ def _interrupted(client, model, received):
     client.y += 1
 
 
-@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "workers"])
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name not in ("workers", "flower")])
 def test_nothing_touches_a_client_after_ctrl_c(engine):
     """Also when other clients were at work in threads."""
     from tests.engines.test_engines import mlp

@@ -63,8 +63,8 @@ def misses(client, model, received):
     return {"score": torch.tensor(1.0)} if client.id != BAD else None
 
 
-@pytest.fixture(scope="module", params=engines.ENGINES)
-def federation(request):
+@pytest.fixture(scope="module", params=[name for name in engines.ENGINES if name != "flower"])
+def federation(request):  # flower: tests/engines/test_flower.py
     options = {"workers": 1} if request.param == "workers" else {}
     fed, model = toy.toy(request.param, network=mlp, count=6, **options)
     yield fed, model

@@ -1,0 +1,236 @@
+"""Flower's simulation on this machine: a Ray of its own, whose actors visit clients; started once, ended with the run."""
+
+import contextlib
+import io
+import logging
+import os
+import pickle
+import queue
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from functools import lru_cache, partial
+
+import numpy as np
+import torch
+
+from fnlkit import own
+from fnlkit.artefacts.stored import Changed, Stored, blocks
+from fnlkit.client.failure import log, show_log
+from fnlkit.client.members import Members
+from fnlkit.client.network import Network
+from fnlkit.engines.flower import wire
+from fnlkit.engines.flower.notebook import Notebook
+from fnlkit.engines.flower.visits import Desk, answer
+from fnlkit.errors import InputError, WorkStopped
+
+_START_SECONDS = 120
+_GRACE_SECONDS = 3
+_LONGEST = 40  # characters of a folder in which Ray's sockets still have a name
+# An actor that dies comes back and is given its message again; Flower alone would ask the dead one for ever.
+ACTOR = {"num_cpus": 1, "max_restarts": -1, "max_task_retries": 3}
+
+
+class Simulation:
+    """Actors and the grid that reaches them.
+
+    Parameters
+    ----------
+    clients : fnlkit.server.clients.Clients
+    count : int
+        Actors, each of one core.
+
+    Attributes
+    ----------
+    home : str
+        A folder of this run alone: the samples, what clients remember, Ray's own files.  It goes with `close`.
+    """
+
+    def __init__(self, clients, count):
+        place = tempfile.gettempdir()
+        self.home = tempfile.mkdtemp(prefix="fnlkit-", dir=place if len(place) < _LONGEST else "/tmp")
+        self.count, self.grid, self.nodes, self._thread = count, None, [], None
+        _describe(clients, self.home)
+
+    def notebook(self, i):
+        return _notebook(self.home, i)
+
+    def start(self):
+        """Start Ray and its actors, unless they run.
+
+        Raises
+        ------
+        WorkStopped
+        """
+        if self.alive():
+            return
+        self._end()
+        import flwr.simulation  # noqa: F401 - which sets its own level of talk
+
+        logging.getLogger("flwr").setLevel(logging.DEBUG if log.isEnabledFor(logging.DEBUG) else logging.CRITICAL)
+        self._stop, given, self._error = threading.Event(), queue.Queue(), None
+        self._thread = threading.Thread(target=self._runs, args=(given,), name="fnlkit-flower", daemon=True)
+        self._thread.start()
+        deadline = time.monotonic() + _START_SECONDS
+        while self.grid is None and self.alive() and time.monotonic() < deadline:
+            with contextlib.suppress(queue.Empty):
+                self.grid = given.get(timeout=0.1)
+        while self.alive() and time.monotonic() < deadline:
+            self.nodes = sorted(self.grid.get_node_ids()) if self.grid else []
+            if len(self.nodes) == self.count:
+                return
+            time.sleep(0.05)
+        said = f": {type(self._error).__name__}" if self._error else ""
+        self._end()
+        raise WorkStopped(f"Flower's simulation did not start{said}; take --engine workers, or -vv to see what Flower says")
+
+    def alive(self):
+        return self._thread is not None and self._thread.is_alive()
+
+    def _runs(self, given):
+        from flwr.serverapp import ServerApp
+        from flwr.simulation import run_simulation
+
+        server = ServerApp()
+
+        @server.main()
+        def main(grid, context):
+            given.put(grid)
+            self._stop.wait()
+
+        loud = log.isEnabledFor(logging.DEBUG)
+        with contextlib.suppress(ImportError, AttributeError):  # Ray writes its own errors to stdout, where data flows
+            from ray._private import worker
+
+            worker._worker_logs_enabled = loud
+        ray = {"num_cpus": self.count, "log_to_driver": loud, "logging_level": 10 if loud else 50}
+        ray["_temp_dir"] = os.path.join(self.home, "ray")
+        settings = {"init_args": ray, "client_resources": ACTOR}
+        path = os.environ.get("PYTHONPATH")
+        try:
+            run_simulation(server, _app(self.home), self.count, backend_config=settings)
+        except BaseException as error:  # noqa: BLE001 - of another thread: told by whoever waits for its answers
+            self._error = error
+        finally:  # which Flower changes for its actors
+            os.environ.pop("PYTHONPATH", None)
+            if path is not None:
+                os.environ["PYTHONPATH"] = path
+
+    def _end(self):
+        if self.alive():
+            self._stop.set()
+            self._thread.join(_GRACE_SECONDS)
+            if self.alive():  # an actor is at work, and Flower would wait for it
+                _kill_actors(self.home)
+                import ray
+
+                ray.shutdown()
+                self._thread.join(_START_SECONDS)
+        self._thread, self.grid, self.nodes = None, None, []
+
+    def restart(self):
+        """End the actors, whatever they do, and start others."""
+        self._end()
+        self.start()
+
+    def close(self):
+        self._end()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def _kill_actors(home):
+    for name in os.listdir(os.path.join(home, "actors")):
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(int(name), signal.SIGKILL)
+
+
+def _notebook(home, i):
+    return Notebook(os.path.join(home, "clients", str(i)))
+
+
+def _describe(clients, home):
+    """Write down once what every actor needs and none changes; samples that lie in a file stay there.
+
+    Raises
+    ------
+    InputError
+        For a network or samples that cannot travel.
+    """
+    os.makedirs(os.path.join(home, "actors"))
+    module = io.BytesIO()
+    try:
+        torch.save(clients.network.module, module)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InputError(
+            f"the network cannot travel to another process: {str(error).splitlines()[0]}; build it from classes "
+            "at the top of an importable module, or take --engine sequential"
+        ) from error
+    members = clients.members if isinstance(clients.members, Members) else Members.of(clients.members)
+    with open(os.path.join(home, "samples"), "wb") as file:
+        source = _on_disk(members.source, file)
+        rows = {name: _on_disk(values, file) for name, values in members.sources.items()}
+    by_sample = np.zeros(len(source), np.int64)
+    by_sample[members.indices] = members.given.numpy()
+    reviewed = None
+    if members.reviewed is not None:
+        reviewed = np.zeros(len(source), bool)
+        reviewed[members.indices] = members.reviewed.numpy()
+    people = source, members.offsets, members.indices, by_sample, members.classes, members.inputs, rows, reviewed
+    settings = {"dtype": clients.network.dtype, "precision": clients.network.precision}
+    with open(os.path.join(home, "desk"), "wb") as file:
+        loud = log.isEnabledFor(logging.DEBUG)
+        try:
+            pickle.dump((own.files(), module.getvalue(), settings, people, loud), file, protocol=5)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise InputError(f"the samples cannot travel to another process: {error}; take --engine sequential") from error
+
+
+def _on_disk(source, file):
+    """Return an array of rows that every process of this machine can read."""
+    inner = source
+    while isinstance(inner, Changed):
+        inner = inner.source
+    if not isinstance(source, np.ndarray) and not (isinstance(inner, Stored) and isinstance(inner.file, int)):
+        return source
+    file.write(bytes(-file.tell() % 64))
+    start = file.tell()
+    for a, b in blocks(source):
+        file.write(np.ascontiguousarray(source[a:b]).data)
+    file.flush()
+    return Stored(file.name, start, source.dtype, source.shape)
+
+
+# ---- what runs in an actor
+@lru_cache(maxsize=1)
+def _desk(home):
+    with open(os.path.join(home, "actors", str(os.getpid())), "w"):
+        pass
+    with open(os.path.join(home, "desk"), "rb") as file:
+        files, module, settings, people, loud = pickle.load(file)
+    if loud:
+        show_log()
+    for path in files:  # a network of the user's is found where its file is
+        own.file_module(path)
+    network = Network(torch.load(io.BytesIO(module), weights_only=False), **settings)
+    return Desk(network, Members(*people), partial(_notebook, home))
+
+
+def _visit(message, context, *, home):
+    from flwr.app import Message
+
+    desk = _desk(home)
+    reply = Message(wire.write(answer(desk, wire.read(message.content))), reply_to=message)
+    for client in desk.clients.made():
+        client.rows, client.state, client.dropped = {}, {}, set()
+    desk.clients.forget()
+    return reply
+
+
+def _app(home):
+    from flwr.clientapp import ClientApp
+
+    app = ClientApp()
+    app.train()(partial(_visit, home=home))
+    return app

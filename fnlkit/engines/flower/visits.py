@@ -1,0 +1,119 @@
+"""The client's end of a message: visit the clients that it names, on their own node, and say what they replied."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import torch
+
+from fnlkit.client.failure import Failure, failure
+from fnlkit.client.training import Fit
+from fnlkit.engines.flower.notebook import Lost, Memory
+from fnlkit.engines.sequential import one_thread, reply_of
+from fnlkit.engines.travel import unpack
+
+
+@dataclass
+class Desk:
+    """What a node has of its own and no message carries.
+
+    Attributes
+    ----------
+    network : fnlkit.client.network.Network
+    clients : sequence of fnlkit.client.client.Client
+        By number; those of this node can be visited.
+    notebook : callable (number) -> fnlkit.engines.flower.notebook.Notebook
+    allowed : callable (module, name) -> bool, or None
+        Which functions a message may name; None allows what `travel.unpack` finds.
+    """
+
+    network: object
+    clients: object
+    notebook: object
+    allowed: object = None
+    _twin: list = field(default_factory=list)
+
+    def twin(self):
+        if not self._twin:
+            self._twin.append(self.network.twin())
+        return self._twin[0]
+
+
+def request(*, round, seed, weights, steps, broadcast, visits):
+    """Return the value of a message to a node.
+
+    Parameters
+    ----------
+    round, seed : int
+    weights : Tensor (P + Q,)
+    steps : list
+        Packed by fnlkit.engines.travel.
+    broadcast : dict
+    visits : list of (client, base, settled, scattered)
+        Numbers of rounds as in `notebook`: what the visit begins with, and what the server could go back to.
+    """
+    return {
+        "round": round,
+        "seed": seed,
+        "weights": weights,
+        "steps": list(steps),
+        "broadcast": broadcast,
+        "visits": [list(visit) for visit in visits],
+    }
+
+
+def answer(desk, asked):
+    """Return {"replies": [[client, {name: Tensor} or a failure]]} to a request, having visited each client in turn."""
+    with one_thread():
+        steps = [unpack(step, desk.allowed) for step in asked["steps"]]
+        twin = desk.twin() if any(isinstance(s, Fit) and s.teacher for s in steps) else None
+        return {"replies": [[visit[0], _visit(desk, twin, asked, steps, *visit)] for visit in asked["visits"]]}
+
+
+def _visit(desk, twin, asked, steps, i, base, settled, scattered):
+    client, notes, round = desk.clients[i], desk.notebook(i), asked["round"]
+    try:
+        memory = notes.read(base)
+        (memory or Memory(client.given, {}, {}, set())).put(client)
+    except Lost:
+        return _failed(Failure("lost", ""))
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with a node's files, the others' work counts
+        return _failed(failure(error, i, round))
+    received = {**asked["broadcast"], **scattered}
+    reply = reply_of(desk.network, twin, client, asked["weights"], steps, received, seed=asked["seed"], round=round)
+    said = _plain(reply)
+    client.keep_reviewed()
+    if not isinstance(said, OrderedDict):
+        return said
+    try:
+        notes.write(round, Memory.of(client))
+        notes.forget(but=(base, settled, round))
+    except Exception as error:  # noqa: BLE001 - a memory that cannot be kept is a visit that did not happen
+        return _failed(failure(error, i, round))
+    return dict(said)
+
+
+def _plain(reply):
+    """Return an OrderedDict of Tensors, as the server would read them, or a failure as a plain value."""
+    if isinstance(reply, Failure):
+        return _failed(reply)
+    if not isinstance(reply, dict):
+        return _failed(Failure("reply", type(reply).__name__))
+    out = OrderedDict()
+    for name, value in reply.items():
+        try:
+            out[name] = torch.as_tensor(value).detach().cpu()
+        except (TypeError, ValueError, RuntimeError):
+            return _failed(Failure("entry", type(value).__name__))
+    return out
+
+
+def _failed(said):
+    return ("failure", said.code, said.name, said.sentence)
+
+
+def said_by(value):
+    """Return what a reply's value stands for: a dict of Tensors, or a Failure."""
+    if isinstance(value, dict):
+        return value
+    kind, code, name, sentence = value
+    return Failure(str(code), str(name), str(sentence))

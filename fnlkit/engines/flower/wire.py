@@ -1,0 +1,117 @@
+"""What crosses the border, as Flower's records: a text that names arrays, and the arrays as bytes.  Nothing is pickled.
+
+A value is plain (numbers, texts, None), a container of values, an array of numbers or the name of a type; anything else
+does not travel.  What arrives was written by somebody else: every size is compared with the bytes that are there.
+"""
+
+import base64
+import json
+import math
+
+import numpy as np
+import torch
+
+from fnlkit.errors import InputError
+
+_ORDER = "fnlkit.c-order"  # how the bytes of an array lie
+_TYPES = {str(t).removeprefix("torch."): t for t in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64)}
+MAX_DEPTH = 40
+
+
+class Unreadable(ValueError):
+    """A message is not one of ours."""
+
+
+def write(value):
+    """Return a RecordDict of a value.
+
+    Raises
+    ------
+    InputError
+        For a value that does not travel.
+    """
+    from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+    arrays = {}
+    text = json.dumps(_tree(value, arrays))
+    return RecordDict({"text": ConfigRecord({"text": text}), "arrays": ArrayRecord(arrays)})
+
+
+def read(records):
+    """Return the value that `write` was given; Tensors are fresh.
+
+    Raises
+    ------
+    Unreadable
+    """
+    try:
+        return _value(json.loads(records["text"]["text"]), records["arrays"], MAX_DEPTH)
+    except (KeyError, TypeError, ValueError, RecursionError, MemoryError) as error:
+        raise Unreadable(type(error).__name__) from error
+
+
+def array(values):
+    """Return Flower's Array of a Tensor or of an array of numpy's; no more than type, shape and bytes."""
+    from flwr.app import Array
+
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().numpy()
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"an array of {values.dtype} cannot travel to another process; expected numbers")
+    return Array(dtype=values.dtype.newbyteorder("=").name, shape=tuple(values.shape), stype=_ORDER, data=values.tobytes())
+
+
+def numbers(found):
+    """Return the numpy array, to be written to, of one of Flower's Arrays.
+
+    Raises
+    ------
+    Unreadable
+        When it is not as `array` makes it.
+    """
+    dtype, shape = np.dtype(str(found.dtype)), tuple(int(side) for side in found.shape)
+    if found.stype != _ORDER or dtype.kind not in "biuf" or min(shape, default=0) < 0:
+        raise Unreadable("array")
+    if math.prod(shape) * dtype.itemsize != len(found.data):
+        raise Unreadable("size")
+    return np.frombuffer(bytearray(found.data), dtype).reshape(shape)
+
+
+def _tree(value, arrays):
+    """Return JSON for a value; arrays go into `arrays` and are named by their number."""
+    if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
+        kind = "tensor" if isinstance(value, torch.Tensor) else "array" if isinstance(value, np.ndarray) else "number"
+        name = str(len(arrays))
+        arrays[name] = array(value if kind != "number" else np.asarray(value))
+        return {kind: name}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, torch.dtype) and value in _TYPES.values():
+        return {"type": str(value).removeprefix("torch.")}
+    if isinstance(value, (list, tuple)):
+        return {"list" if isinstance(value, list) else "tuple": [_tree(v, arrays) for v in value]}
+    if isinstance(value, dict):
+        return {"dict": [[_tree(k, arrays), _tree(v, arrays)] for k, v in value.items()]}
+    raise InputError(f"a {type(value).__name__} cannot travel to another process; expected numbers, texts or arrays")
+
+
+def _value(tree, arrays, depth):
+    if depth < 0:
+        raise Unreadable("depth")
+    if not isinstance(tree, dict):
+        if isinstance(tree, list):
+            raise Unreadable("list")
+        return tree
+    ((kind, inner),) = tree.items()
+    if kind in ("tensor", "array", "number"):
+        values = numbers(arrays[inner])
+        return torch.from_numpy(values) if kind == "tensor" else values if kind == "array" else values[()]
+    if kind == "bytes":
+        return base64.b64decode(inner, validate=True)
+    if kind == "type":
+        return _TYPES[inner]
+    if kind == "dict":
+        return {_value(k, arrays, depth - 1): _value(v, arrays, depth - 1) for k, v in inner}
+    return {"list": list, "tuple": tuple}[kind](_value(v, arrays, depth - 1) for v in inner)

@@ -1,0 +1,251 @@
+"""Flower: the bytes of sequential, whatever happens to messages and actors.
+
+Most tests answer messages in this process (tests/engines/here.py); those with a real Ray say so, and take its ten seconds.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit.artefacts.run import Run
+from fnlkit.client.training import Fit
+from fnlkit.engines.flower.notebook import NEVER, Lost, Memory, Notebook, counted
+from fnlkit.errors import InputError
+from fnlkit.experiment import Experiment
+from tests.commands import shell
+from tests.engines.test_engines import agree, mlp
+from tests.engines.test_resume import finish
+from tests.experiment.test_experiment import problem, reread, same, settings
+from tests.server.test_bad_updates import BAD, COHORT, REASONS, spoil
+from tests.toy import toy
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
+
+from fnlkit.engines.flower import wire  # noqa: E402
+from tests.engines.here import stay_here  # noqa: E402
+
+FIT = Fit(epochs=1, lr=0.1, batch_size=8)
+HARD = {"optimizer": "feddyn(alpha=0.1)", "aggregator": "median", "selector": "power-of-choice(d=4)"}
+METHODS = [("fedcorr", HARD), ("fedefc", {}), ("feddpcont", {}), ("flr", {}), ("nnc", {}), ("akd", {}), ("na-fedavg", {}),
+           ("fedavg", {"optimizer": "scaffold"}), ("dividemix", {}), ("rhfl", {}), ("local", {}), ("fedrn", {})]  # fmt: skip
+
+
+def trained(given, method, engine, **more):
+    chosen = settings(method, precision="fp64", **more)
+    return Experiment(*given, chosen, engine=engine, **({"workers": 2} if engine == "flower" else {})).run()
+
+
+@pytest.mark.parametrize("method, more", METHODS)
+def test_one_digest(method, more, monkeypatch):
+    stay_here(monkeypatch)
+    given = problem(public=16 if method == "rhfl" else 0)
+    run = trained(given, method, "flower", **more)
+    same(run, trained(given, method, "sequential", **more))
+    assert not run.rejected
+
+
+@pytest.mark.parametrize("stops", [(2, 9), (5,)])
+def test_a_resumed_run_ends_like_one_never_stopped(stops, monkeypatch, tmp_path):
+    """It may begin on another engine too: what clients remember is in the run."""
+    stay_here(monkeypatch)
+    given, chosen, run = problem(), settings("fedcorr", **HARD), None
+    whole = finish(given, chosen, "sequential")
+    for stop in stops:
+        run = reread(finish(given, chosen, "flower", stop_after=stop, resume=run, workers=2), tmp_path)
+    same(finish(given, chosen, "flower", resume=run, workers=2), whole)
+    same(finish(given, chosen, "sequential", resume=run), whole)
+
+
+def _writes_down(client, model, received):
+    """Everything that can be remembered changes, and client 3 fails in round 1 after that."""
+    client.y[0] = (client.y[0] + 1) % client.classes
+    client.rows["seen"] = client.rows.get("seen", torch.zeros(len(client))) + 1
+    client.state["visits"] = client.state.get("visits", torch.tensor(0)) + 1
+    if client.id == 3 and client.state["visits"] == 2 and received["fail"]:
+        raise FloatingPointError("samples")
+    return {"visits": client.state["visits"]}
+
+
+def test_a_visit_that_does_not_count_is_undone_on_the_node(monkeypatch):
+    stay_here(monkeypatch)
+    pair = toy("flower", network=mlp, count=6, workers=2), toy(network=mlp, count=6)
+    for fed, model in pair:
+        for fail in (1, 1, 0, 0):
+            said = fed.round([1, 3, 5], model, FIT, _writes_down, broadcast={"fail": fail})
+            fed.refuse(fed.rounds - 1, said.ids, [None] * (len(said.ids) - 1) + ["its weight is 0"])
+        fed.commit()
+        fed.round([1, 3], model, _writes_down, broadcast={"fail": 0})
+        fed.rollback()
+        fed.round([1, 3], model, _writes_down, broadcast={"fail": 0})
+    agree(*pair)
+    fed = pair[0][0]
+    assert [fed.members[i].state["visits"].item() for i in (1, 3)] == [5, 4] and "visits" not in fed.members[5].state
+    kept = sorted(os.listdir(fed.runtime.notebook(1).folder))
+    assert len(kept) <= 3, kept  # no more than what can be asked for
+    fed.close()
+
+
+@pytest.mark.parametrize("kind", REASONS)
+def test_a_bad_update_is_refused_and_named(kind, monkeypatch):
+    stay_here(monkeypatch)
+    fed, model = toy("flower", network=mlp, count=6, workers=2)
+    said = fed.round(COHORT, model, FIT, partial(spoil, kind=kind))
+    (refusal,) = fed.rejected
+    reason = {"text": "replied str among", "nothing": "replied NoneType among"}.get(kind, REASONS[kind])
+    assert refusal["client"] == BAD and refusal["reason"].startswith(reason)
+    assert said.ids.tolist() == [0, 1, 4] and set(said) == {"weights"}
+    other, right = toy(network=mlp, count=6)
+    assert torch.equal(said["weights"], other.round([0, 1, 4], right, FIT)["weights"])
+    fed.close()
+
+
+def test_a_lost_reply_is_asked_for_again_and_a_client_that_never_replies_is_named(monkeypatch):
+    """A repeated message gives the same reply: its visit begins with what counted before, not with what it left."""
+    gone = {"once": lambda number, reply: None if number == 2 else reply}
+    gone["ever"] = lambda number, reply: None if number in (2, 3) else reply
+    for kind, mangle in gone.items():
+        stay_here(monkeypatch, mangle=staticmethod(mangle))
+        fed, model = toy("flower", network=mlp, count=3, workers=2, client_timeout=0.1)
+        monkeypatch.setattr("fnlkit.engines.flower.engine._START_SECONDS", 0.1)
+        said = fed.round(range(3), model, FIT, _writes_down, broadcast={"fail": 0})
+        twin, same_model = toy(network=mlp, count=3)
+        kept = said.ids.tolist()
+        assert torch.equal(said["weights"], twin.round(kept, same_model, FIT)["weights"])
+        assert [fed.members[i].state["visits"].item() for i in kept] == [1] * len(kept)
+        if kind == "once":
+            assert kept == [0, 1, 2] and not fed.rejected and any("asked again" in note for note in fed.notes)
+        else:
+            assert len(kept) == 2 and fed.rejected[0]["reason"] == "did not answer within 0.1 s"
+        fed.close()
+
+
+def test_a_client_whose_node_lost_its_files_is_named(monkeypatch):
+    stay_here(monkeypatch)
+    fed, model = toy("flower", network=mlp, count=6, workers=1)
+    fed.round(range(4), model, _writes_down, broadcast={"fail": 0})
+    monkeypatch.setattr(fed, "_hand_over", lambda ids, base: None)
+    fed.runtime.notebook(2).clear()
+    assert fed.round(range(4), model, _writes_down, broadcast={"fail": 0}).ids.tolist() == [0, 1, 3]
+    assert fed.rejected[0]["reason"] == "has no memory of this run any more"
+    fed.close()
+
+
+def test_a_notebook_gives_what_was_written_and_says_what_it_lost(tmp_path):
+    notes = Notebook(tmp_path / "client 7")
+    state = {"drift": torch.arange(3.0, dtype=torch.float64), "count": torch.tensor(2)}
+    memory = Memory(torch.tensor([1, 0, 2]), {"seen": torch.tensor([True, False, True])}, state, {"input/true"})
+    assert notes.read(NEVER) is None
+    for round in (3, 8, 12):
+        notes.write(round, memory)
+    notes.forget(but=(8, 12))
+    found = notes.read(8)
+    assert torch.equal(found.y, memory.y) and found.dropped == {"input/true"} and found.rows.keys() == {"seen"}
+    assert all(torch.equal(found.state[k], v) and found.state[k].dtype == v.dtype for k, v in state.items())
+    with pytest.raises(Lost):
+        notes.read(3)
+
+
+def test_the_last_round_that_counted():
+    from fnlkit.artefacts.exchange import Exchange
+
+    log = [Exchange(np.array([0, 1]), np.array(kept), {}) for kept in ([0, 1], [0], [0, 1])]
+    refused = [{"round": 2, "client": 0}, {"round": 2, "client": 5}]
+    assert counted(log, refused, [0, 1, 2], 3) == {0: 1, 1: 2, 2: NEVER}
+    assert counted(log, refused, [0, 1], 2) == {0: 1, 1: 0} and counted(log, [], [0], 0) == {0: NEVER}
+
+
+# ---- messages
+VALUE = {
+    "plain": [None, True, 3, 2.5, float("inf"), "text", b"\0\xff", torch.float64],
+    ("a", 1): (torch.arange(6).reshape(2, 3), torch.zeros(0, 2), torch.tensor(1.5), torch.tensor([True])),
+    "numpy": [np.arange(3, dtype=np.int16), np.float64(0.1), np.array(7)],
+}
+
+
+def alike(a, b):
+    assert type(a) is type(b)
+    if isinstance(a, (torch.Tensor, np.ndarray)):
+        assert a.dtype == b.dtype and a.shape == b.shape and (a == b).all()
+    elif isinstance(a, dict):
+        assert list(a) == list(b)
+        for k in a:
+            alike(a[k], b[k])
+    elif isinstance(a, (list, tuple)):
+        for x, y in zip(a, b, strict=True):
+            alike(x, y)
+    else:
+        assert a == b
+
+
+def test_a_message_says_what_was_written():
+    alike(wire.read(wire.write(VALUE)), VALUE)
+
+
+@pytest.mark.parametrize("value", [{1, 2}, object(), lambda: 0, np.array(["a"]), np.array([{}])])
+def test_what_is_no_plain_value_does_not_travel(value):
+    with pytest.raises(InputError, match="cannot travel"):
+        wire.write(value)
+
+
+def test_a_message_of_somebody_else_is_unreadable():
+    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+    def message(text, **array):
+        fine = {"dtype": "float64", "shape": (2,), "stype": "fnlkit.c-order", "data": bytes(16)} | array
+        return RecordDict({"text": ConfigRecord({"text": text}), "arrays": ArrayRecord({"0": Array(**fine)})})
+
+    one = '{"tensor": "0"}'
+    assert wire.read(message(one)).tolist() == [0, 0]
+    bad = [message(one, shape=(65536, 65536)), message(one, shape=(-1, -2)), message(one, dtype="object"), message("[1]")]
+    bad += [message(one, dtype="no"), message(one, stype="numpy.ndarray"), message('{"tensor": "1"}'), message('{"pickle": 1}')]
+    bad += [message('{"list": [' * 60 + "1" + "]}" * 60), message("{"), message('{"type": "os"}'), RecordDict()]
+    bad += [
+        message('{"list": [' * 9000 + "1" + "]}" * 9000),
+        message('{"bytes": "*"}'),
+        message('{"dict": [[{"list": []}, 1]]}'),
+    ]
+    for each in bad:
+        with pytest.raises(wire.Unreadable):
+            wire.read(each)
+
+
+# ---- a real Ray
+def test_one_digest_on_a_real_ray(tmp_path):
+    """The whole command, as a process; starting Ray takes its seconds."""
+    line = "fnlkit train fed.npz --rounds 2 --fraction 0.5 --epochs 1 --batch-size 60 --model 'mlp(hidden=8)' --method fedcorr"
+    both = f"{line} --engine flower --workers 2 > flower.pt && {line} --engine sequential -o plain.pt"
+    made = shell(f"fnlkit partition --clients 4 -o fed.npz && {both}", tmp_path)
+    assert made.returncode == 0, made.stderr
+    run, plain = (Run.read(str(tmp_path / name)) for name in ("flower.pt", "plain.pt"))
+    same(run, plain)
+    assert run.meta["machine"]["engine"] == "flower"
+    assert "DEPRECATED" not in made.stderr and "raylet" not in made.stderr
+
+
+def on_ray(name, folder):
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-m", "tests.engines.on_ray", name, str(folder)], cwd=root, capture_output=True,
+                          text=True, timeout=300)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_a_killed_actor_is_replaced_and_its_message_repeated(tmp_path):
+    assert on_ray("killed", tmp_path) == {"died": True, "same": True, "refused": 0, "left": False}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "reason"), [("lost", "its worker process died 4 times"), ("late", "did not answer within 3 s")]
+)
+def test_a_client_that_takes_every_actor_along_is_lost_by_name_and_the_others_are_not(name, reason, tmp_path):
+    found = on_ray(name, tmp_path)
+    assert found == {"kept": [0, 2, 3, 4, 5], "refused": [[1, reason]], "again": [0, 1, 2, 3, 4, 5]}
