@@ -1,4 +1,4 @@
-"""docs/extending.md and examples/your_method.py run as they stand, and README's table of methods is the catalogue's."""
+"""examples/your_method.py is a whole method, cards say what parts are, and README's table of methods is the catalogue's."""
 
 import re
 from pathlib import Path
@@ -8,43 +8,13 @@ import pytest
 import torch
 
 from benchmarks import costs
-from fnlkit import cards, catalogue, own
+from fnlkit import cards, catalogue
 from fnlkit.artefacts.run import Run
 from fnlkit.cards import TABLES, card, markdown
 from tests.commands import fnlkit
 from tests.toy import train
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Every file of the page, and the federation that it begins with."""
-    place = tmp_path_factory.mktemp("extending")
-    for kind, text in BLOCKS:
-        if kind == "python":
-            (place / re.match(r"# (\w+\.py)\n", text)[1]).write_text(text, encoding="utf-8")
-    done = fnlkit(BLOCKS[0][1].strip(), place)
-    assert done.returncode == 0, done.stderr
-    return place
-
-
-@pytest.mark.parametrize("line", [line for kind, text in BLOCKS[1:] if kind == "sh" for line in text.strip().splitlines()])
-def test_the_page_runs(line, folder):
-    quick = " --epochs 1 --engine sequential --model auto" if " train " in line and "--model" not in line else ""
-    quick = quick or (" --epochs 1 --engine sequential" if " train " in line else "")
-    done = fnlkit(line + quick, folder)
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_page_has_a_part_of_each_kind():
-    named = re.findall(r"(\w+)\.py:(\w+)", PAGE)
-    assert {"focus", "calm", "slow", "nearest", "Largest", "smooth", "net", "fours", "round_robin", "few", "pixels"} <= {
-        name for _, name in named
-    }
-    assert len(own.CALLS) == 11
 
 
 def test_the_example_is_a_whole_method_in_thirty_lines(tmp_path):

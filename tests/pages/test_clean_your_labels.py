@@ -5,17 +5,11 @@ It takes some fifteen seconds: the whole path, of which the audit's five models 
 
 import csv
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from fnlkit.artefacts.federation import Federation
-from tests.commands import fnlkit
-
-ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "docs/clean-your-labels.md").read_text(encoding="utf-8")
+from tests.pages.steps import walk
 
 
 def decided(folder):
@@ -36,17 +30,9 @@ def decided(folder):
 
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory):
-    folder, said = tmp_path_factory.mktemp("tutorial"), {}
-    script, *commands = re.findall(r"^    ((?:python|fnlkit) .*)$", TEXT, re.MULTILINE)
-    done = subprocess.run([sys.executable, ROOT / script.split()[1], "sites"], cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    for line in commands:
-        if line.startswith("fnlkit review import"):
-            decided(folder)
-        done = fnlkit(line, folder)
-        assert done.returncode == 0, (line, done.stderr)
-        said[" ".join(line.split()[1:3])] = " ".join((done.stdout + done.stderr).split())
-    return folder, said
+    folder = tmp_path_factory.mktemp("tutorial")
+    done = walk("docs/clean-your-labels.md", folder, before={"fnlkit review import": decided})
+    return folder, {" ".join(line.split()[1:3]): " ".join((each.stdout + each.stderr).split()) for line, each in done.items()}
 
 
 def test_both_doubtful_sites_are_named_and_no_other(walked):

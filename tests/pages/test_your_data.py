@@ -1,0 +1,43 @@
+"""The commands of docs/your-data.md, in their order, on the data that its example makes."""
+
+import csv
+import re
+
+import pytest
+
+from fnlkit.artefacts.federation import Federation
+from tests.pages.steps import ROOT, steps, walk
+
+TEXT = (ROOT / "docs/your-data.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    return folder, walk("docs/your-data.md", folder)
+
+
+PARTITIONS = [step.text for step in steps("docs/your-data.md") if step.text.startswith("fnlkit partition")]
+
+
+@pytest.mark.parametrize("line", PARTITIONS)
+def test_every_form_gives_five_clients_with_their_names(line, walked):
+    folder, said = walked
+    federation = Federation.read(str(folder / line.split()[-1]))
+    assert federation.names == ["Aix", "Bonn", "Cork", "Delft", "Örebro"] and federation.true is None
+    assert not any(number.isdecimal() for number in federation.meta["class_names"]), said[line].stderr
+
+
+def test_samples_without_a_label_are_predicted(walked):
+    folder, said = walked
+    assert "no label" in said[PARTITIONS[0]].stderr or "without a label" in said[PARTITIONS[0]].stderr
+    with (folder / "suggested.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(range(4, 720, 50)) and all(row["sample"].startswith("P-") for row in rows)
+    assert {row["name"] for row in rows} <= {"zero", "one", "two", "three", "four"}
+
+
+def test_the_tables_of_the_page_are_those_of_the_example(walked):
+    for block, name in (("path,diagnosis", "cases.csv"), ("age;crp", "patients.csv")):
+        head = re.search(rf"^({block}.*)$", TEXT, re.MULTILINE)[1]
+        assert (walked[0] / name).read_text(encoding="utf-8").splitlines()[0] == head
