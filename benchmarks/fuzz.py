@@ -28,7 +28,10 @@ import numpy as np
 
 from fnlkit.artefacts import files, npz, zip
 from fnlkit.cli import main as fnlkit
+from fnlkit.results import plots
 
+# Kinds of figures that a run alone is enough for.
+DRAWN = [name for name, kind in plots.KINDS.items() if kind.takes != "ranks" and name != "embeddings"]
 SECONDS, WAITING, MEMORY, BATCH = 5, 30, 2**30, 40
 KINDS = ("run", "recipe", "user npz", "label and matrix files", "specs", "embeddings", "federation")
 # Shares of the campaign; a recipe is cheap and a run has most to say.
@@ -126,7 +129,7 @@ def commands(kind, path, folder, rng):
             ["estimate-noise", fed, "--estimator", "loss", "--run", path, *out], ["evaluate", path, folder / "run.pt"],
             ["report", path, "-o", f"{place}.html"],
             ["predict", path, data, *out], ["predict", path, features], ["export", path, "-o", f"{place}.pt"],
-            ["plot", path, "--kind", pick(rng, ["accuracy", "labels", "lid", "noise", "memorization"]), "-o", f"{place}.svg"],
+            ["plot", pick(rng, DRAWN), path, "-o", f"{place}.svg"],
         ])]  # fmt: skip
     if kind == "recipe":
         return [["reproduce", path, "--dry-run"]]

@@ -22,7 +22,7 @@ HOMES = {
     "torchaudio": ("fnlkit/vision.py",),
     "flwr": ("fnlkit/engines/flower/",),
     "ray": ("fnlkit/engines/flower/",),
-    "matplotlib": ("fnlkit/results/plots.py",),
+    "matplotlib": ("fnlkit/results/plots/",),
     "click": ("cli/",),
     "pydicom": ("fnlkit/datasets/dicom.py",),
     "pyarrow": ("fnlkit/datasets/table.py",),

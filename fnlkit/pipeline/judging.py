@@ -153,7 +153,7 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, test=False, cross_si
         raise InputError("evaluate needs a run; give what fnlkit.train returns, or a file's path")
     if target is not None and not 0 < target <= 1:
         raise InputError(f"--target {target:g} is no accuracy; write a share above 0 and at most 1, such as 0.7")
-    labelled = [found for run in runs for found in _opened(run, trust, say)]
+    labelled = [found for run in runs for found in opened(run, trust=trust, say=say)]
     loaded_runs = [run for _, run in labelled]
     rows = [{"run": label, **comparison.row(run, target=target)} for label, run in labelled]
     together = comparison.released_together(loaded_runs, lambda name: ledger_path(ledger, name))
@@ -190,8 +190,14 @@ def _test(rows, runs, dataset):
         row |= grouping.tested(measured(run, known[name]))
 
 
-def _opened(run, trust, say):
-    """Return [(what the tables call it, Run)]: of a folder all its runs."""
+def opened(run, *, trust=False, say=None):
+    """Return [(what tables and figures call it, Run)] of a run or its path; of a folder all its runs.
+
+    Raises
+    ------
+    InputError
+        For what is no run; a file of a folder that is none is left out, which `say` is told.
+    """
     if not isinstance(run, (str, os.PathLike)):
         if not hasattr(run, "settings"):
             raise InputError(

@@ -22,18 +22,25 @@ def row(run, *, target=None):
 
 def estimates(run):
     """Return how good the estimates were that the federation carried into the run; {} where nobody knows the truth."""
+    return {f"estimate_{name}": value for name, value in compare(federation(run)).items()}
+
+
+def federation(thing):
+    """Return the federation that a run was made from, as far as the run holds it; a federation is its own."""
+    if isinstance(thing, Federation):
+        return thing
     names = ("noise_client_level", "noise_client_noisy", "noise_transition")
-    federation = Federation(
-        run.meta["dataset"],
-        run.meta["classes"],
-        run.client_offsets,
-        run.client_indices,
-        run.labels["given"],
-        true=run.labels.get("true"),
-        extra={name: value for name, value in run.truth.items() if name not in names},
-        **{name: run.truth.get(name) for name in names},
+    return Federation(
+        thing.meta["dataset"],
+        thing.meta["classes"],
+        thing.client_offsets,
+        thing.client_indices,
+        thing.labels["given"],
+        true=thing.labels.get("true"),
+        extra={name: value for name, value in thing.truth.items() if name not in names},
+        meta={name: thing.meta[name] for name in ("client_names", "dataset_checksum", "samples") if thing.meta.get(name)},
+        **{name: thing.truth.get(name) for name in names},
     )
-    return {f"estimate_{name}": value for name, value in compare(federation).items()}
 
 
 def released_together(runs, ledger_of):

@@ -20,7 +20,8 @@ def ranking(rows, *, by="late_mean"):
     -------
     dict
         ``regimes``, those that count; ``best``, the best method of each regime that any method ran in; ``mean_rank`` of each
-        method, the smallest first; ``apart``, the critical difference of Nemenyi's test at 5 %, None for fewer than two methods
+        method, the smallest first, and ``ranks``, {method: {regime: rank}} of those that count; ``apart``, the critical
+        difference of Nemenyi's test at 5 %, None for fewer than two methods
         or regimes; ``published``, Spearman's correlation of ours with the published order in each regime with three or more
         published numbers.
 
@@ -41,6 +42,7 @@ def ranking(rows, *, by="late_mean"):
     return {
         "regimes": whole,
         "best": {regime: max(found, key=lambda method: found[method][by]) for regime, found in table.items()},
+        "ranks": {method: dict(zip(whole, found, strict=True)) for method, found in ranks.items()},
         "mean_rank": dict(sorted(((m, mean(r)) for m, r in ranks.items() if r), key=lambda pair: pair[1])),
         "apart": _critical_difference(len(methods), len(whole)),
         "published": {regime: rho for regime, found in table.items() if (rho := _spearman(found, by)) is not None},

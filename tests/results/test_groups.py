@@ -59,9 +59,9 @@ def test_any_other_difference_is_a_group_of_its_own_and_named(other, difference,
 
 
 def test_the_legend_of_a_plot_names_them_too(folder):
-    from fnlkit.results import plots
+    from fnlkit.results.plots import curves
 
     groups = evaluation.distinct([Run.read(str(folder / f"{name}.pt")) for name in RUNS])
-    names = [plots._named(group, groups) for group in groups]
+    names = [curves.named(group, groups) for group in groups]
     assert names[0] == names[1] and len(set(names)) == 4
     assert "lr 0.1" in names[3] and "optimizer feddyn(alpha=0.1)" in names[4]

@@ -1,17 +1,26 @@
-"""Figures come out as files that hold something, or say what is missing."""
+"""Figures show the numbers of the files they are drawn from, or say what is missing."""
 
 import copy
+import json
+import warnings
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import fnlkit
+from fnlkit import scores
 from fnlkit.errors import InputError
-from fnlkit.results import plots
-from fnlkit.results.plots import KINDS, plot
+from fnlkit.noise.injection import requested
+from fnlkit.results import evaluation, plots
+from fnlkit.results.plots import KINDS, league, plot, style
+from fnlkit.results.ranking import ranking
+from tests.commands import fnlkit as command
 from tests.experiment.test_experiment import finish, problem, settings
 
-pytest.importorskip("matplotlib", reason="needs the extra `plot`")
+matplotlib = pytest.importorskip("matplotlib", reason="needs the extra `plot`")
+OF_A_RUN = [name for name, kind in KINDS.items() if kind.takes in ("run", "runs") and name != "prestopping"]
+OF_LABELS = [name for name, kind in KINDS.items() if kind.takes == "labels"]
 
 
 @pytest.fixture(scope="module")
@@ -20,99 +29,368 @@ def run():
     return finish(federation, dataset, settings("fedcorr", memorization=True))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "estimates"])
-def test_every_kind_draws(kind, run, tmp_path):
-    plot([("run", run)] * (2 if kind == "accuracy" else 1), kind, str(tmp_path / "figure.svg"))
-    text = (tmp_path / "figure.svg").read_text()
-    assert text.count("<path") > 10 and len(list(tmp_path.iterdir())) == 1
+@pytest.fixture(scope="module")
+def judged():
+    federation = fnlkit.inject_noise(fnlkit.partition("digits", clients=4), "clients(rho=0.6, tau=0.3)")
+    return fnlkit.estimate_noise(federation, "knn", say=None)
 
 
-def test_estimates_of_a_federation_draw_and_their_absence_is_said(tmp_path):
-    federation = fnlkit.inject_noise(fnlkit.partition("digits", clients=4), "symmetric(eta=0.3)")
-    judged = fnlkit.estimate_noise(federation, "knn", say=None)
-    plot([("judged", judged)], "estimates", str(tmp_path / "figure.svg"))
-    assert (tmp_path / "figure.svg").read_text().count("<path") > 50
-    with pytest.raises(InputError, match="estimate-noise"):
-        plot([("noisy", federation)], "estimates", str(tmp_path / "none.svg"))
-    for missing in ("client_level_low", "client_score", "transition"):  # a file from elsewhere may hold a part of them
-        part = {name: array for name, array in judged.extra.items() if name != f"estimate_{missing}"}
-        with pytest.raises(InputError, match="or not all"):
-            plot([("part", replace(judged, extra=part))], "estimates", str(tmp_path / "none.svg"))
+def drawn(thing, kind, **options):
+    """The figure itself, laid out, on which the tests below read what a person would."""
+    things = thing if isinstance(thing, list) else [thing]
+    if kind == "embeddings":
+        options.setdefault("vectors", fnlkit.datasets.load("digits").x_train)
+    with style.sheet():
+        figure = plots.drawn([("file", one) for one in things] if kind != "league" else [("file", thing)], kind, **options)
+        figure.draw_without_rendering()
+    return figure
 
 
-def test_28_curves_differ_and_the_legend_hides_none():
-    from matplotlib import pyplot
-
-    looks = [tuple(plots._look(number).items()) for number in range(28)]
-    assert len(set(looks)) == 28
-    figure, axis = pyplot.subplots()
-    axis.plot([0, 1], label="a")
-    plots._beside(axis)
-    figure.canvas.draw()
-    assert axis.get_legend().get_window_extent().x0 >= axis.get_window_extent().x1
-    pyplot.close(figure)
+def texts(figure):
+    titles = [axis.get_title(loc="left") for axis in figure.axes]
+    legends = [text.get_text() for axis in figure.axes if axis.get_legend() for text in axis.get_legend().get_texts()]
+    return [*titles, figure.get_suptitle(), *legends]
 
 
-def test_what_is_missing_is_said(tmp_path):
-    federation, dataset = problem()
-    plain = finish(federation, dataset, settings(rounds=3))
-    for kind, says in (
-        ("lid", "recorded no cumulative_lid"),
-        ("memorization", "--memorization"),
-        ("pie", "--kind is 'pie'"),
-    ):
-        with pytest.raises(InputError, match=says):
-            plot([("run", plain)], kind, str(tmp_path / "figure.svg"))
-    with pytest.raises(InputError, match=".png, .svg or .pdf"):
-        plot([("run", plain)], "accuracy", str(tmp_path / "figure.gif"))
-    assert not list(tmp_path.iterdir())
+def line(axis, label):
+    (found,) = [one for one in axis.get_lines() if str(one.get_label()).startswith(label)]
+    return found.get_xydata()
 
 
-def shown(runs, kind):
-    """The figure itself, on which the tests below read what a person would."""
-    pyplot = plots._pyplot()
-    draw = {"accuracy": plots._accuracy, "labels": plots._labels, "lid": plots._lid, "noise": plots._noise,
-            "memorization": plots._memorization, "estimates": plots._estimates}[kind]  # fmt: skip
-    figure = draw(pyplot, [("run", run) for run in runs] if kind == "accuracy" else runs[0])
-    pyplot.close(figure)
-    titles = [axis.get_title() for axis in figure.axes]
-    return figure, [*titles, figure._suptitle.get_text() if figure._suptitle else ""]
+@pytest.mark.parametrize("kind", OF_A_RUN)
+def test_every_kind_of_a_run_is_written_and_names_its_data_set(kind, run, tmp_path):
+    plot([("run", run)] * (2 if KINDS[kind].takes == "runs" else 1), kind, str(tmp_path / "figure.svg"))
+    assert (tmp_path / "figure.svg").read_text().count("<path") > 10 and len(list(tmp_path.iterdir())) == 1
+    assert any(str(run.meta["dataset"]) in text for text in texts(drawn(run, kind)))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "estimates"])
-def test_every_figure_names_its_data_set(kind, run):
-    _, titles = shown([run], kind)
-    assert any(str(run.meta["dataset"]) in title for title in titles), titles
+@pytest.mark.parametrize("kind", OF_LABELS)
+def test_every_kind_of_a_federation_is_written_and_names_its_data_set(kind, judged):
+    figure = drawn(judged, kind)
+    assert any("digits" in text for text in texts(figure))
 
 
-def test_a_legend_counts_one_run_and_two_runs(run):
+@pytest.mark.parametrize("form", ["svg", "pdf", "png"])
+def test_equal_figures_are_equal_files(form, run, tmp_path):
+    for name in "ab":
+        plot([("run", run)], "accuracy", str(tmp_path / f"{name}.{form}"))
+    assert (tmp_path / f"a.{form}").read_bytes() == (tmp_path / f"b.{form}").read_bytes()
+
+
+def test_the_session_keeps_its_own_style(run, tmp_path):
+    with matplotlib.rc_context({"font.size": 31}):
+        plot([("run", run)], "accuracy", str(tmp_path / "a.svg"))
+        assert matplotlib.rcParams["font.size"] == 31
+    plot([("run", run)], "accuracy", str(tmp_path / "b.svg"))
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def lightness(colour):
+    """CIE L*, 0 to 100, of a colour printed in grey."""
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in matplotlib.colors.to_rgb(colour))
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return 116 * luminance ** (1 / 3) - 16 if luminance > 0.008856 else 903.3 * luminance
+
+
+def test_28_curves_differ_and_the_first_eight_in_grey_too():
+    looks = [style.look(number) for number in range(28)]
+    assert len({tuple(look.items()) for look in looks}) == 28
+    for i in range(8):
+        for j in range(i):
+            alike = looks[i]["linestyle"] == looks[j]["linestyle"]
+            assert not alike or abs(lightness(looks[i]["color"]) - lightness(looks[j]["color"])) > 10, (i, j)
+
+
+def test_a_legend_hides_nothing_and_counts_runs(run):
     for runs, counted in (([run], "(1 run)"), ([run, run], "(2 runs)")):
-        figure, _ = shown(runs, "accuracy")
-        (text,) = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+        (axis,) = drawn(runs, "accuracy").axes
+        (text,) = [text.get_text() for text in axis.get_legend().get_texts()]
         assert text.startswith("fedcorr") and text.endswith(counted)
+        assert axis.get_legend().get_window_extent().x0 >= axis.get_window_extent().x1
 
 
-def test_bins_and_counts_fit_the_clients(run):
-    figure, _ = shown([run], "lid")
-    (axis,) = figure.axes
-    texts = [text.get_text() for text in axis.get_legend().get_texts()]
-    count = len(run.records["cumulative_lid"][1][-1])
-    assert sum(int(text.split(", ")[1].split()[0]) for text in texts if " client" in text) == count
-    heights = [bar.get_height() for bar in axis.patches]
-    per_group = len(heights) // sum(" client" in text for text in texts)
-    assert sum(heights) == count and 5 <= per_group <= max(5, 2 * count**0.5 + 1)
-    assert sum("of the mixture" in text for text in texts) >= 1
+def other_seed(run, seed, by):
+    """The same run as another seed might have gone: accuracies `by` higher, one round shorter."""
+    rows = [row | ({"accuracy": min(1.0, row["accuracy"] + by)} if "accuracy" in row else {}) for row in run.history[:-1]]
+    return replace(run, settings=run.settings | {"seed": seed}, history=rows)
+
+
+def test_curves_are_the_histories_with_mean_band_and_stages(run):
+    (axis,) = drawn(run, "accuracy").axes
+    scored = [(row["client_rounds"], 100 * row["accuracy"]) for row in run.history if "accuracy" in row]
+    assert np.allclose(line(axis, "fedcorr"), scored)
+    begins = {}
+    for before, row in zip(run.history, run.history[1:], strict=False):
+        if row["stage"] != before["stage"]:
+            begins[row["stage"]] = before["client_rounds"]
+    assert {text.get_text().strip(): text.get_position()[0] for text in axis.texts} == begins and len(begins) == 2
+    (axis,) = drawn([run, other_seed(run, 1, 0.02)], "accuracy").axes
+    mean = line(axis, "fedcorr")
+    assert np.allclose(mean[:, 1], [y + 1 for x, y in scored if x <= mean[-1, 0]]) and mean[-1, 0] < scored[-1][0]
+    (band,) = axis.collections
+    edge = band.get_paths()[0].vertices
+    half = np.std([0, 2], ddof=1)
+    assert edge[:, 1].max() == pytest.approx(mean[:, 1].max() + half) and edge[:, 1].min() == pytest.approx(
+        mean[:, 1].min() - half
+    )
+
+
+def test_bytes_are_what_went_up_and_down(run):
+    (axis,) = drawn(run, "bytes").axes
+    wanted = [((r["bytes_up"] + r["bytes_down"]) / 1e6, 100 * r["accuracy"]) for r in run.history if "accuracy" in r]
+    assert np.allclose(line(axis, "fedcorr"), wanted)
+
+
+def test_runs_without_a_common_stretch_are_drawn_one_by_one(run):
+    first = replace(run, history=run.history[:4])
+    late = [row if i > 5 else {k: v for k, v in row.items() if k != "accuracy"} for i, row in enumerate(run.history)]
+    (axis,) = drawn([first, replace(run, history=late, settings=run.settings | {"seed": 1})], "accuracy").axes
+    points = sum(len(one.get_xydata()) for one in axis.get_lines())
+    assert points == sum("accuracy" in row for row in [*first.history, *late]) and not axis.collections
+
+
+def test_thirty_groups_fit_beside_each_other(run):
+    many = [replace(run, settings=run.settings | {"lr": 0.001 * i}) for i in range(1, 31)]
+    (axis,) = drawn(many, "accuracy").axes
+    assert len(axis.get_legend().get_texts()) == 30 and not axis.texts  # too many for names of stages
+
+
+def test_memorization_has_gaps_where_nobody_with_wrong_labels_trained(run):
+    whole, local = drawn(run, "memorization").axes
+    rows = [row for row in run.history if "global_noisy_memorized" in row]
+    for axis, where in ((whole, "global"), (local, "local")):
+        wanted = [100 * row.get(f"{where}_noisy_memorized", np.nan) for row in rows]
+        assert np.array_equal(line(axis, "memorized")[:, 1], wanted, equal_nan=True)
+    one = replace(run, history=[{k: v for k, v in rows[0].items() if not k.startswith("local")} | {"round": 0}])
+    assert np.isnan(line(drawn(one, "memorization").axes[1], "correct")[:, 1]).all()
+
+
+def test_the_prestopping_round_is_marked_where_it_was_found():
+    federation, dataset = problem()
+    found = finish(federation, dataset, settings("fedefc(latest=4)"))
+    (axis,) = drawn(found, "prestopping").axes
+    watched = [(r["round"] + 1, 100 * r["estimated_accuracy"]) for r in found.history if "estimated_accuracy" in r]
+    assert np.allclose(line(axis, "agreement"), watched) and len(watched) == 5
+    assert line(axis, "prestopping round 5")[0, 0] == 5
+    assert np.allclose(line(axis, "test accuracy")[:, 1], [100 * r["accuracy"] for r in found.history if "accuracy" in r])
+    never = finish(federation, dataset, settings("fedefc(patience=99)", rounds=3))
+    assert "no prestopping round found" in texts(drawn(never, "prestopping"))
+    with pytest.raises(InputError, match="watched for no prestopping"):
+        drawn(finish(federation, dataset, settings(rounds=1)), "prestopping")
 
 
 def test_label_matrices_have_numbers_and_the_classes_names(run):
     names, named = [f"kind {letter}" for letter in "abcdefghij"[: run.meta["classes"]]], copy.copy(run)
     named.meta = run.meta | {"class_names": names}
-    figure, _ = shown([named], "labels")
-    for axis in figure.axes:
+    figure = drawn(named, "labels")
+    stages = [counts for _, counts in evaluation.stage_confusions(run)]
+    assert len(figure.axes) == len(stages) + 1
+    for axis, counts in zip(figure.axes, stages, strict=False):
         assert [tick.get_text() for tick in axis.get_xticklabels()] == names
         (image,) = axis.get_images()
-        written = {(round(text.get_position()[1]), round(text.get_position()[0])): text.get_text() for text in axis.texts}
         shares = image.get_array()
+        assert np.allclose(shares, scores.transition(counts))
+        written = {(round(text.get_position()[1]), round(text.get_position()[0])): text.get_text() for text in axis.texts}
         assert len(written) == int((shares >= 0.005 + 1e-9).sum())
         for (i, j), text in written.items():
             assert text == f"{100 * shares[i, j]:.0f}"
+
+
+def test_transitions_stand_side_by_side_as_far_as_they_are_known(judged, run):
+    figure = drawn(judged, "transition")
+    shown = {axis.get_title(loc="left"): np.asarray(axis.get_images()[0].get_array()) for axis in figure.axes}
+    assert list(shown) == ["asked for", "achieved", "estimated"]
+    assert np.allclose(shown["asked for"], requested(judged)) and np.allclose(
+        shown["estimated"], judged.extra["estimate_transition"]
+    )
+    assert np.allclose(shown["achieved"], judged.achieved_transition())
+    assert [axis.get_title(loc="left") for axis in drawn(replace(judged, true=None), "transition").axes] == ["estimated"]
+    federation, dataset = problem()
+    reported = finish(federation, dataset, settings("fedefc(latest=2, report_transition=true)", rounds=5))
+    figure = drawn(reported, "transition")
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["achieved", "estimated by fedefc, round 5"]
+    assert np.allclose(figure.axes[1].get_images()[0].get_array(), reported.records["transition"][1][-1])
+
+
+def test_bubbles_have_the_area_of_their_count(judged):
+    (axis,) = drawn(judged, "partition").axes
+    bubbles, *legend = axis.collections
+    wanted = np.stack([np.bincount(judged.true[held], minlength=10) for held in judged.clients])
+    found = np.zeros_like(wanted, dtype=float)
+    for (client, label), area in zip(bubbles.get_offsets(), bubbles.get_sizes(), strict=True):
+        found[int(client), int(label)] = area
+    assert np.allclose(found / found.max(), wanted / wanted.max())
+    counts = [int(text.get_text()) for text in axis.get_legend().get_texts()]
+    assert np.allclose([part.get_sizes()[0] for part in legend], found.max() * np.array(counts) / wanted.max())
+
+
+def many(clients, classes, size=3):
+    """A judged federation without truth, of many clients and classes, some clients without a class."""
+    rng, n = np.random.default_rng(0), clients * size
+    given = rng.integers(0, classes, n)
+    extra = {
+        "estimate_client_level": rng.random(clients) * 0.9, "estimate_client_level_low": np.zeros(clients),
+        "estimate_client_level_high": np.ones(clients), "estimate_client_score": rng.random(clients),
+        "estimate_transition": np.eye(classes), "estimate_issue_score": rng.random(n),
+        "estimate_flagged": rng.random(n) < 0.3, "estimate_suggested_label": given,
+    }  # fmt: skip
+    offsets = np.arange(clients + 1) * size
+    meta = {"class_names": [f"$x_{{{c}}}$ \\undefined 类 class {c}" for c in range(classes)]}
+    return fnlkit.artefacts.federation.Federation("many", classes, offsets, rng.permutation(n), given, extra=extra, meta=meta)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OF_LABELS if kind != "noise"])
+@pytest.mark.parametrize("size", [(100, 100), (1, 2), (120, 3)])
+def test_no_truth_many_clients_many_classes_and_names_that_look_like_formulas(kind, size, tmp_path):
+    federation = many(*size, size=6)
+    options = {"vectors": np.random.default_rng(1).normal(size=(len(federation.given), 5))} if kind == "embeddings" else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plot([("many", federation)], kind, str(tmp_path / "figure.png"), **options)
+    with pytest.raises(InputError, match="nobody knows the true labels"):
+        drawn(federation, "noise")
+    if kind == "partition" and size[0] == 120:
+        assert "the first 100 of 120 clients" in " ".join(texts(drawn(federation, kind)))
+
+
+def test_levels_of_estimate_noise_and_of_the_method_stand_beside_each_other(judged, run):
+    (axis,) = drawn(judged, "noise").axes
+    assert np.allclose(line(axis, "_nolegend_"), np.stack([judged.wrong_share(), judged.extra["estimate_client_level"]], 1))
+    (bars,) = [one for one in axis.collections if len(one.get_segments()) == 4]
+    ends = np.array([segment[:, 1] for segment in bars.get_segments()])
+    assert np.allclose(ends, np.stack([judged.extra[f"estimate_client_level_{end}"] for end in ("low", "high")], 1))
+    both = replace(run, truth=run.truth | {f"estimate_client_level{end}": np.full(8, 0.25) for end in ("", "_low", "_high")})
+    (axis,) = drawn(both, "noise").axes
+    points = [one.get_xydata() for one in axis.get_lines() if one.get_label() == "_nolegend_"]
+    assert np.allclose(points[0][:, 1], run.records["noise_level"][1][0]) and np.allclose(points[1][:, 1], 0.25)
+
+
+def test_bins_and_counts_fit_the_clients(run):
+    (axis,) = drawn(run, "lid").axes
+    shown = [text.get_text() for text in axis.get_legend().get_texts()]
+    count = len(run.records["cumulative_lid"][1][-1])
+    assert sum(int(text.split(", ")[1].split()[0]) for text in shown if " client" in text) == count
+    heights = [bar.get_height() for bar in axis.patches]
+    per_group = len(heights) // sum(" client" in text for text in shown)
+    assert sum(heights) == count and 5 <= per_group <= max(5, 2 * count**0.5 + 1)
+    assert sum("of the mixture" in text for text in shown) >= 1
+
+
+def test_issue_curves_are_evaluates_numbers(judged):
+    histogram, roc, precision = drawn(judged, "issues").axes
+    facts = fnlkit.estimators.compare.compare(judged)
+    assert sum(bar.get_height() for bar in histogram.patches) == len(judged.client_indices)
+    assert f"AUC {facts['sample_auc']:.3f}" in texts(drawn(judged, "issues"))
+    curve = line(roc, "AUC")
+    assert np.trapezoid(curve[:, 1], curve[:, 0]) == pytest.approx(facts["sample_auc"])
+    assert line(precision, "flagged")[0] == pytest.approx([facts["flag_recall"], facts["flag_precision"]])
+    clean = replace(judged, true=judged.given)
+    assert len(drawn(clean, "issues").axes) == 1 and "right, 1,438" in texts(drawn(clean, "issues"))
+    assert "flagged" in " ".join(texts(drawn(replace(judged, true=None), "issues")))
+
+
+@pytest.mark.parametrize("projection", ["pca", "tsne"])
+def test_every_suspect_is_a_cross_at_its_place(projection, judged, monkeypatch):
+    from fnlkit.results.plots import samples
+
+    monkeypatch.setattr(samples, "POINTS", 300)
+    figure = drawn(judged, "embeddings", projection=projection)
+    first = figure.axes[0]
+    crosses = line(first, "flagged")
+    others = np.concatenate([line(first, f"given {c},") for c in range(10)])
+    assert len(others) == 300
+    assert {tuple(place) for place in crosses} <= {tuple(place) for place in others}
+    assert "300 of 1,438 samples" in " ".join(texts(figure))
+    empty = np.full((len(judged.given), 3), np.nan)
+    with pytest.raises(InputError, match="0 samples have a vector"):
+        drawn(judged, "embeddings", vectors=empty)
+
+
+ROWS = [
+    {"regime": regime, "method": method, "late_mean": late, "runs": 2, "published": None}
+    for regime, values in {"even": (90, 80, 70, 60), "pairs": (50, 80, 75, 20), "half": (1, 2)}.items()
+    for method, late in zip("abcd", values, strict=False)
+]
+
+
+def test_the_league_shows_ranks_band_and_accuracies():
+    left, right = drawn(ROWS, "league").axes
+    ranks = ranking(ROWS)
+    order = list(ranks["mean_rank"])
+    assert [tick.get_text() for tick in left.get_yticklabels()] == order == ["b", "a", "c", "d"]
+    points = [one.get_xydata() for one in left.get_lines() if one.get_marker() == "o"]
+    assert np.concatenate(points)[:, 0].tolist() == list(ranks["mean_rank"].values())
+    (band,) = left.patches
+    assert band.get_width() == pytest.approx(ranks["apart"]) and band.get_x() == ranks["mean_rank"]["b"]
+    assert [text.get_text() for text in right.texts] == ["80.0", "80.0", "90.0", "50.0", "70.0", "75.0", "60.0", "20.0"]
+    assert [tick.get_text() for tick in right.get_xticklabels()] == ["even", "pairs"]
+    one = drawn([row for row in ROWS if row["regime"] == "even"], "league")
+    assert not one.axes[0].patches  # of one regime nothing is said of differences
+    with pytest.raises(InputError, match="no regime in which all methods ran"):
+        drawn([], "league")
+
+
+def test_a_league_is_read_from_what_reproduce_prints(tmp_path):
+    lines = [json.dumps(row) for row in ROWS] + [json.dumps({"ranking": {}})]
+    (tmp_path / "league.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert league.read(str(tmp_path / "league.jsonl")) == ROWS
+    done = command("fnlkit plot league league.jsonl -o league.svg", tmp_path)
+    assert done.returncode == 0 and (tmp_path / "league.svg").exists(), done.stderr
+    for text in ("{}", "no", '{"regime": 1, "method": "a", "late_mean": NaN, "runs": 1}'):
+        (tmp_path / "bad.jsonl").write_text(lines[0] + "\n" + text, encoding="utf-8")
+        done = command("fnlkit plot league bad.jsonl -o league.svg", tmp_path)
+        assert done.returncode == 2 and "bad.jsonl: line 2 is no row of a league" in done.stderr
+
+
+def test_what_is_missing_is_said(tmp_path, run):
+    federation, dataset = problem()
+    plain = finish(federation, dataset, settings(rounds=3))
+    for kind, thing, says in (
+        ("lid", plain, "recorded no cumulative_lid"),
+        ("memorization", plain, "--memorization"),
+        ("pie", plain, "plot pie: no such kind"),
+        ("labels", federation, "this is no run"),
+        ("estimates", federation, "estimate-noise"),
+        ("issues", federation, "no sample has been judged"),
+        ("noise", federation, "nobody estimated noise levels"),
+        ("transition", replace(federation, true=None), "nothing is known"),
+        ("accuracy", replace(plain, history=[]), "no run has been evaluated"),
+    ):
+        with pytest.raises(InputError, match=says):
+            plot([("file", thing)], kind, str(tmp_path / "figure.svg"))
+    with pytest.raises(InputError, match="shows one file, found 2"):
+        plot([("a", run), ("b", run)], "labels", str(tmp_path / "figure.svg"))
+    with pytest.raises(InputError, match=".png, .svg or .pdf"):
+        plot([("run", plain)], "accuracy", str(tmp_path / "figure.gif"))
+    with pytest.raises(InputError, match="choose a folder"):
+        plot([("run", plain)], "accuracy", str(tmp_path / "no/figure.svg"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_part_of_the_estimates_is_refused(judged):
+    for missing in ("client_level_low", "client_score", "transition"):  # a file from elsewhere may hold a part of them
+        part = {name: array for name, array in judged.extra.items() if name != f"estimate_{missing}"}
+        with pytest.raises(InputError, match="or not all"):
+            drawn(replace(judged, extra=part), "estimates")
+
+
+def test_the_command_knows_kinds_files_and_folders(judged, run, tmp_path):
+    judged.write(str(tmp_path / "judged.npz"))
+    (tmp_path / "runs").mkdir()
+    run.write(str(tmp_path / "runs/a.pt"))
+    for line_ in ("judged.npz", "runs", "bytes runs", "partition runs/a.pt", "issues judged.npz", "runs/a.pt --kind labels",
+                  "embeddings judged.npz"):  # fmt: skip
+        done = command(f"fnlkit plot {line_} -o figure.svg", tmp_path)
+        assert done.returncode == 0 and "wrote figure.svg" in done.stderr, done.stderr
+    for line_, says in (
+        ("accuracy", "plot accuracy of what?"), ("acuracy runs", "did you mean 'accuracy'"), ("nothing.pt", "nothing.pt"),
+        ("lid judged.npz", "judged.npz"), ("noise judged.npz --embeddings e.npz", "are for plot embeddings"),
+        ("partition runs", "runs"),
+    ):  # fmt: skip
+        done = command(f"fnlkit plot {line_} -o figure.svg", tmp_path)
+        assert done.returncode == 2 and says in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_every_kind_stands_in_the_help():
+    text = command("fnlkit plot --help", ".").stdout
+    assert all(f"\n  {'  '}{name} " in text for name in KINDS)

@@ -28,6 +28,7 @@ def test_mean_ranks_share_ties_and_leave_out_regimes_that_not_all_ran():
     assert found["best"] == {"first": "a", "second": "b", "half": "c"}
     assert found["mean_rank"] == {"b": 1.5, "a": 1.75, "c": 2.75}
     assert list(found["mean_rank"]) == ["b", "a", "c"]
+    assert found["ranks"]["c"] == {"first": 3.0, "second": 2.5}
     assert found["published"] == {}
 
 
@@ -40,7 +41,7 @@ def test_the_critical_difference_of_the_textbook():
 def test_nothing_is_said_of_one_regime_or_one_method():
     assert ranking(rows({"only": {"a": 1.0, "b": 2.0}}))["apart"] is None
     assert ranking(rows({"x": {"a": 1.0}, "y": {"a": 2.0}}))["apart"] is None
-    assert ranking([]) == {"regimes": [], "best": {}, "mean_rank": {}, "apart": None, "published": {}}
+    assert ranking([]) == {"regimes": [], "best": {}, "mean_rank": {}, "ranks": {}, "apart": None, "published": {}}
 
 
 def test_the_published_order_beside_ours():

@@ -1,0 +1,97 @@
+"""Figures of runs and federations, a family a file; `KINDS` says what there is and of what."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from fnlkit.errors import InputError, nearest
+from fnlkit.results.plots import style
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of figure.
+
+    Attributes
+    ----------
+    place : str
+        ``module:function`` within this package; it takes things, returns a figure.
+    takes : str
+        ``runs``, ``run``, ``labels`` (a federation, or a run for the one that it was made from) or ``ranks`` (what
+        `fnlkit reproduce --json` prints).
+    shows : str
+        In a sentence.
+    """
+
+    place: str
+    takes: str
+    shows: str
+
+
+KINDS = {
+    "accuracy": Kind("curves:accuracy", "runs", "test accuracy over client-rounds, with bands over seeds and the stages"),
+    "bytes": Kind("curves:traffic", "runs", "test accuracy over the bytes sent up and down"),
+    "memorization": Kind("curves:memorization", "run", "which wrong labels models repeat (FLR, Figure 2)"),
+    "prestopping": Kind("curves:prestopping", "run", "FedEFC's estimated accuracy and where it stopped plain training"),
+    "labels": Kind("labels:labels", "run", "true against working labels before and after each stage"),
+    "transition": Kind("labels:transition", "labels", "the noise that was asked for, achieved and estimated"),
+    "partition": Kind("labels:partition", "labels", "how many samples of each class a client holds"),
+    "lid": Kind("clients:lid", "run", "cumulative LID scores with their two Gaussians (FedCorr, Figure 3)"),
+    "noise": Kind("clients:noise", "labels", "estimated against true noise level of each client"),
+    "estimates": Kind("clients:estimates", "labels", "noise level of each client and the transition, as estimated"),
+    "issues": Kind("samples:issues", "labels", "how well issue scores tell wrong labels: histogram, ROC, precision and recall"),
+    "embeddings": Kind("samples:embeddings", "labels", "samples in two dimensions with the suspects marked"),
+    "league": Kind("league:league", "ranks", "mean ranks of methods over regimes, and how far apart they must lie"),
+}  # fmt: skip
+
+
+def plot(things, kind, target, **options):
+    """Draw one figure and write it to a file.
+
+    Parameters
+    ----------
+    things : list of (label, Run or Federation or rows)
+        What the kind takes; those that take ``runs`` several, the others one.
+    kind : str
+        One of `KINDS`.
+    target : str
+        Ends in .png, .svg or .pdf.
+    **options
+        Of the kind ``embeddings``, see there.
+
+    Raises
+    ------
+    InputError
+        When what is given did not record what the figure shows.
+    """
+    if Path(target).suffix not in style.FORMATS:
+        raise InputError(f"-o {target}: write a name that ends in .png, .svg or .pdf")
+    with style.sheet():
+        style.save(drawn(things, kind, **options), target)
+
+
+def drawn(things, kind, **options):
+    """Return the figure that `plot` writes."""
+    found = known(kind)
+    if found.takes == "runs":
+        given = [_run(label, thing, kind) for label, thing in things]
+    elif len(things) != 1:
+        raise InputError(f"plot {kind} shows one file, found {len(things)}")
+    else:
+        ((label, thing),) = things
+        given = thing if found.takes != "run" else _run(label, thing, kind)
+    module, _, name = found.place.partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), name)(given, **options)
+
+
+def known(kind):
+    """Return the Kind of a name, InputError for another."""
+    if kind not in KINDS:
+        raise InputError(f"plot {kind}: no such kind{nearest(kind, KINDS)}; there are {', '.join(KINDS)}")
+    return KINDS[kind]
+
+
+def _run(label, thing, kind):
+    if not hasattr(thing, "history"):
+        raise InputError(f"{label}: this is no run; plot {kind} shows runs, which `fnlkit train` writes")
+    return thing

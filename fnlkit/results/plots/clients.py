@@ -1,0 +1,107 @@
+"""What is known of each client: LID scores, noise levels, estimated and true."""
+
+import numpy as np
+
+from fnlkit.artefacts.names import client_names
+from fnlkit.errors import InputError
+from fnlkit.results import comparison, evaluation
+from fnlkit.results.plots.style import COLOURS, NAMED, beside, classes_of, data_set, matrix, panels, short
+
+_HATCHES = ("", "////")
+
+
+def lid(run):
+    """Draw a histogram of cumulative LID scores, clean and noisy clients apart where that is known, with the mixture."""
+    values, means, variances, shares = (
+        _recorded(run, name)[-1] for name in ("cumulative_lid", "lid_means", "lid_variances", "lid_shares")
+    )
+    figure, ((axis,),) = panels(6.4, 3.4)
+    noisy = run.truth.get("noise_client_noisy")
+    groups = [("all clients", np.ones(len(values), bool))] if noisy is None else [("clean", ~noisy), ("noisy", noisy)]
+    # As many bins as clients bear: half a dozen for ten of them, thirty for a thousand.
+    bins = np.histogram_bin_edges(values, int(np.clip(round(2 * np.sqrt(len(values))), 5, 40)))
+    for number, (name, mask) in enumerate(groups):
+        label = f"{name}, {mask.sum()} client{'s' * int(mask.sum() != 1)}"
+        colour = COLOURS[number]
+        axis.hist(values[mask], bins, alpha=0.55, label=label, color=colour, hatch=_HATCHES[number], edgecolor="white")
+    x = np.linspace(bins[0], bins[-1], 400)
+    parts = sorted(zip(means.tolist(), variances.tolist(), shares.tolist(), strict=True))
+    for which, (mean, variance, share) in zip(("lower", "upper"), parts, strict=True):
+        if variance > 0:
+            density = share * np.exp(-((x - mean) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
+            name = f"{which} part of the mixture, {100 * share:.0f} %"
+            line = {"color": "black", "linewidth": 1.2, "linestyle": "-" if which == "lower" else "--"}
+            axis.plot(x, density * len(values) * (bins[1] - bins[0]), label=name, **line)
+    axis.set(xlabel="cumulative LID score", ylabel="clients", title=data_set(run.meta["dataset"]))
+    axis.yaxis.get_major_locator().set_params(integer=True)
+    beside(axis)
+    return figure
+
+
+def _recorded(run, name):
+    if name not in run.records:
+        raise InputError(f"the run of {run.settings['method']} recorded no {name}; it has: {', '.join(run.records) or 'none'}")
+    return run.records[name][1]
+
+
+def noise(thing):
+    """Draw estimated against true noise level of each client, with the sampling range where the estimate has one."""
+    federation, found = comparison.federation(thing), []
+    if federation.true is None:
+        raise InputError("nobody knows the true labels; plot noise needs injected noise, plot estimates does not")
+    if "noise_level" in getattr(thing, "records", {}):
+        levels = evaluation.first_levels(thing)
+        found.append((thing.settings["method"].partition("(")[0], federation.wrong_share(), levels, None))
+    if "estimate_client_level" in federation.extra:
+        judged = federation.extra.get("estimate_judged_label", federation.given)
+        found.append(("estimate-noise", federation.wrong_share(judged), *_ranges(federation)))
+    if not found:
+        raise InputError(
+            "nobody estimated noise levels; train with a method that does (fedcorr, feddiv), or use `fnlkit estimate-noise`"
+        )
+    figure, ((axis,),) = panels(5.4, 3.8)
+    axis.plot([0, 1], [0, 1], color="0.6", linewidth=1, zorder=0, label="equal")
+    for number, (name, true, estimated, ends) in enumerate(found):
+        look = {"fmt": "o^"[number], "color": COLOURS[number], "markersize": 5, "elinewidth": 1, "alpha": 0.85}
+        label = name if ends is None else f"{name}, sampling range"
+        axis.errorbar(true, estimated, yerr=ends, label=label, **look)
+    names = short(federation.meta.get("client_names") or [])
+    for x, y, name in zip(found[0][1], found[0][2], names, strict=False) if len(names) <= NAMED else ():
+        axis.annotate(name, (x, y), xytext=(4, 3), textcoords="offset points", fontsize="x-small")
+    axis.set(xlabel="true noise level", ylabel="estimated", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
+    axis.set_title(data_set(federation.dataset))
+    beside(axis)
+    return figure
+
+
+def _ranges(federation):
+    """Return estimated levels (N,) and how far their ranges reach below and above (2, N), None without ranges."""
+    level = federation.extra["estimate_client_level"]
+    ends = [federation.extra.get(f"estimate_client_level_{end}") for end in ("low", "high")]
+    return level, None if any(end is None for end in ends) else np.abs(np.stack(ends) - level)
+
+
+def estimates(thing):
+    """Draw what estimate-noise or audit found: each client's level with its range, and the transition."""
+    federation = comparison.federation(thing)
+    extra = federation.extra
+    drawn = "client_level", "client_level_low", "client_level_high", "client_score", "transition"
+    if any(f"estimate_{name}" not in extra for name in drawn):
+        raise InputError("the federation holds no estimates, or not all; pipe it through `fnlkit estimate-noise` first")
+    level, ends = _ranges(federation)
+    truth = federation.wrong_share(extra.get("estimate_judged_label", federation.given))
+    names = short(client_names(federation.meta, len(federation)))
+    figure, ((left, right),) = panels(9.4, 4.2, columns=2, width_ratios=(5, 4))
+    order = np.argsort(-extra["estimate_client_score"], kind="stable")
+    places = np.arange(len(order))
+    left.errorbar(places, level[order], yerr=ends[:, order], fmt=".", color=COLOURS[0], label="estimated, sampling range")
+    if truth is not None:
+        left.plot(places, truth[order], "x", color=COLOURS[1], label="true")
+    left.set(xlabel="client, the noisiest first", ylabel="share of wrong labels", ylim=(-0.03, 1.03))
+    if len(order) <= 40:
+        left.set_xticks(places, [names[k] for k in order], rotation=90 if max(map(len, names)) > 2 else 0, fontsize="x-small")
+    left.legend(loc="lower left", bbox_to_anchor=(0, 1.01), ncols=2, borderaxespad=0)
+    matrix(right, extra["estimate_transition"], classes_of(federation.meta, federation.classes))
+    right.set(xlabel="given label", ylabel="true label", title="estimated transition, in %")
+    figure.suptitle(data_set(federation.dataset))
+    return figure

@@ -1,0 +1,147 @@
+"""Curves over the course of training: accuracy over client-rounds or bytes, memorization, the prestopping round."""
+
+import numpy as np
+
+from fnlkit.errors import InputError
+from fnlkit.results import evaluation
+from fnlkit.results.plots.style import COLOURS, STYLES, beside, data_set, look, panels
+
+_CALLED = {"accuracy": "test accuracy (%)", "agreement": "agreement with given labels (%)"}
+# Up to so many curves with stages have a line and a name where each begins.
+_STAGED = 2
+
+
+def accuracy(runs):
+    """Draw accuracy over client-rounds: the mean of runs that differ by seeds alone, a band of one standard deviation."""
+    return _curves(runs, "client-rounds", _client_rounds, stages=True)
+
+
+def traffic(runs):
+    """Draw accuracy over the megabytes that went up and down."""
+    return _curves(runs, "MB sent up and down", _megabytes)
+
+
+def _client_rounds(run, row):
+    return row.get("client_rounds", run.traffic.client_rounds)  # the closing row stands after the last round
+
+
+def _megabytes(run, row):
+    return sum(row.get(name, getattr(run.traffic, name)) for name in ("bytes_up", "bytes_down")) / 1e6
+
+
+def _curves(runs, across, place, *, stages=False):
+    names, groups = {evaluation.score_name(run) for run in runs}, evaluation.distinct(runs)
+    if len(names) > 1:
+        raise InputError("some runs hold accuracy and some agreement with labels that nobody verified; draw them apart")
+    name, members = names.pop(), {}
+    for run, group in zip(runs, groups, strict=True):
+        scored = np.array([(place(run, row), 100 * row[name]) for row in run.history if name in row])
+        if len(scored):
+            members.setdefault(named(group, groups), []).append((run, scored))
+    if not members:
+        raise InputError(f"no run has been evaluated yet, so there is no {name} to draw; continue with train --resume")
+    figure, ((axis,),) = panels(6.4, 3.8)
+    staged = sum(len(_stages(found[0][0], place)) > 0 for found in members.values())
+    for number, (group, found) in enumerate(members.items()):
+        middle = _band(axis, group, [curve for _, curve in found], number)
+        if stages and middle is not None:
+            _mark(axis, [run for run, _ in found], middle, place, number, named=staged <= _STAGED)
+    low, high = axis.get_ylim()
+    axis.set(xlabel=across, ylabel=_CALLED[name], ylim=(max(0, low), min(100, high)))
+    axis.set_title(", ".join(dict.fromkeys(data_set(run.meta.get("dataset")) for run in runs)))
+    beside(axis)
+    return figure
+
+
+def _band(axis, group, curves, number):
+    """Draw the mean of curves (points, 2) where all of them run, and their spread; return it (2, points), or None.
+
+    Curves without a common stretch are drawn one by one.
+    """
+    grid = np.unique(np.concatenate([curve[:, 0] for curve in curves]))
+    grid = grid[(grid >= max(curve[0, 0] for curve in curves)) & (grid <= min(curve[-1, 0] for curve in curves))]
+    label = f"{group} ({len(curves)} run{'s' * (len(curves) > 1)})"
+    if not len(grid):
+        for curve in curves:
+            axis.plot(*curve.T, label=label, marker=".", **look(number))
+            label = None
+        return None
+    values = np.stack([np.interp(grid, *curve.T) for curve in curves])
+    axis.plot(grid, values.mean(0), label=label, marker="." if len(grid) < 15 else "", **look(number))
+    if len(curves) > 1:
+        spread = values.std(0, ddof=1)
+        low, high = values.mean(0) - spread, values.mean(0) + spread
+        axis.fill_between(grid, low, high, alpha=0.2, linewidth=0, color=look(number)["color"])
+    return np.stack([grid, values.mean(0)])
+
+
+def _stages(run, place):
+    """Return {stage: where it begins} of all stages but the first."""
+    out, before = {}, None
+    for row in run.history:
+        if before is not None and row["stage"] not in (before["stage"], "final"):
+            out.setdefault(row["stage"], place(run, before))
+        before = row
+    return out
+
+
+def _mark(axis, runs, middle, place, number, *, named):
+    """Mark on a curve where stages begin, by the mean over its runs, with a line and the stage's name if it is `named`."""
+    found = [_stages(run, place) for run in runs]
+    for stage in dict.fromkeys(name for one in found for name in one):
+        where = float(np.mean([one[stage] for one in found if stage in one]))
+        colour = look(number)["color"]
+        axis.plot([where], [np.interp(where, *middle)], marker="|", markersize=12, markeredgewidth=1.8, color=colour)
+        if named:
+            axis.axvline(where, color=colour, linewidth=0.8, linestyle=":", zorder=0)
+            axis.text(where, 0.02, f" {stage}", transform=axis.get_xaxis_transform(), rotation=90, ha="right", va="bottom",
+                      fontsize="x-small", color=colour)  # fmt: skip
+
+
+def named(group, groups):
+    """Return what the legend calls runs: the method, and what else tells them from the others."""
+    shown = [f"{name} {value}" for name, value in group.items() if name not in ("dataset", "method")]
+    if len({other["dataset"] for other in groups}) > 1:
+        shown.insert(0, data_set(group["dataset"]))
+    return ", ".join([group["method"], *shown])
+
+
+def memorization(run):
+    """Draw the shares of mislabelled samples whose prediction is right, the wrong label as given, or another one."""
+    rows = [row for row in run.history if "global_noisy_memorized" in row]
+    if not rows:
+        raise InputError("the run recorded no memorization; train it with --memorization, on labels whose truth is known")
+    figure, (axes,) = panels(8.4, 3.4, columns=2, sharex=True, sharey=True)
+    for axis, where in zip(axes, ("global", "local"), strict=True):
+        for number, what in enumerate(("correct", "memorized", "wrong")):
+            # A round in which no client with wrong labels trained has no share, and its curve a gap.
+            points = [(row["client_rounds"], 100 * row.get(f"{where}_noisy_{what}", np.nan)) for row in rows]
+            axis.plot(*np.array(points).T, label=what, marker=".", **look(number))
+        axis.set(title=f"{where} model, mislabelled samples", xlabel="client-rounds", ylim=(-3, 103))
+    axes[0].set_ylabel("share (%)")
+    beside(axes[1], title="predicted is", alignment="left")
+    figure.suptitle(f"{data_set(run.meta['dataset'])}, {run.settings['method']}")
+    return figure
+
+
+def prestopping(run):
+    """Draw the share of noisy labels that models predict, which FedEFC watches, the test accuracy, and the round it chose."""
+    watched = np.array(
+        [(row["round"] + 1, 100 * row["estimated_accuracy"]) for row in run.history if "estimated_accuracy" in row]
+    )
+    if not len(watched):
+        raise InputError(f"the run of {run.settings['method']} watched for no prestopping round; fedefc and forward do")
+    name = evaluation.score_name(run)
+    tested = np.array([(row["round"] + (row["stage"] != "final"), 100 * row[name]) for row in run.history if name in row])
+    figure, ((axis,),) = panels(6.4, 3.8)
+    axis.plot(*watched.T, label="agreement with clients' own\nnoisy labels, watched", marker=".", **look(0))
+    if len(tested):
+        axis.plot(*tested.T, label=_CALLED[name].removesuffix(" (%)"), marker="." if len(tested) < 15 else "", **look(1))
+    found = [row["round"] + 1 for row in run.history if "prestopping_round" in row]
+    for chosen in found[:1]:
+        axis.axvline(chosen, color=COLOURS[5], linestyle=STYLES[3], label=f"prestopping round {chosen}")
+    if not found:
+        axis.plot([], [], " ", label="no prestopping round found")
+    axis.set(xlabel="round", ylabel="share (%)", title=f"{data_set(run.meta['dataset'])}, {run.settings['method']}")
+    beside(axis)
+    return figure

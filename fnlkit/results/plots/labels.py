@@ -1,0 +1,92 @@
+"""Who holds which labels and how they go wrong: bubbles of a partition, transitions, confusions at each stage."""
+
+import numpy as np
+
+from fnlkit import scores
+from fnlkit.errors import InputError
+from fnlkit.noise.injection import requested
+from fnlkit.results import comparison, evaluation
+from fnlkit.results.plots.style import COLOURS, NAMED, classes_of, data_set, matrix, panels, short, side
+
+# Beyond so many clients a bubble is smaller than a point of print.
+CLIENTS = 100
+
+
+def labels(run):
+    """Draw true against working labels as each stage began and at the end: shares of each true class."""
+    if "true" not in run.labels:
+        raise InputError("the run knows no true labels; plot labels needs a federation with injected noise")
+    held = run.client_indices
+    last = scores.confusion(run.labels["true"][held], run.labels["corrected"][held], run.meta["classes"])
+    stages = [(f"as {stage} began", counts) for stage, counts in evaluation.stage_confusions(run)]
+    title = f"{data_set(run.meta['dataset'])}, {run.settings['method']}: share of each true class, in %"
+    return _matrices([*stages, ("at the end", last)], classes_of(run.meta, run.meta["classes"]), "working label", title)
+
+
+def transition(thing):
+    """Draw the transition that was asked for, the one that labels show, and the estimate, of what there is of them."""
+    federation = comparison.federation(thing)
+    found = {}
+    if (asked := requested(federation)) is not None:
+        found["asked for"] = asked
+    if federation.true is not None:
+        judged = federation.extra.get("estimate_judged_label", federation.given)
+        held = federation.client_indices if len(federation) else slice(None)
+        found["achieved"] = scores.confusion(federation.true[held], judged[held], federation.classes)
+    if "estimate_transition" in federation.extra:
+        found["estimated"] = federation.extra["estimate_transition"]
+    records = getattr(thing, "records", {})
+    if "transition" in records:
+        method = thing.settings["method"].partition("(")[0]
+        found[f"estimated by {method}, round {records['transition'][0][-1] + 1}"] = records["transition"][1][-1]
+    if not found:
+        raise InputError("nothing is known of how these labels go wrong; estimate it with `fnlkit estimate-noise`")
+    title = f"{data_set(federation.dataset)}: how true labels are given, in % of each true class"
+    return _matrices(list(found.items()), classes_of(federation.meta, federation.classes), "given label", title)
+
+
+def _matrices(found, names, across, title):
+    """Draw [(title, counts or shares)] side by side, each row as shares."""
+    width = side(names)
+    figure, (axes,) = panels(width * len(found) + 0.6, width + 0.5, columns=len(found), sharey=True)
+    for axis, (name, counts) in zip(axes, found, strict=True):
+        matrix(axis, counts / np.maximum(counts.sum(1, keepdims=True), 1e-12), names)
+        axis.set(title=name, xlabel=across)
+    axes[0].set_ylabel("true label")
+    figure.suptitle(title)
+    return figure
+
+
+def partition(thing):
+    """Draw how many samples of each class a client holds, as areas of bubbles: true labels where they are known."""
+    federation = comparison.federation(thing)
+    if not len(federation):
+        raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
+    known = federation.given if federation.true is None else federation.true
+    shown, classes = min(len(federation), CLIENTS), federation.classes
+    counts = np.stack([np.bincount(known[held], minlength=classes) for held in federation.clients[:shown]])
+    names = classes_of(federation.meta, classes)
+    cell = float(np.clip(9 / max(shown, classes), 0.085, 0.36))
+    wide, high = max(3.2, cell * shown), max(2.2, cell * classes)
+    figure, ((axis,),) = panels(wide + 1.8, high + 0.9)
+    most = max(1, counts.max())
+    # The largest bubble fills its cell, in square points; of many clients it may reach over the border to be seen.
+    largest = (72 * max(0.14, 0.92 * max(wide / shown, high / classes) if shown > NAMED else 0.92 * cell)) ** 2
+    clients, labels = np.nonzero(counts)
+    look = {"color": COLOURS[0], "linewidths": 0, "alpha": 0.8}
+    axis.scatter(clients, labels, s=largest * counts[clients, labels] / most, **look)
+    axis.set(xlim=(-0.8, shown - 0.2), ylim=(-0.8, classes - 0.2), xlabel="client", ylabel="class")
+    for ticks in (axis.xaxis, axis.yaxis):
+        ticks.get_major_locator().set_params(integer=True)
+    if classes <= NAMED:
+        axis.set_yticks(range(classes), names)
+    own = short(federation.meta.get("client_names") or [])
+    if own and shown <= NAMED:
+        axis.set_xticks(range(shown), own[:shown], rotation=90)
+    for count in dict.fromkeys(max(1, round(most * share)) for share in (1, 0.5, 0.1)):
+        axis.scatter([], [], s=largest * count / most, label=f"{count:,}", **look)
+    axis.legend(title="samples", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, labelspacing=1.1)
+    some = "" if shown == len(federation) else f", the first {shown} of {len(federation):,} clients"
+    which = "given" if federation.true is None else "true"
+    axis.set_title(f"{data_set(federation.dataset)}: {which} labels{some}")
+    return figure

@@ -1,0 +1,157 @@
+"""Single samples: how well issue scores tell wrong labels from right ones, and where suspects lie among the others."""
+
+import numpy as np
+
+from fnlkit import scores
+from fnlkit.errors import InputError
+from fnlkit.results import comparison
+from fnlkit.results.plots.style import COLOURS, NAMED, below, beside, classes_of, data_set, panels
+from fnlkit.streams import stream
+
+# So many points are drawn at most: more hide each other, and t-SNE takes minutes.
+POINTS = 2_000
+_FLAGS = {"marker": "x", "linestyle": "", "color": "black", "markersize": 8, "markeredgewidth": 2, "label": "flagged"}
+# Black is for the suspects.
+_CLOUDS = tuple("#999999" if colour == "#000000" else colour for colour in COLOURS)
+
+
+def issues(thing):
+    """Draw a histogram of issue scores and, where the truth is known, ROC and precision over recall with the flags' place."""
+    federation = comparison.federation(thing)
+    held, issue, flagged = _judged(federation)
+    wrong = _wrong(federation, held)
+    both = wrong is not None and 0 < wrong.sum() < len(wrong)
+    figure, (axes,) = panels(11 if both else 5.4, 3.6, columns=3 if both else 1)
+    if wrong is None:
+        groups = [("not flagged", ~flagged), ("flagged", flagged)]
+    else:
+        groups = [("right", ~wrong), ("wrong", wrong)]
+    _histogram(axes[0], issue, groups)
+    if both:
+        _roc(axes[1], issue, wrong, flagged)
+        _precision(axes[2], issue, wrong, flagged)
+    figure.suptitle(data_set(federation.dataset))
+    return figure
+
+
+def _judged(federation):
+    """Return positions of the clients' samples, their issue scores, and whether they were flagged."""
+    if any(f"estimate_{name}" not in federation.extra for name in ("issue_score", "flagged")):
+        raise InputError("no sample has been judged; pipe the federation through `fnlkit estimate-noise` or `fnlkit audit`")
+    held = federation.client_indices
+    return held, federation.extra["estimate_issue_score"][held], federation.extra["estimate_flagged"][held]
+
+
+def _wrong(federation, held):
+    if federation.true is None:
+        return None
+    return (federation.extra.get("estimate_judged_label", federation.given) != federation.true)[held]
+
+
+def _histogram(axis, issue, groups):
+    bins = np.linspace(min(0, issue.min()), max(1, issue.max()), 31)
+    for number, (name, mask) in enumerate(groups):
+        look = {"color": COLOURS[number], "alpha": 0.55, "hatch": ("", "////")[number], "edgecolor": "white"}
+        axis.hist(issue[mask], bins, label=f"{name}, {mask.sum():,}", **look)
+    axis.set(xlabel="issue score", ylabel="samples, logarithmic", title="labels by their score", yscale="log", ylim=(0.7, None))
+    axis.yaxis.set_major_formatter("{x:,.0f}")
+    axis.yaxis.set_minor_formatter("")
+    below(axis)
+
+
+def _roc(axis, issue, wrong, flagged):
+    from sklearn.metrics import roc_curve
+
+    false, hits, _ = roc_curve(wrong, issue)
+    axis.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":", label="chance")
+    axis.plot(false, hits, color=COLOURS[0], label=f"AUC {scores.auc(issue, wrong):.3f}")
+    axis.plot([flagged[~wrong].mean()], [flagged[wrong].mean()], **_FLAGS)
+    axis.set(xlabel="of the right labels, share above", ylabel="of the wrong labels, share above", title="ROC")
+    below(axis)
+
+
+def _precision(axis, issue, wrong, flagged):
+    from sklearn.metrics import average_precision_score, precision_recall_curve
+
+    precision, recall, _ = precision_recall_curve(wrong, issue)
+    average = average_precision_score(wrong, issue)
+    axis.axhline(wrong.mean(), color="0.6", linewidth=1, linestyle=":", label="chance")
+    axis.plot(recall, precision, color=COLOURS[0], drawstyle="steps-post", label=f"average precision {average:.3f}")
+    if flagged.any():
+        axis.plot([flagged[wrong].mean()], [wrong[flagged].mean()], **_FLAGS)
+    axis.set(xlabel="recall: wrong labels found", ylabel="precision: found ones wrong", ylim=(-0.03, 1.03))
+    axis.set_title("precision and recall")
+    below(axis)
+
+
+def embeddings(thing, *, vectors, projection="pca", seed=0):
+    """Draw samples in two dimensions, their class by colour and name, and those that were flagged as crosses.
+
+    Parameters
+    ----------
+    thing : Federation or Run
+    vectors : (n, ...) array
+        Of each sample of the training set: embeddings, or the samples themselves; rows with NaN are left out.
+    projection : "pca" or "tsne"
+    seed : int
+        Which samples are drawn where there are more than 2,000, and t-SNE's start.
+    """
+    federation = comparison.federation(thing)
+    held, _, flagged = _judged(federation)
+    if len(held) > POINTS:
+        chosen = np.sort(stream(seed, "embeddings plot").choice(len(held), POINTS, replace=False))
+        some, held, flagged = f", {POINTS:,} of {len(held):,} samples", held[chosen], flagged[chosen]
+    else:
+        some = ""
+    points = np.asarray(vectors[held], np.float64).reshape(len(held), -1)
+    there = np.isfinite(points).all(1)
+    held, flagged, points = held[there], flagged[there], points[there]
+    if len(points) < 5:
+        raise InputError(f"{len(points)} samples have a vector; a picture in two dimensions needs 5")
+    flat, called = _flat(points, projection, seed)
+    figure, ((axis,),) = panels(6.8, 5)
+    names = classes_of(federation.meta, federation.classes)
+    _scatter(axis, flat, federation.given[held], names)
+    axis.plot(*flat[flagged].T, "x", color="black", markersize=4, markeredgewidth=0.8, label=f"flagged, {flagged.sum():,}")
+    if len(names) <= NAMED:
+        _name(axis, flat[~flagged], federation.given[held][~flagged], names)
+    axis.set(xticks=[], yticks=[], title=f"{data_set(federation.dataset)}, {called}{some}")
+    axis.spines[:].set(visible=True, color="0.7")
+    axis.grid(False)
+    beside(axis)
+    return figure
+
+
+def _flat(points, projection, seed):
+    """Return points (m, 2) in two dimensions, and what the projection is called."""
+    if projection == "pca":
+        from sklearn.decomposition import PCA
+
+        found = PCA(2, svd_solver="full").fit(points) if points.shape[1] < 500 else PCA(2, random_state=seed).fit(points)
+        return found.transform(points), f"PCA, {100 * found.explained_variance_ratio_.sum():.0f} % of the variance"
+    from sklearn.manifold import TSNE
+
+    near = min(30, (len(points) - 1) // 3)
+    return TSNE(perplexity=near, init="pca", random_state=seed).fit_transform(points), "t-SNE"
+
+
+def _scatter(axis, flat, labels, names):
+    """Draw points by class, each in a colour and shape of its own; of many classes all are grey."""
+    if len(names) > NAMED:
+        axis.plot(*flat.T, ".", color="0.7", markersize=3, label=f"{len(names)} classes")
+        return
+    for number, name in enumerate(names):
+        mine = flat[labels == number]
+        if len(mine):
+            colour, marker = _CLOUDS[number % len(_CLOUDS)], "o^s"[number // len(_CLOUDS) % 3]
+            label = f"given {name}, {len(mine):,}"
+            axis.plot(*mine.T, marker, color=colour, markersize=4, alpha=0.75, markeredgewidth=0, label=label)
+
+
+def _name(axis, flat, labels, names):
+    """Write each class's name at the median of its points that nobody doubts."""
+    for number, name in enumerate(names):
+        mine = flat[labels == number]
+        if len(mine):
+            ground = {"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 1.5}
+            axis.text(*np.median(mine, 0), name, weight="bold", ha="center", va="center", bbox=ground, zorder=5)

@@ -1,0 +1,121 @@
+"""What all figures look like: one style sheet, colours that colour-blind readers tell apart, lines that differ in grey."""
+
+import warnings
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from fnlkit.artefacts.names import class_names
+from fnlkit.errors import InputError
+
+# Okabe and Ito's colours without the yellow that paper swallows.  Seven colours and four styles have no common divisor, so
+# that 28 curves differ; of the first eight those of one style differ in grey by a tenth of the way from black to white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#E69F00")
+STYLES = ("-", "--", "-.", ":")
+# Up to so many classes a matrix has their names and its numbers.
+NAMED = 20
+FORMATS = (".png", ".svg", ".pdf")
+
+
+@contextmanager
+def sheet():
+    """Draw and save in fnlkit's style, whatever the session has set.
+
+    Raises
+    ------
+    InputError
+        Without matplotlib.
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise InputError("plots need matplotlib; pip install 'fnlkit[plot]'") from error
+    place = resources.files("fnlkit.data").joinpath("figures.mplstyle")
+    with resources.as_file(place) as path, matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(matplotlib.rc_params_from_file(path, use_default_template=False))
+        # A name may hold letters that the font lacks, which it shows as boxes.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def panels(width, height, rows=1, columns=1, **more):
+    """Return a figure, which belongs to no window and to no session, and its axes (rows, columns); sides in inches.
+
+    A legend beside axes that are alone makes the picture larger and leaves them as they are.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained" if rows * columns > 1 else None)
+    return figure, figure.subplots(rows, columns, squeeze=False, **more)
+
+
+def save(figure, target):
+    """Write a figure to a .png, .svg or .pdf, whole or not at all; equal figures are equal files."""
+    form = Path(target).suffix[1:]
+    dated = {"svg": "Date", "pdf": "CreationDate"}.get(form)
+    temporary = f"{target}.tmp"
+    try:
+        figure.savefig(temporary, format=form, metadata={dated: None} if dated else None)
+        Path(temporary).replace(target)
+    except OSError as error:
+        raise InputError(f"-o {target}: {error.strerror}; choose a folder that exists and can be written") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def look(number):
+    """Return colour and line style of a curve by its number; no two of the first 28 are alike."""
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[number % len(STYLES)]}
+
+
+def beside(axis, **more):
+    """Put the legend to the right of the axes, where it hides nothing."""
+    axis.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, **more)
+
+
+def below(axis):
+    """Put the legend under the axes, where it hides nothing."""
+    axis.legend(loc="upper left", bbox_to_anchor=(0, -0.2), borderaxespad=0)
+
+
+def data_set(name):
+    """Return what a title calls a data set: its name, or of a file the last part."""
+    return Path(str(name)).name
+
+
+def short(names, length=14):
+    """Return names cut where they would fill the figure."""
+    return [name if len(name) <= length else f"{name[: length - 1]}…" for name in names]
+
+
+def classes_of(meta, classes):
+    """Return the classes' names, cut."""
+    return short(class_names(meta, classes))
+
+
+def upright(names):
+    """Return the rotation of names under an axis: long ones stand."""
+    return 90 if max(map(len, names)) > 2 else 0
+
+
+def matrix(axis, shares, names):
+    """Draw a matrix of shares in [0, 1] with names and, in percent, numbers, which are white where the ground is dark."""
+    shares = np.asarray(shares)
+    axis.imshow(shares, vmin=0, vmax=1)
+    axis.grid(False)
+    axis.spines[:].set_visible(True)
+    if len(names) > NAMED:
+        return
+    axis.set_xticks(range(len(names)), names, rotation=upright(names))
+    axis.set_yticks(range(len(names)), names)
+    for i, j in zip(*np.nonzero(np.round(100 * shares)), strict=True):
+        colour = "white" if shares[i, j] > 0.5 else "black"
+        axis.text(j, i, f"{100 * shares[i, j]:.0f}", ha="center", va="center", fontsize=6.5, color=colour)
+
+
+def side(names):
+    """Return the side in inches of a matrix of so many classes."""
+    return float(np.clip(0.32 * len(names) + 1, 2.8, 5.4)) if len(names) <= NAMED else 4.5
