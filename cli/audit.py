@@ -90,11 +90,14 @@ def command(file, dataset, embeddings, folds, device, html, as_json, seed, outpu
             talk.print(part)
     if output != "-" or not as_json:
         record = provenance("audit", seed, dataset=dataset, embeddings=embeddings, folds=folds, **warm_up)
-        emit(judged(federation, found.judgement.arrays(federation.whole()), provenance=record), output, shown=True)
+        how = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": found.traffic.bytes_down}
+        arrays = found.judgement.arrays(federation.whole())
+        emit(judged(federation, arrays, provenance=record, facts=how), output, shown=True)
 
 
 def _tables(facts):
     """Return an audit's facts as things that rich prints."""
+    from fnlkit.cli import tables
     from fnlkit.review import report
 
     table = Table("site", "samples", "estimated wrong", "range", "p", "confused", "odd")
@@ -103,8 +106,6 @@ def _tables(facts):
         cells = printable(row["site"]), f"{row['samples']:,}", f"{100 * row['level']:.1f} %", ends, f"{row['p']:.3f}"
         more = printable(report.confused(row)), printable(report.odd(row))
         table.add_row(*cells, *more, style="bold" if row["noisier"] else "")
-    left = Table("what left the sites", "bytes, all sites", "what it is")
-    for name, sent in facts["sent"].items():
-        left.add_row(name, f"{sent['bytes']:,}", sent["what"])
+    left = tables.of_sent(facts["sent"], "sites")
     stays = "Which samples are suspicious, copies or far from all others is known at their site alone."
     return [table, printable(facts["words"]), facts["range"], f"Assumed: {'; '.join(facts['assumptions'])}.", left, stays]

@@ -42,6 +42,9 @@ from fnlkit.estimators import ESTIMATORS, WARM_UP
     help="Class probabilities of every sample, (samples, classes), by a model that did not train on it, as npz or npy.",
 )
 @click.option("--run", metavar="RUN.pt", default=None, help="A trained run whose model judges, so that none is trained here.")
+@click.option("--form", type=click.Choice(["pooled", "federated"]), default="pooled", show_default=True,
+              help="pooled has all samples in one place, which only a simulation may; federated asks each client for declared "
+              "replies, counts their bytes and gives the same numbers.")  # fmt: skip
 @dataset_option
 @click.option("--apply", "applied", type=click.Choice(["none", "relabel"]), default="none", show_default=True,
               help="With relabel, labels judged wrong become the suggested ones; `received` keeps the old.")  # fmt: skip
@@ -57,7 +60,23 @@ from fnlkit.estimators import ESTIMATORS, WARM_UP
 @output_option("JUDGED.npz")
 @click.pass_context
 def command(
-    ctx, file, estimator, embeddings, probs, run, dataset, applied, device, engine, top, as_json, seed, trust, output, **warm_up
+    ctx,
+    file,
+    estimator,
+    embeddings,
+    probs,
+    run,
+    form,
+    dataset,
+    applied,
+    device,
+    engine,
+    top,
+    as_json,
+    seed,
+    trust,
+    output,
+    **warm_up,
 ):
     """Judge labels, clients and the noise transition of a federation.
 
@@ -91,6 +110,7 @@ def command(
             embeddings=embeddings,
             probabilities=probs,
             run=run,
+            form=form,
             relabel=applied == "relabel",
             seed=seed,
             dataset=dataset,
@@ -103,7 +123,7 @@ def command(
         )
     facts = compare(out)
     if as_json:
-        click.echo(json.dumps({"estimator": estimator, **tables.estimate_facts(out), **facts, "notes": notes}))
+        click.echo(json.dumps({**out.meta["estimate"], **tables.estimate_facts(out), **facts, "notes": notes}))
     else:
         for part in (*tables.of_estimates(out, top, verbose() > 0), *([_against_truth(facts)] if facts else [])):
             talk.print(part)

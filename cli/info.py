@@ -59,7 +59,7 @@ def described(artefact, source="-"):
             "noise": summary(federation),
         }
         if tables.judged(federation):
-            out["estimates"] = tables.estimate_facts(federation)
+            out["estimates"] = {**federation.meta.get("estimate", {}), **tables.estimate_facts(federation)}
     return out
 
 
@@ -72,7 +72,7 @@ def show(artefact, source="-"):
     table.add_row("kind", artefact.kind)
     table.add_row("sha256", facts["sha256"])
     for key, value in artefact.meta.items():
-        if key not in ("provenance", "noise") and (text := _in_words(value)) is not None:
+        if key not in ("provenance", "noise", "estimate") and (text := _in_words(value)) is not None:
             table.add_row(printable(key.replace("_", " ")), printable(text))
     say.print(table)
     if federation is not None:

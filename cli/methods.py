@@ -115,6 +115,10 @@ def _show(say, parts, name, kind, function):
         for row in rows:
             table.add_row(*row)
         say.print(table)
+    if kind == "estimator" and hasattr(module, "SENDS"):
+        say.print("\nWhat leaves a client with --form federated, beside the weights of a warm-up:")
+        for reply, what in module.SENDS.items():
+            say.print(f"  {reply}: {what}")
     if kind == "method":
         say.print("\nWhat leaves a client:")
         for reply, what in ({"weights": "the local model, every round"} | getattr(module, "SENDS", {})).items():

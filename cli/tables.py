@@ -85,7 +85,29 @@ def of_estimates(federation, top=_ROWS, matrix=True):
     if matrix and federation.classes <= _CLASSES:
         T = federation.extra["estimate_transition"]
         out.append(Cross(T, "transition estimated, true class in rows, given in columns", names, _share))
-    return [*out, estimate_line(federation)]
+    return [*out, estimate_line(federation), *_form(federation)]
+
+
+def _form(federation):
+    """Return how an estimate was come by, and what left the clients for it; [] where the file does not say."""
+    facts = federation.meta.get("estimate")
+    if facts is None:
+        return []
+    name = printable(facts["estimator"])
+    if facts["form"] != "federated":
+        return [f"{name}, {printable(facts['form'])}: all samples in one place, which only a simulation may (--form federated)"]
+    down = f"{facts['bytes_down']:,} bytes went to the clients"
+    if not facts["sent"]:
+        return [f"{name}, federated: nothing left the clients; {down}"]
+    return [f"{name}, federated: what left the clients is below; {down}", of_sent(facts["sent"], "clients")]
+
+
+def of_sent(sent, who):
+    """Return the table of what left clients, {name: {"bytes", "what"}}."""
+    table = Table(f"what left the {who}", f"bytes, all {who}", "what it is")
+    for name, row in sent.items():
+        table.add_row(printable(name), f"{row['bytes']:,}", printable(row["what"]))
+    return table
 
 
 def judged(federation):

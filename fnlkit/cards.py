@@ -54,7 +54,7 @@ def card(kind, name):
     asked = getattr(module, "needs", None)
     reference = kind == "method" and asked and {"pooled", "own", "truth"} & {*asked()}
     year = int(source[-4:]) if source else None
-    sends = getattr(module, "SENDS", {}) if kind == "method" else {}
+    sends = getattr(module, "SENDS", {}) if kind in ("method", "estimator") else {}
     return Card("reference" if reference else kind, source, year, sends, _costs().get(name) if kind == "method" else None)
 
 

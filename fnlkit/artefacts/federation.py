@@ -277,6 +277,8 @@ class Federation:
             right = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
             if not right or (key and not all(isinstance(entry.get(key), str) for entry in entries)):
                 raise InputError(f"`{name}` must be a list of objects{f', each with its {key!r}' if key else ''}")
+        if "estimate" in self.meta:
+            must_be_sent(self.meta["estimate"])
         if not isinstance(self.meta.get("dataset_checksum", ""), str):
             raise InputError("`dataset_checksum` must be a text")
         if self.meta.get("client_names") is not None:
@@ -353,6 +355,20 @@ def must_be_dense(classes, present):
             f"there are {classes:,} classes but {present:,} different labels occur; number the classes from 0 without gaps "
             f"(numpy.unique(labels, return_inverse=True)), at most {MAX_CLASSES:,}"
         )
+
+
+def must_be_sent(facts):
+    """Raise InputError unless `facts` say of an estimate its ``estimator``, ``form`` and, when federated, what was ``sent``."""
+    right = isinstance(facts, dict) and all(isinstance(facts.get(name), str) for name in ("estimator", "form"))
+    if right and facts["form"] == "federated":
+        sent = facts.get("sent")
+        right = type(facts.get("bytes_down")) is int and isinstance(sent, dict)
+        right = right and all(
+            isinstance(row, dict) and type(row.get("bytes")) is int and isinstance(row.get("what"), str)
+            for row in sent.values()
+        )
+    if not right:
+        raise InputError("`estimate` does not say how the labels were judged; run estimate-noise again")
 
 
 def must_be_names(names, count, what="class"):

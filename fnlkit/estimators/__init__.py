@@ -22,6 +22,7 @@ ESTIMATORS = {
     "anchor": "fnlkit.estimators.anchor:anchor",
     "em": "fnlkit.estimators.em:em",
 }
+FORMS = ("pooled", "federated")
 # Where the short training that some estimators need differs from the defaults of fnlkit.experiment.Settings.
 WARM_UP = {"rounds": 25, "fraction": 0.2, "augment": "none"}
 # At least so many clients train in each of its rounds, or all where there are fewer: a model of one or two knows their labels.
@@ -42,6 +43,7 @@ def estimate(
     embeddings=None,
     probabilities=None,
     run=None,
+    form="pooled",
     seed=0,
     warm_up=None,
     engine="auto",
@@ -66,6 +68,9 @@ def estimate(
         Predicted by a model that did not train on the sample, for ``confident``, ``loss`` and ``anchor``.
     run : fnlkit.artefacts.run.Run, optional
         A trained model, in place of a warm-up.
+    form : "pooled" or "federated"
+        All samples in one place, a simulation's short cut; or steps of each client, whose replies are declared in the
+        estimator's ``SENDS`` and metered.  Both give the same numbers.
     seed : int >= 0
     warm_up : dict, optional
         Fields of fnlkit.experiment.Settings that change how a model is trained where one is needed; their
@@ -110,26 +115,53 @@ def estimate(
     >>> estimate(federation, digits, "knn(k=10)")["estimate_client_level"].max() < 0.1
     np.True_
     """
+    options = {"embeddings": embeddings, "probabilities": probabilities, "run": run, "form": form, "seed": seed}
+    options |= {"warm_up": warm_up, "engine": engine, "device": device, "say": say, "progress": progress}
+    return judged_by(federation, dataset, spec, **options)[0]
+
+
+def judged_by(federation, dataset, spec="knn", **options):
+    """Return (arrays, facts): what `estimate` returns, and how it was come by.
+
+    Parameters
+    ----------
+    federation, dataset, spec, **options
+        As in `estimate`.
+
+    Returns
+    -------
+    arrays : dict of str to ndarray
+    facts : dict
+        estimator, form; of the federated form also ``sent``, {name: {"bytes", "what"}} of what left the clients, and
+        ``bytes_down``, what they received.
+    """
     from fnlkit.errors import InputError
     from fnlkit.estimators.evidence import Evidence
     from fnlkit.spec import bind, find, parse
 
     spec = parse(spec, "--estimator")
-    estimator = bind(spec, find(spec.name, ESTIMATORS, "estimator"), "estimator")
-    evidence = Evidence(
-        federation,
-        dataset,
-        embeddings=embeddings,
-        probabilities=probabilities,
-        run=run,
-        seed=seed,
-        warm_up=warm_up,
-        engine=engine,
-        device=device,
-        say=say,
-        progress=progress,
-    )
-    found = estimator(evidence)
+    part = find(spec.name, ESTIMATORS, "estimator")
+    form = options.get("form", "pooled")
+    if form not in FORMS:
+        raise InputError(f"--form {form!r}: write {' or '.join(FORMS)}")
+    if form == "federated" and not hasattr(_module(part), "SENDS"):
+        raise InputError(
+            f"--form federated: the file of {spec.name!r} declares no SENDS, so nobody knows what would leave a client; "
+            "write --form pooled"
+        )
+    evidence = Evidence(federation, dataset, **options)
+    found = bind(spec, part, "estimator")(evidence)
     if not hasattr(found, "arrays"):
         raise InputError(f"estimator {spec.name!r} returned {type(found).__name__}; expected a Judgement")
-    return found.arrays(federation)
+    facts = {"estimator": str(spec), "form": form}
+    if form == "federated":
+        from fnlkit.estimators.federated import left
+
+        facts |= {"sent": left(evidence.traffic, _module(part).SENDS), "bytes_down": int(evidence.traffic.bytes_down)}
+    return found.arrays(federation), facts
+
+
+def _module(part):
+    import inspect
+
+    return inspect.getmodule(part)

@@ -4,17 +4,35 @@ Patrini, Rozza, Menon, Nock, Qu. Making deep neural networks robust to label noi
 CVPR 2017, Section 4.3, eqs. 12 and 13.
 """
 
-import numpy as np
+import math
+from functools import partial
 
+import numpy as np
+import torch
+
+from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgement import Judgement, sums, transitions
 from fnlkit.kernels import apply_inverse, project_to_simplex
+from fnlkit.methods.sends import Sent
 from fnlkit.parameters import Percentile, checked
-from fnlkit.scores import anchor_transition
+from fnlkit.scores import anchor_transition, transition
 
 # Keeps the inverse of a nearly singular transition from blowing up rounding errors of softmax.
 RIDGE = 1e-3
 BINS = 64
+SENDS = (
+    federated.PREDICTED
+    | federated.RELABELLED
+    | {
+        "typical": Sent("its largest probabilities of each class, without the samples", "once", ("C", "top")),
+        "anchors": Sent("sums of its predictions from the anchor of each class on", "once, of clients with such", ("C", "C")),
+        "anchor_numbers": Sent("how many predictions these are", "once, of clients with such", ("C",), "int64"),
+        "histogram": Sent("numbers of samples by issue score, in 64 bins", "once", (BINS,), "int64"),
+        "bin_sums": Sent("sums of the issue scores in each bin", "once", (BINS,)),
+        "level": Sent("its mean issue score", "once"),
+    }
+)
 
 
 @checked
@@ -33,6 +51,9 @@ def anchor(evidence, *, percentile: Percentile = 97.0, average=False):
         As in `fnlkit.scores.anchor_transition`.
     """
     evidence.refuse("anchor", embeddings="write --probs, or nothing for a warm-up")
+    if evidence.federated:
+        door = federated.with_predictions(evidence)
+        return by_clients(evidence, door, anchors_of(door, len(evidence.labels), percentile, average))
     probabilities, labels, offsets = evidence.predicted().astype(np.float64), evidence.labels, evidence.offsets
     evidence.weigh(probabilities.argmax(1), "predictions")
     T = anchor_transition(probabilities, percentile=percentile, average=average)
@@ -53,8 +74,71 @@ def true_posterior(probabilities, labels, T):
 
 def mean_interval(values, offsets, seed):
     """Return the bootstrap interval of each client's mean of values in [0, 1], counted in bins of 1/64."""
-    of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    both = [histogram(values[a:b]) for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+    return interval_of(*map(np.stack, zip(*both, strict=True)), seed)
+
+
+def histogram(values):
+    """Return numbers and sums (BINS,) of values (n,) in [0, 1] in bins of equal width."""
     place = np.minimum((values * BINS).astype(np.int64), BINS - 1)
-    cells = np.bincount(of * BINS + place, minlength=(len(offsets) - 1) * BINS).reshape(-1, BINS)
-    centres = np.bincount(place, values, BINS) / np.maximum(np.bincount(place, minlength=BINS), 1)
+    return np.bincount(place, minlength=BINS), np.bincount(place, values, BINS)
+
+
+def interval_of(cells, totals, seed):
+    """Return bootstrap intervals of clients' means from numbers and sums (N, BINS); a bin stands for its mean."""
+    centres = totals.sum(0) / np.maximum(cells.sum(0), 1)
     return bootstrap(cells, lambda counts: counts @ centres / counts.sum(-1), seed=seed)
+
+
+# ---- the federated form
+def anchors_of(door, count, percentile, average):
+    """Return T (C, C) of `fnlkit.scores.anchor_transition` over `count` samples of all clients, asked for in two rounds.
+
+    The probability at a percentile lies among each client's largest: those come first, without their samples.  Only
+    clients that hold an anchor then send its prediction, or with `average` the sum of those from the percentile on.
+    """
+    above = count - math.ceil(percentile / 100 * (count - 1))  # so many values are not below the percentile
+    said = door.ask(partial(reply_typical, top=above))
+    values = [np.asarray(part) for part in said["typical"]]
+    limits = np.sort(np.concatenate(values, 1), axis=1)[:, -above]
+    has = np.stack([(own.max(1) >= limits) if average else (own == limits[:, None]).any(1) for own in values])
+    if not average:
+        has &= np.cumsum(has, 0) == 1  # of equal anchors the first client's
+    ids = np.flatnonzero(has.any(1))
+    step = partial(reply_anchors, average=average)
+    said = door.ask(step, ids=ids, broadcast={"limits": torch.from_numpy(limits)}, scatter={"wanted": has[ids]})
+    return transition(said["anchors"].sum(0).numpy() / said["anchor_numbers"].sum(0).numpy()[:, None])
+
+
+def by_clients(evidence, door, T):
+    """Return the Judgement of the federated form, once T is known."""
+    said = door.ask(federated.reply_predicted, judge_at_home, broadcast={"T": torch.from_numpy(T)})
+    evidence.weigh_counts(said["predicted"].sum(0), "predictions")
+    level, interval = said["level"].numpy(), interval_of(said["histogram"].numpy(), said["bin_sums"].numpy(), evidence.seed)
+    kept = (door.kept(name) for name in ("issue", "flagged", "guess"))
+    return Judgement(level, *interval, level, *kept, T, transition(said["relabelled"].numpy()))
+
+
+def reply_typical(client, model, received, *, top):
+    """Reply the `top` largest probabilities of each class (C, top), or all where there are fewer."""
+    return {"typical": torch.from_numpy(np.sort(federated.predictions(client), 0)[-top:].T.copy())}
+
+
+def reply_anchors(client, model, received, *, average):
+    """Reply the prediction at the anchor of each wanted class, a row of 0 elsewhere, or sums of all from it on."""
+    p, limits = federated.predictions(client), received["limits"].numpy()
+    here = (p >= limits if average else p == limits) & received["wanted"].numpy()
+    if not average:
+        here &= np.cumsum(here, 0) == 1
+    numbers = torch.from_numpy(here.sum(0))
+    return {"anchors": torch.from_numpy(here.T.astype(np.float64) @ p), "anchor_numbers": numbers}
+
+
+def judge_at_home(client, model, received):
+    """Reply the mean issue score and a histogram of them, and what labels become; keep the judgement."""
+    labels = client.y.numpy()
+    true = true_posterior(federated.predictions(client), labels, received["T"].numpy())
+    issue, guess = 1 - true[np.arange(len(labels)), labels], true.argmax(1)
+    reply = federated.keep_judgement(client, issue, guess != labels, guess)
+    cells, totals = map(torch.from_numpy, histogram(issue))
+    return reply | {"histogram": cells, "bin_sums": totals, "level": torch.tensor(issue.mean(), dtype=torch.float64)}

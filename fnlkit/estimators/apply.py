@@ -7,7 +7,7 @@ import numpy as np
 from fnlkit.estimators.judgement import PREFIX
 
 
-def judged(federation, arrays, *, relabel=False, provenance=None):
+def judged(federation, arrays, *, relabel=False, provenance=None, facts=None):
     """Return a federation with an estimate's arrays in place of any earlier one's.
 
     Parameters
@@ -21,9 +21,13 @@ def judged(federation, arrays, *, relabel=False, provenance=None):
         as they came, whatever is relabelled how often.  What the file knows of its achieved noise is measured again.
     provenance : dict, optional
         The record of the command.
+    facts : dict, optional
+        How the judgement was come by (`fnlkit.estimators.judged_by`); goes into the file's meta as ``estimate``.
     """
     extra = {name: values for name, values in federation.extra.items() if not name.startswith(PREFIX)} | arrays
-    meta = dict(federation.meta)
+    meta = {name: value for name, value in federation.meta.items() if name != "estimate"}
+    if facts is not None:
+        meta["estimate"] = facts
     if provenance is not None:
         meta["provenance"] = [*meta.get("provenance", []), provenance]
     out = replace(federation, extra=extra, meta=meta)

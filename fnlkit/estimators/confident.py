@@ -6,12 +6,23 @@ Northcutt, Jiang, Chuang. Confident learning: Estimating uncertainty in dataset 
 from typing import Annotated, Literal
 
 import numpy as np
+import torch
 
+from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgement import Judgement, owners
 from fnlkit.kernels import class_thresholds, count_matrix
+from fnlkit.kernels.counting import thresholds_of
+from fnlkit.methods.sends import Sent
 from fnlkit.parameters import Range, checked
 from fnlkit.scores import transition
+
+SENDS = federated.PREDICTED | {
+    "cells": Sent("numbers of samples confident in their label, another, none, by label", "once", (3, "C"), "int64"),
+    "counts": Sent("numbers of samples by confident class and given label", "once", ("C", "C"), "int64"),
+    "label_sums": Sent("sums of the probabilities of given labels, by label", "once, with thresholds=pooled", ("C",)),
+    "label_numbers": Sent("how many samples carry each label", "once, with thresholds=pooled", ("C",), "int64"),
+}
 
 
 @checked
@@ -42,6 +53,8 @@ def confident(
         clients, of which each sends C sums and numbers.
     """
     evidence.refuse("confident", embeddings="write --probs, or nothing for a warm-up")
+    if evidence.federated:
+        return by_clients(evidence, federated.with_predictions(evidence, evidence.folds(folds, by)), thresholds)
     if evidence.has_probabilities:
         probabilities = evidence.predicted()
     else:
@@ -61,18 +74,50 @@ def judge(probabilities, labels, offsets, *, thresholds="client", seed=0):
     flagged = (found >= 0) & (found != labels)
     cells = label_cells(found, labels, offsets, classes)
     counts = count_matrix(probabilities, labels, thresholds=limits, client_offsets=offsets, least_diagonal=0)
-    level = off_diagonal(cells.reshape(len(cells), -1))
-    given = cells.sum(1)
-    return Judgement(
-        level,
-        *bootstrap(cells.reshape(len(cells), -1), off_diagonal, seed=seed),
-        score=level,
-        issue=1 - probabilities[np.arange(len(labels)), labels],
-        flagged=flagged,
-        guess=np.where(flagged, found, labels),
-        transition=transition(joint(counts, given).sum(0)),
-        client_transition=transition(joint(counts, given)),
-    )
+    issue = 1 - probabilities[np.arange(len(labels)), labels]
+    return judgement(cells, counts, seed, issue, flagged, np.where(flagged, found, labels))
+
+
+def judgement(cells, counts, seed, issue, flagged, guess):
+    """Return the Judgement of clients' cells (N, 3, C) and counts (N, C, C), and of their samples, each (m,)."""
+    flat = cells.reshape(len(cells), -1)
+    level, found = off_diagonal(flat), joint(counts, cells.sum(1))
+    interval = bootstrap(flat, off_diagonal, seed=seed)
+    return Judgement(level, *interval, level, issue, flagged, guess, transition(found.sum(0)), transition(found))
+
+
+def by_clients(evidence, door, thresholds):
+    """Return the Judgement of the federated form: clients count, the server adds up and draws the intervals."""
+    broadcast = None
+    if thresholds == "pooled":
+        said = door.ask(reply_label_sums)
+        limits = thresholds_of(said["label_sums"].sum(0).numpy(), said["label_numbers"].sum(0).numpy())
+        broadcast = {"limits": limits}
+    said = door.ask(federated.reply_predicted, reply_counts, broadcast=broadcast)
+    evidence.weigh_counts(said["predicted"].sum(0), "predictions")
+    kept = (door.kept(name) for name in ("issue", "flagged", "guess"))
+    return judgement(said["cells"].numpy(), said["counts"].numpy(), evidence.seed, *kept)
+
+
+def reply_label_sums(client, model, received):
+    """Reply sums (C,) of the probabilities of given labels by label, and how many carry each."""
+    p, labels = federated.predictions(client), client.y.numpy()
+    own = p[np.arange(len(labels)), labels]
+    sums, numbers = (np.bincount(labels, w, client.classes) for w in (own, None))
+    return {"label_sums": torch.from_numpy(sums), "label_numbers": torch.from_numpy(numbers)}
+
+
+def reply_counts(client, model, received):
+    """Reply cells (3, C) and counts (C, C) by thresholds of the client's own, or received ones; keep the judgement."""
+    p, labels = federated.predictions(client), client.y.numpy()
+    limits = received["limits"].numpy() if "limits" in received else class_thresholds(p, labels)
+    found = confident_class(p, limits)
+    flagged = (found >= 0) & (found != labels)
+    issue = 1 - p[np.arange(len(labels)), labels]
+    federated.keep_judgement(client, issue, flagged, np.where(flagged, found, labels))
+    cells = label_cells(found, labels, np.array([0, len(labels)]), client.classes)[0]
+    counts = count_matrix(p, labels, thresholds=limits, least_diagonal=0)
+    return {"cells": torch.from_numpy(cells), "counts": torch.from_numpy(counts)}
 
 
 def confident_class(probabilities, limits):

@@ -4,11 +4,15 @@ Bekker, Goldberger. Training deep neural-networks based on unreliable labels. IC
 and its softmax tempered by the same likelihood.
 """
 
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
+import torch
 
+from fnlkit.estimators import federated
 from fnlkit.estimators.judgement import Judgement
+from fnlkit.methods.sends import Sent
 from fnlkit.parameters import NotNegative, Range, checked
 from fnlkit.scores import transition
 from fnlkit.streams import stream
@@ -16,6 +20,15 @@ from fnlkit.streams import stream
 # Factors on the logits that are tried: below 1 the classifier was too sure, above it too timid.
 TEMPERS = np.array([0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0])
 DRAWS = 100
+JUDGED = {
+    "log_likelihoods": Sent("how likely its labels are under each tempering of the model", "once", (len(TEMPERS),)),
+    "level": Sent("its estimated share of wrong labels", "once"),
+    "low": Sent("lower end of the level's interval", "once"),
+    "high": Sent("upper end of the level's interval", "once"),
+    "deviation": Sent("standard deviation of the level", "once"),
+    "counts": Sent("expected numbers of samples by true and given class", "once", ("C", "C")),
+}
+SENDS = federated.PREDICTED | JUDGED
 
 
 @checked
@@ -51,6 +64,10 @@ def em(
         could be all wrong.
     """
     evidence.refuse("em", embeddings="write --probs, or nothing for a warm-up")
+    if evidence.federated:
+        door = federated.with_predictions(evidence, evidence.folds(folds, by))
+        evidence.weigh_counts(door.ask(federated.reply_predicted)["predicted"].sum(0), "predictions")
+        return by_clients(door, prior=prior, seed=evidence.seed)[0]
     if evidence.has_probabilities:
         probabilities = evidence.predicted()
     else:
@@ -78,6 +95,41 @@ def em(
         transition=transition(counts.sum(0)),
         client_transition=transition(counts),
     )
+
+
+def by_clients(door, *, prior, seed):
+    """Return (Judgement, Replies) of the federated form; door.ask reaches clients that hold their predictions."""
+    tried = door.ask(partial(reply_likelihoods, prior=prior))["log_likelihoods"]
+    told = {"temper": torch.tensor(best_temper(tried.numpy().sum(0)), dtype=torch.float64)}
+    said = door.ask(partial(judge_at_home, prior=prior, seed=seed), broadcast=told)
+    level, low, high, counts = (said[name].numpy() for name in ("level", "low", "high", "counts"))
+    found = Judgement(
+        level,
+        allowing_for_mistakes(low, high),
+        high,
+        level,
+        *(door.kept(name) for name in ("issue", "flagged", "guess")),
+        transition=transition(counts.sum(0)),
+        client_transition=transition(counts),
+    )
+    return found, said
+
+
+def reply_likelihoods(client, model, received, *, prior):
+    """Reply the log-likelihood of the labels under each tempering (`log_likelihoods`)."""
+    scores = scores_of(federated.predictions(client))
+    return {"log_likelihoods": torch.from_numpy(log_likelihoods(scores, client.y.numpy(), prior=prior))}
+
+
+def judge_at_home(client, model, received, *, prior, seed):
+    """Reply the noise level and the expected counts; keep the judgement of each sample."""
+    scores, labels = scores_of(federated.predictions(client)), client.y.numpy()
+    found = fit(scores, labels, float(received["temper"]), prior=prior, rng=stream(seed, "em", client=client.id))
+    guess = found["posterior"].argmax(1)
+    federated.keep_judgement(client, 1 - found["posterior"][np.arange(len(labels)), labels], guess != labels, guess)
+    reply = {name: torch.tensor(float(found[name]), dtype=torch.float64) for name in ("level", "low", "high")}
+    reply["deviation"] = torch.tensor(float(found["draws"].std()), dtype=torch.float64)
+    return reply | {"counts": torch.from_numpy(found["counts"])}
 
 
 def scores_of(probabilities):

@@ -4,15 +4,22 @@ Tsouvalas, Saeed, Ozcelebi, Meratnia. Labeling chaos to learning harmony: Federa
 TIST 2024, Section 4.2 (NA-FedAvg).
 """
 
+from functools import partial
 from typing import Literal
 
 import numpy as np
+import torch
 
+from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import Judgement, owners, transitions
+from fnlkit.methods import na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.na_fedavg import estimation_round
 from fnlkit.parameters import Percentile, checked
+from fnlkit.scores import transition
+
+SENDS = federated.PREDICTED | federated.RELABELLED | {name: na_fedavg.SENDS[name] for name in ("scores_global", "scores_local")}
 
 
 @checked
@@ -45,41 +52,53 @@ def energy(
     reason = "it trains a warm-up; write --run to start from a model"
     evidence.refuse("energy", embeddings=reason, probs=reason)
     before = 0 if evidence.run is not None else -1
-    method = f"fnlkit.estimators.energy:warm_up_and_score(percentile={percentile}, side={side}, score={score}, before={before})"
+    method = f"fnlkit.estimators.energy:warm_up_and_score(percentile={percentile}, side={side}, score={score}, before={before}"
+    method += ", keep=true)" if evidence.federated else ")"
     model = trained(evidence, method=method)
     offsets, labels = evidence.offsets, evidence.labels
     level, tau = model.record("noise_level"), model.record("energy_threshold").item()
     # A client whose reply was refused has no energies: it stands at the threshold, on the side that is not flagged.
-    scores = np.full(len(labels), tau if side == "below" else np.nextafter(tau, -np.inf))
-    scores[np.isin(owners(offsets), model.record("energy_clients"))] = model.record("energy_local")
-    beyond = scores < tau if side == "below" else scores >= tau
-    rank = ranks(scores, model.record("energy_global"))
-    guess = model.probabilities(evidence.positions).argmax(1)
-    evidence.weigh(guess, "predictions")
+    absent = tau if side == "below" else np.nextafter(tau, -np.inf)
     evidence.say(
         f"energy: levels rank clients and are no shares of wrong labels: they count energies {side} the {percentile:g}th "
         "percentile of all, and clean labels have such too"
     )
-    sizes = np.diff(offsets)
+    sizes, among = np.diff(offsets), np.sort(model.record("energy_global"))
+    interval = wilson(np.rint(level * sizes), sizes)
+    if evidence.federated:
+        door = federated.with_model(evidence, model.experiment)
+        told = {"among": torch.from_numpy(among), "tau": torch.tensor(tau, dtype=torch.float64)}
+        told["absent"] = torch.tensor(absent, dtype=torch.float64)
+        judge = partial(judge_at_home, side=side)
+        said = door.ask(federated.keep_predictions, federated.reply_predicted, judge, broadcast=told)
+        evidence.weigh_counts(said["predicted"].sum(0), "predictions")
+        kept, counts = (door.kept(name) for name in ("issue", "flagged", "guess")), said["relabelled"].numpy()
+        return Judgement(level, *interval, level, *kept, transition(counts.sum(0)), transition(counts))
+    scores = np.full(len(labels), absent)
+    scores[np.isin(owners(offsets), model.record("energy_clients"))] = model.record("energy_local")
+    issue, beyond = judged(scores, among, tau, side)
+    guess = model.probabilities(evidence.positions).argmax(1)
+    evidence.weigh(guess, "predictions")
     T, client_T = transitions(np.where(beyond, guess, labels), labels, offsets, evidence.classes)
-    return Judgement(
-        level,
-        *wilson(np.rint(level * sizes), sizes),
-        score=level,
-        issue=1 - rank if side == "below" else rank,
-        flagged=beyond,
-        guess=guess,
-        transition=T,
-        client_transition=client_T,
-    )
+    return Judgement(level, *interval, level, issue, beyond, guess, T, client_T)
 
 
-def ranks(values, among):
-    """Return the share (m,) of `among` that lies below each value."""
-    return np.searchsorted(np.sort(among), values) / max(1, len(among))
+def judged(scores, among, tau, side):
+    """Return (issue scores, flags) of energies (m,), given the threshold and everybody's energies, ascending."""
+    rank = np.searchsorted(among, scores) / max(1, len(among))
+    return (1 - rank, scores < tau) if side == "below" else (rank, scores >= tau)
 
 
-def warm_up_and_score(clients, model, opt, select, *, rounds, percentile=75.0, side="below", score="energy", before=-1):
+def judge_at_home(client, model, received, *, side):
+    """Reply what labels become; keep the judgement of the energies that the client remembers."""
+    tau, absent = float(received["tau"]), float(received["absent"])
+    scores = client.rows.pop("scores_local", torch.full((len(client),), absent, dtype=torch.float64)).numpy()
+    issue, beyond = judged(scores, received["among"].numpy(), tau, side)
+    return federated.keep_judgement(client, issue, beyond, federated.predictions(client).argmax(1))
+
+
+def warm_up_and_score(clients, model, opt, select, *, rounds, percentile=75.0, side="below", score="energy", before=-1,
+                      keep=False):  # fmt: skip
     """Train `rounds` rounds of FedAvg (`before` when that is not negative), then one of all clients, scoring energies.
 
     Reports
@@ -89,7 +108,7 @@ def warm_up_and_score(clients, model, opt, select, *, rounds, percentile=75.0, s
     if before:
         model = yield from fedavg(clients, model, opt, select, rounds=rounds if before < 0 else before, stage="warm-up")
     model, said, levels, tau = estimation_round(
-        clients, model, opt, percentile=percentile, side=side, threshold="pooled", score=score
+        clients, model, opt, percentile=percentile, side=side, threshold="pooled", score=score, keep=keep
     )
     report = {
         "noise_level": levels,

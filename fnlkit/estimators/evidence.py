@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fnlkit.artefacts.exchange import Traffic
 from fnlkit.artefacts.stored import Chosen, Rows, blocks
 from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
@@ -15,7 +16,7 @@ class Evidence:
 
     Parameters
     ----------
-    federation, dataset, embeddings, probabilities, run, seed, warm_up, engine, device, say, progress
+    federation, dataset, embeddings, probabilities, run, form, seed, warm_up, engine, device, say, progress
         As in `fnlkit.estimators.estimate`.
 
     Attributes
@@ -26,6 +27,12 @@ class Evidence:
     positions : int64 (m,)
         The samples' positions in the training set.
     classes, seed : int
+    federated : bool
+        Whether everything is to be asked of clients, one by one (fnlkit.estimators.federated).
+    traffic : fnlkit.artefacts.exchange.Traffic
+        What crossed between clients and server so far.
+    replies : list of dict
+        What clients replied to the steps of `fnlkit.estimators.federated.Door`, in order.
     """
 
     def __init__(
@@ -36,6 +43,7 @@ class Evidence:
         embeddings=None,
         probabilities=None,
         run=None,
+        form="pooled",
         seed=0,
         warm_up=None,
         engine="auto",
@@ -54,6 +62,7 @@ class Evidence:
         self.progress = progress or (lambda done, total, what: None)
         self._dataset, self._embeddings, self._probabilities = dataset, embeddings, probabilities
         self._checked = False
+        self.federated, self.traffic, self.replies = form == "federated", Traffic(), []
 
     @property
     def dataset(self):
@@ -72,6 +81,18 @@ class Evidence:
         """Whether predictions were given, by a file or by a run."""
         return self._probabilities is not None or self.run is not None
 
+    @property
+    def given_probabilities(self):
+        """Whether predictions were given by a file."""
+        return self._probabilities is not None
+
+    def crossed(self, traffic, up=0, down=0, sent=None):
+        """Count what crossed the border since `up`, `down` and `sent` of the same Traffic."""
+        self.traffic.bytes_up += traffic.bytes_up - up
+        self.traffic.bytes_down += traffic.bytes_down - down
+        for name, count in traffic.sent.items():
+            self.traffic.sent[name] = self.traffic.sent.get(name, 0) + count - (sent or {}).get(name, 0)
+
     def refuse(self, estimator, **unused):
         """Raise InputError when something was given that this estimator does not look at."""
         given = {"embeddings": self._embeddings, "probs": self._probabilities, "run": self.run}
@@ -81,10 +102,15 @@ class Evidence:
 
     def weigh(self, guess, what):
         """Say that a judgement is void where the guessed labels (m,) agree with the given ones no more than by chance."""
-        share = float(np.mean(guess == self.labels))
-        counts = [np.bincount(values, minlength=self.classes) / len(values) for values in (guess, self.labels)]
-        chance = float(counts[0] @ counts[1])
-        if share <= chance + 3 * np.sqrt(max(chance * (1 - chance), 1e-12) / len(guess)):
+        self.weigh_counts(np.bincount(guess * self.classes + self.labels, minlength=self.classes**2), what)
+
+    def weigh_counts(self, counts, what):
+        """The same from the numbers of samples by guessed and given label, (C, C) or flat."""
+        counts = np.asarray(counts).reshape(self.classes, self.classes)
+        total = counts.sum()
+        share = float(counts.trace() / total)
+        chance = float((counts.sum(1) / total) @ (counts.sum(0) / total))
+        if share <= chance + 3 * np.sqrt(max(chance * (1 - chance), 1e-12) / total):
             self.say(
                 f"void: {what} agree with {100 * share:.0f} % of the given labels, and by chance with {100 * chance:.0f} %; "
                 "levels, flags and suggestions say nothing here"
@@ -99,6 +125,11 @@ class Evidence:
             from fnlkit.embed import embed
 
             values = int(np.prod(self.dataset.x_train.shape[1:]))
+            if self.federated and values > MOST_PIXELS:
+                raise InputError(
+                    f"--form federated: principal components of {self.dataset.name} would need all clients' samples in one "
+                    "place; write --embeddings (fnlkit embed with a pretrained backbone, which every client can run alone)"
+                )
             backbone = "pixels" if values <= MOST_PIXELS else f"pca(dim={min(MOST_PIXELS, len(self.labels))})"
             self.say(
                 f"no --embeddings: neighbours are sought among {backbone} of {self.dataset.name}; "
@@ -112,13 +143,17 @@ class Evidence:
             raise InputError("the embedding is the same for every sample, so nobody has neighbours; check what was embedded")
         return found
 
+    def say_of_run(self):
+        """Say what is to be thought of a given run's predictions."""
+        self.say("--run: if its model trained on the labels that it judges, they look better than they are")
+
     def predicted(self):
         """Return probabilities (m, C) of the given file, the given run's model, or a short warm-up on all clients."""
         if self._probabilities is None:
             from fnlkit.estimators.warmup import model_probabilities, trained
 
             if self.run is not None:
-                self.say("--run: if its model trained on the labels that it judges, they look better than they are")
+                self.say_of_run()
                 return model_probabilities(self.run, self.dataset, self.positions, self.classes, self.device)
             return trained(self).probabilities(self.positions)
         found = self._rows(self._probabilities, "probabilities", "the model that predicted them")
@@ -135,6 +170,17 @@ class Evidence:
             raise InputError("`probabilities` are the same for every sample and tell no label from another; check their model")
         found = np.maximum(found, 0)
         return found / found.sum(1, keepdims=True)
+
+    def folds(self, folds, by):
+        """Return the fold (m,) of each sample where models are to be trained by cross-validation, else None."""
+        from fnlkit.estimators.warmup import fold_of
+
+        if self.has_probabilities:
+            return None
+        found = fold_of(self.offsets, folds, by, self.seed)
+        if found.max(initial=0) < 1:
+            raise InputError("cross-validation needs at least 2 samples; give --probs")
+        return found
 
     def _rows(self, values, name, maker):
         """Return the rows (m, ...) of the clients' samples, checked block by block; those of a file stay there."""

@@ -4,17 +4,26 @@ Tsouvalas, Saeed, Ozcelebi, Meratnia. Labeling chaos to learning harmony: Federa
 TIST 2024, Section 4.1 (NNC).
 """
 
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
+import torch
 
 from fnlkit.errors import InputError
+from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import Judgement, sums, transitions
 from fnlkit.kernels import knn_vote
 from fnlkit.methods.nnc import neighbours_for
+from fnlkit.methods.sends import Sent
 from fnlkit.parameters import Automatic, Range, checked
+from fnlkit.scores import transition
 
+SENDS = {
+    "votes": Sent("numbers of samples by their neighbours' vote and given label", "once", ("C", "C"), "int64"),
+    "disagreement": Sent("mean share of neighbours with another label", "once"),
+}
 # Below this many samples a class, votes are wrong on clean labels of the easiest images too.
 FEW = 15
 _AT_ONCE = 2**26  # bytes of vectors
@@ -43,7 +52,8 @@ def knn(
         Neighbours, all but the sample itself where a client has fewer; no more than the largest client can give.  -1
         takes 0.6 samples per class, from 5 to 100: FedLN's k = 100 at its 1,667 samples in 10 classes.
     across : bool
-        Seek neighbours among all clients' samples (needs embeddings and labels in one place), not within each client.
+        Seek neighbours among all clients' samples (needs embeddings and labels in one place), not within each client;
+        it has no federated form.
     include_self : bool
         Count a sample among its own neighbours, as FedLN's public code does.
     ties : "random" or "lowest"
@@ -56,6 +66,11 @@ def knn(
     if k > most:
         whose = "all clients hold together" if across else "the largest client holds"
         raise InputError(f"knn(k={k}): {whose} {np.diff(groups).max():,} samples; write k from 1 to {most:,}, or leave it out")
+    if across and evidence.federated:
+        raise InputError(
+            "--form federated: knn(across=true) needs the embeddings and labels of all clients in one place; leave across out, "
+            "or write --form pooled for a simulation"
+        )
     settings = {"classes": classes, "seed": evidence.seed, "include_self": include_self, "ties": ties}
     per_class = len(labels) / (classes * (len(groups) - 1))
     if per_class < FEW:
@@ -63,6 +78,8 @@ def knn(
             f"knn: {per_class:.0f} samples a class are few to seek neighbours in: levels come out too high by the "
             "votes' own errors, and suggested labels are often wrong; --estimator confident does without neighbours"
         )
+    if evidence.federated:
+        return by_clients(evidence, k, settings)
     votes, share = vote_by_group(evidence.embedded(), labels, groups, k, settings)
     evidence.weigh(votes, "neighbours' votes")
     flagged, sizes = votes != labels, np.diff(offsets)
@@ -72,6 +89,40 @@ def knn(
     return Judgement(wrong / sizes, *wilson(wrong, sizes), score, share, flagged, votes, T, client_T)
 
 
+def by_clients(evidence, k, settings):
+    """Return the Judgement of the federated form: each client seeks neighbours among its own samples."""
+    sizes = np.diff(evidence.offsets)
+    wanted = _wanted(sizes, k, evidence.classes)
+    first = np.zeros(len(sizes), np.int64)  # where a client's draws begin among those of all clients with its k
+    for each in np.unique(wanted):
+        groups = np.flatnonzero(wanted == each)
+        first[groups] = np.cumsum(sizes[groups]) - sizes[groups]
+    door = federated.with_rows(evidence, embedding=evidence.embedded())
+    said = door.ask(partial(vote_at_home, settings=settings), scatter={"k": wanted, "first": first})
+    counts, share = said["votes"].numpy(), said["disagreement"].numpy()
+    evidence.weigh_counts(counts.sum(0), "neighbours' votes")
+    wrong = sizes - counts.trace(axis1=1, axis2=2)
+    kept = (door.kept(name) for name in ("issue", "flagged", "guess"))
+    T, client_T = transition(counts.sum(0)), transition(counts)
+    return Judgement(wrong / sizes, *wilson(wrong, sizes), share, *kept, T, client_T)
+
+
+def vote_at_home(client, model, received, *, settings):
+    """Reply numbers of samples by vote and label (C, C) and the mean disagreement; keep which sample has which."""
+    settings, labels = dict(settings), client.y.numpy()
+    draws = np.random.default_rng(settings.pop("seed"))
+    draws.bit_generator.advance(int(received["first"]))  # one draw a sample
+    points = client.rows["input/embedding"].numpy()
+    votes, share = knn_vote(points, labels, k=int(received["k"]), seed=draws, **settings)
+    counts = federated.keep_judgement(client, share, votes != labels, votes)["relabelled"]
+    return {"votes": counts, "disagreement": torch.tensor(share.mean(), dtype=torch.float64)}
+
+
+def _wanted(sizes, k, classes):
+    """Return how many neighbours (N,) vote in groups of these sizes."""
+    return np.full(len(sizes), k) if k > 0 else neighbours_for(sizes, classes)
+
+
 def vote_by_group(embeddings, labels, offsets, k, settings):
     """Return votes (m,) and shares (m,), with k neighbours, or where k is -1 as many as suit each group's size.
 
@@ -79,7 +130,7 @@ def vote_by_group(embeddings, labels, offsets, k, settings):
     """
     settings = dict(settings)
     seed, sizes = settings.pop("seed"), np.diff(offsets)
-    wanted = np.full(len(sizes), k) if k > 0 else neighbours_for(sizes, settings["classes"])
+    wanted = _wanted(sizes, k, settings["classes"])
     votes, share = np.empty(len(labels), np.int64), np.empty(len(labels))
     for each in np.unique(wanted):
         draws = np.random.default_rng(seed)  # one stream for all groups of a k, however many are voted at once

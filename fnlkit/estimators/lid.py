@@ -3,15 +3,26 @@
 Xu, Chen, Quek, Chong. FedCorr: Multi-stage federated learning for label noise correction. CVPR 2022.
 """
 
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
+import torch
 
-from fnlkit.estimators import WARM_UP
+from fnlkit.estimators import WARM_UP, federated
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import Judgement, owners, sums, transitions
-from fnlkit.estimators.loss import split, upper_probability
+from fnlkit.estimators.loss import SENDS as OF_LOSSES
+from fnlkit.estimators.loss import of_counts, split, upper_probability
+from fnlkit.methods import fedcorr
 from fnlkit.parameters import Count, NotNegative, Range, checked
+
+SENDS = (
+    federated.PREDICTED
+    | federated.RELABELLED
+    | {"flagged": OF_LOSSES["flagged"]}
+    | {name: fedcorr.SENDS[name] for name in ("lid", "noise_level")}
+)
 
 
 @checked
@@ -56,11 +67,18 @@ def lid(
     count = len(evidence.offsets) - 1
     cohort = max(1, round(settings.fraction * count))
     model = trained(evidence, method=method, rounds=-(-iterations * count // cohort))  # what the visits of all cost
-    losses = np.concatenate([client.rows["loss"].numpy() for client in model.clients]).astype(np.float64)
     scores = model.record("cumulative_lid")
     noisy = model.record("noisy_clients")
     names = ("lid_means", "lid_variances", "lid_shares")
     sure = upper_probability(scores, *(model.record(name) for name in names))
+    if evidence.federated:
+        door = federated.with_model(evidence, model.experiment)
+        judge = partial(judge_at_home, seed=evidence.seed)
+        told = {"noisy": noisy, "sure": sure}
+        said = door.ask(federated.keep_predictions, federated.reply_predicted, judge, scatter=told)
+        evidence.weigh_counts(said["predicted"].sum(0), "predictions")
+        return of_counts(evidence, door, said, scores)
+    losses = np.concatenate([client.rows["loss"].numpy() for client in model.clients]).astype(np.float64)
     issue, large = split(losses, evidence.offsets, evidence.seed)
     of = owners(evidence.offsets)
     flagged, labels = large & noisy[of], evidence.labels
@@ -69,3 +87,13 @@ def lid(
     wrong, sizes = sums(flagged, evidence.offsets), np.diff(evidence.offsets)
     T, client_T = transitions(np.where(flagged, guess, labels), labels, evidence.offsets, evidence.classes)
     return Judgement(wrong / sizes, *wilson(wrong, sizes), scores, issue * sure[of], flagged, guess, T, client_T)
+
+
+def judge_at_home(client, model, received, *, seed):
+    """Reply how many labels of a noisy client are judged wrong, and what labels become; keep the judgement."""
+    losses = client.rows["loss"].numpy().astype(np.float64)
+    issue, large = split(losses, np.array([0, len(losses)]), seed)
+    flagged = large & bool(received["noisy"])
+    guess = federated.predictions(client).argmax(1)
+    reply = federated.keep_judgement(client, issue * float(received["sure"]), flagged, guess)
+    return reply | {"flagged": torch.tensor(int(flagged.sum()))}

@@ -3,15 +3,29 @@
 Arpit et al. 2017 (memorization); Li, Socher, Hoi. DivideMix. ICLR 2020; Xu et al. FedCorr. CVPR 2022, Section 3.2.
 """
 
+from functools import partial
 from typing import Literal
 
 import numpy as np
+import torch
 
+from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import Judgement, sums, transitions
+from fnlkit.methods.sends import Sent
 from fnlkit.mixture import two_components
 from fnlkit.parameters import checked
+from fnlkit.scores import transition
 
+SENDS = (
+    federated.PREDICTED
+    | federated.RELABELLED
+    | {
+        "losses": Sent("the loss of each sample", "once, with scope=pooled", ("n",)),
+        "flagged": Sent("how many of its labels are judged wrong", "once", (), "int64"),
+        "mean_loss": Sent("its mean loss", "once"),
+    }
+)
 # Gaussians far narrower than the data make every posterior 0 or 1.
 _LEAST_VARIANCE = 1e-12
 
@@ -33,6 +47,8 @@ def loss(evidence, *, scope: Literal["pooled", "client"] = "pooled"):
         before: alone it splits clean clients in two as well, and their larger half ranks above a noisy client's smaller.
     """
     evidence.refuse("loss", embeddings="write --probs, or nothing for a warm-up")
+    if evidence.federated:
+        return by_clients(evidence, federated.with_predictions(evidence), scope)
     offsets, labels = evidence.offsets, evidence.labels
     probabilities = evidence.predicted()
     evidence.weigh(probabilities.argmax(1), "predictions")
@@ -44,6 +60,47 @@ def loss(evidence, *, scope: Literal["pooled", "client"] = "pooled"):
     T, client_T = transitions(np.where(flagged, guess, labels), labels, offsets, evidence.classes)
     level = wrong / sizes
     return Judgement(level, *wilson(wrong, sizes), sums(losses, offsets) / sizes, issue, flagged, guess, T, client_T)
+
+
+def by_clients(evidence, door, scope):
+    """Return the Judgement of the federated form; with scope=pooled the server fits the mixture to the losses it is sent."""
+    mixture = None
+    if scope == "pooled":
+        said = door.ask(reply_losses)
+        fitted = two_components(np.concatenate([np.asarray(part) for part in said["losses"]]), seed=evidence.seed)
+        mixture = {"mixture": np.stack([fitted.means, fitted.variances, fitted.shares])}
+    said = door.ask(federated.reply_predicted, partial(split_losses, seed=evidence.seed), broadcast=mixture)
+    evidence.weigh_counts(said["predicted"].sum(0), "predictions")
+    return of_counts(evidence, door, said, said["mean_loss"].numpy())
+
+
+def of_counts(evidence, door, said, score):
+    """Return the Judgement of clients that replied ``flagged`` and ``relabelled``, given their scores (N,)."""
+    wrong, sizes, counts = said["flagged"].numpy(), np.diff(evidence.offsets), said["relabelled"].numpy()
+    kept = (door.kept(name) for name in ("issue", "flagged", "guess"))
+    return Judgement(
+        wrong / sizes, *wilson(wrong, sizes), score, *kept, transition=transition(counts.sum(0)),
+        client_transition=transition(counts),
+    )  # fmt: skip
+
+
+def reply_losses(client, model, received):
+    """Reply the cross entropy (n,) of each sample."""
+    return {"losses": torch.from_numpy(cross_entropies(federated.predictions(client), client.y.numpy()))}
+
+
+def split_losses(client, model, received, *, seed):
+    """Reply how many losses belong to the upper Gaussian, of the received mixture or the client's own, and their mean."""
+    p, labels = federated.predictions(client), client.y.numpy()
+    losses = cross_entropies(p, labels)
+    if "mixture" in received:
+        mixture = received["mixture"].numpy()
+        issue, flagged = upper_probability(losses, *mixture), in_upper(losses, *mixture)
+    else:
+        issue, flagged = split(losses, np.array([0, len(losses)]), seed)
+    reply = federated.keep_judgement(client, issue, flagged, p.argmax(1))
+    reply["flagged"] = torch.tensor(int(flagged.sum()))
+    return reply | {"mean_loss": torch.tensor(losses.mean(), dtype=torch.float64)}
 
 
 def cross_entropies(probabilities, labels):
@@ -68,8 +125,17 @@ def upper_probability(values, means, variances, shares):
     """
     if means[0] == means[1]:
         return np.zeros(len(values))
-    values = np.clip(np.asarray(values, np.float64), *means)
+    logs = _log_densities(np.clip(np.asarray(values, np.float64), *means), means, variances, shares)
+    return 1 / (1 + np.exp(np.clip(logs[:, 0] - logs[:, 1], -700, 700)))
+
+
+def in_upper(values, means, variances, shares):
+    """Return whether each value (m,) is more likely of the component with the larger mean: `two_components`' mask."""
+    logs = _log_densities(np.asarray(values, np.float64), means, variances, shares)
+    return (logs[:, 1] > logs[:, 0]) & (means[0] != means[1])
+
+
+def _log_densities(values, means, variances, shares):
     variances = np.maximum(variances, _LEAST_VARIANCE)
     with np.errstate(divide="ignore"):
-        logs = np.log(shares) - np.log(variances) / 2 - (values[:, None] - means) ** 2 / (2 * variances)
-    return 1 / (1 + np.exp(np.clip(logs[:, 0] - logs[:, 1], -700, 700)))
+        return np.log(shares) - np.log(variances) / 2 - (values[:, None] - means) ** 2 / (2 * variances)

@@ -86,6 +86,7 @@ def trained(evidence, *, method="fedavg", federation=None, rounds=None, title="w
         experiment.model.weights = without_head(trained_network(evidence.run, evidence.dataset, device=network.device).network)
     total = experiment.client_rounds_total
     experiment.run(on_round=lambda row: evidence.progress(min(experiment.clients.traffic.client_rounds, total), total, title))
+    evidence.crossed(experiment.clients.traffic)
     if not torch.isfinite(experiment.model.weights).all():
         raise WorkStopped("the warm-up diverged; lower --lr")
     return Trained(experiment, experiment.clients.members.source)
@@ -99,11 +100,22 @@ def model_probabilities(run, dataset, positions, classes, device="auto"):
     InputError
         When the run was trained on other samples or classes.
     """
+    found = of_run(run, dataset, classes, device)
+    return _probabilities(found.network, None, found.x_train, positions, found.inputs)
+
+
+def of_run(run, dataset, classes, device="auto"):
+    """Return a run's model on a data set's samples, as fnlkit.experiment.network.Trained.
+
+    Raises
+    ------
+    InputError
+        When the run was trained on other samples or classes.
+    """
     if int(run.meta["classes"]) != classes:
         raise InputError(f"--run was trained on {run.meta['classes']} classes; {dataset.name} has {classes}")
     device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    trained = trained_network(run, dataset, device=device)
-    return _probabilities(trained.network, None, trained.x_train, positions, trained.inputs)
+    return trained_network(run, dataset, device=device)
 
 
 def cross_validated(evidence, *, folds, by="client"):
@@ -116,9 +128,7 @@ def cross_validated(evidence, *, folds, by="client"):
         At most as many as there are clients (or samples).
     by : "client" or "sample"
     """
-    fold = fold_of(evidence.offsets, folds, by, evidence.seed)
-    if fold.max(initial=0) < 1:
-        raise InputError("cross-validation needs at least 2 samples; give --probs")
+    fold = evidence.folds(folds, by)
     out = np.empty((len(fold), evidence.classes))
     for each in range(fold.max() + 1):
         left_out = fold == each

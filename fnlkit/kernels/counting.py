@@ -50,7 +50,8 @@ def _label_sums(probs, labels, offsets, threads):
     return sums.sum(0), members.sum(0)
 
 
-def _thresholds(sums, members, absent):
+def thresholds_of(sums, members, absent=_ABSENT):
+    """Return class thresholds (..., C) from sums and numbers (..., C) of the probabilities of the given labels."""
     with np.errstate(invalid="ignore"):
         means = np.maximum(sums / members, _LEAST)
     return np.where(members > 0, means, absent)
@@ -112,7 +113,7 @@ def class_thresholds(
     sums, members = _label_sums(probs, labels, offsets, checks.thread_count(threads))
     if np.isnan(probs.sum()) and np.isnan(probs).any():
         _no_nan(probs)
-    result = _thresholds(sums, members, _ABSENT)
+    result = thresholds_of(sums, members)
     return result[0] if client_offsets is None else result
 
 
@@ -190,7 +191,7 @@ def count_matrix(
     classes, clients = probs.shape[1], len(offsets) - 1
     sums, members = _label_sums(probs, labels, offsets, threads)
     if thresholds is None:
-        thresholds = _thresholds(sums, members, np.inf)
+        thresholds = thresholds_of(sums, members, np.inf)
     else:
         thresholds = _by_client(thresholds, "thresholds", clients, classes, client_offsets is not None)
     found = _confident(probs, labels, offsets, thresholds, threads, _RULES[rule])

@@ -29,9 +29,12 @@ SENDS = {
 
 
 # ---- on the client
-def score_samples(client, model, received, *, name, score):
-    """Reply a score of each sample (n,) by the model at hand, as S_G before training or S_m after."""
-    return {name: SCORES[score](model(client.x)).double().cpu()}
+def score_samples(client, model, received, *, name, score, keep=False):
+    """Reply a score of each sample (n,) by the model at hand, as S_G before training or S_m after; keep it when asked to."""
+    scores = SCORES[score](model(client.x)).double().cpu()
+    if keep:
+        client.rows[name] = scores
+    return {name: scores}
 
 
 def keep_scores(client, model, received, *, score):
@@ -95,11 +98,13 @@ def noise_aware_weights(sizes, levels, *, weighting="paper", least=0.01):
     return np.maximum(weights, least * sizes)
 
 
-def estimation_round(clients, model, opt, *, percentile, side, threshold, score="energy", weigh=None):
+def estimation_round(clients, model, opt, *, percentile, side, threshold, score="energy", weigh=None, keep=False):
     """Return (model, replies, levels (N,), tau) of the round R_w, in which every client takes part.
 
     Parameters
     ----------
+    keep : bool
+        Clients that send the scores of their trained model remember them, as rows["scores_local"].
     weigh : levels (N,) -> weights (N,), or None
         Weighs this very round by what it finds (Algorithm 1, lines 15 and 17).
     """
@@ -111,7 +116,7 @@ def estimation_round(clients, model, opt, *, percentile, side, threshold, score=
     else:
         steps = {
             "before": (partial(score_samples, name="scores_global", score=score),),
-            "after": (partial(score_samples, name="scores_local", score=score),),
+            "after": (partial(score_samples, name="scores_local", score=score, keep=keep),),
         }
 
     def levels_of(said):

@@ -95,6 +95,7 @@ def inject(federation, noise, *, seed, x=None):
         out.extra["noise_achieved_transition"] = out.achieved_transition()
     # Judgements of the labels before this noise are judgements no more.
     out.extra = {name: value for name, value in out.extra.items() if not name.startswith("estimate_")}
+    out.meta.pop("estimate", None)
     out.check()
     return out
 

@@ -209,8 +209,9 @@ def inject_noise(source, noise=None, *, seed=0, dataset=None, say=tell):
     return noisy
 
 
-def estimate_noise(federation, estimator="knn", *, embeddings=None, probabilities=None, run=None, relabel=False, seed=0,
-                   dataset=None, engine="auto", device="auto", trust=False, say=tell, progress=None, **warm_up):  # fmt: skip
+def estimate_noise(federation, estimator="knn", *, embeddings=None, probabilities=None, run=None, form="pooled",
+                   relabel=False, seed=0, dataset=None, engine="auto", device="auto", trust=False, say=tell, progress=None,
+                   **warm_up):  # fmt: skip
     """Return the federation with a judgement of its labels, clients and noise transition: arrays ``estimate_*`` in ``extra``.
 
     Parameters
@@ -222,6 +223,9 @@ def estimate_noise(federation, estimator="knn", *, embeddings=None, probabilitie
         A row for each training sample, for estimators that look at one.
     run : Run or path, optional
         A trained run whose model judges, so that none is trained here.
+    form : "pooled" or "federated"
+        All samples in one place, a simulation's short cut; or steps of each client, whose replies are declared and
+        metered: ``meta["estimate"]`` then says what left the clients.  Both give the same numbers.
     relabel : bool
         Labels judged wrong become the suggested ones.
     seed : int
@@ -255,7 +259,7 @@ def estimate_noise(federation, estimator="knn", *, embeddings=None, probabilitie
     (20,)
     """
     from fnlkit.artefacts.run import Run
-    from fnlkit.estimators import estimate, warm_up_of
+    from fnlkit.estimators import judged_by, warm_up_of
     from fnlkit.estimators.apply import judged
     from fnlkit.estimators.rows import read_rows
 
@@ -264,12 +268,13 @@ def estimate_noise(federation, estimator="knn", *, embeddings=None, probabilitie
     if dataset is not None:  # a data set that was named is compared, whether or not this estimator looks at samples
         data_of(federation, dataset, say)
     rows = {"embeddings": embeddings, "probabilities": probabilities}
-    found = estimate(
+    found, facts = judged_by(
         federation,
         lambda: loaded(dataset if dataset is not None else federation.dataset),
         str(estimator),
         **{name: read_rows(os.fspath(v), name, federation) if _path(v) else v for name, v in rows.items()},
         run=Run.read(os.fspath(run), trust=trust) if _path(run) else run,
+        form=form,
         seed=seed,
         warm_up=warm_up,
         engine=engine,
@@ -284,11 +289,12 @@ def estimate_noise(federation, estimator="knn", *, embeddings=None, probabilitie
         embeddings=_source(embeddings),
         probs=_source(probabilities),
         run=_source(run),
+        form=form,
         dataset=named(dataset),
         apply="relabel" if relabel else "none",
         **warm_up_of(len(federation) or 1, warm_up),
     )
-    return judged(federation, found, relabel=relabel, provenance=record)
+    return judged(federation, found, relabel=relabel, provenance=record, facts=facts)
 
 
 def _path(value):

@@ -14,12 +14,12 @@ from fnlkit.client.network import Model
 from fnlkit.errors import InputError
 from fnlkit.estimators import em
 from fnlkit.estimators.evidence import Evidence
+from fnlkit.estimators.federated import Door, keep_predictions, nothing, scale_of
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import Judgement
 from fnlkit.estimators.warmup import settings_of, trained, without
 from fnlkit.experiment import Experiment
 from fnlkit.review import site
-from fnlkit.scores import transition
 from fnlkit.streams import stream
 
 ASSUMPTIONS = (
@@ -94,11 +94,12 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbour
     evidence = Evidence(federation, dataset, embeddings=embeddings, progress=progress, **training)
     whole = federation.whole()  # what is held out of training is judged as well
     experiment = Experiment(whole, evidence.dataset, settings_of(evidence), engine="sequential", device=device)
-    clients, everyone = experiment.clients, np.arange(len(federation))
+    evidence.crossed(experiment.clients.traffic)
+    door = Door(evidence, experiment.clients.members, experiment.model)
     if embeddings is not None:
-        for client, positions in zip(clients.members, whole.clients, strict=True):
+        for client, positions in zip(door.clients.members, whole.clients, strict=True):
             client.rows["input/embedding"] = torch.from_numpy(np.asarray(embeddings[positions], np.float32))
-    described = clients.round(everyone, experiment.model, site.describe)
+    described = door.ask(site.describe)
     group = stream(seed, "folds").permutation(len(federation)) % min(folds, len(federation))
     for fold in range(group.max() + 1):
         ids = np.flatnonzero(group == fold)
@@ -106,37 +107,14 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbour
         say(f"{title} trains on {len(group) - len(ids)} sites and judges {len(ids)}")
         left_out = np.repeat(group == fold, np.diff(federation.client_offsets))
         other = trained(evidence, federation=without(federation, left_out), title=title).experiment
-        clients.traffic.bytes_up += other.clients.traffic.bytes_up
-        clients.traffic.bytes_down += other.clients.traffic.bytes_down
-        clients.round(ids, Model(experiment.network, other.model.weights), site.keep_scores)
-    said = clients.round(everyone, experiment.model, partial(site.reply_likelihoods, prior=prior))
-    temper = em.best_temper(said["log_likelihoods"].numpy().sum(0))
-    judge = partial(site.judge_labels, prior=prior, seed=seed)
-    judged = clients.round(everyone, experiment.model, judge, broadcast={"temper": torch.tensor(temper)})
+        door.model = Model(other.network, other.model.weights)
+        door.ask(keep_predictions, ids=ids, broadcast=scale_of(other.inputs))
+    door.model = nothing()
+    found, judged = em.by_clients(door, prior=prior, seed=seed)
     salt = torch.from_numpy(stream(seed, "salt").integers(0, 2**62, 2))
-    copies = clients.round(
-        everyone, experiment.model, partial(site.find_copies, neighbours=neighbours), broadcast={"salt": salt}
-    )
-    found = _judgement(clients, judged)
+    copies = door.ask(partial(site.find_copies, neighbours=neighbours), broadcast={"salt": salt})
     sites = _sites(whole, evidence.dataset, described, judged, copies, found)
-    return Audit(sites, found.transition, found, clients.traffic, list(clients.notes))
-
-
-def _judgement(clients, judged):
-    rows = {name: torch.cat([c.rows[f"audit/{name}"] for c in clients.members]).numpy() for name in ("issue", "suggested")}
-    given = torch.cat([c.given for c in clients.members]).numpy()
-    level, low, high, counts = (judged[name].numpy() for name in ("level", "low", "high", "counts"))
-    return Judgement(
-        level,
-        em.allowing_for_mistakes(low, high),
-        high,
-        score=level,
-        issue=rows["issue"],
-        flagged=rows["suggested"] != given,
-        guess=rows["suggested"],
-        transition=transition(counts.sum(0)),
-        client_transition=transition(counts),
-    )
+    return Audit(sites, found.transition, found, evidence.traffic, list(experiment.clients.notes))
 
 
 def _sites(federation, dataset, described, judged, copies, found):

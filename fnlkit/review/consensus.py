@@ -77,6 +77,7 @@ def consensus(federation, votes, method="dawid-skene", *, annotators=None, proba
     if provenance is not None:
         meta["provenance"] = [*meta.get("provenance", []), provenance]
     # Judgements of the labels before are judgements no more.
+    meta.pop("estimate", None)
     extra = {name: values for name, values in extra.items() if not name.startswith("estimate_")}
     out = replace(federation, given=given, extra=extra, meta=meta)
     out.check()

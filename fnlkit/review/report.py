@@ -2,6 +2,7 @@
 
 from importlib import resources
 
+from fnlkit.estimators.federated import left
 from fnlkit.review.audit import ASSUMPTIONS
 from fnlkit.review.site import SENDS
 
@@ -24,16 +25,12 @@ def facts(audit, federation, dataset):
     federation : fnlkit.artefacts.federation.Federation
     dataset : fnlkit.datasets.Dataset
     """
-    sent = {
-        name: {"bytes": audit.traffic.sent.get(name, 0), "what": f"{what.what}; {what.when}"} for name, what in SENDS.items()
-    }
     return {
         "dataset": federation.dataset,
         "samples": int(federation.whole().client_offsets[-1]),
         "classes": list(map(str, dataset.class_names)),
         "sites": audit.sites,
-        "sent": {"weights": {"bytes": audit.traffic.bytes_up - sum(row["bytes"] for row in sent.values()),
-                             "what": "local models of the training, every round"}, **sent},
+        "sent": left(audit.traffic, SENDS),
         "assumptions": list(ASSUMPTIONS),
         "range": RANGE,
         "notes": audit.notes,

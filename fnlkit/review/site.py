@@ -7,16 +7,10 @@ import torch
 
 from fnlkit.estimators import em
 from fnlkit.methods.sends import Sent
-from fnlkit.streams import stream
 
 SENDS = {
     "class_counts": Sent("how many of its samples carry each given label", "once", ("C",), "int64"),
-    "log_likelihoods": Sent("how likely its labels are under each tempering of the model", "once", (len(em.TEMPERS),)),
-    "level": Sent("its estimated share of wrong labels", "once"),
-    "low": Sent("lower end of the level's interval", "once"),
-    "high": Sent("upper end of the level's interval", "once"),
-    "deviation": Sent("standard deviation of the level", "once"),
-    "counts": Sent("expected numbers of samples by true and given class", "once", ("C", "C")),
+    **em.JUDGED,
     "fingerprints": Sent("a salted hash of each sample, to find copies", "once", ("n",), "int64"),
     "copies": Sent("how many of its samples are exact copies within the site", "once", (), "int64"),
     "near_copies": Sent("how many more are nearly copies", "once", (), "int64"),
@@ -29,30 +23,6 @@ NEAR = 0.02
 def describe(client, model, received):
     """Reply how many samples carry each given label (C,)."""
     return {"class_counts": torch.bincount(client.y, minlength=client.classes)}
-
-
-def keep_scores(client, model, received):
-    """Keep the received model's log-probabilities of each sample as rows; reply nothing."""
-    client.rows["audit/scores"] = torch.log_softmax(model(client.x).double().cpu(), -1)
-
-
-def reply_likelihoods(client, model, received, *, prior):
-    """Reply the log-likelihood of the labels under each tempering (fnlkit.estimators.em.log_likelihoods)."""
-    scores, labels = client.rows["audit/scores"].numpy(), client.y.numpy()
-    return {"log_likelihoods": torch.from_numpy(em.log_likelihoods(scores, labels, prior=prior))}
-
-
-def judge_labels(client, model, received, *, prior, seed):
-    """Reply the noise level and the expected counts; keep issue score and suggested label of each sample as rows."""
-    scores, labels = client.rows["audit/scores"].numpy(), client.y.numpy()
-    rng = stream(seed, "em", client=client.id)
-    found = em.fit(scores, labels, float(received["temper"]), prior=prior, rng=rng)
-    posterior = found["posterior"]
-    client.rows["audit/issue"] = torch.from_numpy(1 - posterior[np.arange(len(labels)), labels])
-    client.rows["audit/suggested"] = torch.from_numpy(posterior.argmax(1))
-    reply = {name: torch.tensor(float(found[name]), dtype=torch.float64) for name in ("level", "low", "high")}
-    reply["deviation"] = torch.tensor(float(found["draws"].std()), dtype=torch.float64)
-    return reply | {"counts": torch.from_numpy(found["counts"])}
 
 
 def find_copies(client, model, received, *, neighbours):

@@ -1,0 +1,181 @@
+"""The federated form of an estimator: steps at the clients, behind the one door, whose replies are declared and metered.
+
+The pooled form has all samples in one place and is a simulation's short cut.  Both give the same numbers.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import nn
+
+from fnlkit import engines
+from fnlkit.artefacts.stored import Chosen
+from fnlkit.client.inputs import Inputs
+from fnlkit.client.members import Members
+from fnlkit.client.network import Model, Network, predict
+from fnlkit.methods.sends import Sent
+
+PREDICTED = {"predicted": Sent("numbers of samples by predicted class and given label", "once", ("C", "C"), "int64")}
+# Of any training that comes before.
+TRAINING = {
+    "weights": Sent("its local model", "every round of a training", ("P",), "float32"),
+    "moments": Sent("number, sums and squares of its samples' values", "once a training, for their scale", (3, "d")),
+    "held_out": Sent("its number of agreements and sum of losses on what it holds out", "after a training", (2,)),
+}
+RELABELLED = {"relabelled": Sent("numbers of samples by label after and before correction", "once", ("C", "C"), "int64")}
+
+
+class Door:
+    """The clients of an estimate, and the model that goes to them.
+
+    Parameters
+    ----------
+    evidence : fnlkit.estimators.evidence.Evidence
+        Its `traffic` counts what crosses.
+    members : Members
+    model : Model, optional
+        Without one nothing is sent but what a step asks for.
+    """
+
+    def __init__(self, evidence, members, model=None):
+        self.model = model or nothing()
+        network = self.model.network
+        # A reply that is missing would be a client without a level: all must come.
+        self.clients = engines.make("sequential", members, network, members.inputs, seed=evidence.seed, keep=1.0)
+        self._evidence = evidence
+
+    def ask(self, *steps, ids=None, broadcast=None, scatter=None):
+        """Return the Replies of all clients, or of some, to steps; see fnlkit.server.clients.Clients.round."""
+        ids = np.arange(len(self.clients)) if ids is None else ids
+        self.clients.network = self.model.network
+        before = self.clients.traffic.bytes_up, self.clients.traffic.bytes_down, dict(self.clients.traffic.sent)
+        replies = self.clients.round(ids, self.model, *steps, broadcast=broadcast, scatter=scatter)
+        self._evidence.crossed(self.clients.traffic, *before)
+        self._evidence.replies.append({name: replies[name] for name in replies})
+        return replies
+
+    def kept(self, name):
+        """Return what clients keep of each sample (m,), in their order; in a deployment it stays with them."""
+        return torch.cat([client.rows[f"estimate/{name}"] for client in self.clients.members]).numpy()
+
+
+def nothing():
+    """Return a Model without a single weight."""
+    module = nn.Module()
+    module.none = nn.Parameter(torch.zeros(0))
+    network = Network(module)
+    return Model(network, network.flat)
+
+
+def with_rows(evidence, **rows):
+    """Return the Door to clients that hold rows (m, ...) of their samples as ``input/NAME``, and no samples."""
+    count = len(evidence.labels)
+    held = {f"input/{name}": values for name, values in rows.items()}
+    return Door(evidence, _members(evidence, np.empty((count, 0), np.float32), Inputs(False), held))
+
+
+def with_model(evidence, experiment):
+    """Return the Door to clients that trained a model, with all that they remember of it."""
+    return Door(evidence, experiment.clients.members, Model(experiment.network, experiment.model.weights))
+
+
+def with_predictions(evidence, folds=None):
+    """Return the Door to clients that hold probabilities of their samples: given ones, a run's, or a warm-up's.
+
+    Parameters
+    ----------
+    evidence : fnlkit.estimators.evidence.Evidence
+    folds : int (m,), optional
+        Predict each sample by a model that was trained without its fold, in place of one trained on all.
+    """
+    from fnlkit.estimators.warmup import of_run, trained, without
+
+    if evidence.given_probabilities:
+        return with_rows(evidence, probabilities=evidence.predicted())
+    if evidence.run is not None:
+        found = of_run(evidence.run, evidence.dataset, evidence.classes, evidence.device)
+        evidence.say_of_run()
+        samples = Chosen(found.x_train, evidence.positions)
+        door = Door(evidence, _members(evidence, samples, found.inputs), Model(found.network, found.network.flat.clone()))
+        door.ask(keep_predictions)
+        return door
+    if folds is None:
+        door = with_model(evidence, trained(evidence).experiment)
+        door.ask(keep_predictions)
+        return door
+    count, door = folds.max() + 1, None
+    for each in range(count):
+        left_out = folds == each
+        part = without(evidence.federation, left_out)
+        made = trained(evidence, federation=part, title=f"model {each + 1} of {count}")
+        if door is None:
+            samples = Chosen(made.x, evidence.positions)
+            door = Door(evidence, _members(evidence, samples, made.experiment.inputs, {"input/fold": folds}))
+        door.model = Model(made.experiment.network, made.experiment.model.weights)
+        ids = [k for k, mask in enumerate(np.split(left_out, evidence.offsets[1:-1])) if mask.any()]
+        door.ask(keep_predictions, ids=ids, broadcast={"fold": each, **scale_of(made.experiment.inputs)})
+    door.model = nothing()
+    return door
+
+
+def _members(evidence, samples, inputs, rows=None):
+    places = np.arange(len(evidence.labels))
+    return Members(samples, evidence.offsets, places, evidence.labels, evidence.classes, inputs, rows=rows)
+
+
+def scale_of(inputs):
+    """Return what a model's inputs are scaled by, as it is sent along with the model."""
+    return {name: torch.tensor(getattr(inputs, name), dtype=torch.float64) for name in ("mean", "std")}
+
+
+def left(traffic, sends):
+    """Return what left the clients, {name: {"bytes", "what"}}; that it is declared is asserted, for nothing else may leave.
+
+    Parameters
+    ----------
+    traffic : fnlkit.artefacts.exchange.Traffic
+    sends : dict of str to fnlkit.methods.sends.Sent
+        What is declared beside `TRAINING`.
+    """
+    known = TRAINING | sends
+    undeclared = sorted(set(traffic.sent) - set(known))
+    assert not undeclared, f"clients replied {undeclared}, which is not declared"
+    return {
+        name: {"bytes": int(count), "what": f"{known[name].what}; {known[name].when}"} for name, count in traffic.sent.items()
+    }
+
+
+# ---- on the client
+def keep_predictions(client, model, received):
+    """Keep the received model's probabilities (n, C) of the samples, or of one fold's, scaled as it was trained."""
+    scale = {name: tuple(received[name].tolist()) for name in ("mean", "std") if name in received}
+    here = client.rows["input/fold"] == received["fold"] if "fold" in received else torch.ones(len(client), dtype=torch.bool)
+    logits = predict(model.network, model.weights, client.x[here], replace(client.inputs, **scale))
+    known = client.rows.setdefault("estimate/probabilities", torch.zeros(len(client), client.classes, dtype=torch.float64))
+    known[here] = torch.softmax(logits.double(), -1).cpu()
+
+
+def predictions(client):
+    """Return the probabilities (n, C) that a client holds of its samples, float64."""
+    given = client.rows.get("input/probabilities")
+    return (client.rows["estimate/probabilities"] if given is None else given).numpy().astype(np.float64)
+
+
+def reply_predicted(client, model, received):
+    """Reply how many samples are predicted as each class, by given label (C, C)."""
+    return {"predicted": table_of(predictions(client).argmax(1), client.y, client.classes)}
+
+
+def keep_judgement(client, issue, flagged, guess):
+    """Keep issue scores, flags and guessed labels (n,) of the client's samples; return the reply of `RELABELLED`."""
+    for name, values in (("issue", issue), ("flagged", flagged), ("guess", guess)):
+        client.rows[f"estimate/{name}"] = torch.from_numpy(np.array(values))
+    labels = client.y.numpy()
+    return {"relabelled": table_of(np.where(flagged, guess, labels), labels, client.classes)}
+
+
+def table_of(guess, labels, classes):
+    """Return counts (C, C) int64 of guessed by given labels, as a Tensor."""
+    cells = torch.as_tensor(guess) * classes + torch.as_tensor(labels)
+    return torch.bincount(cells, minlength=classes**2).reshape(classes, classes)

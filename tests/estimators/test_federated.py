@@ -1,0 +1,210 @@
+"""The federated form of every estimator gives the pooled form's numbers, sends what it declares, and no sample."""
+
+import inspect
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import datasets, noise, partitioning
+from fnlkit.artefacts.federation import Federation
+from fnlkit.errors import InputError
+from fnlkit.estimators import ESTIMATORS, judged_by
+from fnlkit.estimators.evidence import Evidence
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.spec import bind, find, parse
+from tests.commands import fnlkit
+
+DOCS = Path(__file__).parents[2] / "docs/estimators.md"
+WARM_UP = {"rounds": 2, "epochs": 2, "lr": 0.1, "precision": "fp64", "model": "mlp(hidden=8)"}
+# Evidence beside the labels: none (a warm-up where one is needed), rows of a file, a run.
+CASES = [
+    ("knn", ""), ("knn(k=7, ties=lowest)", "embeddings"), ("knn(include_self=true)", ""),
+    ("confident", ""), ("confident(by=sample, thresholds=pooled)", ""), ("confident", "probabilities"), ("confident", "run"),
+    ("loss", ""), ("loss(scope=client)", "probabilities"), ("loss", "run"),
+    ("energy", ""), ("energy(side=above, score=softmax)", "run"),
+    ("lid", ""),
+    ("anchor", ""), ("anchor(average=true)", "probabilities"), ("anchor(percentile=100)", "probabilities"), ("anchor", "run"),
+    ("em", ""), ("em(by=sample, folds=2)", ""), ("em", "probabilities"), ("em", "run"),
+]  # fmt: skip
+
+
+@cache
+def world():
+    """Return (federation, digits): six clients of very different size, one of a single sample and one of one class."""
+    data = datasets.load("digits")
+    held = np.random.default_rng(1).permutation(len(data.y_train))[:300]
+    zeros = np.flatnonzero(data.y_train == 0)
+    held = np.setdiff1d(held, zeros, assume_unique=True)
+    parts = [held[:1], zeros[:20], held[1:31], held[31:80], held[80:180], held[180:240]]
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+    federation = Federation("digits", 10, offsets, np.concatenate(parts), data.y_train, true=data.y_train)
+    return noise.inject(federation, "clients(rho=0.6, tau=0.3)", seed=0), data
+
+
+@cache
+def rows(name):
+    """Return evidence: probabilities that lean to the true class, embeddings around it, or a short run."""
+    federation, data = world()
+    rng, size = np.random.default_rng(0), len(data.y_train)
+    if name == "probabilities":
+        found = np.exp(2 * np.eye(10)[data.y_train] + rng.normal(size=(size, 10)))
+        return found / found.sum(1, keepdims=True)
+    if name == "embeddings":
+        return rng.normal(size=(size, 5)) + data.y_train[:, None]
+    return Experiment(federation, data, Settings(fraction=1.0, eval_every=99, **WARM_UP), engine="sequential").run()
+
+
+@cache
+def found(spec, given, form):
+    options = {given: rows(given)} if given else {}
+    return judged_by(*world(), spec, form=form, warm_up=WARM_UP, engine="sequential", **options)
+
+
+@pytest.mark.parametrize(("spec", "given"), CASES)
+def test_both_forms_give_the_same_numbers(spec, given):
+    (pooled, plain), (asked, facts) = (found(spec, given, form) for form in ("pooled", "federated"))
+    assert pooled.keys() == asked.keys() and plain == {"estimator": str(parse(spec)), "form": "pooled"}
+    for name, values in pooled.items():
+        np.testing.assert_allclose(asked[name], values, rtol=0, atol=1e-9, err_msg=name)
+    assert facts["form"] == "federated" and facts["sent"] and facts["bytes_down"] >= 0
+    assert pooled["estimate_flagged"].any()  # else there would be little to compare
+
+
+def test_samples_that_a_client_holds_out_are_no_evidence_in_either_form():
+    federation, data = partitioning.federation(datasets.load("digits"), clients=3, holdout=0.3, seed=0), world()[1]
+    quick = WARM_UP | {"rounds": 1, "epochs": 1}
+    options = {"warm_up": quick, "engine": "sequential"}
+    both = [judged_by(federation, data, "loss", form=form, **options)[0] for form in ("pooled", "federated")]
+    for name, values in both[0].items():
+        np.testing.assert_allclose(both[1][name], values, rtol=0, atol=1e-9, err_msg=name)
+
+
+# ---- what leaves
+def sends_of(name):
+    return inspect.getmodule(find(name, ESTIMATORS, "estimator")).SENDS
+
+
+def asked(spec, given):
+    """Return the Evidence after the federated form of an estimator: its `replies` and its `traffic`."""
+    options = {given: rows(given)} if given else {}
+    evidence = Evidence(*world(), form="federated", warm_up=WARM_UP, engine="sequential", **options)
+    bind(parse(spec), find(parse(spec).name, ESTIMATORS, "estimator"), "estimator")(evidence)
+    return evidence
+
+
+@pytest.mark.parametrize(("spec", "given"), CASES)
+def test_replies_have_the_declared_shape_and_the_meter_counts_them(spec, given):
+    federation, data = world()
+    sends, sizes = sends_of(parse(spec).name), np.diff(federation.client_offsets).tolist()
+    evidence = asked(spec, given)
+    counted = dict.fromkeys((name for said in evidence.replies for name in said), 0)
+    for said in evidence.replies:
+        for name, values in said.items():
+            what = sends[name]
+            for k, value in enumerate(values):
+                value = torch.as_tensor(value)
+                counted[name] += value.numel() * value.element_size()
+                if "top" not in what.shape and len(values) == len(federation):
+                    assert tuple(value.shape) == what.sides(classes=10, samples=sizes[k]), name
+                assert str(value.dtype) == f"torch.{what.dtype}", name
+    assert counted.items() <= evidence.traffic.sent.items()
+    left = set(evidence.traffic.sent) - set(counted)
+    assert left <= {"weights", "scores_global", "scores_local", "lid", "noise_level"} & ({"weights"} | set(sends))
+
+
+@pytest.mark.parametrize(("spec", "given"), [case for case in CASES if case[1] in ("embeddings", "probabilities")])
+def test_no_value_of_a_sample_leaves(spec, given):
+    """Every number of every sample is a canary: none is among the replies but those that say that they are some.
+
+    `anchor` sends its largest probabilities and, by the paper's definition, the prediction of one sample a class.
+    """
+    canaries = np.unique(rows(given)[world()[0].client_indices])
+    for said in asked(spec, given).replies:
+        for name in set(said) - {"typical", "anchors"}:
+            assert not any(np.isin(np.asarray(value), canaries).any() for value in said[name]), name
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_number_of_each_sample_leaves_where_it_is_said_alone(name):
+    per_sample = {reply for reply, what in sends_of(name).items() if "n" in what.shape}
+    assert per_sample == {"loss": {"losses"}, "energy": {"scores_global", "scores_local"}}.get(name, set())
+
+
+def leaky(evidence):
+    """An estimator of somebody's that sends a sample without saying so."""
+    from fnlkit.estimators import federated
+
+    door = federated.with_rows(evidence, probabilities=evidence.predicted())
+    door.ask(send_a_sample)
+
+
+def send_a_sample(client, model, received):
+    return {"secret": client.rows["input/probabilities"][0]}
+
+
+def test_a_reply_that_is_not_declared_is_noticed():
+    from fnlkit.estimators.federated import left
+
+    evidence = Evidence(*world(), form="federated", probabilities=rows("probabilities"))
+    leaky(evidence)
+    with pytest.raises(AssertionError, match="replied \\['secret'\\], which is not declared"):
+        left(evidence.traffic, sends_of("em"))
+
+
+# ---- what has no federated form, and what is said
+def test_what_cannot_be_federated_is_refused_in_a_line(tmp_path):
+    with pytest.raises(InputError, match="--form federated: knn.across=true. needs the embeddings and labels of all clients"):
+        judged_by(*world(), "knn(across=true)", form="federated")
+    (tmp_path / "mine.py").write_text("def judge(evidence):\n    raise AssertionError('asked')\n")
+    with pytest.raises(InputError, match="declares no SENDS.*write --form pooled"):
+        judged_by(*world(), f"{tmp_path}/mine.py:judge", form="federated")
+    with pytest.raises(InputError, match="--form 'else': write pooled or federated"):
+        judged_by(*world(), "knn", form="else")
+
+
+def test_principal_components_of_everybody_are_not_computed_in_secret():
+    federation, data = world()
+    larger = replace(data, samples=lambda: (np.repeat(data.x_train, 2, 1), np.repeat(data.x_test, 2, 1)))
+    federation = Federation(**{**federation.__dict__, "meta": {}})
+    with pytest.raises(InputError, match="principal components of digits would need all clients' samples.*--embeddings"):
+        judged_by(federation, larger, "knn", form="federated")
+
+
+def test_the_docs_name_what_leaves():
+    table = DOCS.read_text(encoding="utf-8").partition("| name | looks at")[2].partition("\n\n")[0]
+    rows = {cells[1].strip(" `").split("`")[0]: cells[4] for cells in (line.split("|") for line in table.splitlines()[2:])}
+    assert set(rows) == set(ESTIMATORS)
+    for name, cell in rows.items():
+        assert set(re.findall(r"`(\w+)`", cell)) - {"weights"} == set(sends_of(name)), name
+
+
+def test_the_file_and_the_command_say_how_it_was_judged(tmp_path):
+    line = "fnlkit estimate-noise n.npz --estimator 'loss(scope=client)' --rounds 1 --form federated --json -o j.npz"
+    done = fnlkit(f"fnlkit partition --clients 4 -o n.npz && {line}", tmp_path)
+    assert done.returncode == 0, done.stderr
+    facts = Federation.read(str(tmp_path / "j.npz")).meta["estimate"]
+    assert facts["estimator"] == "loss(scope=client)" and facts["form"] == "federated"
+    assert set(facts["sent"]) == {"weights", *sends_of("loss")} - {"losses"} and facts["sent"]["flagged"]["bytes"] == 4 * 8
+    assert f'"sent": {{"weights": {{"bytes": {facts["sent"]["weights"]["bytes"]}' in done.stdout
+    shown = fnlkit("fnlkit info j.npz", tmp_path).stdout
+    assert "loss(scope=client), federated: what left the clients is below" in shown and "mean_loss" in shown
+    again = fnlkit("fnlkit estimate-noise j.npz --top 0 -o k.npz && fnlkit info k.npz --json", tmp_path)
+    assert "knn, pooled: all samples in one place" in again.stderr and '"form": "pooled"' in again.stdout
+
+
+def test_a_file_that_says_it_wrongly_is_refused():
+    federation = Federation(**world()[0].__dict__)
+    for wrong in (
+        3,
+        {},
+        {"estimator": "knn", "form": "federated"},
+        {"estimator": "knn", "form": "federated", "sent": {"a": 1}},
+    ):
+        federation.meta = {"estimate": wrong}
+        with pytest.raises(InputError, match="does not say how the labels were judged"):
+            federation.check()
