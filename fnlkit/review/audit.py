@@ -19,7 +19,7 @@ from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import Judgement
 from fnlkit.estimators.warmup import settings_of, trained, without
 from fnlkit.experiment import Experiment
-from fnlkit.review import site
+from fnlkit.review import copies, site
 from fnlkit.streams import stream
 
 ASSUMPTIONS = (
@@ -41,7 +41,7 @@ class Audit:
     sites : list of dict
         One a site, noisiest first: client, site (its name), samples, level, low, high, p (of the test whether it is noisier
         than the others, Holm's correction), noisier, confused, missing, balance (share of its largest class),
-        largest, copies, near_copies, far, unlabelled, shared.
+        largest, copies, near_copies, far, unlabelled, shared and near_shared (copies at other sites, by name).
     transition : (C, C)
         T[true, given] over all sites; rows sum to 1.
     judgement : Judgement
@@ -112,16 +112,28 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbour
     door.model = nothing()
     found, judged = em.by_clients(door, prior=prior, seed=seed)
     salt = torch.from_numpy(stream(seed, "salt").integers(0, 2**62, 2))
-    copies = door.ask(partial(site.find_copies, neighbours=neighbours), broadcast={"salt": salt})
-    sites = _sites(whole, evidence.dataset, described, judged, copies, found)
+    copied = door.ask(partial(copies.find_copies, neighbours=neighbours), broadcast={"salt": salt})
+    width, cells = copies.cell_width(copied["near_distance"].numpy()), None
+    if width:
+        told = {"salt": salt, "width": torch.tensor(width, dtype=torch.float64)}
+        cells = door.ask(copies.reply_cells, broadcast=told)["cells"]
+    shared = _shared(copied["fingerprints"], cells)
+    sites = _sites(whole, evidence.dataset, described, judged, copied, shared, found)
     return Audit(sites, found.transition, found, evidence.traffic, list(experiment.clients.notes))
 
 
-def _sites(federation, dataset, described, judged, copies, found):
+def _shared(fingerprints, cells):
+    """Return for each client {other: copies} and {other: near copies}."""
+    prints = [np.asarray(part) for part in fingerprints]
+    near = [{} for _ in prints] if cells is None else copies.shared_near_copies([np.asarray(part) for part in cells], prints)
+    return copies.shared_copies(prints), near
+
+
+def _sites(federation, dataset, described, judged, copied, shared, found):
     names, classes = federation.names, list(dataset.class_names)
     bare = federation.meta.get("client_unlabelled", [0] * len(federation))
     p = noisier_than_others(found.level, judged["deviation"].numpy())
-    shared = shared_copies(copies["fingerprints"])
+    exact, near = shared
     out = []
     for k, counts in enumerate(described["class_counts"].numpy()):
         out.append({
@@ -137,9 +149,10 @@ def _sites(federation, dataset, described, judged, copies, found):
             "missing": [classes[c] for c in np.flatnonzero(counts == 0)],
             "balance": float(counts.max() / counts.sum()),
             "largest": classes[int(counts.argmax())],
-            **{name: int(copies[name][k]) for name in ("copies", "near_copies", "far")},
+            **{name: int(copied[name][k]) for name in ("copies", "near_copies", "far")},
             "unlabelled": int(bare[k]),
-            "shared": {names[other]: number for other, number in shared[k].items()},
+            "shared": {names[other]: number for other, number in exact[k].items()},
+            "near_shared": {names[other]: number for other, number in near[k].items()},
         })  # fmt: skip
     return sorted(out, key=lambda row: (-row["noisier"], -row["low"], -row["level"], row["client"]))
 
@@ -193,14 +206,3 @@ def confusions(counts, classes):
             row = {"true": classes[true], "given": classes[given], "samples": float(number)}
             out.append(row | {"share": float(number / totals[true]), "low": float(low), "high": float(high)})
     return out[:5]
-
-
-def shared_copies(fingerprints):
-    """Return for each client {other client: how many of its samples the other holds too}."""
-    held = [set(part.tolist()) for part in fingerprints]
-    out = [{} for _ in held]
-    for a, mine in enumerate(held):
-        for b, other in enumerate(held):
-            if a != b and (number := len(mine & other)):
-                out[a][b] = number
-    return out

@@ -59,6 +59,7 @@ def odd(row):
         (row["unlabelled"], "without a label"),
     ) if number]  # fmt: skip
     found += [f"{number} also at {other}" for other, number in row["shared"].items()]
+    found += [f"{number} nearly also at {other}" for other, number in row["near_shared"].items()]
     if row["balance"] > LARGE:
         found.append(f"{100 * row['balance']:.0f} % are {row['largest']}")
     found += [f"no {name}" for name in row["missing"][:3]]

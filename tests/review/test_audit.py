@@ -9,7 +9,7 @@ from fnlkit import datasets, partitioning
 from fnlkit.errors import InputError
 from fnlkit.estimators import em, estimate
 from fnlkit.review import report
-from fnlkit.review.audit import audit, confusions, noisier_than_others, shared_copies
+from fnlkit.review.audit import audit, confusions, noisier_than_others
 from fnlkit.review.site import SENDS
 
 QUICK = {"rounds": 4, "fraction": 1.0, "epochs": 4}
@@ -89,10 +89,6 @@ def test_confusions_are_ordered_and_small_ones_left_out():
     rows = confusions(counts, ["a", "b", "c"])
     assert [(r["true"], r["given"]) for r in rows] == [("c", "a"), ("a", "b")]
     assert rows[0]["share"] == 0.3 and rows[0]["low"] < 0.3 < rows[0]["high"]
-
-
-def test_copies_across_sites_are_counted():
-    assert shared_copies([np.array([1, 2]), np.array([2, 3]), np.array([4])]) == [{1: 1}, {0: 1}, {}]
 
 
 def simulated(seed, n=1500, classes=4, sharpness=3.0):
