@@ -63,11 +63,11 @@ def command(words, kind, dataset, embeddings, projection, trust, output):
 
 
 def _kind(words, option, kinds):
-    """Return the kind and the paths: the first word is a kind where it is one's name and not a file's."""
+    """Return the kind and the paths: the first word is a kind where it is one's name, ./NAME is a file."""
     first, *rest = words
     if option is not None:
         return option, words
-    if first in kinds and not os.path.exists(first):
+    if first in kinds and (rest or not os.path.exists(first)):
         if not rest:
             raise InputError(f"plot {first} of what? write a file behind it")
         return first, rest

@@ -377,6 +377,7 @@ def test_a_part_of_the_estimates_is_refused(judged):
 def test_the_command_knows_kinds_files_and_folders(judged, run, tmp_path):
     judged.write(str(tmp_path / "judged.npz"))
     (tmp_path / "runs").mkdir()
+    (tmp_path / "issues").mkdir()  # a name that is a kind and a folder is the kind, before other words
     run.write(str(tmp_path / "runs/a.pt"))
     for line_ in ("judged.npz", "runs", "bytes runs", "partition runs/a.pt", "issues judged.npz", "runs/a.pt --kind labels",
                   "embeddings judged.npz"):  # fmt: skip
