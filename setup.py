@@ -37,7 +37,7 @@ setup(
         "packaging>=23",
     ],
     extras_require={
-        "test": ["hypothesis>=6.100", "pytest-xdist>=3.6", "pandas>=2", *DOCS],
+        "test": ["hypothesis>=6.100", "pytest-xdist>=3.6", "pandas>=2", "dp-accounting>=0.6", *DOCS],
         "browser": ["selenium>=4.20"],
         "bench": ["cleanlab>=2.9", "scikit-dimension>=0.3", "pandas"],
         "medmnist": ["medmnist>=3"],
@@ -50,7 +50,7 @@ setup(
         "dicom": ["pydicom>=3"],
         "parquet": ["pyarrow>=15"],
         "consensus": ["cleanlab>=2.9", "pandas"],
-        "privacy": ["dp-accounting>=0.4"],
+        "privacy": ["dp-accounting>=0.6"],
         "plot": ["matplotlib>=3.8"],
         "notebook": ["pandas>=2", "nbclient>=0.10", "ipykernel>=6"],
         "docs": DOCS,

@@ -112,7 +112,7 @@ def _print(say, table):
 
 def _shown(value):
     if isinstance(value, float):
-        return f"{value:.4f}"
+        return f"{value:.4f}" if not 0 < abs(value) < 5e-5 else f"{value:.2g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(value)
 
 
@@ -265,6 +265,14 @@ def _show_many(found):
             say.print(table)
     for sentence in dict.fromkeys(r["label_together_statement"] for r in rows if "label_together_statement" in r):
         say.print(f"All that is known of these labels together: {sentence}")
+    for row in rows:
+        if "update_epsilon" in row:
+            spent = f"({row['update_epsilon']:.4g}, {row['update_delta']:g})-DP of a client"
+            say.print(f"{printable(row['run'])}: protected updates of {row['update_rounds']} rounds, {spent}", soft_wrap=True)
+    spent = {(r["update_together_runs"], r["update_together_epsilon"], r["update_together_delta"])
+             for r in rows if "update_together_runs" in r}  # fmt: skip
+    for runs, epsilon, delta in sorted(spent):
+        say.print(f"All {runs} runs of protected updates that are known of these samples: ({epsilon:.4g}, {delta:g})-DP")
     unfinished = [row["run"] for row in rows if not row["finished"]]
     if unfinished:
         console().print(f"not finished: {', '.join(map(printable, unfinished))}; continue with train --resume", style="yellow")

@@ -123,6 +123,8 @@ def _show(say, parts, name, kind, function):
         say.print("\nWhat leaves a client:")
         for reply, what in ({"weights": "the local model, every round"} | getattr(module, "SENDS", {})).items():
             say.print(f"  {reply}: {what}")
+        if reason := cards.unprotected(name) if name in catalogue.METHODS else None:
+            say.print(f"\nUpdates cannot be protected (--protect): {reason}.")
         if cost := cards.card(kind, name).cost if name in catalogue.METHODS else None:
             said = ", ".join(f"{what} {cost[key]:g}" for key, what in cards.COST.items())
             say.print(f"\nWhat it costs at equal --rounds, FedAvg being 1: {said}")

@@ -8,7 +8,8 @@ from importlib import resources
 from typing import NamedTuple
 
 from fnlkit import catalogue
-from fnlkit.spec import find
+from fnlkit.client.training import Fit
+from fnlkit.spec import find, parse
 
 TABLES = {
     "method": catalogue.METHODS,
@@ -58,14 +59,78 @@ def card(kind, name):
     return Card("reference" if reference else kind, source, year, sends, _costs().get(name) if kind == "method" else None)
 
 
+def looked_at(method="fedavg", optimizer="fedavg", aggregator="mean", selector="uniform"):
+    """Return why the server must look at single replies of these parts, as a sentence, or None where sums suffice.
+
+    Where sums suffice replies may be added up in secret (secure aggregation), and updates be protected.
+
+    Parameters
+    ----------
+    method, optimizer, aggregator, selector : str or Spec
+        Specs as `fnlkit train` takes them.
+    """
+    for name, sends in _sends(method):
+        if sends is None:
+            return f"--method {name} does not declare what leaves a client (SENDS)"
+        single = next((said for said in sends.values() if not said.summed), None)
+        if single:
+            return f"--method {name} looks at each client's reply: {single.what} ({single.when})"
+    if {"own", "pooled"} & set(catalogue.needs(method)):
+        return f"--method {parse(method).name} is a reference without a round of several clients"
+    if not getattr(_function(catalogue.aggregator(aggregator)), "sums", False):
+        return f"--aggregator {parse(aggregator).name} compares the clients' models, which a sum does not show"
+    if catalogue.optimizer(optimizer, Fit()).reads_each():
+        return f"--optimizer {parse(optimizer).name} looks at each client's model, which a sum does not show"
+    if getattr(catalogue.selector(selector, 0.5), "sampling", None) is None:
+        return f"--selector {parse(selector).name} chooses by what each client replies"
+    return None
+
+
+def unprotected(method="fedavg", optimizer="fedavg", aggregator="mean", selector="uniform"):
+    """Return why updates of these parts cannot be protected (--protect), as a sentence, or None where they can.
+
+    Parameters are those of `looked_at`.
+    """
+    if reason := looked_at(method, optimizer, aggregator, selector):
+        return reason
+    for name, sends in _sends(method):
+        for said in sends.values():
+            return (
+                f"--method {name} sends more than weights: {said.what} ({said.when}), which the noise on updates does not cover"
+            )
+    return None
+
+
+def hidden(name):
+    """Return what of a method's replies may be hidden: ``sum, dp``, ``sum`` (they are only summed), or a dash."""
+    return "–" if looked_at(name) else "sum" if unprotected(name) else "sum, dp"
+
+
+def _sends(method):
+    """Yield (name, SENDS or None where it is not declared) of a method and of those within it."""
+    bound = catalogue.method(method)
+    while bound is not None:
+        function = _function(bound)
+        sends = getattr(inspect.getmodule(function), "SENDS", None)
+        yield function.__name__.replace("_", "-"), sends
+        bound = getattr(bound, "keywords", {}).get("usual")
+
+
+def _function(bound):
+    return getattr(bound, "func", bound)
+
+
 def markdown():
     """Return the table of methods for README.md."""
-    lines = ["| method | source | what leaves a client beside weights | bytes up, down |", "|---|---|---|---|"]
+    lines = [
+        "| method | source | what leaves a client beside weights | may be hidden | bytes up, down |",
+        "|---|---|---|---|---|",
+    ]
     for name in catalogue.METHODS:
         known = card("method", name)
         sends = "; ".join(f"{said.what} ({said.when})" for said in known.sends.values()) or "nothing"
         cost = f"{known.cost['up']:g}x, {known.cost['down']:g}x"
-        lines.append(f"| `{name}` | {known.source or known.kind} | {sends} | {cost} |")
+        lines.append(f"| `{name}` | {known.source or known.kind} | {sends} | {hidden(name)} | {cost} |")
     return "\n".join(lines)
 
 

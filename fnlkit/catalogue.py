@@ -3,7 +3,7 @@
 import inspect
 from functools import partial
 
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, nearest
 from fnlkit.spec import Spec, bind, find, parse, shown
 
 METHODS = {
@@ -85,7 +85,11 @@ AGGREGATORS = {
 }
 SELECTORS = {
     "uniform": "fnlkit.server.selection:Uniform",
+    "poisson": "fnlkit.server.selection:Poisson",
     "power-of-choice": "fnlkit.server.selection:PowerOfChoice",
+}
+PROTECTIONS = {
+    "dp": "fnlkit.server.protection:dp",
 }
 # What a round supplies to an aggregator that asks for it.
 AGGREGATED = ("start", "slots", "ids")
@@ -217,6 +221,29 @@ def aggregator(spec):
     """Return an aggregator (K, P), (K,) -> (P,) for a spec such as ``trimmed-mean(share=0.1)``."""
     spec = parse(spec, "--aggregator")
     return bind(spec, find(spec.name, AGGREGATORS, "aggregator"), "aggregator", given=AGGREGATED)
+
+
+def protection(spec, cohort=1.0):
+    """Return the Protection of updates for a spec such as ``dp(clip=1, noise=1.1)``, or None for ``none``.
+
+    Parameters
+    ----------
+    spec : str or Spec
+    cohort : float
+        How many clients a round takes on average.
+
+    Raises
+    ------
+    InputError
+        For anything else; parts of one's own are none, since what they cost could not be stated.
+    """
+    spec = parse(spec, "--protect")
+    if spec == Spec("none"):
+        return None
+    if spec.name not in PROTECTIONS:
+        known = ["none", *PROTECTIONS]
+        raise InputError(f"--protect {spec.name}{nearest(spec.name, known)}; write none, or dp(clip=1, noise=1.1)")
+    return bind(spec, find(spec.name, PROTECTIONS, "protection"), "protection", given=("cohort",))(cohort=cohort)
 
 
 def selector(spec, fraction):

@@ -1,4 +1,6 @@
-"""The ledger of label releases: a text file beside the data, which says for good which labels were told at which price.
+"""The ledger of releases: a text file beside the data, which says for good what was told of which samples at which price.
+
+A release is one of labels, or of models that were trained by protected updates (`updates`).
 
 A line is one JSON object and one release.  A release is known by what its draws follow from (`identity`), so that a run
 that is continued or repeated is one release, and a run with another seed is another, whatever it happened to say.  The
@@ -38,6 +40,8 @@ class Release(NamedTuple):
         The samples whose labels were told, by position in the training set.
     seed, round : int
         Of the run, for people who look.
+    updates : dict or None
+        Of protected updates, the fields of fnlkit.privacy.Sums; None for labels.
     """
 
     id: str
@@ -47,6 +51,7 @@ class Release(NamedTuple):
     held: np.ndarray
     seed: int = 0
     round: int = 0
+    updates: dict | None = None
 
 
 def identity(*, seed, round, epsilon, given, offsets, indices):
@@ -61,8 +66,12 @@ def identity(*, seed, round, epsilon, given, offsets, indices):
     offsets, indices : int64
         The clients, as in a federation.
     """
-    total = hashlib.sha256(json.dumps([KIND, int(seed), int(round), epsilon]).encode())
-    for array in (given, offsets, indices):
+    return _named([int(seed), int(round), epsilon], given, offsets, indices)
+
+
+def _named(facts, *arrays):
+    total = hashlib.sha256(json.dumps([KIND, *facts]).encode())
+    for array in arrays:
         array = np.ascontiguousarray(array, np.int64)
         total.update(f"{array.shape}".encode())
         total.update(array.tobytes())
@@ -75,6 +84,25 @@ def release(*, seed, round, epsilon, classes, data, given, offsets, indices):
     held[np.asarray(indices)] = True
     name = identity(seed=seed, round=round, epsilon=epsilon, given=given, offsets=offsets, indices=indices)
     return Release(name, epsilon, int(classes), data, held, int(seed), int(round))
+
+
+def training(sums, settings, *, classes, data, given, offsets, indices):
+    """Return the Release of a run's protected updates.
+
+    Parameters
+    ----------
+    sums : dict
+        The fields of fnlkit.privacy.Sums, for all rounds that are to be trained.
+    settings : dict
+        Of the run; the number of rounds is not part of what it is known by, so that a longer run of the same is one.
+    classes, data, given, offsets, indices
+        As in `release`.
+    """
+    held = np.zeros(len(given), bool)
+    held[np.asarray(indices)] = True
+    facts = ["updates", {name: value for name, value in sorted(settings.items()) if name != "rounds"}]
+    name = _named(facts, given, offsets, indices)
+    return Release(name, None, int(classes), data, held, int(settings["seed"]), 0, dict(sums))
 
 
 def read(path):
@@ -116,7 +144,8 @@ def read(path):
 def commit(path, made):
     """Write a Release into a ledger, if it is not there yet, and return all that the file then holds.
 
-    When this returns the release is on the disk: it is to be called before the labels are told.
+    When this returns the release is on the disk: it is to be called before anything is told.  Protected updates that go on
+    for more rounds than the file says replace what it says.
 
     Parameters
     ----------
@@ -135,15 +164,16 @@ def commit(path, made):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         with FileLock(f"{os.fspath(path)}.lock"):
             known = read(path)
-            if made.id not in {other.id for other in known}:
-                known.append(made)
+            before = next((other for other in known if other.id == made.id), None)
+            if before is None or (made.updates and made.updates["rounds"] > before.updates["rounds"]):
+                known = [other for other in known if other is not before] + [made]
                 files.write_bytes([_text(known)], path)
             return known
     except OSError as error:
         reason = error.strerror or error
         raise InputError(
-            f"ledger {files.shown(path)}: {reason}; labels are only told where that can be written down: name another file "
-            "with --ledger"
+            f"ledger {files.shown(path)}: {reason}; labels and updates are only told where that can be written down: name "
+            "another file with --ledger"
         ) from error
 
 
@@ -159,7 +189,7 @@ def together(releases, data):
     data : str
         The data set's checksum; releases of other data do not count.
     """
-    ours = list({one.id: one for one in releases if one.data == data}.values())
+    ours = list({one.id: one for one in releases if one.data == data and one.updates is None}.values())
     spent = np.zeros(max((len(one.held) for one in ours), default=0))
     for one in ours:
         spent[: len(one.held)][one.held] += math.inf if one.epsilon is None else one.epsilon
@@ -194,6 +224,7 @@ def _packed(one):
         "held": base64.b64encode(bits).decode(),
         "seed": one.seed,
         "round": one.round,
+        **({} if one.updates is None else {"updates": one.updates}),
     }
 
 
@@ -209,4 +240,7 @@ def _unpacked(body):
         raise ValueError(f"`held` has {len(bits)} bytes for {samples} samples")
     held = np.unpackbits(np.frombuffer(bits, np.uint8), count=samples).astype(bool)
     numbers = [int(body[name]) for name in ("classes", "seed", "round")]
-    return Release(str(body["release"]), epsilon, numbers[0], str(body["data"]), held, *numbers[1:])
+    updates = body.get("updates")
+    if updates is not None and not (isinstance(updates, dict) and type(updates["rounds"]) is int):
+        raise ValueError(f"`updates` is {str(updates)[:60]!r}")
+    return Release(str(body["release"]), epsilon, numbers[0], str(body["data"]), held, *numbers[1:], updates)

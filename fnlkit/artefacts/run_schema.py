@@ -77,6 +77,8 @@ def _meta(meta):
         _kind(meta["features"], dict, "features")
         for name in ("path", "sha256"):
             _text(meta["features"].get(name), f"features: {name}")
+    if meta.get("protection") is not None:
+        _protection(meta["protection"])
     if "samples" in meta:
         _samples(meta["samples"], meta["classes"])
     _kind(meta.get("pair", False), bool, "pair")
@@ -89,6 +91,24 @@ def _meta(meta):
     for seconds in _items(machine.get("row_seconds", []), (int, float, type(None)), "machine: row_seconds"):
         if seconds is not None:
             _number(seconds, "machine: row_seconds")
+
+
+def _protection(about):
+    """What protected updates cost, which `fnlkit.privacy` states."""
+    _kind(about, dict, "protection")
+    sums = about.get("sums")
+    _kind(sums, dict, "protection: sums")
+    if set(sums) != {"sampling", "clients", "cohort", "clip", "noise", "rounds"} or sums["sampling"] not in (
+        "fixed",
+        "poisson",
+    ):
+        raise InputError(f"protection: sums is {_short(sums)}; expected sampling, clients, cohort, clip, noise and rounds")
+    for name in ("clients", "rounds"):
+        _whole(sums[name], f"protection: {name}")
+    for value, name in ((sums[n], n) for n in ("cohort", "clip", "noise")):
+        _number(value, f"protection: {name}")
+    for name in ("epsilon", "delta"):
+        _number(about.get(name), f"protection: {name}")
 
 
 def _samples(about, classes):

@@ -1,12 +1,49 @@
 """What of a run's settings cannot be combined, in one place: each said in a sentence before anything is trained."""
 
-from fnlkit import catalogue
+from fnlkit import cards, catalogue, privacy
 from fnlkit.client.losses import suits
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
 from fnlkit.server.aggregation import too_few
 from fnlkit.server.selection import cohort_size
 from fnlkit.spec import Spec, parse
+
+
+def protection(settings, clients, select, *, told):
+    """Return (Protection of a run's updates, Sums of no round yet) after checking that nothing of the run goes round it.
+
+    Both are None where updates are sent as they are.
+
+    Parameters
+    ----------
+    settings : Settings
+    clients : fnlkit.server.clients.Clients
+    select : selector
+    told : bool
+        Whether clients tell of their features before training.
+
+    Raises
+    ------
+    InputError
+    """
+    if catalogue.protection(settings.protect) is None:
+        return None, None
+    chosen = [getattr(settings, name) for name in ("method", "optimizer", "aggregator", "selector")]
+    if reason := cards.unprotected(*chosen):
+        raise InputError(f"--protect {settings.protect}: {reason}; leave --protect out")
+    if clients.network.size > clients.network.parameters_count:
+        raise InputError(
+            f"--protect {settings.protect}: the network keeps statistics of samples beside its weights (batch norm), which "
+            "noise would make useless; take a --model without them"
+        )
+    if told:
+        raise InputError(
+            f"--protect {settings.protect}: clients would send sums of their features, which the noise on updates does not "
+            "cover; write --standardise none"
+        )
+    privacy.must_account()
+    found = catalogue.protection(settings.protect, cohort := select.expected(clients))
+    return found, privacy.Sums(select.sampling, len(clients), cohort, found.clip, found.noise, 0)
 
 
 def parts(settings, clients):

@@ -101,7 +101,8 @@ class Experiment:
             rows=rows,
             reviewed=federation.extra.get("reviewed"),
         )
-        limits = {"keep": settings.keep, "bound": settings.bound}
+        # What one client's update makes of another's would not be bounded; clipping does what --bound is for.
+        limits = {"keep": settings.keep, "bound": 0.0 if settings.protect != "none" else settings.bound}
         self.clients = engines.make(engine, members, self.network, inputs, seed=settings.seed, **limits, **engine_options)
         self.clients.public = _public(train, federation, settings.method) if "public" in wanted else None
         if telling:
@@ -111,6 +112,14 @@ class Experiment:
                 self.clients.note(text)
         self.ledger, self.clients.on_release = release_ledger, self._releasing
         loss, aggregate = combination.parts(settings, self.clients)
+        select = catalogue.selector(settings.selector, settings.fraction)
+        protect, self._sums = combination.protection(settings, self.clients, select, told=telling)
+        protected = {"protect": protect} if protect else {}
+        if protect:
+            cost = privacy.updates_epsilon(self._sums._replace(rounds=settings.rounds))
+            self.clients.note(
+                f"{settings.rounds} rounds under --protect will cost ({cost:.4g}, {self._sums.delta:g})-DP of a client"
+            )
         fit = Fit(
             loss=loss,
             epochs=settings.epochs,
@@ -123,8 +132,7 @@ class Experiment:
             augment=augmentation(settings.augment, dataset),
             mixup=settings.mixup,
         )
-        self.opt = catalogue.optimizer(settings.optimizer, fit, aggregate=aggregate, decay=settings.decay)
-        select = catalogue.selector(settings.selector, settings.fraction)
+        self.opt = catalogue.optimizer(settings.optimizer, fit, aggregate=aggregate, decay=settings.decay, **protected)
         self.model = Model(self.network, self.network.flat.clone())
         self.program = catalogue.method(settings.method)(self.clients, self.model, self.opt, select, rounds=settings.rounds)
         if not isinstance(self.program, Generator):
@@ -167,6 +175,7 @@ class Experiment:
             Called every `checkpoint_every` rounds, at the end, and before an interruption or failure is passed on.
         checkpoint_every : int
         """
+        self._write_protection_down()
         since, self._began = 0, time.monotonic()
         try:
             with torch.inference_mode(False):
@@ -209,6 +218,22 @@ class Experiment:
         made = ledger.release(seed=self.settings.seed, round=round, epsilon=epsilon, classes=f.classes, data=data, **arrays)
         said = privacy.summed(ledger.commit(self.ledger, made), data)["label_statement"]
         self.clients.note(f"{said} (the ledger {self.ledger} counts)")
+
+    def _write_protection_down(self):
+        """Write the rounds of protected updates into the ledger, before the first, and say what all in there cost together."""
+        if self.ledger is None or self._sums is None:
+            return
+        f, data = self.federation, self.dataset.checksum
+        arrays = {"given": f.given, "offsets": f.client_offsets, "indices": f.client_indices}
+        planned = self._sums._replace(rounds=self.settings.rounds)._asdict()
+        made = ledger.training(planned, asdict(self.settings), classes=f.classes, data=data, **arrays)
+        found = privacy.known(ledger.commit(self.ledger, made), data)
+        epsilon, delta = privacy.together(found)
+        rounds = sum(sums.rounds for sums in found)
+        self.clients.note(
+            f"{rounds} rounds of protected updates in the ledger {self.ledger}: ({epsilon:.4g}, {delta:g})-DP of a client "
+            "together"
+        )
 
     def _record(self, step):
         clients, row = self.clients, {"round": len(self.history), "stage": step.stage, "clients": step.replies.ids.tolist()}
@@ -333,9 +358,18 @@ class Experiment:
                 "head": self.head,
                 "pair": self.pair,
                 "provenance": self.provenance,
+                "protection": self._protection(),
                 "machine": machine(self.clients, self.device) | self._cost(),
             },
         )
+
+    def _protection(self):
+        """Return what protected updates have cost so far: the sums, epsilon and delta; None where they are not protected."""
+        if self._sums is None:
+            return None
+        # Rounds in which models were sent, or may have been, as all of them were lost.
+        sums = self._sums._replace(rounds=sum(bool(len(e.norms)) or not len(e.kept) for e in self.clients.log))
+        return {"sums": sums._asdict(), "epsilon": privacy.updates_epsilon(sums), "delta": sums.delta}
 
     def _cost(self):
         """Return seconds spent in `run` over all resumed parts, at each row too, and this process's peak memory so far."""

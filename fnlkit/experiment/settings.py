@@ -48,8 +48,8 @@ class Settings:
     )
     selector: SpecText = _setting(
         "uniform",
-        f"Which clients train in a round: {_names(catalogue.SELECTORS)}. uniform draws them at random; power-of-choice "
-        "prefers those whose samples the model fits worst.",
+        f"Which clients train in a round: {_names(catalogue.SELECTORS)}. uniform draws them at random; poisson "
+        "draws for each by itself; power-of-choice prefers those whose samples the model fits worst.",
     )
     model: SpecText = _setting(
         "auto",
@@ -106,6 +106,11 @@ class Settings:
         100.0,
         "Refuse a client's model that moved this many times as far as the middle one of its round, and further than the "
         "model it began with is long; 0 refuses none.",
+    )
+    protect: SpecText = _setting(
+        "none",
+        "Protection of each client's update: none, or dp(clip=1, noise=1.1), which shortens updates to a length of `clip`, "
+        "adds noise to their sum and states the epsilon; for methods that send weights alone (docs/privacy.md).",
     )
     memorization: bool = _setting(
         False, "Also record how many wrong labels the models know by heart; the true labels must be known."

@@ -19,9 +19,9 @@ from fnlkit.privacy import debias, randomised_response, to_simplex
 
 LOSS = "own"
 SENDS = {
-    "private_counts": Sent("counts of its labels after randomised response", "once, before training", ("C",), "int64"),
-    "epsilon": Sent("the epsilon at which they were released", "once, before training"),
-    "exact_counts": Sent("with release=exact, in place of both: counts of its labels", "once", ("C",), "int64"),
+    "private_counts": Sent("counts of its labels after randomised response", "once, before training", ("C",), "int64", True),
+    "epsilon": Sent("the epsilon at which they were released", "once, before training", summed=True),
+    "exact_counts": Sent("with release=exact, in place of both: counts of its labels", "once", ("C",), "int64", True),
 }
 
 

@@ -18,8 +18,8 @@ from fnlkit.parameters import AboveOne, Patience, Rounds, checked, passes_on
 
 LOSS = "own"
 SENDS = {
-    "accuracy": Sent("share of its own labels that the model predicts", "each round until the prestopping round"),
-    "transition": Sent("its estimate of T", "each round after that, only with report_transition=true", ("C", "C")),
+    "accuracy": Sent("share of its own labels that the model predicts", "each round until the prestopping round", summed=True),
+    "transition": Sent("its estimate of T", "each round after that, only with report_transition=true", ("C", "C"), summed=True),
 }
 
 

@@ -18,12 +18,16 @@ class Sent(NamedTuple):
         Sides; ``"C"`` classes, ``"n"`` samples of the client, ``"d"`` features of the network,
         ``"public"`` samples of the public set.
     dtype : str
+    summed : bool
+        The server looks at the sum over a round's clients alone, so that single replies may stay hidden (secure
+        aggregation).
     """
 
     what: str
     when: str
     shape: tuple = ()
     dtype: str = "float64"
+    summed: bool = False
 
     def sides(self, *, classes, samples, width=0, public=0):
         """Return the shape in numbers."""

@@ -156,9 +156,9 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, test=False, cross_si
     labelled = [found for run in runs for found in opened(run, trust=trust, say=say)]
     loaded_runs = [run for _, run in labelled]
     rows = [{"run": label, **comparison.row(run, target=target)} for label, run in labelled]
-    together = comparison.released_together(loaded_runs, lambda name: ledger_path(ledger, name))
-    for row, spent in zip(rows, together, strict=True):
-        row |= spent
+    for known in (comparison.released_together, comparison.trained_together):
+        for row, spent in zip(rows, known(loaded_runs, lambda name: ledger_path(ledger, name)), strict=True):
+            row |= spent
     if len(rows) > 1:
         if cross_site:
             raise InputError(f"--cross-site is of one run, found {len(rows)}")

@@ -40,7 +40,7 @@ def facts(found, *, dataset=None):
         "clients": clients(first),
         "suspects": suspects(first, dataset),
         "sent": sent(first),
-        "privacy": row.get("label_statement"),
+        "privacy": [row[name] for name in ("label_statement", "update_statement") if name in row],
         "settings": {name: plain(value) for name, value in first.settings.items()},
         "commands": commands(first),
         "machine": {name: plain(value) for name, value in first.meta.get("machine", {}).items()},

@@ -16,7 +16,7 @@ def row(run, *, target=None):
     target : float or None
         As in `fnlkit.results.evaluation.summary`.
     """
-    out = evaluation.summary(run, target=target) | privacy.statement(run) | estimates(run)
+    out = evaluation.summary(run, target=target) | privacy.statement(run) | privacy.protected(run) | estimates(run)
     return out | {"weights_sha256": evaluation.weights_digest(run)}
 
 
@@ -61,6 +61,34 @@ def released_together(runs, ledger_of):
         for i in members:
             if found["label_releases"] > privacy.statement(runs[i])["label_releases"]:
                 out[i] = {name.replace("label_", "label_together_", 1): value for name, value in found.items()}
+    return out
+
+
+def trained_together(runs, ledger_of):
+    """Return for each run what all known protected updates from its data set cost together, {} when it knows of no other.
+
+    Parameters
+    ----------
+    runs : list of Run
+    ledger_of : callable (data set's name) -> path or None
+    """
+    out, groups = [{} for _ in runs], {}
+    for i, run in enumerate(runs):
+        if run.meta.get("protection"):
+            groups.setdefault(run.meta["dataset_checksum"], []).append(i)
+    for data, members in groups.items():
+        path, made = ledger_of(runs[members[0]].meta["dataset"]), {}
+        for run in (runs[i] for i in members):
+            arrays = {"given": run.labels["given"], "offsets": run.client_offsets, "indices": run.client_indices}
+            sums = run.meta["protection"]["sums"]
+            one = ledger.training(sums, run.settings, classes=run.meta["classes"], data=data, **arrays)
+            made[one.id] = one
+        made |= {one.id: one for one in (ledger.read(path) if path else ())}  # which knows what was planned
+        found = privacy.known(made.values(), data)
+        epsilon, delta = privacy.together(found)
+        together = {"update_together_runs": len(found), "update_together_epsilon": epsilon, "update_together_delta": delta}
+        for i in members if len(found) > 1 else ():
+            out[i] = together
     return out
 
 

@@ -32,6 +32,9 @@ def mean(stacked, weights):
     return total.to(stacked.dtype)
 
 
+mean.sums = True  # all that it needs of the models is a weighted sum
+
+
 @checked
 def median(stacked, weights, *, even: Literal["mean", "lower"] = "mean"):
     """Take the middle value of each weight, which fewer than half of the clients cannot move far (Yin 2018).

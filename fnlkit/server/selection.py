@@ -32,12 +32,42 @@ class Uniform:
     """
 
     fraction: float = 0.1
+    sampling = "fixed"  # what is drawn hangs on no reply, as in fnlkit.privacy.Sums
+
+    def expected(self, clients):
+        """Return how many clients a round takes."""
+        return cohort_size(clients, self.fraction)
 
     def __call__(self, clients, model, among=None):
         """Return ids (K,) out of the boolean mask `among` (N,), or out of all."""
         pool = _pool(clients, among)
         rng = stream(clients.seed, "selection", clients.rounds)
         return np.sort(rng.choice(pool, min(cohort_size(clients, self.fraction), len(pool)), replace=False))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poisson:
+    """Let chance decide for each client by itself: rounds differ in size, and privacy (--protect) costs least.
+
+    Poisson sampling (Abadi 2016): a round may be empty.
+
+    Attributes
+    ----------
+    fraction : float in (0, 1]
+        Probability of each client to take part.
+    """
+
+    fraction: float = 0.1
+    sampling = "poisson"
+
+    def expected(self, clients):
+        """Return how many clients a round takes on average."""
+        return self.fraction * len(clients)
+
+    def __call__(self, clients, model, among=None):
+        """Return ids (K,) out of the boolean mask `among` (N,), or out of all; K is random."""
+        pool = _pool(clients, among)
+        return pool[stream(clients.seed, "selection", clients.rounds).random(len(pool)) < self.fraction]
 
 
 def local_loss(client, model, received):

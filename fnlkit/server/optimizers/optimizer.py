@@ -13,6 +13,7 @@ from fnlkit.client.network import Model
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
 from fnlkit.server.aggregation import mean, outvotes_nobody, supplied
+from fnlkit.server.protection import NotSummed, Summed
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,8 @@ class FedOpt:
         Clients count alike, as in FedDyn, instead of by their number of samples.
     memory : dict of Tensor
         The server's memory; a run saves and restores it.
+    protect : fnlkit.server.protection.Protection or None
+        Takes the place of `aggregate`, and hides each client's model from `server`.
     """
 
     fit: Fit = Fit()
@@ -178,6 +181,7 @@ class FedOpt:
     decay: float = 1.0
     uniform_weights: bool = False
     memory: dict = field(default_factory=dict)
+    protect: Callable | None = None
     rounds: int = 0
 
     def round(
@@ -215,6 +219,7 @@ class FedOpt:
         more = self.prepare(Request(ids, model, local, clients.sizes, self.memory))
         local = local.changed(corrections=(*self.corrections, *more.corrections, *corrections))
         self.rounds += 1
+        replayed = clients.replaying
         said = clients.round(
             ids,
             model,
@@ -225,12 +230,37 @@ class FedOpt:
             scatter=_together(scatter, more.scatter),
         )
         # A replayed round: the model that the run ended with is put in place afterwards.  Or nobody replied.
-        if "weights" not in said:
+        if "weights" not in said and (replayed or self.protect is None):
             return model, said
+        if self.protect is not None:
+            return model.with_weights(self._protected(clients, model, said, weights, local)), said
         kept, chosen = self._counted(clients, said, weights)
         if not kept:
             return model, said
         return model.with_weights(self._next(clients, model, said, kept, chosen, local)), said
+
+    def _protected(self, clients, model, said, weights, local):
+        """Return the next global weights (P + Q,) where only a protected sum of updates may be seen."""
+        beside = sorted(set(said) - {"weights"})
+        if beside or weights is not None:
+            what = f"clients reply {beside[0]!r} beside weights" if beside else "the method weighs clients"
+            raise InputError(f"--protect: {what}, which no noise covers; leave --protect out")
+        stacked = said["weights"] if "weights" in said else model.weights[None, :][:0]
+        merged = self.protect(model.weights, stacked, seed=clients.seed, round=clients.rounds - 1)
+        p, share = model.network.parameters_count, self.protect.cohort / len(clients)
+        merged[:p] = self.server(Summed(model.weights[:p], local, clients.sizes, self.memory, share), merged[:p])
+        return merged
+
+    def reads_each(self):
+        """Return whether the server looks at single clients' models beside their aggregate: asked of it, not declared."""
+        if self.rescale is not as_trained:
+            return True
+        start = torch.zeros(2, dtype=torch.float64)
+        try:
+            self.server(Summed(start, self.fit, torch.ones(2, dtype=torch.float64), {}, 0.5), start.clone())
+        except NotSummed:
+            return True
+        return False
 
     def _counted(self, clients, said, weights):
         """Return the places of the replies that count, and their aggregation weights (K,)."""

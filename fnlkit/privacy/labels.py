@@ -1,7 +1,6 @@
-"""Label privacy: randomised response, what it costs, and whether a mechanism keeps its promise."""
+"""Label privacy: randomised response, and what it costs."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -226,67 +225,3 @@ def summed(made, data, *, delta=1e-5):
         "knows it can replay them, so this run simulates a private release."
     )
     return out
-
-
-# ---- does a mechanism keep its promise
-class Audit(NamedTuple):
-    """Bounds on a mechanism's epsilon, seen from its outputs.
-
-    Attributes
-    ----------
-    low, high : float
-        All ratios of output probabilities lie below e^high, and one above e^low, unless an event of probability alpha
-        came.
-    declared : float
-    verdict : str
-        ``consistent``, ``violated`` (it leaks more than declared) or ``wasteful`` (it protects more than declared).
-    """
-
-    low: float
-    high: float
-    declared: float
-    verdict: str
-
-
-def audit(mechanism, classes, declared, *, samples=100_000, alpha=1e-4, seed=0):
-    """Return an Audit of a label mechanism from its outputs alone.
-
-    Every class is put in `samples` times; Clopper-Pearson intervals of all output probabilities hold together with
-    probability 1 - alpha (shared out evenly), and give bounds on the largest log ratio between two inputs.
-
-    Parameters
-    ----------
-    mechanism : (labels (n,), rng) -> labels (n,)
-        For example ``lambda y, rng: randomised_response(y, 10, 1.0, rng)``.
-    classes : int
-    declared : float
-        The epsilon that the mechanism promises.
-    samples : int
-        Of each class.
-    alpha : float in (0, 1)
-        Probability of a false alarm.
-    seed : int
-
-    Examples
-    --------
-    >>> from fnlkit.privacy import audit, randomised_response
-    >>> audit(lambda y, rng: randomised_response(y, 10, 1.0, rng), 10, 1.0, samples=10_000).verdict
-    'consistent'
-    """
-    from scipy.stats import beta
-
-    from fnlkit.streams import stream
-
-    counts = np.empty((classes, classes))
-    for label in range(classes):
-        out = mechanism(np.full(samples, label), stream(seed, "audit", client=label))
-        counts[label] = np.bincount(out, minlength=classes)
-    tail = alpha / (2 * classes * classes)
-    floor = np.where(counts > 0, beta.ppf(tail, np.maximum(counts, 1), samples - counts + 1), 0.0)
-    ceiling = np.where(counts < samples, beta.isf(tail, counts + 1, np.maximum(samples - counts, 1)), 1.0)
-    with np.errstate(divide="ignore"):
-        low = float(np.max(np.log(floor.max(0)) - np.log(ceiling.min(0))))
-        high = float(np.max(np.log(ceiling.max(0)) - np.log(floor.min(0))))
-    low = max(low, 0.0)
-    verdict = "violated" if low > declared else "wasteful" if high < declared else "consistent"
-    return Audit(low, high, declared, verdict)

@@ -1,0 +1,38 @@
+"""Privacy: what a release of labels or of protected updates costs, and whether a mechanism keeps its promise."""
+
+from fnlkit.privacy.audits import Audit, audit, audit_pair
+from fnlkit.privacy.labels import (
+    debias,
+    epsilon_at,
+    epsilon_of,
+    keep_probability,
+    pure_epsilon,
+    randomised_response,
+    releases,
+    statement,
+    summed,
+    to_simplex,
+)
+from fnlkit.privacy.updates import Sums, known, must_account, protected, together, updates_epsilon
+
+__all__ = [
+    "Audit",
+    "Sums",
+    "audit",
+    "audit_pair",
+    "debias",
+    "epsilon_at",
+    "epsilon_of",
+    "keep_probability",
+    "known",
+    "must_account",
+    "protected",
+    "pure_epsilon",
+    "randomised_response",
+    "releases",
+    "statement",
+    "summed",
+    "to_simplex",
+    "together",
+    "updates_epsilon",
+]

@@ -1,0 +1,123 @@
+"""Audits: whether a mechanism keeps its promise, seen from its outputs alone."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fnlkit.errors import InputError
+
+
+class Audit(NamedTuple):
+    """Bounds on a mechanism's epsilon, seen from its outputs.
+
+    Attributes
+    ----------
+    low, high : float
+        All ratios of output probabilities lie below e^high, and one above e^low, unless an event of probability alpha
+        came.
+    declared : float
+    verdict : str
+        ``consistent``, ``violated`` (it leaks more than declared) or ``wasteful`` (it protects more than declared).
+    """
+
+    low: float
+    high: float
+    declared: float
+    verdict: str
+
+
+def audit(mechanism, classes, declared, *, samples=100_000, alpha=1e-4, seed=0):
+    """Return an Audit of a label mechanism from its outputs alone.
+
+    Every class is put in `samples` times; Clopper-Pearson intervals of all output probabilities hold together with
+    probability 1 - alpha (shared out evenly), and give bounds on the largest log ratio between two inputs.
+
+    Parameters
+    ----------
+    mechanism : (labels (n,), rng) -> labels (n,)
+        For example ``lambda y, rng: randomised_response(y, 10, 1.0, rng)``.
+    classes : int
+    declared : float
+        The epsilon that the mechanism promises.
+    samples : int
+        Of each class.
+    alpha : float in (0, 1)
+        Probability of a false alarm.
+    seed : int
+
+    Examples
+    --------
+    >>> from fnlkit.privacy import audit, randomised_response
+    >>> audit(lambda y, rng: randomised_response(y, 10, 1.0, rng), 10, 1.0, samples=10_000).verdict
+    'consistent'
+    """
+    from scipy.stats import beta
+
+    from fnlkit.streams import stream
+
+    counts = np.empty((classes, classes))
+    for label in range(classes):
+        out = mechanism(np.full(samples, label), stream(seed, "audit", client=label))
+        counts[label] = np.bincount(out, minlength=classes)
+    tail = alpha / (2 * classes * classes)
+    floor = np.where(counts > 0, beta.ppf(tail, np.maximum(counts, 1), samples - counts + 1), 0.0)
+    ceiling = np.where(counts < samples, beta.isf(tail, counts + 1, np.maximum(samples - counts, 1)), 1.0)
+    with np.errstate(divide="ignore"):
+        low = float(np.max(np.log(floor.max(0)) - np.log(ceiling.min(0))))
+        high = float(np.max(np.log(ceiling.max(0)) - np.log(floor.min(0))))
+    low = max(low, 0.0)
+    verdict = "violated" if low > declared else "wasteful" if high < declared else "consistent"
+    return Audit(low, high, declared, verdict)
+
+
+def audit_pair(outputs, neighbours, declared, *, delta=1e-5, alpha=1e-4):
+    """Return an Audit of a mechanism from its outputs on two neighbouring inputs, a number each.
+
+    Half of the outputs choose the threshold (and side) that tells the two inputs apart best, the other half are counted:
+    (eps, delta)-DP allows P(A) <= e^eps P'(A) + delta for every set A, so that Clopper-Pearson's least P and largest P'
+    give an epsilon that the mechanism must have at least.
+
+    Parameters
+    ----------
+    outputs, neighbours : float (m,)
+        What the mechanism said on one input and on its neighbour, independent draws.
+    declared : float
+        The epsilon that the mechanism promises, at `delta`.
+    delta : float in [0, 1)
+    alpha : float in (0, 1)
+        Probability of a false alarm.
+
+    Returns
+    -------
+    Audit
+        `high` is infinite and the verdict never ``wasteful``: a threshold bounds epsilon from below alone.
+    """
+    outputs, neighbours = (np.asarray(values, np.float64).reshape(-1) for values in (outputs, neighbours))
+    if len(outputs) != len(neighbours) or len(outputs) < 100:
+        raise InputError(f"`outputs` has {len(outputs)} numbers, `neighbours` {len(neighbours)}; give 100 or more of each")
+    half = len(outputs) // 2
+    seen, counted = (outputs[:half], neighbours[:half]), (outputs[half:], neighbours[half:])
+    low = 0.0
+    for one, other, seen_one, seen_other in ((*counted, *seen), (*counted[::-1], *seen[::-1])):
+        for sign in (1, -1):
+            cut = _best_cut(sign * seen_one, sign * seen_other, delta)
+            hits, false = (int(np.sum(sign * values > cut)) for values in (one, other))
+            low = max(low, float(_least_epsilon(np.array([hits]), np.array([false]), len(one), delta, alpha / 8)[0]))
+    return Audit(low, math.inf, declared, "violated" if low > declared else "consistent")
+
+
+def _best_cut(one, other, delta):
+    """Return the threshold above which `one` lies most often beside `other`."""
+    cuts = np.quantile(np.concatenate([one, other]), np.linspace(0.01, 0.99, 99))
+    hits, false = (np.sum(values > cuts[:, None], axis=1) for values in (one, other))
+    return cuts[int(np.argmax(_least_epsilon(hits, false, len(one), delta, 1e-3)))]
+
+
+def _least_epsilon(hits, false, count, delta, tail):
+    """Return the least epsilon (m,) that numbers of hits and of false alarms (m,) among `count` each allow, at least 0."""
+    from scipy.stats import beta
+
+    least = np.where(hits > 0, beta.ppf(tail, np.maximum(hits, 1), count - hits + 1), 0.0)
+    most = np.where(false < count, beta.isf(tail, false + 1, np.maximum(count - false, 1)), 1.0)
+    return np.log(np.maximum((least - delta) / most, 1.0))
