@@ -43,7 +43,7 @@ from fnlkit.estimators import ESTIMATORS, WARM_UP
 )
 @click.option("--run", metavar="RUN.pt", default=None, help="A trained run whose model judges, so that none is trained here.")
 @click.option("--form", type=click.Choice(["pooled", "federated"]), default="pooled", show_default=True,
-              help="pooled has all samples in one place, which only a simulation may; federated asks each client for declared "
+              help="Pooled has all samples in one place, which only a simulation may; federated asks each client for declared "
               "replies, counts their bytes and gives the same numbers.")  # fmt: skip
 @dataset_option
 @click.option("--apply", "applied", type=click.Choice(["none", "relabel"]), default="none", show_default=True,
