@@ -15,30 +15,47 @@ from fnlkit.cli.source import need_input
 def command(runs, dataset, ledger, trust, output):
     """Write one self-contained page about runs: summary, curves, tables, who is noisy, suspicious samples, commands.
 
-    It needs no network, suits light and dark, and shows the numbers of `fnlkit evaluate`. Without RUN reads stdin; of a
-    folder it takes all runs.
+    Several runs are compared first, then each has its own part. The page needs no network, suits light and dark, and shows
+    the numbers of `fnlkit evaluate`. Without RUN reads stdin; of a folder it takes all runs.
 
     \b
     Example:
       fnlkit report run.pt -o report.html
+      fnlkit report runs/quickstart -o report.html
     """
-    from fnlkit import datasets, pipeline
+    from fnlkit import pipeline
     from fnlkit.artefacts import files
-    from fnlkit.errors import InputError
     from fnlkit.pipeline import report
 
     runs = runs or ("-",)
     for path in runs:
         need_input(path)
     found = pipeline.evaluate(*runs, dataset=dataset, ledger=ledger, trust=trust, say=caution)
-    data = None
-    try:
-        data = datasets.load(dataset or found.runs[0].meta["dataset"])
-        if data.checksum != found.runs[0].meta.get("dataset_checksum"):
-            raise InputError(f"{data.name} is not the data set that the run was trained on")
-    except InputError as error:
-        data = None
-        caution(f"no thumbnails: {error}")
-    files.write_bytes([report.page(report.facts(found, dataset=data)).encode()], output)
+    shown = report.page(report.facts(found, datasets=_Samples(dataset)))
+    files.write_bytes([shown.encode()], output)
     if output != "-":
         console().print(f"wrote {output}", style="dim", soft_wrap=True)
+
+
+class _Samples:
+    """Where the samples of runs lie, each data set loaded once; what cannot be shown is said once."""
+
+    def __init__(self, chosen):
+        self.chosen, self.known = chosen, {}
+
+    def __call__(self, run):
+        from fnlkit import datasets
+        from fnlkit.errors import InputError
+
+        name = self.chosen or run.meta["dataset"]
+        if (name, run.meta.get("dataset_checksum")) not in self.known:
+            data = None
+            try:
+                data = datasets.load(name)
+                if data.checksum != run.meta.get("dataset_checksum"):
+                    data = None
+                    raise InputError(f"{name} is not the data set that the run was trained on")
+            except InputError as error:
+                caution(f"no thumbnails: {error}")
+            self.known[name, run.meta.get("dataset_checksum")] = data
+        return self.known[name, run.meta.get("dataset_checksum")]

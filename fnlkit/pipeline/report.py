@@ -7,44 +7,60 @@ import numpy as np
 
 from fnlkit.artefacts.shown import plain
 from fnlkit.errors import InputError
-from fnlkit.results import evaluation
+from fnlkit.results import evaluation, statistics
 from fnlkit.results.comparison import score_name
+from fnlkit.results.plots.curves import named
 
 CLIENTS, SAMPLES, LINES = 12, 24, 8
+# With more runs than this their parts are folded, but for the first's.
+OPEN = 4
 _WIDE, _HIGH, _LEFT, _BELOW = 720, 300, 44, 34
 
 
-def facts(found, *, dataset=None):
+def facts(found, *, datasets=None):
     """Return what the page shows, as plain values.
 
     Parameters
     ----------
     found : fnlkit.pipeline.judging.Evaluation
         Of one run or several.
-    dataset : fnlkit.datasets.Dataset, optional
-        Of the first run, for thumbnails of suspicious samples; without it they are listed without a picture.
+    datasets : callable (Run) -> Dataset or None, optional
+        Where a run's samples lie, for thumbnails of suspicious ones; without it they are listed without a picture.
 
     Returns
     -------
     dict
-        words, rows, groups, curve, clients, suspects, sent, privacy, settings, commands, machine.
+        title, words, rows, table (groups, of several runs), tested (of one), curve, together (what all releases of labels
+        cost), and runs: for each its title, words, clients, suspects, sent, privacy, settings, commands, machine.
     """
-    first, row = found.runs[0], found.rows[0]
-    several = len(found.runs) > 1
+    runs, rows = found.runs, found.rows
+    first, several = runs[0], len(runs) > 1
+    together = {row["label_together_statement"]: None for row in rows if "label_together_statement" in row}
     return {
-        "title": f"{first.settings['method']} on {first.meta.get('dataset')}" if not several else f"{len(found.runs)} runs",
+        "title": f"{first.settings['method']} on {first.meta.get('dataset')}" if not several else f"{len(runs)} runs",
         "words": words(found),
-        "rows": [_row(one) for one in found.rows],
+        "rows": [_row(row) for row in rows],
         "table": found.table() if several else None,
-        "curve": curve(found.runs),
-        "clients": clients(first),
-        "suspects": suspects(first, dataset),
-        "sent": sent(first),
+        "tested": tested(rows[0]),
+        "curve": curve(runs),
+        "together": list(together),
+        "runs": [_of_run(run, row, datasets, len(runs)) for run, row in zip(runs, rows, strict=True)],
+        "open": OPEN,
+    }
+
+
+def _of_run(run, row, datasets, count):
+    dataset = datasets(run) if datasets else None
+    return {
+        "title": plain(row["run"]),
+        "words": _labels_in_words(row) if count > 1 else "",
+        "clients": clients(run),
+        "suspects": suspects(run, dataset, max(6, SAMPLES // count)),
+        "sent": sent(run),
         "privacy": [row[name] for name in ("label_statement", "update_statement") if name in row],
-        "settings": {name: plain(value) for name, value in first.settings.items()},
-        "commands": commands(first),
-        "machine": {name: plain(value) for name, value in first.meta.get("machine", {}).items()},
-        "of_first": several and row["run"],
+        "settings": {name: plain(value) for name, value in run.settings.items()},
+        "commands": commands(run),
+        "machine": {name: plain(v) for name, v in run.meta.get("machine", {}).items() if name != "row_seconds"},
     }
 
 
@@ -59,24 +75,53 @@ def words(found):
         if row[f"{name}_last"] is not None:
             what = "accuracy on the test set" if name == "accuracy" else "agreement with labels that nobody verified"
             out.append(f"Its {what} was {_share(row[f'{name}_last'])} at the end, {_share(row[f'{name}_best'])} at its best.")
+        out += filter(None, [_labels_in_words(row)])
     else:
         groups = found.groups()
         means = [(values["mean"], one) for one in groups for key, values in one["measures"].items() if key.endswith("_best")]
         out.append(f"{len(rows)} runs in {len(groups)} groups that differ in more than their seeds.")
         if means:
             mean, best = max(means, key=lambda pair: pair[0])
-            out.append(f"Best on average: {', '.join(map(plain, best['group'].values()))}, {_share(mean)}.")
-    for row in rows[:1]:
-        if "label_accuracy_given" in row:
-            which = "" if len(rows) == 1 else f"In the first run, {plain(row['run'])}: of"
-            before, after = _share(row["label_accuracy_given"]), _share(row["label_accuracy_corrected"])
-            out.append(
-                f"{which or 'Of'} the labels that clients were given {before} were right, of those at the end {after}: "
-                f"{row['labels_repaired']:,} were repaired and {row['labels_broken']:,} broken."
-            )
-        elif row.get("labels_changed"):
-            out.append(f"{row['labels_changed']:,} labels were changed; nobody knows which are right.")
+            out.append(f"Best on average: {plain(named(best['group'], [one['group'] for one in groups]))}, {_share(mean)}.")
     return out
+
+
+def _labels_in_words(row):
+    """Return what happened to a run's labels, in a sentence; an empty text where nothing did."""
+    if "label_accuracy_given" in row:
+        before, after = _share(row["label_accuracy_given"]), _share(row["label_accuracy_corrected"])
+        if not row["labels_changed"]:
+            return f"Of the labels that clients were given {before} were right; none was changed."
+        return (
+            f"Of the labels that clients were given {before} were right, of those at the end {after}: "
+            f"{row['labels_repaired']:,} were repaired and {row['labels_broken']:,} broken."
+        )
+    changed = row.get("labels_changed")
+    return f"{changed:,} labels were changed; nobody knows which are right." if changed else ""
+
+
+_ON = {
+    "test": "test samples",
+    "held_out": "held-out samples, labels as given",
+    "held_out_true": "held-out samples, true labels",
+    "gold": "verified samples",
+    "estimated": "held-out samples, corrected for wrong labels",
+}
+
+
+def tested(row):
+    """Return what a single run's model is worth on samples that nobody trained it on, as `evaluate` prints it."""
+    out = []
+    for name, part in row.get("measured", {}).items():
+        one = {"what": part["measures"], "on": _ON[name], "samples": f"{part['samples']:,}", "share": _share(part["share"])}
+        one["interval"] = f"{100 * part['low']:.2f} to {100 * part['high']:.2f} %"
+        for title, key in (("macro-F1", "macro_f1"), ("balanced", "balanced")):
+            one[title] = _share(part[key]) if key in part else ""
+        sites = [site["share"] for site in part.get("sites", [])]
+        one["worst tenth of clients"] = _share(statistics.worst_tenth(sites)) if sites else ""
+        out.append(one)
+    empty = not any(one["worst tenth of clients"] for one in out)
+    return [{name: cell for name, cell in one.items() if not (empty and name.startswith("worst"))} for one in out]
 
 
 def _share(value):
@@ -97,11 +142,11 @@ def _row(row):
 
 def curve(runs):
     """Return the learning curves as places in a drawing: lines with a name and points, ticks of both axes; None without any."""
-    lines = []
-    for run, group in zip(runs, evaluation.distinct(runs), strict=True):
+    lines, groups = [], evaluation.distinct(runs)
+    for run, group in zip(runs, groups, strict=True):
         name = evaluation.score_name(run)
         points = [(row.get("client_rounds", run.traffic.client_rounds), row[name]) for row in run.history if name in row]
-        label = ", ".join(plain(value) for key, value in group.items() if key != "dataset")
+        label = plain(named(group, groups))
         if len(points) > 1:
             lines.append((label, points))
     if not lines:
@@ -125,13 +170,26 @@ def curve(runs):
         "across": [{"at": place(x, low)[0], "text": f"{x:,.0f}"} for x in np.linspace(0, right, 5)],
         "up": [{"at": place(0, y)[1], "text": f"{100 * y:.0f}"} for y in np.arange(low, high + step / 2, step)],
         "what": " and ".join(sorted({evaluation.score_name(run) for run in runs})),
+        "stages": [{"at": place(x, low)[0], "text": plain(stage)} for stage, x in _stages(runs[0])] if len(runs) == 1 else [],
     }  # fmt: skip
+
+
+def _stages(run):
+    """Return [(stage, client-rounds at which it begins)] of all stages but the first."""
+    steps = [row for row in run.history if row["stage"] != "final"]
+    return [
+        (row["stage"], before["client_rounds"])
+        for before, row in zip(steps, steps[1:], strict=False)
+        if row["stage"] != before["stage"]
+    ]
 
 
 def clients(run):
     """Return the clients with most wrong labels, by the truth where it is known, else by the estimate: name, size, shares."""
     sizes, names = np.diff(run.client_offsets), run.meta.get("client_names") or []
     estimated = run.truth.get("estimate_client_level")
+    ends = [run.truth.get(f"estimate_client_level_{end}") for end in ("low", "high")]
+    ends = None if estimated is None or any(end is None for end in ends) else ends
     estimated = evaluation.first_levels(run) if estimated is None else estimated
     true = None
     if "true" in run.labels:
@@ -148,12 +206,13 @@ def clients(run):
             "samples": int(sizes[k]),
             "true": None if true is None else float(true[k]),
             "estimated": None if estimated is None else float(estimated[k]),
+            "range": None if ends is None else [float(end[k]) for end in ends],
         }
         for k in order
     ]
 
 
-def suspects(run, dataset):
+def suspects(run, dataset, most=SAMPLES):
     """Return samples whose label looks wrong, the surest first: those that training changed, or that an estimator flagged."""
     held, given, labels = run.client_indices, run.labels["given"], run.labels["corrected"]
     score, flagged = run.truth.get("estimate_issue_score"), run.truth.get("estimate_flagged")
@@ -164,7 +223,7 @@ def suspects(run, dataset):
         chosen = chosen[np.argsort(-np.asarray(score)[chosen], kind="stable")]
     names = (run.meta.get("samples") or {}).get("class_names") or []
     out = []
-    for position in chosen[:SAMPLES].tolist():
+    for position in chosen[:most].tolist():
         one = {"sample": position, "given": _class(names, given[position]), "suggested": _class(names, labels[position])}
         one["true"] = _class(names, run.labels["true"][position]) if "true" in run.labels else None
         one["right"] = None if "true" not in run.labels else bool(labels[position] == run.labels["true"][position])
@@ -184,8 +243,16 @@ def _picture(dataset, position):
     return thumbnail(np.asarray(dataset.x_train[position]))
 
 
+# What clients send whatever the method.
+_SENT = {
+    "weights": "the local models",
+    "moments": "count, sum and squares of its features; once, before training",
+    "held_out": "agreements and losses on its held-out samples; each evaluation",
+}
+
+
 def sent(run):
-    """Return what left the clients: reply, what it is, bytes of all clients together."""
+    """Return what left the clients: reply, what it is, bytes of all clients together, and of each on average."""
     import inspect
 
     from fnlkit import catalogue
@@ -198,11 +265,12 @@ def sent(run):
     except InputError:  # a method of somebody's, which is not imported for a report
         pass
     rest = run.traffic.bytes_up - sum(run.traffic.sent.values())
-    rows = [("weights", "the local models", max(0, rest))] if rest > 0 else []
+    rows = [("weights", _SENT["weights"], max(0, rest))] if rest > 0 else []
     for name, count in run.traffic.sent.items():
         declared = said.get(name)
-        rows.append((name, f"{declared.what}; {declared.when}" if declared else "", count))
-    return [{"reply": plain(name), "what": what, "bytes": count} for name, what, count in rows]
+        rows.append((name, f"{declared.what}; {declared.when}" if declared else _SENT.get(name, ""), count))
+    members = len(run.client_offsets) - 1
+    return [{"reply": plain(name), "what": what, "bytes": count, "each": count / members} for name, what, count in rows]
 
 
 def commands(run):

@@ -34,7 +34,10 @@ def folder(tmp_path_factory):
 def cells(text, name):
     """The cells of the rows of a table by its id."""
     body = re.search(rf'<table id="{name}">.*?<tbody>(.*?)</table>', text, re.S)[1]
-    return [[html.unescape(cell).strip() for cell in re.findall(r"<td[^>]*>([^<]*)", row)] for row in body.split("</tr>")[:-1]]
+    return [
+        [html.unescape(cell).strip() for cell in re.findall(r"<td[^>]*>(?:<a [^>]*>)?([^<]*)", row)]
+        for row in body.split("</tr>")[:-1]
+    ]
 
 
 def test_the_numbers_are_evaluates(folder, tmp_path):
@@ -50,12 +53,38 @@ def test_the_numbers_are_evaluates(folder, tmp_path):
             f"{row['bytes_up'] / 1e6:,.1f}",
             f"{100 * row['label_accuracy_corrected']:.2f}",
         ]
-    run = fnlkit.load(folder / "a.pt")
-    shown = cells(text, "clients")
-    levels = sorted(run.truth["noise_client_level"], reverse=True)
-    assert [row[-2] for row in shown] == [f"{100 * level:.1f} %" for level in levels]
-    sent = {row[0]: int(row[2].replace(",", "")) for row in cells(text, "sent")}
-    assert sum(sent.values()) == run.traffic.bytes_up and sent["lid"] == run.traffic.sent["lid"]
+    for number, name in enumerate(("a.pt", "b.pt"), 1):  # each run has its own part
+        run = fnlkit.load(folder / name)
+        levels = run.truth["noise_client_level"]
+        order = sorted(range(5), key=lambda k: -levels[k])
+        low, high = (run.truth[f"estimate_client_level_{end}"] for end in ("low", "high"))
+        wanted = [
+            [str(k), f"{100 * levels[k]:.1f} %", f"{100 * run.truth['estimate_client_level'][k]:.1f} %",
+             f"{100 * low[k]:.1f} to {100 * high[k]:.1f} %"] for k in order
+        ]  # fmt: skip
+        assert [[row[0], *row[-3:]] for row in cells(text, f"clients-{number}")] == wanted
+        sent = {row[0]: (int(row[2].replace(",", "")), int(row[3].replace(",", ""))) for row in cells(text, f"sent-{number}")}
+        assert sum(all_ for all_, _ in sent.values()) == run.traffic.bytes_up
+        assert sent["lid"] == (run.traffic.sent["lid"], round(run.traffic.sent["lid"] / 5))
+        made = html.unescape(re.search(rf'<pre id="commands-{number}">(.*?)</pre>', text, re.S)[1]).splitlines()
+        assert made == report.commands(run)
+    groups = [list(map(str, row)) for row in fnlkit.evaluate(folder).table().texts()]
+    assert cells(text, "groups") == [[cell.strip() for cell in row] for row in groups]
+
+
+def test_a_single_run_is_also_tested_as_evaluate_does(tmp_path):
+    fed = fnlkit.inject_noise(fnlkit.partition("digits", clients=5, holdout=0.2), "symmetric(eta=0.3)")
+    fnlkit.train(fed, "feddpcont(epsilon=2.0)", rounds=3, epochs=1, say=None, output=tmp_path / "run.pt")
+    assert command("fnlkit report run.pt -o page.html --ledger none", tmp_path).returncode == 0
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    row = json.loads(command("fnlkit evaluate run.pt --json --ledger none", tmp_path).stdout)
+    shown = cells(text, "tested")
+    assert [(one[0], one[2], one[3]) for one in shown] == [
+        (part["measures"], f"{part['samples']:,}", f"{100 * part['share']:.2f} %") for part in row["measured"].values()
+    ]
+    held = next(one for one, part in zip(shown, row["measured"].values(), strict=True) if part["measures"] == "agreement")
+    assert held[-1] == f"{100 * row['client_agreement_worst_tenth']:.2f} %"
+    assert html.escape(row["label_statement"], quote=False) in text.replace("&#39;", "'")
 
 
 def test_nothing_from_a_file_is_markup(folder, tmp_path):
@@ -64,7 +93,7 @@ def test_nothing_from_a_file_is_markup(folder, tmp_path):
         assert done.returncode == 0, done.stderr
         text = (tmp_path / "page.html").read_text(encoding="utf-8")
         assert "<script" not in text and "&lt;script&gt;" in text
-        assert not re.search(r"""(?:src|href)=["'](?!data:)""", text)
+        assert not re.search(r"""(?:src|href)=["'](?!data:|#run-)""", text)
 
 
 def test_the_commands_make_the_run_again(folder):
@@ -79,8 +108,9 @@ def test_without_truth_or_data_it_says_less(folder, tmp_path):
     blind = copy.copy(run)
     blind.labels = {name: values for name, values in run.labels.items() if name != "true"}
     facts = report.facts(fnlkit.evaluate(blind, blind))
-    assert facts["clients"][0]["true"] is None and facts["clients"][0]["estimated"] is not None
-    assert facts["suspects"]["samples"][0]["picture"] is None and facts["suspects"]["samples"][0]["true"] is None
+    for one in facts["runs"]:
+        assert one["clients"][0]["true"] is None and one["clients"][0]["estimated"] is not None
+        assert one["suspects"]["samples"][0]["picture"] is None and one["suspects"]["samples"][0]["true"] is None
     assert "unknown" in report.page(facts)
 
 
@@ -108,6 +138,12 @@ def test_a_browser_shows_it_from_phone_to_wide(browser, folder, tmp_path):  # no
         assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
     shown = [cell.text for cell in browser.find_elements("css selector", "#rows tbody td")]
     assert shown[3:5] == [f"{100 * row['accuracy_best']:.2f}", f"{100 * row['accuracy_last']:.2f}"]
-    assert len(browser.find_elements("css selector", "#suspects img")) > 0
+    assert len(browser.find_elements("css selector", "#suspects-1 img")) > 0
+    command(f"fnlkit report {' '.join(5 * [str(folder / 'a.pt')])} -o many.html", tmp_path)
+    browser.get((tmp_path / "many.html").as_uri())
+    parts = browser.find_elements("css selector", "details.run")
+    assert [part.get_attribute("open") is not None for part in parts] == [True, False, False, False, False]
+    browser.find_element("css selector", "a[href='#run-3']").click()
+    assert parts[2].get_attribute("open") is not None
     assert not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -100,7 +100,7 @@ def _mark(axis, runs, middle, place, number, *, named):
 
 def named(group, groups):
     """Return what the legend calls runs: the method, and what else tells them from the others."""
-    shown = [f"{name} {value}" for name, value in group.items() if name not in ("dataset", "method")]
+    shown = [f"{name} {value}" for name, value in group.items() if name not in ("dataset", "method") and value is not None]
     if len({other["dataset"] for other in groups}) > 1:
         shown.insert(0, data_set(group["dataset"]))
     return ", ".join([group["method"], *shown])
