@@ -27,20 +27,31 @@ def command(file, as_json):
     from fnlkit.artefacts import files
 
     need_input(file)
-    artefact = files.read(file)
+    artefact, said = files.heads(file)
+    if artefact.kind.startswith("fnlkit.federation/") and any(isinstance(v, files.Head) for v in artefact.arrays.values()):
+        artefact, said = files.read(file), None  # whose labels are looked at
     if as_json:
-        sys.stdout.write(json.dumps(described(artefact, file)) + "\n")
+        sys.stdout.write(json.dumps(described(artefact, file, said)) + "\n")
     else:
-        show(artefact, file)
+        show(artefact, file, said)
 
 
-def described(artefact, source="-"):
-    """Return the facts of an artefact as plain values."""
+def described(artefact, source="-", said=None):
+    """Return the facts of an artefact as plain values.
+
+    Parameters
+    ----------
+    artefact : fnlkit.artefacts.files.Artefact
+    source : str
+    said : str or None
+        The SHA-256 that the file says; computed without it.
+    """
     from fnlkit.artefacts import files
 
     out = {
         "kind": artefact.kind,
-        "sha256": files.digest(artefact),
+        "sha256": said or files.digest(artefact),
+        "checked": not any(isinstance(value, files.Head) for value in artefact.arrays.values()),
         "arrays": {
             name: {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
             for name, value in artefact.arrays.items()
@@ -63,14 +74,16 @@ def described(artefact, source="-"):
     return out
 
 
-def show(artefact, source="-"):
-    """Print an artefact as tables on stdout."""
+def show(artefact, source="-", said=None):
+    """Print an artefact as tables on stdout; parameters as in `described`."""
     say = out_console()
-    facts = described(artefact, source)
+    facts = described(artefact, source, said)
     federation = _federation(artefact, source)
     table = Table("", "", heads=False)
     table.add_row("kind", artefact.kind)
-    table.add_row("sha256", facts["sha256"])
+    table.add_row(
+        "sha256", facts["sha256"] + ("" if facts["checked"] else ", as the file says: its large arrays were not read")
+    )
     for key, value in artefact.meta.items():
         if key not in ("provenance", "noise", "estimate") and (text := _in_words(value)) is not None:
             table.add_row(printable(key.replace("_", " ")), printable(text))

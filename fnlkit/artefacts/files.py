@@ -18,6 +18,7 @@ import stat
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,6 +45,7 @@ KINDS = {
 }
 _NAME = re.compile(r"[A-Za-z0-9_./-]{0,199}[A-Za-z0-9_-]")
 _RESERVED = ("kind", "meta", "sha256")
+_PLAIN = "a plain npz without {!r}, not a file of fnlkit; data of your own is read by --dataset PATH.npz"
 _TEMPORARY = re.compile(r"\.fnlkit-[0-9a-f]{16}\.tmp")
 _STALE_SECONDS = 60
 
@@ -109,9 +111,7 @@ def read(source, *, kinds=None, max_bytes=MAX_BYTES):
             arrays = files_npz.arrays(members)
             missing = [key for key in _RESERVED if key not in arrays]
             if missing:
-                raise InputError(
-                    f"a plain npz without {missing[0]!r}, not a file of fnlkit; data of your own is read by --dataset PATH.npz"
-                )
+                raise InputError(_PLAIN.format(missing[0]))
             kind, text, digest = (files_npz.text(arrays.pop(key), key) for key in _RESERVED)
             _check_kind(kind, kinds)
             files_zip.check_layout(raw, members)
@@ -120,6 +120,67 @@ def read(source, *, kinds=None, max_bytes=MAX_BYTES):
         if _digest(kind, text, arrays) != digest:
             raise InputError("damaged: the SHA-256 over its content does not match; make the file again")
         return Artefact(kind, arrays, _parse_meta(text))
+
+
+class Head(NamedTuple):
+    """What is known of an array whose values were not read.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+    shape : tuple of int
+    """
+
+    dtype: np.dtype
+    shape: tuple
+
+
+def heads(path, *, small=SMALL):
+    """Return (Artefact, SHA-256) of an npz of any size: of arrays above `small` bytes no value is read, only a Head.
+
+    The SHA-256 is what the file says; nothing was compared with it.  Whatever is not a file of more than `small` bytes, or
+    no npz, is read and checked as `read` does.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    small : int
+
+    Raises
+    ------
+    InputError
+        One line that names the file.
+    """
+    import mmap
+
+    if path != "-" and os.path.isfile(path) and os.stat(path).st_size > small:
+        with _one_line(shown(path)), open(path, "rb") as handle:
+            mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+            with memoryview(mapped) as raw:
+                if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
+                    places = files_zip.places(raw, max_members=64, max_bytes=2**50)
+                    return _of_heads({p.name.removesuffix(".npy"): _head(raw, p, small) for p in places})
+    artefact = read(path)
+    return artefact, digest(artefact)
+
+
+def _of_heads(arrays):
+    missing = [key for key in _RESERVED if not isinstance(arrays.get(key), np.ndarray)]
+    if missing:
+        raise InputError(_PLAIN.format(missing[0]))
+    kind, text, said = (files_npz.text(arrays.pop(key), key) for key in _RESERVED)
+    _check_kind(kind, None)
+    return Artefact(kind, arrays, _parse_meta(text)), said
+
+
+def _head(raw, place, small):
+    name = place.name.removesuffix(".npy")
+    if place.unpacked <= (SMALL if name in _RESERVED else small):
+        return files_npz.array(memoryview(np.frombuffer(files_zip.content(raw, place).data, np.uint8).copy()), name)
+    dtype, shape, _, start = files_npz.header(raw[place.begin : place.begin + files_npz.MAX_HEADER + 12], name)
+    if math.prod(shape) * dtype.itemsize != place.unpacked - start:
+        raise InputError(f"array {name!r} announces {shape} of {dtype.name} and has {place.unpacked - start:,} bytes")
+    return Head(dtype, shape)
 
 
 def read_arrays(source, *, max_bytes=MAX_BYTES):
