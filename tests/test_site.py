@@ -5,6 +5,7 @@ One build for all, eight seconds in a process of its own: mkdocs sets up logging
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -17,6 +18,10 @@ from fnlkit.cli import COMMANDS, group
 from fnlkit.cli import parts as kinds
 
 ROOT = Path(__file__).parent.parent
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 for package in ("mkdocs", "material", "mkdocstrings"):
     pytest.importorskip(package, reason="needs the extra `docs`")
 
@@ -103,3 +108,33 @@ def test_every_noise_model_is_drawn(site):
 def test_the_kernels_are_in_the_reference_with_their_examples(site):
     text = text_of(site / "library/kernels.html")
     assert all(name in text for name in kernels.__all__) and "&gt;&gt;&gt; " in text
+
+
+SHOWN = ("index", "tutorial", "noise", "method/fedcorr", "commands/train", "library/kernels", "results")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_browser_shows_it_on_a_phone_and_on_a_wide_screen(site, dark):
+    """No error in the console, nothing wider than the screen, colours as the reader asked for."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra `browser`)")
+    chromium, driver = (shutil.which(name) for name in ("chromium", "chromedriver"))
+    if not (chromium and driver):
+        pytest.skip("needs chromium and chromedriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    flags = "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking disable-sync"
+    for flag in f"{flags} disable-component-update".split():
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with webdriver.Chrome(options, webdriver.ChromeService(driver)) as browser:
+        asked = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [asked]})
+        for width in (400, 1400):
+            screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+            for page in SHOWN:
+                browser.get((site / f"{page}.html").as_uri())
+                assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth"), (page, width)
+                ground = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+                assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 384) == dark, (page, ground)
+        assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []

@@ -73,7 +73,7 @@ def steps(page):
         elif left_out:
             left_out = False
         elif language in ("sh", "bash"):
-            out += [Step(line, "command", _shortened(each, more)) for each in commands(text)]
+            out += [Step(line, "command", shortened(each, more)) for each in commands(text)]
         elif re.match(r"# [\w-]+\.(py|toml|csv)\n", text):
             out.append(Step(line, "file", text))
         elif language == "python":
@@ -87,7 +87,8 @@ def commands(text):
     return [line for line in map(str.strip, whole.splitlines()) if line and not line.startswith("#")]
 
 
-def _shortened(line, more):
+def shortened(line, more):
+    """Return a command line with options added to each command of fnlkit that `more` {command: options} names."""
     for verb, options in more.items():
         line = re.sub(rf"(\bfnlkit {verb}\b(?:(?! \| | && ).)*)", rf"\1 {options}", line)
     return line
