@@ -1,8 +1,13 @@
-"""Features of one scale for all clients: each tells count, sum and squares of its own once, and the server adds them up."""
+"""Samples of one scale for all clients: each tells count, sum and squares of its own once, and the server adds them up.
+
+Vectors are scaled by feature, images by channel.
+"""
 
 from typing import NamedTuple
 
 import numpy as np
+
+from fnlkit.artefacts.stored import blocks
 
 
 class Moments(NamedTuple):
@@ -37,6 +42,14 @@ def pooled(replies):
     ----------
     replies : iterable of Moments
         Of at least one client; none is kept.
+    """
+    mean, variance, _ = added(replies)
+    std = np.sqrt(variance)
+    return mean, np.where(std > 1e-12 * np.maximum(1, np.abs(mean)), std, 1.0)
+
+
+def added(replies):
+    """Return (mean (d,), variance (d,), count) of all clients' values together.
 
     Source: Chan, Golub, LeVeque 1983, the sum of squares of two samples from theirs.
     """
@@ -46,5 +59,43 @@ def pooled(replies):
         away = more.total / more.count - total / count
         squares = squares + more.squares + away**2 * count * more.count / (count + more.count)
         count, total = count + more.count, total + more.total
-    mean, std = total / count, np.sqrt(squares / count)
-    return mean, np.where(std > 1e-12 * np.maximum(1, np.abs(mean)), std, 1.0)
+    return total / count, squares / count, count
+
+
+def channel_moments(x):
+    """Return the Moments of one client's images (n, H, W, channels), of pixel values as they are stored.
+
+    Of uint8 the squares are those of the values themselves: sums of whole numbers lose nothing, however they are added up.
+    """
+    width = x.shape[-1]
+    if x.dtype == np.uint8:
+        first = second = np.zeros(width, np.int64)
+        for a, b in blocks(x):
+            part = x[a:b].reshape(-1, width).astype(np.uint16)  # 255 squared still fits
+            first = first + part.sum(0, dtype=np.int64)
+            second = second + (part * part).sum(0, dtype=np.int64)
+        return Moments(int(np.prod(x.shape[:-1])), first.astype(np.float64), second.astype(np.float64))
+    parts = [moments(x[a:b].reshape(-1, width)) for a, b in blocks(x)]
+    mean, variance, count = added(parts) if parts else (np.zeros(width), np.zeros(width), 0)
+    return Moments(count, mean * count, variance * count)
+
+
+def pooled_channels(replies, dtype):
+    """Return (mean (C,), std (C,)) of all clients' pixels, uint8 ones scaled to [0, 1]; a channel that never varies gets std 1.
+
+    Parameters
+    ----------
+    replies : iterable of Moments
+        From `channel_moments`.
+    dtype : numpy.dtype
+        Of the images.
+    """
+    replies = [one for one in replies if one.count]
+    if dtype == np.uint8:
+        count = sum(one.count for one in replies)
+        mean = sum(one.total for one in replies) / count / 255
+        variance = sum(one.squares for one in replies) / count / 255**2 - mean**2
+    else:
+        mean, variance, _ = added(replies)
+    std = np.sqrt(np.maximum(variance, 0))
+    return mean, np.where(std > 1e-8, std, 1.0)

@@ -74,8 +74,8 @@ def true_posterior(probabilities, labels, T):
 
 def mean_interval(values, offsets, seed):
     """Return the bootstrap interval of each client's mean of values in [0, 1], counted in bins of 1/64."""
-    both = [histogram(values[a:b]) for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
-    return interval_of(*map(np.stack, zip(*both, strict=True)), seed)
+    parts = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    return interval_of(np.stack([histogram(values[a:b])[0] for a, b in parts]), histogram(values)[1], seed)
 
 
 def histogram(values):
@@ -85,8 +85,11 @@ def histogram(values):
 
 
 def interval_of(cells, totals, seed):
-    """Return bootstrap intervals of clients' means from numbers and sums (N, BINS); a bin stands for its mean."""
-    centres = totals.sum(0) / np.maximum(cells.sum(0), 1)
+    """Return bootstrap intervals of clients' means from numbers (N, BINS) and everybody's sums (BINS,) in bins.
+
+    A bin stands for its mean.
+    """
+    centres = totals / np.maximum(cells.sum(0), 1)
     return bootstrap(cells, lambda counts: counts @ centres / counts.sum(-1), seed=seed)
 
 
@@ -114,7 +117,10 @@ def by_clients(evidence, door, T):
     """Return the Judgement of the federated form, once T is known."""
     said = door.ask(federated.reply_predicted, judge_at_home, broadcast={"T": torch.from_numpy(T)})
     evidence.weigh_counts(said["predicted"].sum(0), "predictions")
-    level, interval = said["level"].numpy(), interval_of(said["histogram"].numpy(), said["bin_sums"].numpy(), evidence.seed)
+    level, interval = (
+        said["level"].numpy(),
+        interval_of(said["histogram"].numpy(), said["bin_sums"].sum(0).numpy(), evidence.seed),
+    )
     kept = (door.kept(name) for name in ("issue", "flagged", "guess"))
     return Judgement(level, *interval, level, *kept, T, transition(said["relabelled"].numpy()))
 

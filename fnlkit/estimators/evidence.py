@@ -61,7 +61,7 @@ class Evidence:
         self.say = say or (lambda text: None)
         self.progress = progress or (lambda done, total, what: None)
         self._dataset, self._embeddings, self._probabilities = dataset, embeddings, probabilities
-        self._checked = False
+        self._checked, self._scale = False, None
         self.federated, self.traffic, self.replies = form == "federated", Traffic(), []
 
     @property
@@ -92,6 +92,18 @@ class Evidence:
         self.traffic.bytes_down += traffic.bytes_down - down
         for name, count in traffic.sent.items():
             self.traffic.sent[name] = self.traffic.sent.get(name, 0) + count - (sent or {}).get(name, 0)
+
+    def image_scale(self):
+        """Return the Scale of all clients' images, told once for all trainings; None where each training asks for its own."""
+        from fnlkit.experiment.scale import cost_of_telling, scale_of
+
+        if self.dataset.kind != "image":
+            return None
+        if self._scale is None:
+            self._scale = scale_of(self.federation, self.dataset, self.dataset.x_train)
+            if self._scale.told:
+                cost_of_telling(self.traffic, len(self.federation), len(self._scale.mean))
+        return self._scale
 
     def refuse(self, estimator, **unused):
         """Raise InputError when something was given that this estimator does not look at."""

@@ -14,15 +14,9 @@ from fnlkit.artefacts.stored import Chosen
 from fnlkit.client.inputs import Inputs
 from fnlkit.client.members import Members
 from fnlkit.client.network import Model, Network, predict
-from fnlkit.methods.sends import Sent
+from fnlkit.methods.sends import TRAINING, Sent
 
 PREDICTED = {"predicted": Sent("numbers of samples by predicted class and given label", "once", ("C", "C"), "int64")}
-# Of any training that comes before.
-TRAINING = {
-    "weights": Sent("its local model", "every round of a training", ("P",), "float32"),
-    "moments": Sent("number, sums and squares of its samples' values", "once a training, for their scale", (3, "d")),
-    "held_out": Sent("its number of agreements and sum of losses on what it holds out", "after a training", (2,)),
-}
 RELABELLED = {"relabelled": Sent("numbers of samples by label after and before correction", "once", ("C", "C"), "int64")}
 
 
@@ -136,7 +130,7 @@ def left(traffic, sends):
     ----------
     traffic : fnlkit.artefacts.exchange.Traffic
     sends : dict of str to fnlkit.methods.sends.Sent
-        What is declared beside `TRAINING`.
+        What is declared beside `fnlkit.methods.sends.TRAINING`.
     """
     known = TRAINING | sends
     undeclared = sorted(set(traffic.sent) - set(known))

@@ -78,9 +78,8 @@ def trained(evidence, *, method="fedavg", federation=None, rounds=None, title="w
     settings = replace(settings_of(evidence), method=method)
     if rounds is not None:
         settings = replace(settings, rounds=rounds)
-    experiment = Experiment(
-        federation or evidence.federation, evidence.dataset, settings, engine=evidence.engine, device=evidence.device
-    )
+    where = {"engine": evidence.engine, "device": evidence.device, "scale": evidence.image_scale()}
+    experiment = Experiment(federation or evidence.federation, evidence.dataset, settings, **where)
     if evidence.run is not None:
         network = experiment.network
         experiment.model.weights = without_head(trained_network(evidence.run, evidence.dataset, device=network.device).network)

@@ -19,7 +19,6 @@ from fnlkit.artefacts.stored import Changed, Rows, blocks
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
 from fnlkit.client.members import Members
 from fnlkit.client.network import Model
-from fnlkit.client.scaling import moments, pooled
 from fnlkit.client.training import Fit
 from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
@@ -28,6 +27,7 @@ from fnlkit.experiment.arrangement import OwnScores, arranged
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.memorization import global_memorization, local_memorization
 from fnlkit.experiment.network import build_network
+from fnlkit.experiment.scale import cost_of_telling, scale_of
 from fnlkit.experiment.settings import Settings, option
 from fnlkit.experiment.yardstick import yardstick
 from fnlkit.methods.centralized import visits
@@ -54,12 +54,14 @@ class Experiment:
         of the samples, and says so.
     release_ledger : str, os.PathLike or None
         File that releases of labels are written to before they are made (fnlkit.artefacts.ledger); None keeps none.
+    scale : fnlkit.experiment.scale.Scale or None
+        What samples are scaled by, where that is known already; None asks the clients.
     **engine_options
         Passed to the engine (workers, at_once, ...).
     """
 
     def __init__(self, federation, dataset, settings, *, engine="auto", device="auto", resume=None, embeddings=None,
-                 release_ledger=None, **engine_options):  # fmt: skip
+                 release_ledger=None, scale=None, **engine_options):  # fmt: skip
         if len(federation.client_offsets) < 2:
             raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
         trust = must_be(dataset, federation.meta, len(federation.given), what="the federation")
@@ -81,10 +83,9 @@ class Experiment:
         self.head = _head_width(self.network, vectors.shape[1], settings) if "head" in wanted else 0
         if self.head:
             self.network = make(head=self.head)
-        mean, std, telling = dataset.mean, dataset.std, _standardised(settings.standardise, dataset)
-        if telling:
-            mean, std = (values.tolist() for values in pooled(moments(train[np.asarray(part)]) for part in federation.clients))
-        inputs = self.inputs = Inputs(image, tuple(mean), tuple(std), dtype, self.device)
+        telling = scale is None
+        scale = scale or scale_of(federation, dataset, train, settings.standardise)
+        inputs = self.inputs = Inputs(image, scale.mean, scale.std, dtype, self.device)
         self.measured = yardstick(federation, dataset, train, test)
         if vectors is not None:
             rows["input/embedding"] = vectors
@@ -105,7 +106,7 @@ class Experiment:
         limits = {"keep": settings.keep, "bound": 0.0 if settings.protect != "none" else settings.bound}
         self.clients = engines.make(engine, members, self.network, inputs, seed=settings.seed, **limits, **engine_options)
         self.clients.public = _public(train, federation, settings.method) if "public" in wanted else None
-        if telling:
+        if telling and scale.told:
             self._meter()
         for text in (trust, note, _alone(settings.fraction, self.clients)):
             if text:
@@ -147,12 +148,11 @@ class Experiment:
             self._continue(resume)
 
     def _meter(self):
-        """Count and declare what clients told of their features before training; the answer is one mean and std."""
-        traffic, width = self.clients.traffic, len(self.inputs.mean)
-        traffic.sent["moments"] = len(self.clients) * (8 + 16 * width)
-        traffic.bytes_up += traffic.sent["moments"]
-        traffic.bytes_down += len(self.clients) * 16 * width
+        """Count what clients told of their samples before training; the answer is one mean and std."""
+        cost_of_telling(self.clients.traffic, len(self.clients), len(self.inputs.mean))
         self.clients.commit()
+        if self.dataset.kind != "vector":
+            return
         self.clients.note(
             "vectors are scaled by feature: each client sent the count, sum and squares of its own once "
             "(--standardise none leaves them as they are)"
@@ -534,11 +534,6 @@ def _embeddings(embeddings, federation, dataset, method):
     if embeddings.ndim != 2 or len(embeddings) != len(federation.given):
         raise InputError(f"the embeddings are {embeddings.shape}; expected one vector for {len(federation.given):,} samples")
     return embeddings, note
-
-
-def _standardised(choice, dataset):
-    """Return whether clients tell of their features' sums, so that all see them at one scale."""
-    return dataset.kind == "vector" and (choice == "always" or choice == "auto" and dataset.features is None)
 
 
 def _singles(rows):

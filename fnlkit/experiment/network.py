@@ -87,9 +87,11 @@ def trained_network(run, dataset, *, device="cpu"):
     if list(shape) != list(run.meta["input_shape"]):
         raise InputError(f"{dataset.name} has samples of shape {shape}, the run was trained on {run.meta['input_shape']}")
     network = network_of(run, device=device)
-    mean, std = dataset.mean, dataset.std
-    if dataset.kind == "vector":  # scaled as the clients told, which the run holds
-        mean, std = (run.meta.get("samples", {}).get(name, ()) for name in ("mean", "std"))
+    samples = run.meta.get("samples", {})
+    if dataset.kind == "vector" or "mean" in samples:  # scaled as the clients told, which the run holds
+        mean, std = (samples.get(name, ()) for name in ("mean", "std"))
+    else:
+        mean, std = dataset.mean, dataset.std
     inputs = Inputs(image, tuple(mean), tuple(std), network.dtype, device)
     return Trained(network, inputs, x_train, x_test)
 

@@ -40,3 +40,11 @@ class Sent(NamedTuple):
     def size(self):
         """The bytes a time, in words: ``8 bytes`` or ``8 x C x C bytes``."""
         return " x ".join(map(str, (_ITEM[self.dtype], *self.shape))) + " bytes"
+
+
+# Of any training, whatever the method.
+TRAINING = {
+    "weights": Sent("the local models", "every round", ("P",), "float32"),
+    "moments": Sent("number, sums and squares of its samples' values by feature or channel, for one scale", "once", (3, "d")),
+    "held_out": Sent("its number of agreements and sum of losses on what it holds out", "at each measurement", (2,)),
+}

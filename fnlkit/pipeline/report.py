@@ -243,19 +243,12 @@ def _picture(dataset, position):
     return thumbnail(np.asarray(dataset.x_train[position]))
 
 
-# What clients send whatever the method.
-_SENT = {
-    "weights": "the local models",
-    "moments": "count, sum and squares of its features; once, before training",
-    "held_out": "agreements and losses on its held-out samples; each evaluation",
-}
-
-
 def sent(run):
     """Return what left the clients: reply, what it is, bytes of all clients together, and of each on average."""
     import inspect
 
     from fnlkit import catalogue
+    from fnlkit.methods.sends import TRAINING
     from fnlkit.spec import find, parse
 
     said = {}
@@ -264,11 +257,10 @@ def sent(run):
         said = getattr(module, "SENDS", {})
     except InputError:  # a method of somebody's, which is not imported for a report
         pass
-    rest = run.traffic.bytes_up - sum(run.traffic.sent.values())
-    rows = [("weights", _SENT["weights"], max(0, rest))] if rest > 0 else []
+    rows = []
     for name, count in run.traffic.sent.items():
-        declared = said.get(name)
-        rows.append((name, f"{declared.what}; {declared.when}" if declared else _SENT.get(name, ""), count))
+        declared = (TRAINING | said).get(name)
+        rows.append((name, f"{declared.what}; {declared.when}" if declared else "", count))
     members = len(run.client_offsets) - 1
     return [{"reply": plain(name), "what": what, "bytes": count, "each": count / members} for name, what, count in rows]
 

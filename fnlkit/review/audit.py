@@ -93,7 +93,8 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbour
     training = {"seed": seed, "warm_up": warm_up, "engine": engine, "device": device}
     evidence = Evidence(federation, dataset, embeddings=embeddings, progress=progress, **training)
     whole = federation.whole()  # what is held out of training is judged as well
-    experiment = Experiment(whole, evidence.dataset, settings_of(evidence), engine="sequential", device=device)
+    where = {"engine": "sequential", "device": device, "scale": evidence.image_scale()}
+    experiment = Experiment(whole, evidence.dataset, settings_of(evidence), **where)
     evidence.crossed(experiment.clients.traffic)
     door = Door(evidence, experiment.clients.members, experiment.model)
     if embeddings is not None:

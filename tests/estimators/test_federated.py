@@ -114,7 +114,7 @@ def test_replies_have_the_declared_shape_and_the_meter_counts_them(spec, given):
                 assert str(value.dtype) == f"torch.{what.dtype}", name
     assert counted.items() <= evidence.traffic.sent.items()
     left = set(evidence.traffic.sent) - set(counted)
-    assert left <= {"weights", "scores_global", "scores_local", "lid", "noise_level"} & ({"weights"} | set(sends))
+    assert left <= {"weights", "moments"} | {"scores_global", "scores_local", "lid", "noise_level"} & set(sends)
 
 
 @pytest.mark.parametrize(("spec", "given"), [case for case in CASES if case[1] in ("embeddings", "probabilities")])
@@ -189,8 +189,11 @@ def test_the_file_and_the_command_say_how_it_was_judged(tmp_path):
     assert done.returncode == 0, done.stderr
     facts = Federation.read(str(tmp_path / "j.npz")).meta["estimate"]
     assert facts["estimator"] == "loss(scope=client)" and facts["form"] == "federated"
-    assert set(facts["sent"]) == {"weights", *sends_of("loss")} - {"losses"} and facts["sent"]["flagged"]["bytes"] == 4 * 8
-    assert f'"sent": {{"weights": {{"bytes": {facts["sent"]["weights"]["bytes"]}' in done.stdout
+    assert (
+        set(facts["sent"]) == {"weights", "moments", *sends_of("loss")} - {"losses"}
+        and facts["sent"]["flagged"]["bytes"] == 4 * 8
+    )
+    assert f'"weights": {{"bytes": {facts["sent"]["weights"]["bytes"]},' in done.stdout
     shown = fnlkit("fnlkit info j.npz", tmp_path).stdout
     assert "loss(scope=client), federated: what left the clients is below" in shown and "mean_loss" in shown
     again = fnlkit("fnlkit estimate-noise j.npz --top 0 -o k.npz && fnlkit info k.npz --json", tmp_path)

@@ -58,7 +58,8 @@ def test_pooled_estimates_are_the_same_numbers(doubtful, found):
 
 def test_what_leaves_a_site_is_declared_and_no_more(doubtful, found):
     federation, _ = doubtful
-    assert set(found.traffic.sent) == {"weights", *SENDS}
+    assert set(found.traffic.sent) == {"weights", "moments", *SENDS}
+    assert found.traffic.sent["moments"] == 5 * (8 + 16)  # told once for all trainings
     sizes = np.diff(federation.client_offsets)
     for name, what in SENDS.items():
         item = 4 if what.dtype == "float32" else 8

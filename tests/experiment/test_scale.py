@@ -1,0 +1,120 @@
+"""Images are scaled by what clients told of theirs: the numbers of all images in one place, metered, and of a run kept."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fnlkit import datasets, partitioning
+from fnlkit.artefacts.federation import Federation
+from fnlkit.client.scaling import channel_moments, pooled_channels
+from fnlkit.datasets.dataset import moments
+from fnlkit.errors import InputError, SampleError
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.experiment.network import trained_network
+from fnlkit.experiment.scale import scale_of
+
+QUICK = Settings(rounds=1, fraction=1.0, epochs=1, eval_every=9)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return datasets.load("digits")
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.float32, np.float64])
+def test_moments_of_clients_are_those_of_all(kind):
+    """Of whole bytes to the last bit; of other numbers, and far from 0, to rounding.  One client's channel never varies."""
+    rng = np.random.default_rng(0)
+    x = (rng.random((90, 4, 5, 3)) * 200 + (1000 if kind != np.uint8 else 0)).astype(kind)
+    x[..., 1] = 7
+    parts = np.split(x, [1, 2, 40, 40, 70])  # one image, none, many
+    mean, std = pooled_channels(map(channel_moments, parts), x.dtype)
+    expected = moments(x)
+    assert std[1] == expected[1][1] == 1
+    if kind == np.uint8:
+        assert (tuple(mean), tuple(std)) == expected
+    else:
+        np.testing.assert_allclose(mean, expected[0], rtol=1e-12)
+        np.testing.assert_allclose(std, expected[1], rtol=1e-6)
+
+
+def test_a_run_is_scaled_by_what_clients_told_and_the_meter_counts_it(digits):
+    federation = partitioning.federation(digits, clients=4, holdout=0.2, public=0.1, seed=0)
+    experiment = Experiment(federation, digits, QUICK, engine="sequential")
+    assert (experiment.inputs.mean, experiment.inputs.std) == (digits.mean, digits.std)
+    assert experiment.clients.traffic.sent["moments"] == experiment.clients.traffic.bytes_up == 4 * (8 + 2 * 8)
+    assert experiment.clients.traffic.bytes_down == 4 * 2 * 8
+    run = experiment.run()
+    assert run.meta["samples"]["mean"] == list(digits.mean)
+    # A run's own numbers scale the samples that it judges, whatever the data set at hand would say.
+    other = replace(digits, statistics=((0.9,), (0.2,)))
+    assert trained_network(run, other).inputs.mean == digits.mean
+
+
+def test_published_numbers_need_nobody_to_tell(digits):
+    published = replace(digits, statistics=((0.5,), (0.25,)))
+    experiment = Experiment(partitioning.federation(digits, clients=4, seed=0), published, QUICK, engine="sequential")
+    assert experiment.inputs.mean == (0.5,) and "moments" not in experiment.clients.traffic.sent
+
+
+def test_clients_are_asked_once_for_a_split_of_one_data_set(digits):
+    """Reading all images again for every run of a recipe would take minutes where they are decoded; another split asks anew."""
+    asked, known = [], {}
+
+    def remember(name, compute):
+        asked.append(name)
+        return known.setdefault(name, compute())
+
+    held = replace(digits, remember=remember)
+    split = [partitioning.federation(digits, clients=4, seed=seed) for seed in (0, 0, 1)]
+    found = [scale_of(federation, held, held.x_train) for federation in split]
+    assert found[0] == found[1] and found[0].told and asked[0] == asked[1] != asked[2] and len(known) == 2
+
+
+def test_samples_are_those_of_clients_and_the_public_set(digits):
+    """Only images that a client holds, in or out of training, or that nobody holds, are looked at, each once."""
+    seen = []
+
+    class Watched:
+        dtype, shape, nbytes = digits.x_train.dtype, digits.x_train.shape, digits.x_train.nbytes
+
+        def __len__(self):
+            return len(digits.x_train)
+
+        def __getitem__(self, which):
+            seen.append(np.asarray(which))
+            return digits.x_train[which]
+
+    federation = Federation("digits", 10, np.array([0, 3, 5]), np.array([4, 2, 9, 7, 1]), digits.y_train)
+    scale_of(federation, digits, Watched())
+    assert [part.tolist() for part in seen[:2]] == [[4, 2, 9], [7, 1]]
+    assert sorted(np.concatenate(seen).tolist()) == list(range(len(digits.x_train)))
+
+
+def test_a_client_that_cannot_read_an_image_tells_nothing(digits):
+    """The others' images are the scale; what failed is not remembered, and where all fail it is said."""
+    remembered = []
+
+    class Broken:
+        dtype, shape, nbytes = digits.x_train.dtype, digits.x_train.shape, digits.x_train.nbytes
+
+        def __len__(self):
+            return len(digits.x_train)
+
+        def __getitem__(self, which):
+            if np.isin(broken, np.asarray(which)).any():
+                raise SampleError("cannot be read")
+            return digits.x_train[which]
+
+    def remember(name, compute):
+        remembered.append(compute())
+        return remembered[-1]
+
+    federation = partitioning.federation(digits, clients=4, seed=0)
+    held, broken = replace(digits, remember=remember), federation.clients[1][:1]
+    rest = np.concatenate([federation.clients[k] for k in (0, 2, 3)])
+    assert scale_of(federation, held, Broken())[:2] == moments(digits.x_train[rest]) and not remembered
+    broken = np.arange(len(digits.x_train))
+    with pytest.raises(InputError, match="no client could read all of its images"):
+        scale_of(federation, held, Broken())
