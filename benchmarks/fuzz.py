@@ -351,7 +351,7 @@ def broken_spec(text, rng):
     tokens = re.findall(r"[\w.-]+|.", text)
     pieces = ["(", ")", "=", ",", "[", "]", "''", '"', "true", "none", "-1", "0", "1e400", "1e-9", "0.5", "nan", "fedavg", "x",
               "99999999999999999999", "[1, [2]]", "f(g(h(1)))", " ", "\x1b", "é", "k", "--", ":", "a:b", ".", "/", "path=x",
-              "10", "1000000", "mlp(1)"]  # fmt: skip
+              "10", "10000", "mlp(1)"]  # fmt: skip
     for _ in range(int(rng.integers(1, 4))):
         at = int(rng.integers(len(tokens) + 1))
         what = rng.random()

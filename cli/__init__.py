@@ -172,6 +172,8 @@ def main(arguments=None):
     except Exception as error:  # noqa: BLE001 - the last line of defence: one line, not a page
         if mistake := own.mistake(error):
             _fail(str(mistake), 2, deep)
+        if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
+            _fail("there is not enough memory for this; a smaller network, cohort or batch needs less", 1, deep)
         _fail(f"internal error: {type(error).__name__}: {error}; run again with -vv and report the traceback", 1, deep)
     sys.exit(code if isinstance(code, int) else 0)
 

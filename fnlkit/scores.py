@@ -53,7 +53,10 @@ def transition(counts):
     """Return T (..., C, C) of counts[true, given], its rows summing to 1; a class without samples stays itself."""
     counts = np.asarray(counts, np.float64)
     totals = counts.sum(-1, keepdims=True)
-    return np.where(totals > 0, counts / np.where(totals > 0, totals, 1), np.eye(counts.shape[-1]))
+    out, empty = counts / np.where(totals > 0, totals, 1), totals[..., 0] <= 0
+    if empty.any():
+        out[empty] = np.eye(counts.shape[-1])[np.nonzero(empty)[-1]]
+    return out
 
 
 def transition_errors(estimated, counts):

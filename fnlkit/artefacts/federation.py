@@ -16,7 +16,7 @@ _REQUIRED = ("client_offsets", "client_indices", "given")
 _OPTIONAL = ("true", "noise_client_level", "noise_client_noisy", "noise_transition")
 # A matrix of all pairs of classes is 800 MB then.
 MAX_CLASSES = 10_000
-_FEW_CLASSES = 1_000
+_FEW_CLASSES = 300
 # Arrays of `estimate-noise`: sides (N clients, n samples, C classes) and kinds of numbers.
 ESTIMATES = {
     "estimate_client_level": ("N", "f"), "estimate_client_level_low": ("N", "f"), "estimate_client_level_high": ("N", "f"),

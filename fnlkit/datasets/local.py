@@ -100,7 +100,7 @@ def _from_arrays(name, arrays):
             f"has no {', '.join(missing)}; a data set's npz holds x_train, y_train and, where there are some, x_test and y_test"
         )
     if alone:  # `partition` then holds samples out at each client
-        arrays = {**arrays, "x_test": arrays["x_train"][:0], "y_test": np.zeros(0, np.int64)}
+        arrays = {**arrays, "y_test": np.zeros(0, np.int64)}
     arrays = {key: value if key in ("x_train", "x_test") else np.asarray(value) for key, value in arrays.items()}
     tested = "y_test_true" if "y_test_true" in arrays else "y_test"
     labels = [_labels(arrays["y_train"], "y_train", least=-1), arrays["y_test"] if alone else _labels(arrays[tested], tested)]

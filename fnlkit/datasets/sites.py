@@ -71,7 +71,7 @@ class _Part:
         self.ids = [str(text) for text in rest["ids"]] if "ids" in rest else [f"{file.name} x[{i}]" for i in range(len(self.x))]
         self.split = [str(text).lower() for text in rest["split"]] if "split" in rest else ["train"] * len(self.x)
         for name, values in (("y", self.labels), ("ids", self.ids), ("split", self.split), ("y_true", self.true)):
-            if len(values) != len(self.x) and (values or name != "y_true"):
+            if len(values) != len(self.x) and (self.with_truth or name != "y_true"):
                 raise InputError(f"`{name}` has {len(values):,} entries but `x` {len(self.x):,} samples")
         unknown = next((text for text in self.split if text not in ("train", "test")), None)
         if unknown is not None:

@@ -163,8 +163,8 @@ def log_likelihoods(logits, labels, *, prior=1.0):
     out = np.empty(len(TEMPERS))
     for i, temper in enumerate(TEMPERS):
         p = _softmax(temper * logits)
-        T = _maximised(p, one_hot, np.ones(len(p)), _start(p.shape[1]), prior, 40)
-        out[i] = np.log(np.maximum((p * (one_hot @ T.T)).sum(1), 1e-300)).sum()
+        T = _maximised(p, labels, one_hot, np.ones(len(p)), _start(p.shape[1]), prior, 40)
+        out[i] = np.log(np.maximum((p * T.T[labels]).sum(1), 1e-300)).sum()
     return out
 
 
@@ -187,12 +187,12 @@ def fit(logits, labels, temper, *, prior=1.0, rng):
     """
     p, one_hot = _softmax(temper * logits), np.eye(logits.shape[1])[labels]
     everyone = np.ones(len(p))
-    T = _maximised(p, one_hot, everyone, _start(p.shape[1]), prior, 300)
-    posterior = _posterior(p, one_hot, T)
+    T = _maximised(p, labels, one_hot, everyone, _start(p.shape[1]), prior, 300)
+    posterior = _posterior(p, labels, T)
     draws = np.empty(DRAWS)
     for i in range(DRAWS):
         weights = rng.multinomial(len(p), everyone / len(p)).astype(np.float64)
-        again = _posterior(p, one_hot, _maximised(p, one_hot, weights, T, prior, 15))
+        again = _posterior(p, labels, _maximised(p, labels, one_hot, weights, T, prior, 15))
         draws[i] = 1 - weights @ (again * one_hot).sum(1) / len(p)
     low, high = np.percentile(draws, [2.5, 97.5])
     level = float(1 - (posterior * one_hot).sum() / len(p))
@@ -205,9 +205,10 @@ def _start(classes):
     return T
 
 
-def _maximised(p, one_hot, weights, T, prior, most):
+def _maximised(p, labels, one_hot, weights, T, prior, most):
     for _ in range(most):
-        counts = (_posterior(p, one_hot, T) * weights[:, None]).T @ one_hot + prior * np.eye(len(T))
+        counts = (_posterior(p, labels, T) * weights[:, None]).T @ one_hot
+        np.einsum("ii->i", counts)[:] += prior
         new = transition(counts)
         if np.abs(new - T).max() < 1e-5:
             return new
@@ -215,8 +216,8 @@ def _maximised(p, one_hot, weights, T, prior, most):
     return T
 
 
-def _posterior(p, one_hot, T):
-    joint = p * (one_hot @ T.T)
+def _posterior(p, labels, T):
+    joint = p * T.T[labels]
     return joint / np.maximum(joint.sum(1, keepdims=True), 1e-300)
 
 

@@ -170,4 +170,6 @@ def without(federation, left_out):
 
 def _probabilities(network, weights, x, positions, inputs):
     logits = in_blocks(lambda part: predict(network, weights, part, inputs), Chosen(x, positions))
+    if not logits.isfinite().all():
+        raise InputError("the model's predictions are not finite: its training diverged, or its weights are damaged")
     return torch.softmax(logits.double(), -1).cpu().numpy()

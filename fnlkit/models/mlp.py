@@ -1,5 +1,8 @@
 """Fully connected network."""
 
+import math
+from itertools import pairwise
+
 from torch import nn
 
 from fnlkit.errors import InputError
@@ -46,7 +49,7 @@ def mlp(*, input_shape, classes, hidden=(200, 100), init: Init = "torch"):
     hidden = list(hidden) if isinstance(hidden, (list, tuple)) else [hidden]
     if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in hidden):
         raise InputError(f"model 'mlp': `hidden` is {hidden}; write positive whole numbers, for example [200, 100]")
-    inputs = 1
-    for side in input_shape:
-        inputs *= side
+    inputs = math.prod(input_shape)
+    if sum(a * b for a, b in pairwise((inputs, *hidden, classes))) > 2**32:
+        raise InputError("model 'mlp': `hidden` makes more than 4,294,967,296 weights; write smaller layers")
     return initialised(MLP(inputs, hidden, classes), init)

@@ -9,6 +9,7 @@ from fnlkit import datasets
 from fnlkit.artefacts import files
 from fnlkit.artefacts.federation import Federation
 from fnlkit.artefacts.run import Run
+from fnlkit.errors import InputError
 from fnlkit.estimators import estimate
 from fnlkit.estimators.apply import judged
 from fnlkit.estimators.compare import compare
@@ -91,6 +92,10 @@ def test_a_run_takes_the_place_of_a_warm_up(folder):
     for name in ("confident", "loss", "energy", "lid(iterations=1)"):
         found = estimate(federation, datasets.load("digits"), name, run=run, engine="sequential")
         assert compare(judged(federation, found))["sample_auc"] > 0.6, name
+    run.weights[:] = float("nan")
+    for name in ("anchor", "confident", "loss"):
+        with pytest.raises(InputError, match="not finite: its training diverged"):
+            estimate(federation, datasets.load("digits"), name, run=run, engine="sequential")
 
 
 def test_relabel_writes_labels_and_keeps_the_old_ones(folder):

@@ -78,6 +78,17 @@ def test_the_end_names_the_file_and_a_missing_run_is_said(fed, tmp_path):
     assert code == 0 and "no such file" not in err and Run.read(str(run)).finished
 
 
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_too_little_memory_is_one_line(error, fed, tmp_path, monkeypatch):
+    def stop(self, *arguments, **settings):
+        raise error
+
+    monkeypatch.setattr(Experiment, "__init__", stop)
+    code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} --rounds 4 -o run.pt", tmp_path)
+    assert code == 1 and err.splitlines()[-1].startswith("fnlkit: error: there is not enough memory for this")
+    assert not list(tmp_path.glob("run.pt*"))
+
+
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (Terminated(128 + signal.SIGTERM), 143)])
 def test_a_run_cut_short_says_what_is_saved_and_what_continues_it(error, code, fed, tmp_path, monkeypatch):
     run, record = tmp_path / "run.pt", Experiment._record

@@ -65,6 +65,7 @@ def test_truth_is_declared_by_all_or_none(tmp_path):
         ({"split": np.array(["train", "val"])}, "b.npz: `split` holds 'val'; write train or test"),
         ({"ids": np.array(["p", "p"])}, "b.npz: `ids` holds p twice"),
         ({"x": np.full((2, 3), np.nan)}, "b.npz: `x` holds NaN"),
+        ({"y_true": np.array([], int)}, "b.npz: `y_true` has 0 entries but `x` 2 samples"),
     ],
 )
 def test_mistakes_name_the_file(more, message, tmp_path):

@@ -177,6 +177,7 @@ def test_auto_chooses_by_input(shape, name):
         ("lenet", (3, 32, 32), "did you mean 'lenet5'"),
         ("mlp(width=3)", (8,), "no parameter 'width'"),
         ("mlp(hidden=[0])", (8,), "positive whole numbers"),
+        (f"mlp(hidden={10**30})", (8,), "more than 4,294,967,296 weights"),
         ("lenet5", (64,), "needs images"),
         ("resnet20(init=zero)", (3, 8, 8), "torch, he or xavier"),
         ("tests.models.test_models:wrong", (8,), r"expected logits of shape \(2, 5\)"),
