@@ -20,6 +20,7 @@ COMMANDS = {
     "inject-noise": "Corrupt the labels of a federation by a noise model.",
     "estimate-noise": "Judge labels, clients and the noise transition.",
     "train": "Train one model over a federation and write a run.",
+    "flower-app": "Write a Flower project that trains over real sites.",
     "watch": "Follow a run that another terminal trains.",
     "evaluate": "Judge a run: accuracy, corrections, estimates, traffic.",
     "report": "Write one page about runs that a browser shows.",

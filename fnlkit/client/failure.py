@@ -18,10 +18,14 @@ _WORDS = {
     "one-sample": "failed: {name} (batch norm cannot train on a last batch of one sample: change --batch-size)",
     "died": "its worker process died {name} times",
     "late": "did not answer within {name} s",
+    "silent": "its node did not reply",
+    "undeclared": "would have sent what its method does not declare",
     "lost": "has no memory of this run any more",
     "reply": "replied {name}, expected named arrays",
     "entry": "replied {name} among its values, expected arrays",
 }
+
+CODES = tuple(_WORDS)
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,8 @@ class Failure:
     Attributes
     ----------
     code : str
-        ``failed``, ``input`` (what was given cannot be used), ``one-sample``, ``died``, ``late``, ``lost``, ``reply`` or
-        ``entry`` (what a step returned cannot travel).
+        ``failed``, ``input`` (what was given cannot be used), ``one-sample``, ``died``, ``late``, ``silent``, ``lost``,
+        ``undeclared`` (refused at its site), ``reply`` or ``entry`` (what a step returned cannot travel).
     name : str
         Of the exception's class, or of the type returned; for ``died`` and ``late`` a number.
     sentence : str

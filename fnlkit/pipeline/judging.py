@@ -7,6 +7,7 @@ from fnlkit import catalogue
 from fnlkit.artefacts.provenance import provenance, with_record
 from fnlkit.artefacts.shown import Facts, frame, html_table, plain
 from fnlkit.errors import InputError
+from fnlkit.pipeline.deployment import SITES
 from fnlkit.pipeline.labels import loaded, tell
 from fnlkit.pipeline.training import ledger_path
 from fnlkit.results import comparison, evaluation, grouping
@@ -167,8 +168,13 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, test=False, cross_si
         if test:
             _test(rows, loaded_runs, dataset)
         return Evaluation(loaded_runs, rows)
-    data = loaded(dataset if dataset is not None else loaded_runs[0].meta["dataset"])
-    alone = cross_site and "own" in catalogue.needs(loaded_runs[0].part("method"))
+    away = loaded_runs[0].meta["dataset"] == SITES  # what it was worth is in its own records
+    if away and (dataset is not None or cross_site):
+        raise InputError(
+            "a run over sites of their own is judged by what its server measured; leave --dataset and --cross-site out"
+        )
+    data = None if away else loaded(dataset if dataset is not None else loaded_runs[0].meta["dataset"])
+    alone = away or cross_site and "own" in catalogue.needs(loaded_runs[0].part("method"))
     found = {} if alone else measured(loaded_runs[0], data)  # sites that trained alone have no common model
     arrays = evaluation.arrays(loaded_runs[0], found)
     for part in list(found.values())[:1]:

@@ -1,6 +1,7 @@
 """Selectors: (clients, model, among) -> ids of the cohort, ascending."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -91,6 +92,7 @@ class PowerOfChoice:
 
     fraction: float = 0.1
     d: Count = 30
+    asks: ClassVar = ("local_loss",)  # numbers that candidates send
 
     def __call__(self, clients, model, among=None):
         """Return ids (m,) out of the boolean mask `among` (N,), or out of all; asks the candidates for their loss."""

@@ -49,3 +49,48 @@ def stay_here(monkeypatch, **changes):
     """Make the engine `flower` answer in this process from now on."""
     kind = type("Changed", (Here,), changes)
     monkeypatch.setattr(Flower, "_runtime", lambda self: kind(self, self.count))
+
+
+class Grid:
+    """Sites without a network: their client apps, called with Flower's own messages.
+
+    Parameters
+    ----------
+    app : flwr.clientapp.ClientApp
+    config : dict
+        The project's.
+    nodes : dict of int to dict
+        A node's configuration by its number.
+
+    Attributes
+    ----------
+    left : list of bytes
+        All that sites sent.
+    """
+
+    def __init__(self, app, config, nodes):
+        from flwr.supercore.task_identity import TaskIdentity
+
+        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+        self.app, self.config, self.nodes, self.left, self._answers = app, config, nodes, [], {}
+
+    def get_node_ids(self):
+        return list(self.nodes)
+
+    def push_messages(self, messages):
+        from flwr.app import Context, RecordDict
+        from flwr.common.serde import message_to_proto
+
+        for message in messages:
+            number = str(len(self.left))
+            message.metadata.__dict__["_message_id"] = number
+            context = Context(
+                1, message.metadata.dst_node_id, self.nodes[message.metadata.dst_node_id], RecordDict(), self.config
+            )
+            reply = self.app(message, context)
+            self.left.append(message_to_proto(reply).SerializeToString())
+            self._answers[number] = reply
+            yield number
+
+    def pull_messages(self, numbers):
+        yield from (self._answers.pop(number) for number in numbers if number in self._answers)

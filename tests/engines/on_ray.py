@@ -62,9 +62,9 @@ def lost(folder, step=_kills_in_client_1):
 
 def late(folder):
     """A client never ends."""
-    from fnlkit.engines.flower import engine
+    from fnlkit.engines.flower.simulation import Simulation
 
-    engine._START_SECONDS = 20
+    Simulation.start_seconds = 20
     return lost(folder, _hangs_in_client_1)
 
 

@@ -111,9 +111,8 @@ def test_a_lost_reply_is_asked_for_again_and_a_client_that_never_replies_is_name
     gone = {"once": lambda number, reply: None if number == 2 else reply}
     gone["ever"] = lambda number, reply: None if number in (2, 3) else reply
     for kind, mangle in gone.items():
-        stay_here(monkeypatch, mangle=staticmethod(mangle))
+        stay_here(monkeypatch, mangle=staticmethod(mangle), start_seconds=0.1)
         fed, model = toy("flower", network=mlp, count=3, workers=2, client_timeout=0.1)
-        monkeypatch.setattr("fnlkit.engines.flower.engine._START_SECONDS", 0.1)
         said = fed.round(range(3), model, FIT, _writes_down, broadcast={"fail": 0})
         twin, same_model = toy(network=mlp, count=3)
         kept = said.ids.tolist()
@@ -130,7 +129,7 @@ def test_a_client_whose_node_lost_its_files_is_named(monkeypatch):
     stay_here(monkeypatch)
     fed, model = toy("flower", network=mlp, count=6, workers=1)
     fed.round(range(4), model, _writes_down, broadcast={"fail": 0})
-    monkeypatch.setattr(fed, "_hand_over", lambda ids, base: None)
+    monkeypatch.setattr(fed.runtime, "hand_over", lambda *args: None)
     fed.runtime.notebook(2).clear()
     assert fed.round(range(4), model, _writes_down, broadcast={"fail": 0}).ids.tolist() == [0, 1, 3]
     assert fed.rejected[0]["reason"] == "has no memory of this run any more"

@@ -3,20 +3,17 @@
 import os
 import time
 
-from fnlkit.client.failure import Failure
 from fnlkit.engines.flower import required, visits, wire
-from fnlkit.engines.flower.notebook import NEVER, Memory, counted
+from fnlkit.engines.flower.notebook import counted
 from fnlkit.engines.travel import pack
 from fnlkit.errors import InputError
 from fnlkit.server.clients import Clients
 
 TIMEOUT = 3600  # seconds, of one visit
-_START_SECONDS = 300  # of an actor that comes back
-_POLL_SECONDS = 0.02
 
 
 class Flower(Clients):
-    """Clients are visited by Flower's simulation on this machine; results are those of Sequential, bit for bit.
+    """Clients are visited on Flower's nodes; results are those of Sequential, bit for bit.
 
     Parameters
     ----------
@@ -24,52 +21,51 @@ class Flower(Clients):
         Actors of Ray, each of one core; 0 takes one for each core this process may use.
     client_timeout : float or None
         Seconds that one visit may take; 0 sets no limit, None takes an hour.
+    runtime : object or None
+        What reaches the nodes: a fnlkit.engines.flower.sites.Sites, or None for a simulation on this machine.
     """
 
-    def __init__(self, *args, workers=0, client_timeout=None, **settings):
+    def __init__(self, *args, workers=0, client_timeout=None, runtime=None, **settings):
         super().__init__(*args, **settings)
         required()
         if self.network.device.type != "cpu":
             raise InputError(f"--engine flower runs on the CPU, not on {self.network.device}; write --engine stacked")
         self.count = workers or len(os.sched_getaffinity(0))
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
-        self.runtime = None
+        self.runtime = runtime
 
     def _run(self, ids, weights, steps, broadcast, scatter):
         if self.runtime is None:
             self.runtime = self._runtime()
         self.runtime.start()
-        ids = ids.tolist()
-        base = counted(self.log, self.rejected, ids, self.rounds)
+        ids, round = ids.tolist(), self.rounds
+        base = counted(self.log, self.rejected, ids, round)
         settled = counted(self.log, self.rejected, ids, self._point[0])
-        self._hand_over(ids, base)
+        self.runtime.hand_over(self, ids, base)
         packed = [pack(step) for step in steps]
 
         def message_of(places):
+            found = [(ids[j], base[ids[j]], settled[ids[j]], {k: v[j] for k, v in scatter.items()}) for j in places]
             return visits.request(
-                round=self.rounds,
+                run=self.runtime.run,
+                round=round,
                 seed=self.seed,
                 weights=weights,
                 steps=packed,
                 broadcast=broadcast,
-                visits=[(ids[j], base[ids[j]], settled[ids[j]], {k: v[j] for k, v in scatter.items()}) for j in places],
+                visits=found,
             )
 
-        replies, late = self._ask(shared(range(len(ids)), self.members, ids, len(self.runtime.nodes)), message_of), False
+        replies, late = self._ask(self.runtime.groups(ids, self.members), ids, message_of)
         # A visit that took its actor along took others' with it: who is missing is asked alone.
         for j in [j for j in range(len(ids)) if j not in replies]:
             self.note(f"flower: client {ids[j]} had no reply and was asked again, alone")
-            if self._late:
-                self.runtime.restart()
-            replies |= self._ask([[j]], message_of)
-            late = self._late
-            if j not in replies:
-                replies[j] = Failure("late", f"{self.timeout:g}") if late else Failure("died", "4")
+            self.runtime.renew(late)
+            found, late = self._ask(self.runtime.groups([ids[j]], self.members), [ids[j]], lambda _, j=j: message_of([j]))
+            replies[j] = found.get(0) or self.runtime.failure(self.timeout if late else None)
         if late:
-            self.runtime.restart()
-        for j, i in enumerate(ids):
-            if isinstance(replies[j], dict):
-                self.runtime.notebook(i).read(self.rounds).put(self.members[i])
+            self.runtime.renew(late)
+        self.runtime.take_back(self, [i for j, i in enumerate(ids) if isinstance(replies[j], dict)], round)
         return [replies[j] for j in range(len(ids))]
 
     def _runtime(self):
@@ -77,27 +73,19 @@ class Flower(Clients):
 
         return Simulation(self, self.count)
 
-    def _hand_over(self, ids, base):
-        """Write down for clients what they remember from a run that is continued here, or were made with."""
-        for i in ids:
-            client, notes = self.members[i], self.runtime.notebook(i)
-            fresh = not (client.rows or client.state or client.dropped) and client.y.equal(client.given)
-            if not notes.has(base[i]) and (base[i] != NEVER or not fresh):
-                notes.write(base[i], Memory.of(client))
-
-    def _ask(self, groups, message_of):
-        """Return {place: reply} of the places whose replies came."""
-        groups = {node: places for node, places in zip(self.runtime.nodes, groups, strict=False) if places}
-        limit = self.timeout * max(map(len, groups.values())) + _START_SECONDS if self.timeout else None
+    def _ask(self, groups, ids, message_of):
+        """Return {place: reply} of the places whose replies came, and whether one was waited for in vain."""
+        limit = None
+        if self.timeout:
+            limit = self.timeout * max(map(len, groups.values()), default=0) + self.runtime.start_seconds
         contents = {node: wire.write(message_of(places)) for node, places in groups.items()}
-        out, self._late = {}, False
+        out, late = {}, False
         for node, reply in exchanged(self.runtime, contents, limit):
             if reply is LATE:
-                self._late = True
-                continue
-            for place, (_, said) in zip(groups[node], reply["replies"], strict=True):
-                out[place] = visits.said_by(said)
-        return out
+                late = True
+            else:
+                out |= visits.replies_to(reply, {place: ids[place] for place in groups[node]})
+        return out, late
 
     def close(self):
         """End the simulation; what clients remember is in `members` too."""
@@ -113,7 +101,7 @@ class Flower(Clients):
 LATE = object()
 
 
-def exchanged(runtime, contents, limit):
+def exchanged(runtime, contents, limit, kind="train"):
     """Yield (node, value) of the replies to a round's messages as they come, (node, LATE) where none came in time.
 
     A node that failed, or whose reply cannot be read, is left out.
@@ -124,12 +112,14 @@ def exchanged(runtime, contents, limit):
     contents : dict of node to RecordDict
     limit : float or None
         Seconds.
+    kind : str
+        Of the messages, as Flower calls it.
     """
     from flwr.app import Message
 
-    messages = [Message(content, node, "train") for node, content in contents.items()]
+    messages = [Message(content, node, kind) for node, content in contents.items()]
     numbers = list(runtime.grid.push_messages(messages))
-    waiting = dict(zip(numbers, contents, strict=True))
+    waiting = {number: node for number, node in zip(numbers, contents, strict=False) if number}  # None: not taken
     deadline = None if limit is None else time.monotonic() + limit
     while waiting and runtime.alive():
         for reply in runtime.grid.pull_messages(list(waiting)):
@@ -143,16 +133,23 @@ def exchanged(runtime, contents, limit):
         if deadline is not None and time.monotonic() > deadline:
             break
         if waiting:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(runtime.poll_seconds)
     if runtime.alive():
         yield from ((node, LATE) for node in waiting.values())
 
 
-def shared(places, members, ids, count):
-    """Return the places in at most `count` groups of equal work, the longest first, each in client order."""
-    groups, loads = [[] for _ in range(count)], [0] * count
-    for j in sorted(places, key=lambda j: (-len(members[ids[j]]), j)):
-        k = loads.index(min(loads))
-        groups[k].append(j)
-        loads[k] += len(members[ids[j]]) + 1
-    return [sorted(group) for group in groups if group]
+def shared(ids, members, nodes):
+    """Return {node: places in `ids`} of about equal work, the longest first, each in client order.
+
+    Parameters
+    ----------
+    ids : sequence of int
+    members : sequence of fnlkit.client.client.Client
+    nodes : sequence
+    """
+    groups, loads = {node: [] for node in nodes}, dict.fromkeys(nodes, 0)
+    for j in sorted(range(len(ids)), key=lambda j: (-len(members[ids[j]]), j)):
+        node = min(nodes, key=loads.get)
+        groups[node].append(j)
+        loads[node] += len(members[ids[j]]) + 1
+    return {node: sorted(places) for node, places in groups.items() if places}

@@ -18,11 +18,12 @@ import torch
 
 from fnlkit import own
 from fnlkit.artefacts.stored import Changed, Stored, blocks
-from fnlkit.client.failure import log, show_log
+from fnlkit.client.failure import Failure, log, show_log
 from fnlkit.client.members import Members
 from fnlkit.client.network import Network
 from fnlkit.engines.flower import wire
-from fnlkit.engines.flower.notebook import Notebook
+from fnlkit.engines.flower.engine import shared
+from fnlkit.engines.flower.notebook import NEVER, Memory, Notebook
 from fnlkit.engines.flower.visits import Desk, answer
 from fnlkit.errors import InputError, WorkStopped
 
@@ -47,6 +48,8 @@ class Simulation:
     home : str
         A folder of this run alone: the samples, what clients remember, Ray's own files.  It goes with `close`.
     """
+
+    run, start_seconds, poll_seconds = "", 300, 0.02  # the first for an actor that comes back
 
     def __init__(self, clients, count):
         place = tempfile.gettempdir()
@@ -130,10 +133,31 @@ class Simulation:
                 self._thread.join(_START_SECONDS)
         self._thread, self.grid, self.nodes = None, None, []
 
-    def restart(self):
-        """End the actors, whatever they do, and start others."""
-        self._end()
+    def renew(self, late):
+        """Start again what ended; where a reply is late, end the actors first, whatever they do."""
+        if late:
+            self._end()
         self.start()
+
+    def groups(self, ids, members):
+        return shared(ids, members, self.nodes)
+
+    def failure(self, seconds):
+        """Return what stands for a reply that did not come."""
+        return Failure("died", str(1 + ACTOR["max_task_retries"])) if seconds is None else Failure("late", f"{seconds:g}")
+
+    def hand_over(self, clients, ids, base):
+        """Write down for clients what they remember from a run that is continued here, or were made with."""
+        for i in ids:
+            client, notes = clients.members[i], self.notebook(i)
+            fresh = not (client.rows or client.state or client.dropped) and client.y.equal(client.given)
+            if not notes.has(base[i]) and (base[i] != NEVER or not fresh):
+                notes.write(base[i], Memory.of(client))
+
+    def take_back(self, clients, ids, round):
+        """Let the server's picture of clients, which is evaluated and saved, be what they wrote down."""
+        for i in ids:
+            self.notebook(i).read(round).put(clients.members[i])
 
     def close(self):
         self._end()

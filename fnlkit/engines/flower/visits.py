@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from fnlkit.client.failure import Failure, failure
+from fnlkit.client.failure import CODES, Failure, failure
 from fnlkit.client.training import Fit
 from fnlkit.engines.flower.notebook import Lost, Memory
 from fnlkit.engines.sequential import one_thread, reply_of
@@ -38,11 +38,13 @@ class Desk:
         return self._twin[0]
 
 
-def request(*, round, seed, weights, steps, broadcast, visits):
+def request(*, run, round, seed, weights, steps, broadcast, visits):
     """Return the value of a message to a node.
 
     Parameters
     ----------
+    run : str
+        Whose memories are meant, where a node may keep those of several.
     round, seed : int
     weights : Tensor (P + Q,)
     steps : list
@@ -52,6 +54,7 @@ def request(*, round, seed, weights, steps, broadcast, visits):
         Numbers of rounds as in `notebook`: what the visit begins with, and what the server could go back to.
     """
     return {
+        "run": run,
         "round": round,
         "seed": seed,
         "weights": weights,
@@ -111,9 +114,23 @@ def _failed(said):
     return ("failure", said.code, said.name, said.sentence)
 
 
-def said_by(value):
-    """Return what a reply's value stands for: a dict of Tensors, or a Failure."""
-    if isinstance(value, dict):
-        return value
-    kind, code, name, sentence = value
-    return Failure(str(code), str(name), str(sentence))
+def replies_to(answered, asked):
+    """Return {place: dict of Tensors, or Failure} of an answer; what is about another client than was asked is left out.
+
+    Parameters
+    ----------
+    answered : object
+        Read from a message.
+    asked : dict of place to client
+        In the order of the visits.
+    """
+    out, replies = {}, answered.get("replies") if isinstance(answered, dict) else None
+    if not isinstance(replies, list) or len(replies) != len(asked):
+        return out
+    for (place, client), said in zip(asked.items(), replies, strict=True):
+        match said:
+            case [number, dict(values)] if number == client:
+                out[place] = values
+            case [_, ("failure", str(code), str(name), str(sentence))] if code in CODES:
+                out[place] = Failure(code, name, sentence)
+    return out

@@ -1,0 +1,201 @@
+"""One SuperLink and three SuperNodes on this machine, with TLS and keys; each site has its own wrong labels.
+
+    python examples/flower_app/run.py [FOLDER]
+
+starts them, trains FedCorr, evaluates the run, and stops all that it started.  Needs `pip install 'fnlkit[flower]'`, openssl
+and ssh-keygen.  FOLDER (new, or one of an earlier time: then the run is continued) keeps everything.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from fnlkit import datasets
+
+SITES = 3
+SETTINGS = ["--method", "fedcorr(iterations=1)", "--rounds", "6", "--fraction", "1", "--epochs", "2", "--batch-size", "10",
+            "--model", "mlp(hidden=32)"]  # fmt: skip
+BIN = Path(sys.executable).parent
+EXTENSIONS = "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1"
+
+
+class Failed(RuntimeError):
+    """Something that was started ended otherwise than it should."""
+
+
+def make_data(folder):
+    """Write an npz for each site, whose labels are wrong in its own way, and one for the server, with test samples alone."""
+    digits, rng = datasets.load("digits"), np.random.default_rng(0)
+    order = rng.permutation(len(digits.y_train))[:600]
+    for k, part in enumerate(np.array_split(order, SITES)):
+        given = digits.y_train[part].copy()
+        wrong = rng.random(len(given)) < (0.0, 0.3, 0.6)[k]
+        given[wrong] = (given[wrong] + 1) % 10 if k == 1 else rng.integers(0, 10, wrong.sum())
+        np.savez(folder / f"site-{k}.npz", x_train=digits.x_train[part], y_train=given)
+    few = order[:20]
+    server = {"x_train": digits.x_train[few], "y_train": digits.y_train[few]}
+    np.savez(folder / "server.npz", **server, x_test=digits.x_test, y_test=digits.y_test)
+
+
+def make_keys(folder):
+    """Write a certificate authority, the SuperLink's certificate, and a key pair for each SuperNode."""
+    quiet = {"cwd": folder, "check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    (folder / "san.cnf").write_text(EXTENSIONS + "\n")
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    authority = ["-subj", "/CN=fnlkit example authority", "-keyout", "ca.key", "-out", "ca.crt", "-days", "30"]
+    subprocess.run(["openssl", "req", "-x509", *curve, *authority], **quiet)
+    subprocess.run(["openssl", "req", *curve, "-subj", "/CN=localhost", "-keyout", "server.key", "-out", "server.csr"], **quiet)
+    sign = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out", "server.crt", "-days", "30"]
+    subprocess.run(["openssl", "x509", "-req", "-in", "server.csr", *sign, "-extfile", "san.cnf"], **quiet)
+    for k in range(SITES):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", f"site-{k}.key"], **quiet)
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class Federation:
+    """The processes of a deployment on this machine, in a folder; `with` stops them.
+
+    Attributes
+    ----------
+    processes : dict of str to subprocess.Popen
+        ``superlink`` and ``site-0``, ...
+    """
+
+    def __init__(self, folder, **sites):
+        self.folder, self.sites, self.processes = Path(folder).absolute(), sites, {}
+        self.environment = {
+            **os.environ,
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "FLWR_HOME": str(self.folder / "flwr"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "OMP_NUM_THREADS": "1",
+            "NO_COLOR": "1",
+        }
+        self.port = free_port()
+
+    def __enter__(self):
+        home = self.folder / "flwr"
+        home.mkdir(exist_ok=True)
+        at = f'address = "127.0.0.1:{self.port}"\nroot-certificates = "{self.folder}/ca.crt"\n'
+        (home / "config.toml").write_text(f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{at}')
+        tls = ["--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key"]
+        try:
+            self._start("superlink", "flower-superlink", *tls, "--port", str(self.port), "--enable-supernode-auth",
+                        "--database", "link.db", "--disable-runtime-dependency-installation")  # fmt: skip
+            self._wait_for_port(self.port)
+            known = self.flwr("supernode", "list", "here", "--format", "json", check=False).stdout
+            for k in range(SITES):
+                if known.count('"node-id"') < SITES:
+                    self.flwr("supernode", "register", f"site-{k}.key.pub", "here")
+                self.start_site(k)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def start_site(self, k):
+        config = {"client": k, "data": str(self.folder / f"site-{k}.npz"), "memory": str(self.folder / f"memory-{k}")}
+        config |= self.sites.get(f"site_{k}", {})
+        told = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
+        self._start(f"site-{k}", "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--root-certificates", "ca.crt",
+                    "--auth-supernode-private-key", f"site-{k}.key", "--port", str(free_port()), "--node-config", told,
+                    "--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key")  # fmt: skip
+
+    def _start(self, name, program, *arguments):
+        with open(self.folder / f"{name}.log", "ab") as log:
+            self.processes[name] = subprocess.Popen([BIN / program, *arguments], cwd=self.folder, env=self.environment,
+                                                    stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                                    start_new_session=True)  # fmt: skip
+
+    def _wait_for_port(self, port, seconds=60):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                return
+            if self.processes["superlink"].poll() is not None:
+                break
+            time.sleep(0.2)
+        raise Failed(f"the SuperLink did not start; {self.folder}/superlink.log says why")
+
+    def flwr(self, *arguments, check=True):
+        """Return the finished process of a `flwr` command."""
+        done = subprocess.run([BIN / "flwr", *arguments], cwd=self.folder, env=self.environment, capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=120)  # fmt: skip
+        if check and done.returncode:
+            raise Failed(f"flwr {' '.join(arguments)}: {done.stdout}{done.stderr}")
+        return done
+
+    def submit(self):
+        """Start a run of the project and return its id."""
+        own = f'output="{self.folder}/run.pt" server_data="{self.folder}/server.npz"'
+        said = self.flwr("run", "project", "here", "--run-config", own, "--format", "json").stdout
+        return str(json.loads(said[said.index("{") :])["run-id"])
+
+    def status(self, run):
+        """Return Flower's word for how a run stands, ``finished:completed`` at its good end."""
+        said = self.flwr("list", "here", "--run-id", run, "--format", "json").stdout
+        (found,) = json.loads(said[said.index("{") :])["runs"]
+        return found["status"]
+
+    def wait(self, run, seconds=1800, each=lambda: None):
+        """Return the status that a run ends with."""
+        deadline = time.monotonic() + seconds
+        while not (now := self.status(run)).startswith("finished"):
+            each()
+            if time.monotonic() > deadline:
+                raise Failed(f"run {run} is {now} after {seconds} s")
+            time.sleep(2)
+        return now
+
+    def __exit__(self, *error):
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            for process in self.processes.values():
+                with contextlib.suppress(ProcessLookupError):  # a session each: what it started ends with it
+                    os.killpg(process.pid, sign)
+            deadline = time.monotonic() + 10
+            while time.monotonic() < deadline and any(p.poll() is None for p in self.processes.values()):
+                time.sleep(0.1)
+
+
+def prepare(folder, settings=SETTINGS):
+    """Make data, keys and the project, unless they are there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "ca.crt").exists():
+        make_data(folder)
+        make_keys(folder)
+    if not (folder / "project").exists():
+        line = [BIN / "fnlkit", "flower-app", "project", "--dataset", "server.npz", "--sites", str(SITES), *settings]
+        subprocess.run(line, cwd=folder, check=True)
+
+
+def main():
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="fnlkit-sites-")).absolute()
+    prepare(folder)
+    with Federation(folder) as federation:
+        status = federation.wait(federation.submit())
+    if status != "finished:completed":
+        raise Failed(f"the run ended as {status}; {folder}/superlink.log says why, and starting this again continues it")
+    subprocess.run([BIN / "fnlkit", "evaluate", folder / "run.pt"], check=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of `with`, which stops what was started
+    try:
+        main()
+    except Failed as error:
+        sys.exit(f"run.py: {error}")

@@ -1,0 +1,106 @@
+"""The two ends of a deployment as Flower apps: what a written project's few lines call."""
+
+import os
+import re
+from functools import lru_cache
+
+from fnlkit.client.failure import failure, log
+from fnlkit.engines.flower import leaving, required, wire
+from fnlkit.engines.flower.leaving import Undeclared
+from fnlkit.engines.flower.notebook import Notebook
+from fnlkit.engines.flower.visits import answer
+
+required()
+_RUN = re.compile(r"[0-9a-f]{16}")
+_STEPS = ("fnlkit.methods.", "fnlkit.client.", "fnlkit.server.")
+
+
+def server_app(conduct):
+    """Return a ServerApp that trains.
+
+    Parameters
+    ----------
+    conduct : callable (grid, config dict) -> None
+        Whatever it raises makes the run a failed one.
+    """
+    from flwr.serverapp import ServerApp
+
+    app = ServerApp()
+
+    @app.main()
+    def main(grid, context):
+        conduct(grid, dict(context.run_config))
+
+    return app
+
+
+def client_app(open_site):
+    """Return the ClientApp of a site.
+
+    Parameters
+    ----------
+    open_site : callable (run config dict, node config dict) -> (Desk, Declared, folder)
+        What the site has; `folder` is where it keeps what clients remember and the ledger of what left.
+    """
+    from flwr.app import Message
+    from flwr.clientapp import ClientApp
+
+    opened = lru_cache(maxsize=1)(lambda config, node: open_site(dict(config), dict(node)))
+
+    def site(context):
+        return opened(tuple(sorted(context.run_config.items())), tuple(sorted(context.node_config.items())))
+
+    def outlet(message, context, call_next):
+        """Let out what is declared, after it was written down; of anything else its kind."""
+        asks, run, round, said = message.metadata.message_type == "train", "", None, None
+        try:
+            desk, declared, folder = site(context)
+            ledger = os.path.join(folder, "left.jsonl")
+            try:
+                records = call_next(message, context).content
+                if asks:
+                    run, round = _about(message)
+                    said = declared.reply(wire.read(records))
+                else:
+                    said = declared.hello()
+            except Undeclared as error:
+                leaving.enter(ledger, run=run, round=round, said={"refused": str(error)})
+                said = {"replies": [[declared.client, leaving.failure("undeclared", "Undeclared")]]}
+            leaving.enter(ledger, run=run, round=round, said=said)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - its text stays here
+            found = failure(error, -1, -1)
+            log.warning("a message was not answered: %s", type(error).__name__)
+            said = {"replies": [[0, leaving.failure(found.code, found.name)]]}
+        return Message(wire.write(said), reply_to=message)
+
+    app = ClientApp(mods=[outlet])
+
+    @app.query()
+    def hello(message, context):
+        return Message(wire.write({}), reply_to=message)
+
+    @app.train()
+    def visit(message, context):
+        desk, _, folder = site(context)
+        asked = wire.read(message.content)
+        if not _RUN.fullmatch(asked["run"]):
+            raise ValueError("run")
+        desk.allowed = may_be_named
+        desk.notebook = lambda i: Notebook(os.path.join(folder, asked["run"], f"client-{int(i)}"))
+        return Message(wire.write(answer(desk, asked)), reply_to=message)
+
+    return app
+
+
+def _about(message):
+    asked = wire.read(message.content)
+    return str(asked["run"]), int(asked["round"])
+
+
+def may_be_named(module, name):
+    """Whether a server may have a function run at a site: one of fnlkit's own, at the top of a module of steps, by its name."""
+    import importlib
+
+    if not f"{module}.".startswith(_STEPS) or not name.isidentifier():
+        return False
+    return getattr(getattr(importlib.import_module(module), name, None), "__module__", None) == module

@@ -1,0 +1,159 @@
+"""What may leave a site: a check of every reply against what the method declares, and a ledger of what left.
+
+The check stands behind whatever answers a message, and what it lets through is written anew from what it read: names,
+types, shapes and sizes are those declared, and nothing else is in the bytes.
+"""
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fnlkit.artefacts.files import shown
+from fnlkit.errors import InputError
+
+KIND = "fnlkit.left/1"
+CODES = ("failed", "input", "one-sample", "lost", "reply", "entry", "undeclared")
+_CLASS = re.compile(r"[A-Za-z_]\w{0,60}")
+
+
+class Undeclared(Exception):
+    """A reply holds what nobody declared; the reason names no value."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What one site's replies may be.
+
+    Attributes
+    ----------
+    client, samples : int
+        Its number, and how many samples it holds.
+    arrays : dict of str to (dtype, shape)
+        By the reply's name: numpy's name of the type and the sides.
+    """
+
+    client: int
+    samples: int
+    arrays: dict
+
+    def reply(self, said):
+        """Return the value of a reply to a visit as it may leave.
+
+        Raises
+        ------
+        Undeclared
+        """
+        if not (isinstance(said, dict) and set(said) == {"replies"} and len(said["replies"]) == 1):
+            raise Undeclared("it is no reply to one visit")
+        (client, what) = said["replies"][0]
+        if client != self.client:
+            raise Undeclared("it is about another client")
+        if isinstance(what, tuple):
+            return {"replies": [[self.client, failure(*what[1:3])]]}
+        return {"replies": [[self.client, {name: self._array(name, value) for name, value in what.items()}]]}
+
+    def _array(self, name, value):
+        if name not in self.arrays:
+            raise Undeclared(f"{str(name)[:40]!r} is not declared")
+        dtype, shape = self.arrays[name]
+        if not isinstance(value, torch.Tensor):
+            raise Undeclared(f"{name!r} is no array")
+        found = str(value.dtype).removeprefix("torch."), tuple(value.shape)
+        if found != (dtype, tuple(shape)):
+            raise Undeclared(f"{name!r} is {found[0]} {found[1]}, declared {dtype} {tuple(shape)}")
+        return value
+
+    def hello(self):
+        """Return what a site says of itself: its number and how many samples it holds."""
+        return {"client": self.client, "samples": self.samples}
+
+
+def failure(code, name):
+    """Return a failure as it may leave: a code and the name of a class, no sentence."""
+    code, name = str(code), str(name)
+    return ("failure", code if code in CODES else "failed", name if _CLASS.fullmatch(name) else "Exception", "")
+
+
+def enter(path, *, run, round, said):
+    """Write into the ledger of a site what is about to leave; when this returns it is on the disk.
+
+    A line is one JSON object and one message: names with types, shapes, bytes and a SHA-256 of the content, or the failure
+    that was told.  Each carries a SHA-256 over itself and the line before.
+
+    Parameters
+    ----------
+    path : str
+    run : str
+    round : int or None
+    said : dict
+        As `Declared.reply` or `Declared.hello` return it, or {"refused": reason}, which stays.
+    """
+    from filelock import FileLock
+
+    body = {"kind": KIND, "run": run, "round": round, **_summary(said)}
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    with FileLock(f"{path}.lock"):
+        lines = read(path)
+        before = lines[-1]["sha256"] if lines else ""
+        line = json.dumps({**body, "sha256": _chained(before, body)}) + "\n"
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, line.encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def read(path):
+    """Return the lines of a site's ledger as dicts; [] when there is none.
+
+    Raises
+    ------
+    InputError
+        When a line was changed, or is missing before another.
+    """
+    if not os.path.exists(path):
+        return []
+    out, before = [], ""
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                entry = json.loads(line)
+                body = {name: value for name, value in entry.items() if name != "sha256"}
+                right = entry["sha256"] == _chained(before, body)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                right = False
+            if not right:
+                raise InputError(f"{shown(path)}: line {number} is not as fnlkit wrote it; put the file back, or name another")
+            out.append(entry)
+            before = entry["sha256"]
+    return out
+
+
+def _chained(before, body):
+    return hashlib.sha256((before + json.dumps(body, sort_keys=True)).encode()).hexdigest()
+
+
+def _summary(said):
+    if "replies" not in said:
+        return {"told": said}
+    ((_, what),) = said["replies"]
+    if isinstance(what, tuple):
+        return {"failure": list(what[1:3])}
+    arrays = {name: np.ascontiguousarray(value.numpy()) for name, value in what.items()}
+    return {
+        "arrays": {
+            name: {
+                "dtype": values.dtype.name,
+                "shape": list(what[name].shape),
+                "bytes": values.nbytes,
+                "sha256": hashlib.sha256(values.tobytes()).hexdigest(),
+            }
+            for name, values in arrays.items()
+        }
+    }
