@@ -89,6 +89,7 @@ def test_what_is_measured_stands_on_the_methods_page(site):
     for regime, method, figure in rows:
         text = text_of(site / f"method/{method}.html")
         assert regime in text and figure in text, (method, regime)
+    assert "fedcorr/table10 21" in text_of(site / "method/fedcorr.html")  # all rows of it
 
 
 def test_notes_of_the_methods_page_reach_their_methods(site):

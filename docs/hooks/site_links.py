@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+FILE_NAMED = re.compile(r"\[(?:[\w/-]+/)?[\w-]+\.md\](?=\(([^)#:\s]+)[)#])")
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(?=[)#])")
 
 
@@ -35,6 +36,8 @@ def placed(target):
 def relinked(markdown, origin, place):
     """Return Markdown of a file of the repository with links that are right on a page of the site.
 
+    A link whose text is a page's file name gets the page's title.
+
     Parameters
     ----------
     markdown, origin, place : str
@@ -46,7 +49,12 @@ def relinked(markdown, origin, place):
         target = _target(origin, found[1])
         return found[1] if target is None else posixpath.relpath(placed(target), here)
 
-    return LINK.sub(link, markdown)
+    def title(found):
+        target = _target(origin, found[1])
+        head = target and re.search("(?m)^# (.*)$", (ROOT / target).read_text(encoding="utf-8"))
+        return f"[{head[1]}]" if head else found[0]
+
+    return LINK.sub(link, FILE_NAMED.sub(title, markdown))
 
 
 def linked(places):

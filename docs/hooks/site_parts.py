@@ -2,6 +2,9 @@
 
 import inspect
 import re
+from collections import Counter
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from site_links import relinked
@@ -9,6 +12,7 @@ from site_text import blocks, code, prose, table, tables
 
 from fnlkit import cards, catalogue, presets
 from fnlkit.cli import parts
+from fnlkit.results import published
 from fnlkit.spec import parse
 
 DOCS = Path(__file__).parent.parent
@@ -123,6 +127,20 @@ def _measured(name, found):
             yield table(head, mine) + "\n"
     if not shown:
         yield "Nothing is published here yet: [Results](../results.md) has what was measured.\n"
+    if counts := [f"`{table}` {count}" for (table, method), count in _published().items() if method == name]:
+        yield "Numbers that papers print of runs with it and that `fnlkit reproduce TABLE` can measure, by table: "
+        yield ", ".join(counts) + ".\n"
+
+
+@cache
+def _published():
+    """Return {(table, method): how many} of the papers' numbers that can be measured here."""
+    found = Counter()
+    for name in published.tables():
+        for row in published.table(name):
+            with suppress(published.NotHere):
+                found[name, parse(published.plan(row)["method"]).name] += 1
+    return found
 
 
 def _kind(kind, about):
