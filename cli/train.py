@@ -51,6 +51,8 @@ from fnlkit.errors import InputError
 @ledger_option
 @click.option("--metrics", metavar="FILE", default=None,
               help="Where each round's numbers go, as JSON lines; RUN.metrics.jsonl beside -o without it.")  # fmt: skip
+@click.option("--log", multiple=True, metavar="KIND:PLACE",
+              help="Also tell a program that watches training: tensorboard:DIR, mlflow:URI or wandb:PROJECT.")  # fmt: skip
 @output_option("RUN.pt")
 @click.pass_context
 def command(
@@ -69,6 +71,7 @@ def command(
     resume,
     ledger,
     metrics,
+    log,
     output,
     **options,
 ):
@@ -102,6 +105,7 @@ def command(
         ledger=ledger,
         output=None if output == "-" else output,
         metrics=metrics,
+        log=log,
         checkpoint_every=checkpoint_every,
         say=caution,
         watch=partial(watched, file=file, output=output),

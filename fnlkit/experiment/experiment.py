@@ -142,7 +142,7 @@ class Experiment:
         self.history, self.records, self.finished = [], {}, False
         self._opt_memory, self._evaluated_at = {}, 0
         self._own = OwnScores(self.clients, self._tested) if "own" in wanted else None
-        self._seconds, self._began, self._times = 0.0, None, []
+        self._seconds, self._began, self.times = 0.0, None, []
         self.provenance = list(federation.meta.get("provenance", []))
         if resume is not None:
             self._continue(resume)
@@ -157,6 +157,11 @@ class Experiment:
             "vectors are scaled by feature: each client sent the count, sum and squares of its own once "
             "(--standardise none leaves them as they are)"
         )
+
+    @property
+    def seconds(self):
+        """Seconds of training behind it, over all resumed parts."""
+        return self._elapsed()
 
     @property
     def client_rounds_total(self):
@@ -265,7 +270,7 @@ class Experiment:
 
     def _keep(self, row):
         # The time stands beside the history, not in it: equal runs have equal histories.
-        self._times.append(self._elapsed())
+        self.times.append(self._elapsed())
         self.history.append(row)
 
     def _score(self, model):
@@ -374,7 +379,7 @@ class Experiment:
     def _cost(self):
         """Return seconds spent in `run` over all resumed parts, at each row too, and this process's peak memory so far."""
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return {"seconds": self._elapsed(), "peak_bytes": peak, "row_seconds": self._times[: len(self.history)]}
+        return {"seconds": self._elapsed(), "peak_bytes": peak, "row_seconds": self.times[: len(self.history)]}
 
     def _elapsed(self):
         now = 0.0 if self._began is None else time.monotonic() - self._began
@@ -427,7 +432,7 @@ class Experiment:
         self.history = [row for row in run.history if row["stage"] != "final"]
         self._seconds = float(run.meta.get("machine", {}).get("seconds", 0.0))
         known = run.meta.get("machine", {}).get("row_seconds") or [None] * len(self.history)  # younger than the oldest runs
-        self._times = list(known[: len(self.history)])
+        self.times = list(known[: len(self.history)])
         self.clients.replay(run.log)
         for _ in self.history:
             if next(self.program, None) is None:

@@ -11,7 +11,7 @@ from fnlkit.results.trained import TrainedRun
 
 
 def train(federation, method=None, *, preset=None, dataset=None, features=None, embeddings=None, engine="auto", device="auto",
-          workers=0, at_once=0, client_timeout=None, resume=None, ledger=None, output=None, metrics=None,
+          workers=0, at_once=0, client_timeout=None, resume=None, ledger=None, output=None, metrics=None, log=None,
           checkpoint_every=10, say=tell, on_round=None, watch=None, **settings):  # fmt: skip
     """Train one model over a federation and return the run.
 
@@ -39,6 +39,8 @@ def train(federation, method=None, *, preset=None, dataset=None, features=None, 
         Where the run is written to, every `checkpoint_every` rounds and at the end.
     metrics : path, optional
         Where each round's numbers go as JSON lines; beside `output` without it.
+    log : str or list of str, optional
+        Also tell programs that watch training, ``tensorboard:DIR``, as for `fnlkit.experiment.tracking.parsed`.
     checkpoint_every : int
     say : callable(str) or None
         Told what was assumed, and what the engine noted.
@@ -70,8 +72,12 @@ def train(federation, method=None, *, preset=None, dataset=None, features=None, 
     """
     from fnlkit.experiment import Experiment, Settings
     from fnlkit.experiment.output import locked, metrics_file, metrics_path
+    from fnlkit.experiment.tracking import parsed, tracked
 
     known_settings(settings, "train")
+    trackers = [log] if isinstance(log, str) else list(log or ())
+    for text in trackers:
+        parsed(text)
     given = settings if method is None else {"method": str(method), **settings}
     settings = Settings(**(_preset(preset, given, say) | given))
     previous = _resumed(resume, say)
@@ -95,10 +101,15 @@ def train(federation, method=None, *, preset=None, dataset=None, features=None, 
         )
         experiment.provenance.append(provenance("train", **asdict(settings), engine=engine, device=device))
         watched = watch(experiment) if watch else nullcontext(_Told(experiment.clients, say, on_round))
-        with metrics_file(rows, experiment.history) as write, watched as shown:
+        with (
+            metrics_file(rows, experiment.history) as write,
+            tracked(trackers, experiment, name=None if target == "-" else target) as tell,
+            watched as shown,
+        ):
 
             def row_done(row):
                 write(row)
+                tell(row, experiment.times[-1])
                 shown(row)
 
             save = None if target == "-" else lambda run: run.write(target)

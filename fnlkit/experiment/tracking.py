@@ -1,0 +1,171 @@
+"""Training told to programs that watch it: TensorBoard, MLflow and Weights & Biases, each imported when it is asked for.
+
+A tracker gets the rows of a run's history as numbers over client-rounds.  A run that is continued hands its rows over again,
+and what was told of them before is replaced or passed over, so that a curve has each point once.
+"""
+
+import hashlib
+import importlib.util
+import math
+import os
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+
+from fnlkit.errors import InputError, nearest
+
+KINDS = {
+    "tensorboard": "a folder, tensorboard:runs/tb",
+    "mlflow": "where it keeps its runs, mlflow:sqlite:///mlruns.db",
+    "wandb": "a project, wandb:noisy-labels",
+}
+# Numbers of a row that are places, not measurements.
+_PLACES = ("round", "client_rounds")
+
+
+def parsed(text):
+    """Return (kind, place) of ``tensorboard:runs/tb``.
+
+    Raises
+    ------
+    InputError
+        For another kind, a kind without a place, or one whose library is not installed.
+
+    Examples
+    --------
+    >>> parsed("tensorboard:runs/tb")
+    ('tensorboard', 'runs/tb')
+    """
+    kind, _, place = str(text).partition(":")
+    if kind not in KINDS:
+        raise InputError(f"--log {text}: no such program{nearest(kind, KINDS)}; there are {', '.join(KINDS)}")
+    if not place:
+        raise InputError(f"--log {text}: write behind a colon {KINDS[kind]}")
+    if importlib.util.find_spec(kind) is None:
+        raise InputError(f"--log {text}: {kind} is not installed; pip install 'fnlkit[{kind}]'")
+    return kind, place
+
+
+@contextmanager
+def tracked(texts, experiment, *, name=None):
+    """Yield a function (row, seconds) that tells all trackers of one more row of the history.
+
+    Parameters
+    ----------
+    texts : list of str
+        As `parsed` takes them.
+    experiment : fnlkit.experiment.Experiment
+        What of it has been trained already is told first.
+    name : str or None
+        What the run is called, such as its file.
+    """
+    with ExitStack() as stack:
+        trackers = [stack.enter_context(_KINDS[kind](place, experiment, name)) for kind, place in map(parsed, texts)]
+
+        def tell(row, seconds):
+            for tracker in trackers:
+                tracker(row, seconds)
+
+        for row, seconds in zip(experiment.history, experiment.times, strict=True):
+            tell(row, seconds)
+        yield tell
+
+
+def numbers(row):
+    """Return the measurements of a row: whatever is a number and no place."""
+    return {
+        key: value
+        for key, value in row.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and key not in _PLACES
+    }
+
+
+@contextmanager
+def _tensorboard(place, experiment, name):
+    from torch.utils.tensorboard import SummaryWriter
+
+    try:
+        # Readers drop what lies at or behind the step at which a writer starts: this folder then holds this run alone.
+        writer = SummaryWriter(place, purge_step=0)
+    except OSError as error:
+        raise InputError(f"--log tensorboard:{place}: {error.strerror}; name a folder that can be written") from error
+    began, stages, at = time.time() - experiment.seconds, [], [0]
+    lines = [f"| {key} | {value} |" for key, value in asdict(experiment.settings).items()]
+    writer.add_text("settings", "\n".join(["| option | value |", "|---|---|", *lines]), 0, walltime=began)
+
+    def tell(row, seconds):
+        at[0] = row.get("client_rounds", at[0])  # the closing row stands after the last round
+        when = began + (seconds or 0)
+        for key, value in numbers(row).items():
+            writer.add_scalar(key, value, at[0], walltime=when)
+        if row["stage"] not in (*stages[-1:], "final"):
+            stages.append(row["stage"])
+            writer.add_text("stage", row["stage"], at[0], walltime=when)
+        writer.flush()
+
+    try:
+        yield tell
+    finally:
+        writer.close()
+
+
+def _identity(experiment, name):
+    """Return a short text that is the same for a run and its continuation, and differs for others."""
+    where = os.path.realpath(name) if name else ""
+    return hashlib.sha256(f"{where}\n{sorted(asdict(experiment.settings).items())}".encode()).hexdigest()[:16]
+
+
+@contextmanager
+def _mlflow(place, experiment, name):
+    import mlflow
+
+    client = mlflow.MlflowClient(tracking_uri=place)
+    found = client.get_experiment_by_name("fnlkit")
+    where = found.experiment_id if found else client.create_experiment("fnlkit")
+    identity, known = _identity(experiment, name), []
+    if experiment.history:  # continued: the run that has its first rows, if that was told
+        known = client.search_runs([where], f"tags.fnlkit = '{identity}'", max_results=1)
+    run = known[0] if known else client.create_run(where, run_name=name, tags={"fnlkit": identity})
+    told = {key: max(one.step for one in client.get_metric_history(run.info.run_id, key)) for key in run.data.metrics}
+    if not known:
+        for key, value in asdict(experiment.settings).items():
+            client.log_param(run.info.run_id, key, value)
+    at = [0]
+
+    def tell(row, seconds):
+        at[0] = row.get("client_rounds", at[0])
+        for key, value in numbers(row).items():
+            if at[0] > told.get(key, -1) and math.isfinite(value):
+                client.log_metric(run.info.run_id, key, value, step=at[0])
+
+    status = "KILLED"
+    try:
+        yield tell
+        status = "FINISHED"
+    finally:
+        client.set_terminated(run.info.run_id, status)
+
+
+@contextmanager
+def _wandb(place, experiment, name):
+    import wandb
+
+    identity = _identity(experiment, name)
+    # A run that begins anew replaces the one that was told under its name; one that goes on passes over what was told.
+    again = "allow" if experiment.history else None
+    run = wandb.init(project=place, name=name, id=identity, resume=again, config=asdict(experiment.settings))
+    told, at, code = run.step, [0], 1
+
+    def tell(row, seconds):
+        at[0] = row.get("client_rounds", at[0])
+        if at[0] >= told:
+            run.log({**numbers(row), "stage": row["stage"]}, step=at[0])
+
+    try:
+        yield tell
+        code = 0
+    finally:
+        run.finish(exit_code=code)
+
+
+_KINDS = {"tensorboard": _tensorboard, "mlflow": _mlflow, "wandb": _wandb}

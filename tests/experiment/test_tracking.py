@@ -1,0 +1,103 @@
+"""What is told to programs that watch training is read back with their own readers, and equals the history."""
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import fnlkit
+from fnlkit.errors import InputError
+from fnlkit.experiment.tracking import numbers
+from tests.commands import fnlkit as command
+
+QUICK = {"fraction": 0.4, "epochs": 1, "say": None}
+
+
+@pytest.fixture(scope="module")
+def federation():
+    return fnlkit.inject_noise(fnlkit.partition("digits", clients=5), "clients(rho=1, tau=0.5)")
+
+
+def curves(folder):
+    """{tag: [(step, value), ...]} of a folder, by TensorBoard's own reader; no step twice."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="needs tensorboard")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = accumulator.EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
+    out = {tag: [(event.step, event.value) for event in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
+    assert all(len({step for step, _ in points}) == len(points) for points in out.values())
+    return out
+
+
+def wanted(run):
+    out, at = {}, 0
+    for row in run.history:
+        at = row.get("client_rounds", at)
+        for name, value in numbers(row).items():
+            out.setdefault(name, []).append((at, pytest.approx(value, rel=1e-6)))
+    return out
+
+
+def test_tensorboard_reads_the_history(federation, tmp_path):
+    pytest.importorskip("tensorboard")
+    run = fnlkit.train(federation, "fedcorr(iterations=1)", rounds=8, eval_every=3, log=f"tensorboard:{tmp_path}/tb", **QUICK)
+    found = curves(tmp_path / "tb")
+    assert found == wanted(run) and {"accuracy", "loss", "label_accuracy", "bytes_up"} <= found.keys()
+    assert "final" in {row["stage"] for row in run.history}  # its score stands at the last round's place
+
+
+def test_a_resumed_run_continues_its_curve_without_doubles(federation, tmp_path):
+    pytest.importorskip("tensorboard")
+    log = f"tensorboard:{tmp_path}/tb"
+    place = tmp_path / "run.pt"
+
+    def stop(row):
+        if row["round"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fnlkit.train(federation, rounds=6, output=place, checkpoint_every=2, log=log, on_round=stop, **QUICK)
+    whole = fnlkit.load(place)
+    # As after a kill: rounds were told that no checkpoint has kept.
+    short = fnlkit.train(federation, rounds=2, **QUICK)
+    assert len(curves(tmp_path / "tb")["accuracy"]) == 4 > len(short.history)
+    resumed = fnlkit.train(federation, rounds=6, resume=replace(whole), log=log, **QUICK)
+    assert curves(tmp_path / "tb") == wanted(resumed) and len(resumed.history) == 6
+    again = fnlkit.train(federation, rounds=4, resume=short, log=log, **QUICK)
+    assert curves(tmp_path / "tb") == wanted(again) and len(again.history) == 4
+
+
+def test_the_command_takes_it_and_refuses_what_is_none(federation, tmp_path):
+    federation.write(tmp_path / "noisy.npz")
+    pytest.importorskip("tensorboard")
+    line = "fnlkit train noisy.npz --rounds 1 --epochs 1 --fraction 0.4 -o run.pt"
+    done = command(f"{line} --log tensorboard:a --log tensorboard:b", tmp_path)
+    assert done.returncode == 0 and curves(tmp_path / "a") == curves(tmp_path / "b") == wanted(fnlkit.load(tmp_path / "run.pt"))
+    for log, says in (
+        ("tensorbord:x", "did you mean 'tensorboard'"),
+        ("tensorboard", "write behind a colon a folder"),
+        ("tensorboard:noisy.npz", "noisy.npz"),
+    ):
+        done = command(f"{line} --log {log}", tmp_path)
+        assert done.returncode == 2 and says in done.stderr.splitlines()[-1], done.stderr
+
+
+@pytest.mark.parametrize("kind", ["tensorboard", "mlflow", "wandb"])
+def test_a_missing_library_is_one_line_with_the_command(kind, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=rf"{kind} is not installed; pip install 'fnlkit\[{kind}\]'"):
+        fnlkit.train(Path("nothing.npz"), log=[f"{kind}:x"])
+
+
+def test_mlflow_has_each_point_once_after_a_resume(federation, tmp_path):
+    mlflow = pytest.importorskip("mlflow", reason="needs mlflow")
+    log = f"mlflow:sqlite:///{tmp_path}/mlflow.db"
+    place = tmp_path / "run.pt"
+    fnlkit.train(federation, rounds=2, output=place, log=log, **QUICK)
+    run = fnlkit.train(federation, rounds=4, output=place, resume=place, log=log, **QUICK)
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+    (experiment,) = [one for one in client.search_experiments() if one.name == "fnlkit"]
+    found = client.search_runs([experiment.experiment_id])
+    points = [(one.step, one.value) for one in client.get_metric_history(found[0].info.run_id, "accuracy")]
+    assert sorted(points) == wanted(run)["accuracy"]
