@@ -207,17 +207,6 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
     assert last["fedcorr"] > last["fedavg"], found
 
 
-def test_the_pages_example_runs(tmp_path, monkeypatch):
-    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    lines = [line[4:] for line in page.split("\n|")[0].splitlines() if line.startswith("    ")]
-    assert len(lines) == 6
-    monkeypatch.chdir(tmp_path)
-    exec("\n".join(lines), {})
-    assert (tmp_path / "run.pt").exists()
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "\n    import fnlkit\n" in readme
-
-
 def test_naming_the_functions_imports_nothing_heavy():
     code = "import fnlkit, sys; fnlkit.partition, fnlkit.inject_noise; print({'torch', 'numba'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
