@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fnlkit import catalogue
 from fnlkit.artefacts.run import Run
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings, option
@@ -96,7 +97,8 @@ def must_belong_together(all_jobs, folders):
             _must_fit(job, run, path)
             source = next(word for word in job.prepare[0][0] if word.startswith("--dataset="))
             _must_agree(same, ("data set", source), run.meta["dataset_checksum"], path)
-            _must_agree(same, ("federation", job.prepare[-1]), run.meta.get("federation"), path)
+            pooled = "pooled" in catalogue.needs(job.method)  # another federation, made of the same one
+            _must_agree(same, ("federation", job.prepare[-1], pooled), run.meta.get("federation"), path)
 
 
 def _must_agree(same, what, value, path):

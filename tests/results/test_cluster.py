@@ -88,6 +88,13 @@ def test_folders_merge_and_the_table_is_that_of_one(place):
     assert half.returncode == 0 and "1 of 2 runs are missing or not finished, the first is 0-1-flr-0" in half.stderr
 
 
+def test_a_method_that_pools_the_clients_belongs_to_the_others(place):
+    (place / "pooled.toml").write_text(RECIPE.replace('"flr"', '"centralized"'))
+    assert fnlkit("fnlkit reproduce pooled.toml --jobs 1 -o runs/pooled", place).returncode == 0
+    shown = fnlkit("fnlkit reproduce pooled.toml --no-train -o runs/pooled", place)
+    assert shown.returncode == 0 and " centralized " in shown.stdout, shown.stderr
+
+
 def altered(path, **changes):
     """Write another run in place of one."""
     run = Run.read(str(path))
