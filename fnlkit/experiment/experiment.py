@@ -16,6 +16,7 @@ from fnlkit import catalogue, engines, privacy
 from fnlkit.artefacts import ledger
 from fnlkit.artefacts.run import Run
 from fnlkit.artefacts.stored import Changed, Rows, blocks
+from fnlkit.artefacts.zip import LIMIT
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
 from fnlkit.client.members import Members
 from fnlkit.client.network import Model
@@ -193,6 +194,8 @@ class Experiment:
                     if on_round:
                         on_round(row)
                     since += 1
+                    if checkpoint and len(self.history) == 1:
+                        self._foresee()
                     if checkpoint and since >= checkpoint_every:
                         checkpoint(self.snapshot())
                         since = 0
@@ -213,6 +216,17 @@ class Experiment:
         if checkpoint:
             checkpoint(run)
         return run
+
+    def _foresee(self):
+        """Say so after the first round where clients will remember more than a run's file can hold."""
+        visits = min(len(self.clients), self.settings.rounds * len(self.clients.log[-1].asked))
+        total = memory.foreseen(self.clients.members.with_memory(), visits)
+        if total > LIMIT:
+            self.clients.note(
+                f"after all rounds {visits:,} clients will remember {total / 1e9:.1f} GB together, and a run's file holds "
+                f"{LIMIT / 1e9:.1f}: writing it will fail; take a smaller network, fewer rounds, or an optimizer and a method "
+                "that keep nothing on clients"
+            )
 
     def _releasing(self, round, epsilon):
         """Write a release of labels into the ledger, before it is made, and say what all in there cost together."""

@@ -16,6 +16,22 @@ def pack(clients, server):
     return out
 
 
+def foreseen(clients, visits):
+    """Return how many bytes clients will remember together once `visits` of them were visited, from those that were so far.
+
+    Parameters
+    ----------
+    clients : list of Client
+        Those that remember anything.
+    visits : int
+    """
+    if not clients:
+        return 0
+    parts = [(name, value) for c in clients for part in (c.rows, c.state) for name, value in part.items()]
+    held = [torch.as_tensor(value) for name, value in parts if not name.startswith("input/")]
+    return visits * sum(v.numel() * v.element_size() for v in held) / len(clients)
+
+
 def unpack(memory, clients, opt, device):
     for name, value in memory.items():
         group, _, rest = name.partition("/")

@@ -257,3 +257,15 @@ def test_a_longer_run_equals_a_straight_one_where_it_is_allowed(method):
     short = finish(federation, dataset, settings(method, rounds=8))
     longer = finish(federation, dataset, settings(method, rounds=14), resume=short)
     assert torch.equal(longer.weights, finish(federation, dataset, settings(method, rounds=14)).weights)
+
+
+@pytest.mark.parametrize(("optimizer", "rounds", "said"), [("feddyn", 3, True), ("feddyn", 2, False), ("fedavg", 3, False)])
+def test_memory_of_clients_that_no_file_holds_is_foreseen(optimizer, rounds, said, monkeypatch):
+    """FedDyn leaves 4 P bytes on each client that was visited: of P = 6 h + h + 4 h + 4 weights, 5 clients, then all 8."""
+    weights = 6 * 3 + 3 + 3 * 4 + 4
+    monkeypatch.setattr("fnlkit.experiment.experiment.LIMIT", 4 * weights * 8 - 1)
+    settings = Settings(rounds=rounds, fraction=3 / 8, epochs=1, model="mlp(hidden=3)", optimizer=optimizer)
+    experiment = Experiment(*problem(), settings, engine="sequential")
+    experiment.run(checkpoint=lambda run: None)
+    notes = [text for text in experiment.clients.notes if "and a run's file holds" in text]
+    assert len(notes) == said and all("8 clients will remember" in text for text in notes)
