@@ -115,7 +115,9 @@ class Experiment:
         self.ledger, self.clients.on_release = release_ledger, self._releasing
         loss, aggregate = combination.parts(settings, self.clients)
         select = catalogue.selector(settings.selector, settings.fraction)
-        protect, self._sums = combination.protection(settings, self.clients, select, told=telling)
+        protect, self._sums = combination.protection(
+            settings, self.clients, select, told=telling and scale.told and dataset.kind == "vector"
+        )
         protected = {"protect": protect} if protect else {}
         if protect:
             cost = privacy.updates_epsilon(self._sums._replace(rounds=settings.rounds))
