@@ -1,4 +1,7 @@
-"""Real processes on loopback, with TLS and keys.  Minutes, since Flower starts a process for every message."""
+"""The example of docs/deployment.md: real processes on loopback, with TLS and keys.
+
+Minutes, since Flower starts a process for every message.
+"""
 
 import importlib.util
 import os
