@@ -194,6 +194,7 @@ def stated(sums, epsilon, delta):
         f"{sums.rounds} rounds of {drawn}: updates no longer than {sums.clip:g}, noise of {sums.noise:g} times that on their "
         f"sum. ({epsilon:.4g}, {delta:g})-DP of all data of one client ({neighbour}) for who sees the models and nothing else: "
         "neither who took part in a round, which metrics and run hold, nor scores on samples that clients hold, nor the mean "
-        "and spread of images that clients told of before the first round. The server is trusted with single updates. The noise follows from the run's seed: whoever knows it can take it away, so this "
-        "run simulates a protection."
+        "and spread of images that clients told of before the first round. The server is trusted with "
+        "single updates. The noise follows from the run's seed: whoever knows it can take it away, so this run simulates a "
+        "protection."
     )
