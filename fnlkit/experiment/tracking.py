@@ -19,6 +19,8 @@ KINDS = {
     "mlflow": "where it keeps its runs, mlflow:sqlite:///mlruns.db",
     "wandb": "a project, wandb:noisy-labels",
 }
+# Settings that a continued run may have others of.
+_MAY_CHANGE = ("rounds", "keep")
 # Numbers of a row that are places, not measurements.
 _PLACES = ("round", "client_rounds")
 
@@ -112,7 +114,11 @@ def _tensorboard(place, experiment, name):
 def _identity(experiment, name):
     """Return a short text that is the same for a run and its continuation, and differs for others."""
     where = os.path.realpath(name) if name else ""
-    return hashlib.sha256(f"{where}\n{sorted(asdict(experiment.settings).items())}".encode()).hexdigest()[:16]
+    chosen = {key: value for key, value in asdict(experiment.settings).items() if key not in _MAY_CHANGE}
+    found = hashlib.sha256(f"{where}\n{sorted(chosen.items())}".encode())
+    for values in (experiment.federation.client_indices, experiment.federation.given):
+        found.update(values.tobytes())
+    return found.hexdigest()[:16]
 
 
 @contextmanager

@@ -98,6 +98,20 @@ def test_mlflow_has_each_point_once_after_a_resume(federation, tmp_path):
     run = fnlkit.train(federation, rounds=4, output=place, resume=place, log=log, **QUICK)
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
     (experiment,) = [one for one in client.search_experiments() if one.name == "fnlkit"]
-    found = client.search_runs([experiment.experiment_id])
-    points = [(one.step, one.value) for one in client.get_metric_history(found[0].info.run_id, "accuracy")]
+    (found,) = client.search_runs([experiment.experiment_id])  # the same, continued
+    points = [(one.step, one.value) for one in client.get_metric_history(found.info.run_id, "accuracy")]
     assert sorted(points) == wanted(run)["accuracy"]
+
+
+def test_a_run_is_known_again_by_its_file_settings_and_labels(federation):
+    from types import SimpleNamespace
+
+    from fnlkit.experiment import Settings
+    from fnlkit.experiment.tracking import _identity
+
+    def identity(name="run.pt", given=federation.given, **settings):
+        fed = replace(federation, given=given)
+        return _identity(SimpleNamespace(settings=Settings(**settings), federation=fed), name)
+
+    assert identity() == identity(rounds=500) != identity(lr=0.5)
+    assert len({identity(), identity("other.pt"), identity(None), identity(given=federation.true)}) == 4
