@@ -103,7 +103,7 @@ def _tables(facts):
     table = Table("site", "samples", "estimated wrong", "range", "p", "confused", "odd")
     for row in facts["sites"]:
         ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
-        cells = printable(row["site"]), f"{row['samples']:,}", f"{100 * row['level']:.1f} %", ends, f"{row['p']:.3f}"
+        cells = printable(row["site"]), f"{row['samples']:,}", f"{100 * row['level']:.1f} %", ends, report.chance(row["p"])
         more = printable(report.confused(row)), printable(report.odd(row))
         table.add_row(*cells, *more, style="bold" if row["noisier"] else "")
     left = tables.of_sent(facts["sent"], "sites")

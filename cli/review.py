@@ -82,12 +82,18 @@ def import_(file, table, dataset, output):
     """
     from fnlkit.artefacts import files
     from fnlkit.artefacts.federation import Federation
+    from fnlkit.errors import InputError
     from fnlkit.review import decisions
 
     federation = Federation.read(file)
     data = data_of(federation, dataset)
     text = files.read_text(table)
     found = decisions.read(text, federation, data, table)
+    if not len(found.positions):
+        raise InputError(
+            f"{table}: no row is decided yet; decide in review.html and put the decisions.csv that it saves in its place, or "
+            "write keep, drop or a class into the column decision"
+        )
     record = provenance("review import", None, table=str(table), dataset=dataset)
     out = decisions.decide(federation, found, when=date.today().isoformat(), provenance=record)
     last = out.meta["reviews"][-1]

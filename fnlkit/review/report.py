@@ -52,6 +52,11 @@ def confused(row):
     return "; ".join(f"{c['true']} given as {c['given']} {100 * c['share']:.0f} %" for c in row["confused"]) or "-"
 
 
+def chance(p):
+    """Return a p-value in words: ``0.012``, or ``< 0.001``."""
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
 def odd(row):
     """Return what else is odd about a site's data, in words."""
     found = [f"{number} {word}" for number, word in (
@@ -74,4 +79,4 @@ def page(facts):
 
     text = resources.files("fnlkit.data").joinpath("audit.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
-    return template.render(facts=facts, confused=confused, odd=odd)
+    return template.render(facts=facts, confused=confused, odd=odd, chance=chance)

@@ -35,6 +35,9 @@ def test_audit_review_and_correct(tmp_path):
     assert "Review of client 1" in (tmp_path / "review/review.html").read_text()
     again = fnlkit("fnlkit review export judged.npz --client 1 -o review", tmp_path)
     assert again.returncode == 2 and "may hold decisions" in again.stderr
+    early = fnlkit("fnlkit review import judged.npz review/decisions.csv -o reviewed.npz", tmp_path)
+    assert early.returncode == 2 and "no row is decided yet; decide in review.html" in early.stderr
+    assert not (tmp_path / "reviewed.npz").exists()
     with (tmp_path / "review/decisions.csv").open() as handle:
         rows = list(csv.DictReader(handle))
     assert len(rows) == 20
