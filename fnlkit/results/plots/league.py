@@ -70,7 +70,7 @@ def _ranks(axis, ranks, order):
     axis.set_yticks(range(len(order)), short(order, 40))
     axis.set(xlabel="rank, 1 is best", xlim=(0.5, len(order) + 0.5), ylim=(len(order) - 0.4, -0.6))
     axis.set_title(f"ranks by late accuracy, {len(ranks['regimes'])} regime{'s' * (len(ranks['regimes']) != 1)}")
-    axis.legend(loc="upper left", bbox_to_anchor=(0, -0.16 - 0.6 / len(order)), borderaxespad=0)
+    axis.legend(loc="upper left", bbox_to_anchor=(0, -0.62 / (0.27 * len(order) + 0.3)), borderaxespad=0)
 
 
 def _accuracies(axis, late, ranks, order):
