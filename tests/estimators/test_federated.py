@@ -16,6 +16,7 @@ from fnlkit.errors import InputError
 from fnlkit.estimators import ESTIMATORS, judged_by
 from fnlkit.estimators.evidence import Evidence
 from fnlkit.experiment import Experiment, Settings
+from fnlkit.review.audit import audit
 from fnlkit.spec import bind, find, parse
 from tests.commands import fnlkit
 
@@ -82,6 +83,33 @@ def test_samples_that_a_client_holds_out_are_no_evidence_in_either_form():
     both = [judged_by(federation, data, "loss", form=form, **options)[0] for form in ("pooled", "federated")]
     for name, values in both[0].items():
         np.testing.assert_allclose(both[1][name], values, rtol=0, atol=1e-9, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory):
+    """Return (federation, data set) of vectors whose features have different scales, and differ from client to client."""
+    rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("vectors") / "v.npz"
+    y = np.repeat(np.arange(3), 40)
+    x = rng.normal(size=(120, 4)) * [1, 10, 100, 0.1] + y[:, None] * [3, 0, 200, 0] + 5
+    np.savez(path, x_train=x, y_train=y, x_test=x[:9], y_test=y[:9])
+    data = datasets.load(str(path))
+    return noise.inject(partitioning.federation(data, clients=4, seed=0), "symmetric(eta=0.3)", seed=0), data
+
+
+@pytest.mark.parametrize("spec", ["em(folds=2)", "confident(by=sample, folds=2)", "loss"])
+def test_vectors_are_scaled_in_each_fold_as_its_model_was_trained(spec, vectors):
+    options = {"warm_up": WARM_UP, "engine": "sequential"}
+    (pooled, _), (asked, facts) = (judged_by(*vectors, spec, form=form, **options) for form in ("pooled", "federated"))
+    for name, values in pooled.items():
+        np.testing.assert_allclose(asked[name], values, rtol=0, atol=1e-9, err_msg=name)
+    assert facts["sent"]["moments"]["bytes"] % (8 + 16 * 4) == 0
+
+
+def test_an_audit_of_vectors_gives_the_numbers_of_the_estimator(vectors):
+    found = audit(*vectors, folds=2, warm_up=WARM_UP, engine="sequential").judgement.arrays(vectors[0])
+    pooled, _ = judged_by(*vectors, "em(folds=2)", warm_up=WARM_UP, engine="sequential")
+    for name in ("client_level", "client_level_low", "client_level_high", "issue_score", "transition"):
+        np.testing.assert_allclose(found[f"estimate_{name}"], pooled[f"estimate_{name}"], rtol=0, atol=1e-9, err_msg=name)
 
 
 # ---- what leaves
