@@ -25,6 +25,7 @@ SITES = 3
 SETTINGS = ["--method", "fedcorr(iterations=1)", "--rounds", "6", "--fraction", "1", "--epochs", "2", "--batch-size", "10",
             "--model", "mlp(hidden=32)"]  # fmt: skip
 BIN = Path(sys.executable).parent
+TLS = ["--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key"]
 EXTENSIONS = "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1"
 
 
@@ -75,8 +76,8 @@ class Federation:
         ``superlink`` and ``site-0``, ...
     """
 
-    def __init__(self, folder, **sites):
-        self.folder, self.sites, self.processes = Path(folder).absolute(), sites, {}
+    def __init__(self, folder):
+        self.folder, self.processes = Path(folder).absolute(), {}
         self.environment = {
             **os.environ,
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
@@ -88,20 +89,33 @@ class Federation:
         }
         self.port = free_port()
 
+    def connection(self):
+        """Return how the command `flwr` finds the SuperLink."""
+        return f'address = "127.0.0.1:{self.port}"\nroot-certificates = "{self.folder}/ca.crt"\n'
+
+    def link_options(self):
+        return [*TLS, "--enable-supernode-auth"]
+
+    def node_options(self, k):
+        at = ["--superlink", f"127.0.0.1:{self.port}", "--root-certificates", "ca.crt"]
+        return [*at, *TLS, "--auth-supernode-private-key", f"site-{k}.key"]
+
+    def admit(self):
+        """Tell the SuperLink which keys are those of sites, unless it knows."""
+        if self.flwr("supernode", "list", "here", "--format", "json").stdout.count('"node-id"') < SITES:
+            for k in range(SITES):
+                self.flwr("supernode", "register", f"site-{k}.key.pub", "here")
+
     def __enter__(self):
         home = self.folder / "flwr"
         home.mkdir(exist_ok=True)
-        at = f'address = "127.0.0.1:{self.port}"\nroot-certificates = "{self.folder}/ca.crt"\n'
-        (home / "config.toml").write_text(f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{at}')
-        tls = ["--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key"]
+        (home / "config.toml").write_text(f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{self.connection()}')
         try:
-            self._start("superlink", "flower-superlink", *tls, "--port", str(self.port), "--enable-supernode-auth",
-                        "--database", "link.db", "--disable-runtime-dependency-installation")  # fmt: skip
+            own = ["--port", str(self.port), "--database", "link.db", "--disable-runtime-dependency-installation"]
+            self._start("superlink", "flower-superlink", *self.link_options(), *own)
             self._wait_for_port(self.port)
-            known = self.flwr("supernode", "list", "here", "--format", "json", check=False).stdout
+            self.admit()
             for k in range(SITES):
-                if known.count('"node-id"') < SITES:
-                    self.flwr("supernode", "register", f"site-{k}.key.pub", "here")
                 self.start_site(k)
         except BaseException:
             self.__exit__()
@@ -110,11 +124,9 @@ class Federation:
 
     def start_site(self, k):
         config = {"client": k, "data": str(self.folder / f"site-{k}.npz"), "memory": str(self.folder / f"memory-{k}")}
-        config |= self.sites.get(f"site_{k}", {})
         told = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
-        self._start(f"site-{k}", "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--root-certificates", "ca.crt",
-                    "--auth-supernode-private-key", f"site-{k}.key", "--port", str(free_port()), "--node-config", told,
-                    "--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key")  # fmt: skip
+        own = ["--port", str(free_port()), "--node-config", told]
+        self._start(f"site-{k}", "flower-supernode", *self.node_options(k), *own)
 
     def _start(self, name, program, *arguments):
         with open(self.folder / f"{name}.log", "ab") as log:

@@ -167,7 +167,10 @@ class Simulation:
 def _kill_actors(home):
     for name in os.listdir(os.path.join(home, "actors")):
         with contextlib.suppress(OSError, ValueError):
-            os.kill(int(name), signal.SIGKILL)
+            with open(f"/proc/{int(name)}/cmdline", "rb") as about:  # that number may be another's by now
+                actor = about.read().startswith(b"ray::")
+            if actor:
+                os.kill(int(name), signal.SIGKILL)
 
 
 def _notebook(home, i):

@@ -1,0 +1,88 @@
+"""Kill what runs a deployment, again and again: a SuperNode in mid-round, then the ServerApp; print how each run ended.
+
+    python -m benchmarks.flower_failures --times 5
+
+starts examples/flower_app's SuperLink and SuperNodes once; a line a time.  Right is: the round went on, with client 2 named;
+the killed server's run failed and the next submission continued it to its end.
+"""
+
+import argparse
+import json
+import os
+import runpy
+import signal
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+from fnlkit.artefacts.run import Run
+
+SETTINGS = ["--rounds", "2", "--fraction", "1", "--epochs", "1", "--model", "mlp(hidden=8)", "--wait", "300"]
+
+
+def until(condition, federation, run, seconds=400):
+    """Wait; raise where the run ends before, or time does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline or federation.status(run).startswith("finished"):
+            raise RuntimeError(f"run {run} is {federation.status(run)}")
+        time.sleep(0.5)
+
+
+def serverapps(folder):
+    """Return the processes of ServerApps that work in a folder."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and Path(os.readlink(process / "cwd")).is_relative_to(folder):
+                if b"flwr-serverapp" in (process / "cmdline").read_bytes():
+                    found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+def once(federation, folder):
+    """Kill site 2 in round 0 and the server after it; return what came of it."""
+    for name in ("run.pt", "run.pt.id", "run.metrics.jsonl"):
+        (folder / name).unlink(missing_ok=True)
+    before = set((folder / "memory-0").glob("*/client-0")) if (folder / "memory-0").is_dir() else set()
+    run = federation.submit()
+    until(lambda: set((folder / "memory-0").glob("*/client-0")) - before, federation, run)
+    os.killpg(federation.processes["site-2"].pid, signal.SIGKILL)
+    federation.processes["site-2"].wait()
+    until(lambda: (folder / "run.pt").exists(), federation, run)
+    first = Run.read(str(folder / "run.pt"))
+    for process in serverapps(folder):
+        os.kill(process, signal.SIGKILL)
+    killed = federation.wait(run)
+    federation.start_site(2)
+    time.sleep(5)
+    again = federation.wait(federation.submit())
+    whole = Run.read(str(folder / "run.pt"))
+    named = [(entry["round"], entry["client"], entry["reason"]) for entry in first.rejected]
+    kept = first.history[0]["clients"]
+    good = killed != "finished:completed" and again == "finished:completed" and whole.finished and len(whole.history) == 2
+    good = good and (named == [(0, 2, "its node did not reply")] and kept == [0, 1] or not named and kept == [0, 1, 2])
+    return {"good": bool(good), "lost": named, "kept": kept, "killed_server": killed, "continued": again}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=5)
+    times = parser.parse_args().times
+    example = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "examples/flower_app/run.py")))
+    folder = Path(tempfile.mkdtemp(prefix="fnlkit-kills-"))
+    example.prepare(folder, SETTINGS)
+    good = 0
+    with example.Federation(folder) as federation:
+        for _ in range(times):
+            began, found = time.monotonic(), once(federation, folder)
+            good += found["good"]
+            print(json.dumps(found | {"seconds": round(time.monotonic() - began)}), flush=True)
+    print(f"{good} of {times}")
+
+
+if __name__ == "__main__":
+    main()
