@@ -2,6 +2,7 @@
 
 import html
 import re
+import shlex
 
 import numpy as np
 
@@ -32,7 +33,8 @@ def _drawing(clean, data, spec):
     figures.append((_matrix(achieved), "came out"))
     figures.append((_levels(noisy.noise_client_level), "share of wrong labels, client by client"))
     drawn = "".join(f"<figure>{svg}<figcaption>{text}</figcaption></figure>" for svg, text in figures)
-    return f'<div class="matrices" role="group" aria-label="{html.escape(spec)}">{drawn}</div>'
+    said = f'<p class="spec"><code>--noise {html.escape(shlex.quote(spec))}</code></p>'
+    return f'{said}<div class="matrices" role="group" aria-label="{html.escape(spec)}">{drawn}</div>'
 
 
 def _matrix(T):

@@ -1,6 +1,7 @@
 """What mkdocs calls: pages made from the library beside those of docs/, and links that are right in both places."""
 
 import posixpath
+import re
 
 import site_commands
 import site_noise
@@ -9,6 +10,10 @@ import site_python
 from mkdocs.structure.files import File
 from site_links import PAGES, ROOT, linked, placed, relinked, repository
 
+from fnlkit import catalogue
+
+# Rows of tables that begin with a method's name lead to its page.
+ROW = re.compile(rf"(?m)^\| `({'|'.join(map(re.escape, catalogue.METHODS))})` (?=\|)")
 GENERATED = {"@methods": site_parts, "@commands": site_commands, "@library": site_python}
 
 
@@ -44,6 +49,8 @@ def on_page_markdown(markdown, page, config, files):
     origin = repository(page.file.src_uri)
     if origin is not None:
         markdown = relinked(markdown, origin, page.file.src_uri)
+        here = posixpath.dirname(page.file.src_uri) or "."
+        markdown = ROW.sub(lambda found: f"| [`{found[1]}`]({posixpath.relpath(f'method/{found[1]}.md', here)}) ", markdown)
     return site_noise.drawn(markdown)
 
 
