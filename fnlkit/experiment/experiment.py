@@ -193,6 +193,7 @@ class Experiment:
                         raise InputError(f"method {self.settings.method}: yielded {found}; a method yields fnlkit's Round")
                     row = self._record(step)
                     self._commit(step.model)
+                    step.replies.pop("weights", None)  # which the method would hold while the next ones come in
                     if on_round:
                         on_round(row)
                     since += 1

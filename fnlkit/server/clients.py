@@ -175,10 +175,11 @@ class Clients:
         self._meter(ids, model, broadcast, scatter, replies)
         self.rounds += 1
         names = list(replies[kept[0]]) if kept else []
-        values = {name: [torch.as_tensor(replies[j][name]) for j in kept] for name in names}
-        logged = {name: [v.cpu().numpy() for v in vs] for name, vs in values.items() if name != "weights"}
+        values = {name: [torch.as_tensor(replies[j][name]) for j in kept] for name in names if name != "weights"}
+        logged = {name: [v.cpu().numpy() for v in vs] for name, vs in values.items()}
         self.log.append(Exchange(ids, ids[kept], logged, norms))
-        return Replies({name: gather(vs) for name, vs in values.items()}, ids[kept])
+        out = {name: gather(values[name]) if name in values else let_go(replies, kept) for name in names}
+        return Replies(out, ids[kept])
 
     def _answer_from_log(self, ids):
         entry = self._replay.pop()
@@ -364,6 +365,18 @@ def nbytes(value):
     except (TypeError, ValueError, RuntimeError):
         return 0
     return value.numel() * value.element_size()
+
+
+def let_go(replies, kept):
+    """Return the weights (K, P) of the replies at places `kept`, each of which is let go once it is copied: most of a round's
+    memory are these.
+    """
+    first = torch.as_tensor(replies[kept[0]]["weights"])
+    out = first.new_empty((len(kept), *first.shape))
+    for place, j in enumerate(kept):
+        out[place] = torch.as_tensor(replies[j]["weights"])
+        replies[j] = None
+    return out
 
 
 def gather(values):

@@ -16,6 +16,7 @@ from fnlkit.estimators.warmup import model_probabilities
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.network import trained_network
 from fnlkit.results import evaluation
+from fnlkit.server.clients import let_go
 
 
 def problem(seed=0, count=8, size=24, classes=4, public=0):
@@ -269,3 +270,24 @@ def test_memory_of_clients_that_no_file_holds_is_foreseen(optimizer, rounds, sai
     experiment.run(checkpoint=lambda run: None)
     notes = [text for text in experiment.clients.notes if "and a run's file holds" in text]
     assert len(notes) == said and all("8 clients will remember" in text for text in notes)
+
+
+def test_a_round_that_is_recorded_lets_its_models_go():
+    """They are most of the memory, and methods hold their last replies while the next round comes in."""
+    experiment = Experiment(*problem(), Settings(rounds=3, epochs=1, fraction=0.5, model="mlp(hidden=3)"), engine="sequential")
+    program, seen = experiment.program, []
+
+    def watched():
+        for step in program:
+            seen.append((step.replies, "weights" in step.replies))
+            yield step
+
+    experiment.program = watched()
+    experiment.run()
+    assert [there for _, there in seen] == [True] * 3 and all("weights" not in replies for replies, _ in seen)
+
+
+def test_replies_are_let_go_while_they_are_stacked():
+    replies = [{"weights": torch.arange(3.0) + i, "lid": 1} for i in range(4)]
+    assert let_go(replies, [0, 2, 3]).tolist() == [[0, 1, 2], [2, 3, 4], [3, 4, 5]]
+    assert [reply is None for reply in replies] == [True, False, True, True]
