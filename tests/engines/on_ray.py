@@ -50,9 +50,11 @@ def _hangs_in_client_1(client, model, received):
     return {"ok": torch.tensor(1.0)}
 
 
-def lost(folder, step=_kills_in_client_1):
+def lost(folder, step=_kills_in_client_1, patience=300):
     """A client kills every actor that visits it."""
     fed, model = toy("flower", workers=2, client_timeout=3)
+    fed.round(range(6), model, FIT)
+    fed.runtime.start_seconds = patience
     kept = fed.round(range(6), model, step).ids.tolist()
     again = fed.round(range(6), model, FIT).ids.tolist()
     fed.close()
@@ -61,10 +63,7 @@ def lost(folder, step=_kills_in_client_1):
 
 def late(folder):
     """A client never ends."""
-    from fnlkit.engines.flower.simulation import Simulation
-
-    Simulation.start_seconds = 20
-    return lost(folder, _hangs_in_client_1)
+    return lost(folder, _hangs_in_client_1, patience=60)
 
 
 if __name__ == "__main__":
