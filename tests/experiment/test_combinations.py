@@ -100,7 +100,8 @@ def images():
     x, x_test = (rng.integers(0, 120, (len(c), 6, 6, 3)) + 40 * c[:, None, None, None] for c in (y, y_test))
     dataset = types.SimpleNamespace(
         name="dots", kind="image", x_train=x.astype(np.uint8), y_train=y, x_test=x_test.astype(np.uint8), y_test=y_test,
-        mean=(0.5,) * 3, std=(0.3,) * 3, checksum="1" * 64, features=None, table=None, sample_rate=0, class_names=list("abc"),
+        statistics=((0.5,) * 3, (0.3,) * 3), mean=(0.5,) * 3, std=(0.3,) * 3, checksum="1" * 64, features=None, table=None,
+        sample_rate=0, class_names=list("abc"),
     )  # fmt: skip
     given = np.where(rng.random(108) < 0.3, rng.integers(0, 3, 108), y)
     return Federation("dots", 3, np.arange(0, 97, 12), rng.permutation(108)[:96], given, true=y), dataset
