@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.league import tables
 from fnlkit.results.ranking import ranking
 
 
@@ -48,3 +49,14 @@ def test_the_published_order_beside_ours():
     late = {"x": {"a": 3.0, "b": 2.0, "c": 1.0}, "y": {"a": 1.0, "b": 1.0, "c": 1.0}}
     said = {"x": {"a": [60.0, 1.0], "b": [50.0], "c": [70.0]}, "y": {"a": [1.0], "b": [2.0]}}
     assert ranking(rows(late, said))["published"] == {"x": pytest.approx(-0.5)}
+
+
+def test_the_pages_tables_say_what_the_rows_say():
+    late = {"x": {"fedavg": 60.0, "flr": 70.0, "oracle": 80.0}, "y": {"fedavg": 50.0, "flr": 45.0, "oracle": 80.0}}
+    lines = rows(late)
+    for row in lines:
+        ahead = row["late_mean"] - late[row["regime"]]["fedavg"]
+        row |= {"runs": 2, "late_over_first": ahead, "late_over_first_half": 1.5 if row["method"] == "flr" else None}
+    text = "\n".join(tables([*lines, {"ranking": ranking(lines)}]))
+    assert "| `flr` | 2.5 | +10.0 ± 1.5 | -5.0 ± 1.5 |" in text and "| `fedavg` | 2.5 | 60.0 | 50.0 |" in text
+    assert "| x | `flr` 70.0 |" in text and "| y | `fedavg` 50.0 |" in text and "Runs a cell: 2." in text
