@@ -26,17 +26,12 @@ _PLACES = ("round", "client_rounds")
 
 
 def parsed(text):
-    """Return (kind, place) of ``tensorboard:runs/tb``.
+    """Return (kind, place) of a text: of ``tensorboard:runs/tb`` that is ``("tensorboard", "runs/tb")``.
 
     Raises
     ------
     InputError
         For another kind, a kind without a place, or one whose library is not installed.
-
-    Examples
-    --------
-    >>> parsed("tensorboard:runs/tb")
-    ('tensorboard', 'runs/tb')
     """
     kind, _, place = str(text).partition(":")
     if kind not in KINDS:

@@ -10,6 +10,7 @@ import pytest
 
 from fnlkit.artefacts.federation import Federation
 from fnlkit.artefacts.run import Run
+from fnlkit.client.losses.correction import inverse_matrix, transition_matrix
 from fnlkit.errors import Terminated
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.output import locked
@@ -156,6 +157,15 @@ def test_a_run_into_nowhere_leaves_nothing(fed, tmp_path):
     code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} --rounds 1 -o /dev/null", tmp_path)
     assert code == 0, err
     assert set(os.listdir("/dev")) == before and not list(tmp_path.iterdir())
+
+
+def test_a_matrix_that_was_written_anew_is_read_anew(tmp_path, monkeypatch):
+    for folder, share in (("a", 0.7), ("b", 0.4), ("a", 0.1)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        monkeypatch.chdir(tmp_path / folder)
+        np.savetxt("T.csv", share * np.eye(4) + (1 - share) / 4, delimiter=",")
+        assert transition_matrix("T.csv", 4)[0, 0] == pytest.approx(share + (1 - share) / 4)
+        assert inverse_matrix("T.csv", 4)[0, 0] == pytest.approx((1 + 3 / share) / 4)
 
 
 def test_a_loss_with_a_transition_and_mixup(fed, tmp_path):

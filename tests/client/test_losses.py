@@ -345,7 +345,6 @@ def test_a_tempered_softmax_is_a_distribution_with_heavy_or_no_tails():
 
 def test_a_given_transition_is_a_name_or_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    correction.transition_matrix.cache_clear()
     np.save("T.npy", np.array(FLIP))
     for text in ("T.npy", "matrix(path=T.npy)", "pairflip(eta=0.3)"):
         assert correction.transition_matrix(text, C) == pytest.approx(np.array(FLIP))

@@ -3,6 +3,7 @@
 Patrini, Rozza, Menon, Nock, Qu. Making deep neural networks robust to label noise: A loss correction approach. CVPR 2017.
 """
 
+import os
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
@@ -36,7 +37,6 @@ def forward_corrected(logits, batch, *, floor=1e-12):
     return _through(logits, batch, batch.state["transition"].to(logits), floor)
 
 
-@lru_cache(maxsize=8)
 def transition_matrix(transition, classes):
     """Return T[true, given] (C, C) float64 that a text names.
 
@@ -53,14 +53,32 @@ def transition_matrix(transition, classes):
     InputError
         For an unknown name, an unreadable file, or a matrix of another size or whose rows are no probabilities.
     """
+    return _named(transition, classes, _stamp(transition))
+
+
+@lru_cache(maxsize=32)
+def _spec(transition):
     spec = parse(transition, "transition")
-    if spec.name not in NAMED and Path(spec.name).suffix:
-        spec = Spec("matrix", {"path": spec.name})
+    return Spec("matrix", {"path": spec.name}) if spec.name not in NAMED and Path(spec.name).suffix else spec
+
+
+def _stamp(transition):
+    """Return what tells one state of the file that a text names from another: a matrix is read once, not once a batch."""
+    path = _spec(transition).parameters.get("path")
+    try:
+        found = os.stat(path) if isinstance(path, str) else None
+    except OSError:  # said where it is read
+        found = None
+    return found and (os.path.abspath(path), found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=8)
+def _named(transition, classes, stamp):
+    spec = _spec(transition)
     ground = Ground(np.zeros(0, np.int64), classes, [], lambda client=0: np.random.default_rng(0), lambda: None, "")
     return bind(spec, find(spec.name, NAMED, "transition"), "transition")(ground).transition
 
 
-@lru_cache(maxsize=8)
 def inverse_matrix(transition, classes):
     """Return T^-1 (C, C) float64 of what `transition_matrix` names.
 
@@ -69,6 +87,11 @@ def inverse_matrix(transition, classes):
     InputError
         When T is singular or nearly so (condition number above 10^6).
     """
+    return _inverse(transition, classes, _stamp(transition))
+
+
+@lru_cache(maxsize=8)
+def _inverse(transition, classes, stamp):
     matrix = transition_matrix(transition, classes)
     worst = np.linalg.cond(matrix)
     if not worst <= _WORST:
