@@ -52,7 +52,8 @@ def test_the_slack_descends_the_corrected_loss():
 
 
 def test_its_stages():
-    assert stages(300, -1, -1) == (20, 160) and stages(30, -1, -1) == (2, 16) and stages(10, 20, 3) == (10, 3)
+    assert stages(300, -1, -1) == (20, 160) and stages(60, -1, -1) == (20, 40) and stages(30, -1, -1) == (10, 20)
+    assert stages(10, 20, 3) == (10, 3) and stages(10, 2, -1) == (2, 6) and stages(1, -1, -1) == (0, 0)
     fed, _, steps = train(method="t-revision(warmup=2, revision=4, lr=0.01)", rounds=6, fraction=0.5)
     assert [step.stage for step in steps] == ["warm-up"] * 2 + ["correction"] * 2 + ["revision"] * 2
     late = {i for step in steps[4:] for i in step.replies.ids.tolist()}
