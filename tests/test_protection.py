@@ -114,7 +114,7 @@ def test_what_cannot_be_protected_is_refused_before_training_in_one_line(options
 
 MISTAKES = {
     "dpp": "did you mean 'dp'?; ",
-    "own.py:dp": "write none, or dp",
+    "own.py:dp": "write none, dp(",
     "dp(clip=0)": "above 0",
     "dp(noise=-1)": "above 0",
     "dp(cohort=3)": "has no parameter 'cohort'",

@@ -128,6 +128,17 @@ class Federation:
         own = ["--port", str(free_port()), "--node-config", told]
         self._start(f"site-{k}", "flower-supernode", *self.node_options(k), *own)
 
+    def revive(self):
+        """Start SuperNodes again that have ended, as a supervisor does.
+
+        One ends with 305 for as long as the SuperLink has not noticed that the one before it is gone, up to a minute.
+        """
+        for k in range(SITES):
+            if self.processes[f"site-{k}"].poll() is not None:
+                with contextlib.suppress(ProcessLookupError):  # what it left behind
+                    os.killpg(self.processes[f"site-{k}"].pid, signal.SIGKILL)
+                self.start_site(k)
+
     def _start(self, name, program, *arguments):
         with open(self.folder / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen([BIN / program, *arguments], cwd=self.folder, env=self.environment,

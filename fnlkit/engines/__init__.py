@@ -22,7 +22,7 @@ def make(name, clients, network, inputs, **settings):
     Parameters
     ----------
     name : str
-        A name of ENGINES, or ``auto``.
+        A name of ENGINES, or a spec such as ``flower(address=auto)``, or ``auto``.
     clients : list of fnlkit.client.client.Client
     network : fnlkit.client.network.Network
     inputs : fnlkit.client.inputs.Inputs
@@ -34,11 +34,13 @@ def make(name, clients, network, inputs, **settings):
     InputError
         When there is no such engine.
     """
-    from fnlkit.spec import find
+    from fnlkit.spec import bind, find, parse
 
     reason = ""
     if name == "auto":
         name, reason = choose(network, clients, settings.get("workers", 0))
+    spec = parse(name, "--engine")
+    name = spec.name
     if name not in ENGINES:
         known = ", ".join(["auto", *ENGINES])
         raise InputError(f"--engine: unknown engine {name!r}{nearest(name, ENGINES)}; known: {known}")
@@ -47,7 +49,8 @@ def make(name, clients, network, inputs, **settings):
             if settings.pop(option) and not reason:
                 flag = option.replace("_", "-")
                 raise InputError(f"--{flag} is for the engine {' or '.join(takers)}, not {name}; leave it out")
-    engine = find(name, ENGINES, "engine")(clients, network, inputs, **settings)
+    found = bind(spec, find(name, ENGINES, "engine"), "engine", given=(*OPTIONS, "runtime"))
+    engine = found(clients, network, inputs, **settings)
     engine.name = name
     if reason:
         engine.note(f"engine {name}: {reason}")

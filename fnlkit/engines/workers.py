@@ -6,7 +6,6 @@ repeats with the same random numbers and hence the same answer.
 """
 
 import contextlib
-import io
 import json
 import logging
 import os
@@ -164,15 +163,7 @@ class _Shared:
     """
 
     def __init__(self, engine):
-        network = io.BytesIO()
-        try:
-            torch.save(engine.network.module, network)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise InputError(
-                f"the network cannot travel to another process: {str(error).splitlines()[0]}; build it from classes "
-                "at the top of an importable module, or take --engine sequential"
-            ) from error
-        clients = engine.members if isinstance(engine.members, Members) else Members.of(engine.members)
+        network, clients = engine.network.packed(), Members.of(engine.members)
         if hasattr(os, "memfd_create"):
             self.file = os.fdopen(os.memfd_create("fnlkit"), "r+b")
         else:
@@ -182,9 +173,8 @@ class _Shared:
         arrays = clients.offsets, clients.indices, clients.given.numpy()
         members = self._stored(clients.source), *arrays, clients.classes, clients.inputs, rows
         self.file.flush()
-        settings = {"dtype": engine.network.dtype, "precision": engine.network.precision}
         try:
-            message = own.files(), network.getvalue(), settings, members, engine.seed
+            message = own.files(), network, members, engine.seed
             self.message = pickle.dumps(message, protocol=5)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(f"the samples cannot travel to another process: {error}; take --engine sequential") from error
@@ -303,10 +293,10 @@ def serve(connection, loud=False):
 
     broken, twin, shared = None, None, None
     try:
-        files, module, settings, members, seed = next_message()
+        files, network, members, seed = next_message()
         for path in files:  # a network of the user's is found where its file is
             own.file_module(path)
-        network = Network(torch.load(io.BytesIO(module), weights_only=False), **settings)
+        network = Network.unpacked(network)
         clients = _clients(*members)
     except Exception as error:  # noqa: BLE001 - told to the parent with the first task
         broken = InputError(f"a worker process cannot start: {error}; take --engine sequential")

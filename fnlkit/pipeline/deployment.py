@@ -19,8 +19,10 @@ from fnlkit.artefacts.provenance import provenance
 from fnlkit.artefacts.run import Run
 from fnlkit.artefacts.stored import Rows
 from fnlkit.errors import InputError
+from fnlkit.experiment import combination
 from fnlkit.experiment.settings import Settings
 from fnlkit.pipeline.labels import loaded
+from fnlkit.server.protection import Secret
 
 PACKAGE = "fnlkit_sites"
 SITES = "real-sites"  # a run's data set, which nobody has
@@ -117,6 +119,7 @@ def deployable(settings, task):
         raise InputError(f"{own[0]} is a file of your own, which no site has; name parts of fnlkit")
     if task.kind not in ("image", "vector"):
         raise InputError(f"samples of the kind {task.kind} are not deployed yet; make vectors of them with `fnlkit embed`")
+    combination.protectable(settings, max(1, round(settings.fraction * task.sites)))
     return replace(settings, standardise="none")
 
 
@@ -188,7 +191,9 @@ def open_site(config, node):
     client = Client(number, Part(train, np.arange(len(train))), given.clone(), given, len(task.classes), inputs)
     sizes = {"classes": len(task.classes), "samples": len(given), "width": getattr(network.module, "width", 0)}
     arrays = declared_arrays(settings, **sizes, size=network.size, dtype=str(network.dtype).removeprefix("torch."))
-    return Desk(network, {number: client}, None), Declared(number, len(given), arrays), str(node["memory"])
+    hidden = catalogue.protection(settings.protect)
+    clip = hidden.clip if isinstance(hidden, Secret) else 0.0
+    return Desk(network, {number: client}, None), Declared(number, len(given), arrays, clip), str(node["memory"])
 
 
 def _network(settings, task, shape):

@@ -1,5 +1,7 @@
 """A trained model leaves the toolkit: predictions for new samples, and files that other programs load."""
 
+import contextlib
+import io
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +11,7 @@ import torch
 from torch import nn
 
 from fnlkit import datasets
+from fnlkit.artefacts import files
 from fnlkit.client.inputs import Inputs, intake
 from fnlkit.client.members import in_blocks
 from fnlkit.client.network import predict
@@ -125,7 +128,9 @@ def export(run, target):
     for parameter in module.parameters():
         parameter.grad = None
     if ending == ".pt":
-        torch.save({name: value.detach().clone() for name, value in module.state_dict().items()}, target)
+        written = io.BytesIO()
+        torch.save({name: value.detach().clone() for name, value in module.state_dict().items()}, written)
+        files.write_bytes([written.getbuffer()], target)
         return None
     deployed = Deployed(module, described(run)).eval().requires_grad_(False)
     # Three samples: torch.export takes a size of 0 or 1 for a constant.
@@ -135,8 +140,11 @@ def export(run, target):
         warnings.simplefilter("ignore")  # torch's exporters warn of their own insides
         if ending == ".onnx":
             return _onnx(deployed, x, free, expected, target)
-        torch.export.save(torch.export.export(deployed, (x,), dynamic_shapes=free), target)
-        found = torch.export.load(target).module()(x)
+        written = io.BytesIO()
+        torch.export.save(torch.export.export(deployed, (x,), dynamic_shapes=free), written)
+        written.seek(0)
+        found = torch.export.load(written).module()(x)
+    files.write_bytes([written.getbuffer()], target)
     return float((found - expected).abs().max())
 
 
@@ -146,12 +154,13 @@ def _onnx(deployed, x, free, expected, target):
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise InputError(f"-o {target}: {error.name} is not installed; run: pip install 'fnlkit[export]'") from None
-    program = torch.onnx.export(deployed, (x,), dynamic_shapes=free, dynamo=True, verbose=False)
-    program.save(target)
-    try:
+    written = torch.onnx.export(deployed, (x,), dynamic_shapes=free, dynamo=True, verbose=False).model_proto.SerializeToString()
+    apart = None
+    with contextlib.suppress(ImportError):
         import onnxruntime
-    except ImportError:
-        return None
-    session = onnxruntime.InferenceSession(target, providers=["CPUExecutionProvider"])
-    found = session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
-    return float(np.abs(found - expected.numpy()).max())
+
+        session = onnxruntime.InferenceSession(written, providers=["CPUExecutionProvider"])
+        found = session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
+        apart = float(np.abs(found - expected.numpy()).max())
+    files.write_bytes([written], target)
+    return apart

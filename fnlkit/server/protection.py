@@ -69,6 +69,34 @@ def dp(*, clip: Positive = 1.0, noise: Positive = 1.0, cohort):
     return Protection(clip, noise, cohort)
 
 
+@dataclass(frozen=True)
+class Secret:
+    """Updates that are masked where they were made, and of which the server learns the weighted mean of a round alone.
+
+    Attributes
+    ----------
+    clip : float > 0
+        What no entry of an update may exceed.
+    """
+
+    clip: float
+
+
+@checked
+def secagg(*, clip: Positive = 1.0, cohort):
+    """Have each site mask its update, so that the server learns their weighted mean and none of them: Flower's SecAgg+.
+
+    For real sites (`fnlkit flower-app`), three of them at least in a round.
+
+    Parameters
+    ----------
+    clip : float > 0
+        What no entry of an update may exceed; a site whose update does is left out of the round. Entries are rounded to
+        multiples of clip / 2^21.
+    """
+    return Secret(clip)
+
+
 class Summed:
     """What an optimizer's server side sees of a round of which only the sum is known; it stands for its Updates.
 

@@ -73,24 +73,28 @@ class Grid:
 
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
         self.app, self.config, self.nodes, self.left, self._answers = app, config, nodes, [], {}
+        self._memories = {}  # of the nodes: Flower keeps it on them for as long as the run takes
 
     def get_node_ids(self):
         return list(self.nodes)
 
     def push_messages(self, messages):
         from flwr.app import Context, RecordDict
-        from flwr.common.serde import message_to_proto
+        from flwr.common.serde import message_from_proto, message_to_proto
 
         for message in messages:
             number = str(len(self.left))
             message.metadata.__dict__["_message_id"] = number
-            context = Context(
-                1, message.metadata.dst_node_id, self.nodes[message.metadata.dst_node_id], RecordDict(), self.config
-            )
-            reply = self.app(message, context)
+            node = message.metadata.dst_node_id
+            memory = self._memories.setdefault(node, RecordDict())
+            context = Context(1, node, self.nodes[node], memory, self.config)
+            reply = self.app(message_from_proto(message_to_proto(message)), context)
             self.left.append(message_to_proto(reply).SerializeToString())
             self._answers[number] = reply
             yield number
 
     def pull_messages(self, numbers):
         yield from (self._answers.pop(number) for number in numbers if number in self._answers)
+
+    def send_and_receive(self, messages, *, timeout=None):
+        return list(self.pull_messages(list(self.push_messages(messages))))

@@ -36,15 +36,16 @@ def example():
     return module
 
 
-def simulated(folder):
+def simulated(folder, **changes):
     """Return the run that sequential makes of the sites' samples under the project's settings."""
     import tomllib
 
     config = tomllib.loads((folder / "project/pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    settings, task = deployment.read_config(config)
+    settings, task = deployment.read_config(config | changes)
     sites = [np.load(folder / f"site-{k}.npz") for k in range(3)]
     x, given = (np.concatenate([site[name] for site in sites]) for name in ("x_train", "y_train"))
-    server = np.load(folder / "server.npz")
+    with np.load(folder / "server.npz") as file:
+        server = dict(file)
     data = datasets.dataset.Dataset(
         "all", task.kind, given, server["y_test"], list(task.classes), lambda: (x, server["x_test"]),
         statistics=(task.mean, task.std), observed=True, test_true=True,
@@ -129,6 +130,20 @@ def _copy(source, target, kept):
             target.sendall(data)
     with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_WR)
+
+
+MASKED = ["--method", "flr", "--rounds", "2", "--fraction", "1", "--epochs", "1", "--model", "mlp(hidden=8)",
+          "--protect", "secagg"]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", [MASKED], indirect=True)
+def test_real_sites_mask_their_updates(place):
+    module, folder = place
+    with module.Federation(folder) as federation:
+        assert federation.wait(federation.submit()) == "finished:completed"
+    run, plain = Run.read(str(folder / "run.pt")), simulated(folder, protect="none")
+    assert 0 < (run.weights - plain.weights).abs().max() < 1e-4 and not run.rejected
+    assert run.traffic.sent["secagg"] > run.traffic.sent["weights"]  # float32 here, eight bytes masked
 
 
 CANARY, NUMBER = "CanaryQ7x", np.float32(0.7236068)

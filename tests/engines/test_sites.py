@@ -83,7 +83,8 @@ class Deployed:
         task = deployment.read_config(self.config)[1]
         sites = [np.load(self.place / f"{CANARY}-{k}.npz") for k in range(3)]
         x, given = (np.concatenate([site[name] for site in sites]) for name in ("x_train", "y_train"))
-        server = np.load(self.place / "server.npz")
+        with np.load(self.place / "server.npz") as file:
+            server = dict(file)
         data = datasets.dataset.Dataset(
             "all", "image", given, server["y_test"], list(task.classes), lambda: (x, server["x_test"]),
             statistics=(task.mean, task.std), observed=True, test_true=True,

@@ -5,7 +5,7 @@ import re
 from functools import lru_cache
 
 from fnlkit.client.failure import failure, log
-from fnlkit.engines.flower import leaving, required, wire
+from fnlkit.engines.flower import leaving, required, secret, wire
 from fnlkit.engines.flower.leaving import Undeclared
 from fnlkit.engines.flower.notebook import Notebook
 from fnlkit.engines.flower.visits import answer
@@ -56,6 +56,8 @@ def client_app(open_site):
         try:
             desk, declared, folder = site(context)
             ledger = os.path.join(folder, "left.jsonl")
+            if asks and declared.secret:
+                return _masked(message, context, call_next, declared, ledger)
             try:
                 records = call_next(message, context).content
                 if asks:
@@ -90,6 +92,40 @@ def client_app(open_site):
         return Message(wire.write(answer(desk, asked)), reply_to=message)
 
     return app
+
+
+def _masked(message, context, call_next, declared, ledger):
+    """Return a site's part in one step of a sum in secret, or that it has none, as Flower's error without its text."""
+    from flwr.app import Error, Message
+
+    run, round = "", None
+
+    def update():
+        nonlocal run, round
+        asked = wire.read(message.content)
+        run, round = str(asked["run"]), int(asked["round"])
+        ((_, what),) = declared.reply(wire.read(call_next(message, context).content))["replies"]
+        if isinstance(what, tuple):
+            raise secret.Failed(*what[1:3])
+        about = asked["secret"]
+        if set(what) != {"weights"} or about["clip"] != declared.secret:
+            raise secret.Refused("it asks for more than masked weights")
+        moved = what["weights"].double() - asked["weights"].double()
+        return moved.numpy(), about["weight"], declared.secret, secret.rounding(asked["seed"], asked["round"], declared.client)
+
+    try:
+        reply = secret.answered(message, context, update, declared.samples)
+        leaving.enter(ledger, run=run, round=round, said=secret.summary(reply.content))
+        return reply
+    except secret.Failed as error:
+        found = error.args
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - its text stays here
+        log.warning("a message was not answered: %s", type(error).__name__)
+        told = failure(error, -1, -1)
+        found = ("undeclared", "Undeclared") if isinstance(error, Undeclared) else (told.code, told.name)
+    _, code, name, _ = leaving.failure(*found)
+    leaving.enter(ledger, run=run, round=round, said={"failure": [code, name]})
+    return Message(Error(code=0, reason=f"{code} {name}"), reply_to=message)
 
 
 def _about(message):

@@ -3,11 +3,11 @@
 import os
 import time
 
-from fnlkit.engines.flower import required, visits, wire
+from fnlkit.engines.flower import required, secret, visits, wire
 from fnlkit.engines.flower.notebook import counted
 from fnlkit.engines.travel import pack
 from fnlkit.errors import InputError
-from fnlkit.server.clients import Clients
+from fnlkit.server.clients import Clients, nbytes
 
 TIMEOUT = 3600  # seconds, of one visit
 
@@ -22,40 +22,25 @@ class Flower(Clients):
     client_timeout : float or None
         Seconds that one visit may take; 0 sets no limit, None takes an hour.
     runtime : object or None
-        What reaches the nodes: a fnlkit.engines.flower.sites.Sites, or None for a simulation on this machine.
+        What reaches the nodes: a fnlkit.engines.flower.sites.Sites, or None for a simulation.
+    address : str
+        Of the Ray cluster that simulates, ``auto`` for the one of this machine; without it a Ray starts and ends with the run.
+    folder : str
+        With `address`, a folder that every machine of the cluster sees; the samples go there for as long as the run takes.
     """
 
-    def __init__(self, *args, workers=0, client_timeout=None, runtime=None, **settings):
+    def __init__(self, *args, workers=0, client_timeout=None, runtime=None, address="", folder="", **settings):
         super().__init__(*args, **settings)
         required()
         if self.network.device.type != "cpu":
             raise InputError(f"--engine flower runs on the CPU, not on {self.network.device}; write --engine stacked")
-        self.count = workers or len(os.sched_getaffinity(0))
+        self.count = workers or (0 if address else len(os.sched_getaffinity(0)))
+        self.address, self.folder = address, folder
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
         self.runtime = runtime
 
     def _run(self, ids, weights, steps, broadcast, scatter):
-        if self.runtime is None:
-            self.runtime = self._runtime()
-        self.runtime.start()
-        ids, round = ids.tolist(), self.rounds
-        base = counted(self.log, self.rejected, ids, round)
-        settled = counted(self.log, self.rejected, ids, self._point[0])
-        self.runtime.hand_over(self, ids, base)
-        packed = [pack(step) for step in steps]
-
-        def message_of(places):
-            found = [(ids[j], base[ids[j]], settled[ids[j]], {k: v[j] for k, v in scatter.items()}) for j in places]
-            return visits.request(
-                run=self.runtime.run,
-                round=round,
-                seed=self.seed,
-                weights=weights,
-                steps=packed,
-                broadcast=broadcast,
-                visits=found,
-            )
-
+        ids, message_of = self._prepared(ids, weights, steps, broadcast, scatter)
         replies, late = self._ask(self.runtime.groups(ids, self.members), ids, message_of)
         # A visit that took its actor along took others' with it: who is missing is asked alone.
         for j in [j for j in range(len(ids)) if j not in replies]:
@@ -65,13 +50,65 @@ class Flower(Clients):
             replies[j] = found.get(0) or self.runtime.failure(self.timeout if late else None)
         if late:
             self.runtime.renew(late)
-        self.runtime.take_back(self, [i for j, i in enumerate(ids) if isinstance(replies[j], dict)], round)
+        self.runtime.take_back(self, [i for j, i in enumerate(ids) if isinstance(replies[j], dict)], self.rounds)
         return [replies[j] for j in range(len(ids))]
+
+    def _prepared(self, ids, weights, steps, broadcast, scatter):
+        """Return the clients' numbers as a list, and the function (places in it) -> request of their visits."""
+        if self.runtime is None:
+            self.runtime = self._runtime()
+        self.runtime.start()
+        ids = ids.tolist()
+        base = counted(self.log, self.rejected, ids, self.rounds)
+        settled = counted(self.log, self.rejected, ids, self._point[0])
+        self.runtime.hand_over(self, ids, base)
+        packed = [pack(step) for step in steps]
+
+        def message_of(places):
+            found = [(ids[j], base[ids[j]], settled[ids[j]], {k: v[j] for k, v in scatter.items()}) for j in places]
+            return visits.request(
+                run=self.runtime.run,
+                round=self.rounds,
+                seed=self.seed,
+                weights=weights,
+                steps=packed,
+                broadcast=broadcast,
+                visits=found,
+            )
+
+        return ids, message_of
+
+    def _run_secretly(self, hidden, ids, weights, steps, broadcast, scatter):
+        """Ask all at once and nobody again: whose update is missing after its mask was shared is taken out of the sum."""
+        if not getattr(self.runtime, "alone", False):
+            return super()._run_secretly(hidden, ids, weights, steps, broadcast, scatter)
+        clip, counts = hidden
+        ids, message_of = self._prepared(ids, weights, steps, broadcast, scatter)
+        groups = self.runtime.groups(ids, self.members)
+        silent = self.runtime.failure(None)
+        if not secret.FEWEST <= len(groups) <= secret.MOST:
+            self.note(f"{len(groups)} sites answer; a sum in secret takes {secret.FEWEST} to {secret.MOST}")
+            return [silent] * len(ids)
+        contents = {node: secret.request(message_of(places), counts[ids[places[0]]], clip) for node, places in groups.items()}
+        limit = self.timeout + self.runtime.start_seconds if self.timeout else None
+        largest = float(counts[ids].max())
+        mean, inside, failed, sent = secret.gathered(
+            self.runtime.grid, contents, largest=largest, clip=clip, limit=limit, round=self.rounds
+        )
+        self.runtime.renew(late=False)
+        replies = {place: failed.get(node, silent) for node, places in groups.items() for place in places}
+        if mean is not None:
+            merged = (weights.double() + mean).to(weights.dtype)
+            replies |= {groups[node][0]: {"weights": merged} for node in inside}
+            sent -= len(inside) * nbytes(merged)  # which the meter counts
+        self.traffic.bytes_up += sent
+        self.traffic.sent["secagg"] = self.traffic.sent.get("secagg", 0) + sent
+        return [replies.get(place, silent) for place in range(len(ids))]
 
     def _runtime(self):
         from fnlkit.engines.flower.simulation import Simulation
 
-        return Simulation(self, self.count)
+        return Simulation(self, self.count, address=self.address, folder=self.folder)
 
     def _ask(self, groups, ids, message_of):
         """Return {place: reply} of the places whose replies came, and whether one was waited for in vain."""
@@ -136,20 +173,3 @@ def exchanged(runtime, contents, limit, kind="train"):
             time.sleep(runtime.poll_seconds)
     if runtime.alive():
         yield from ((node, LATE) for node in waiting.values())
-
-
-def shared(ids, members, nodes):
-    """Return {node: places in `ids`} of about equal work, the longest first, each in client order.
-
-    Parameters
-    ----------
-    ids : sequence of int
-    members : sequence of fnlkit.client.client.Client
-    nodes : sequence
-    """
-    groups, loads = {node: [] for node in nodes}, dict.fromkeys(nodes, 0)
-    for j in sorted(range(len(ids)), key=lambda j: (-len(members[ids[j]]), j)):
-        node = min(nodes, key=loads.get)
-        groups[node].append(j)
-        loads[node] += len(members[ids[j]]) + 1
-    return {node: sorted(places) for node, places in groups.items() if places}

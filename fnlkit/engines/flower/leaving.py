@@ -35,11 +35,14 @@ class Declared:
         Its number, and how many samples it holds.
     arrays : dict of str to (dtype, shape)
         By the reply's name: numpy's name of the type and the sides.
+    secret : float
+        The largest entry of an update that leaves masked, for a sum in secret; 0 where replies leave as they are.
     """
 
     client: int
     samples: int
     arrays: dict
+    secret: float = 0.0
 
     def reply(self, said):
         """Return the value of a reply to a visit as it may leave.

@@ -1,20 +1,19 @@
-"""Flower's simulation on this machine: a Ray of its own, whose actors visit clients; started once, ended with the run."""
+"""Flower's simulation: actors of Ray visit clients, of a Ray of its own or of a cluster that is there already."""
 
 import contextlib
-import io
 import logging
 import os
 import pickle
 import queue
 import shutil
-import signal
+import socket
+import sys
 import tempfile
 import threading
 import time
 from functools import lru_cache, partial
 
 import numpy as np
-import torch
 
 from fnlkit import own
 from fnlkit.artefacts.stored import Changed, Stored, blocks
@@ -22,7 +21,6 @@ from fnlkit.client.failure import Failure, log, show_log
 from fnlkit.client.members import Members
 from fnlkit.client.network import Network
 from fnlkit.engines.flower import wire
-from fnlkit.engines.flower.engine import shared
 from fnlkit.engines.flower.notebook import NEVER, Memory, Notebook
 from fnlkit.engines.flower.visits import Desk, answer
 from fnlkit.errors import InputError, WorkStopped
@@ -41,20 +39,27 @@ class Simulation:
     ----------
     clients : fnlkit.server.clients.Clients
     count : int
-        Actors, each of one core.
+        Actors, each of one core; of a cluster 0 takes one for each core that it has.
+    address : str
+        Of a Ray cluster, ``auto`` for the one of this machine; empty starts a Ray that ends with the run.
+    folder : str
+        Where `home` is made: every machine of a cluster must see it.  Empty takes the system's temporary folder.
 
     Attributes
     ----------
     home : str
-        A folder of this run alone: the samples, what clients remember, Ray's own files.  It goes with `close`.
+        A folder of this run alone: the samples, what clients remember, files of a Ray of its own.  It goes with `close`.
     """
 
     run, start_seconds, poll_seconds = "", 300, 0.02  # the first for an actor that comes back
 
-    def __init__(self, clients, count):
-        place = tempfile.gettempdir()
-        self.home = tempfile.mkdtemp(prefix="fnlkit-", dir=place if len(place) < _LONGEST else "/tmp")
-        self.count, self.grid, self.nodes, self._thread = count, None, [], None
+    def __init__(self, clients, count, *, address="", folder=""):
+        place = os.path.abspath(folder or tempfile.gettempdir())
+        try:
+            self.home = tempfile.mkdtemp(prefix="fnlkit-", dir=place if address or len(place) < _LONGEST else "/tmp")
+        except OSError as error:
+            raise InputError(f"--engine flower: {place}: {error.strerror}; name another folder") from error
+        self.count, self.address, self.grid, self.nodes, self._thread = count, address, None, [], None
         _describe(clients, self.home)
 
     def notebook(self, i):
@@ -70,8 +75,12 @@ class Simulation:
         if self.alive():
             return
         self._end()
+        for name in os.listdir(os.path.join(self.home, "actors")):  # of an earlier Ray
+            os.unlink(os.path.join(self.home, "actors", name))
         import flwr.simulation  # noqa: F401 - which sets its own level of talk
 
+        if self.address:
+            self._join()
         logging.getLogger("flwr").setLevel(logging.DEBUG if log.isEnabledFor(logging.DEBUG) else logging.CRITICAL)
         self._stop, given, self._error = threading.Event(), queue.Queue(), None
         self._thread = threading.Thread(target=self._runs, args=(given,), name="fnlkit-flower", daemon=True)
@@ -92,6 +101,23 @@ class Simulation:
     def alive(self):
         return self._thread is not None and self._thread.is_alive()
 
+    def _join(self):
+        """Connect with the cluster, from which Flower will disconnect."""
+        import ray
+
+        if ray.is_initialized():
+            raise InputError("--engine flower: this process is connected with a Ray already; call ray.shutdown() first")
+        paths = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
+        try:
+            _somebody_listens(self.address)
+            ray.init(address=self.address, runtime_env=paths, **_quiet())
+        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+            raise InputError(
+                f"--engine flower(address={self.address}): there is no Ray cluster ({type(error).__name__}); start one by "
+                "`ray start --head`, or write --engine flower for a Ray of the run's own"
+            ) from error
+        self.count = self.count or int(ray.cluster_resources().get("CPU", 0)) or 1
+
     def _runs(self, given):
         from flwr.serverapp import ServerApp
         from flwr.simulation import run_simulation
@@ -103,14 +129,8 @@ class Simulation:
             given.put(grid)
             self._stop.wait()
 
-        loud = log.isEnabledFor(logging.DEBUG)
-        with contextlib.suppress(ImportError, AttributeError):  # Ray writes its own errors to stdout, where data flows
-            from ray._private import worker
-
-            worker._worker_logs_enabled = loud
-        ray = {"num_cpus": self.count, "log_to_driver": loud, "logging_level": 10 if loud else 50}
-        ray["_temp_dir"] = os.path.join(self.home, "ray")
-        settings = {"init_args": ray, "client_resources": ACTOR}
+        ray = {"address": "local", "num_cpus": self.count, "_temp_dir": os.path.join(self.home, "ray")} | _quiet()
+        settings = {"init_args": ray, "client_resources": ACTOR}  # Flower leaves the first out where a cluster was joined
         path = os.environ.get("PYTHONPATH")
         try:
             run_simulation(server, _app(self.home), self.count, backend_config=settings)
@@ -125,12 +145,11 @@ class Simulation:
         if self.alive():
             self._stop.set()
             self._thread.join(_GRACE_SECONDS)
-            if self.alive():  # an actor is at work, and Flower would wait for it
+            if self.alive():  # an actor is at work, and Flower waits for its reply
                 _kill_actors(self.home)
-                import ray
-
-                ray.shutdown()
                 self._thread.join(_START_SECONDS)
+            if self.alive():
+                raise WorkStopped("Flower's simulation does not end; end this process, and resume the run")
         self._thread, self.grid, self.nodes = None, None, []
 
     def renew(self, late):
@@ -164,13 +183,49 @@ class Simulation:
         shutil.rmtree(self.home, ignore_errors=True)
 
 
+def shared(ids, members, nodes):
+    """Return {node: places in `ids`} of about equal work, the longest first, each in client order.
+
+    Parameters
+    ----------
+    ids : sequence of int
+    members : sequence of fnlkit.client.client.Client
+    nodes : sequence
+    """
+    groups, loads = {node: [] for node in nodes}, dict.fromkeys(nodes, 0)
+    for j in sorted(range(len(ids)), key=lambda j: (-len(members[ids[j]]), j)):
+        node = min(nodes, key=loads.get)
+        groups[node].append(j)
+        loads[node] += len(members[ids[j]]) + 1
+    return {node: sorted(places) for node, places in groups.items() if places}
+
+
+def _somebody_listens(address):
+    """Raise OSError where nobody does: Ray itself would ask for a quarter of an hour."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def _quiet():
+    """Return what Ray is told of how much to say."""
+    loud = log.isEnabledFor(logging.DEBUG)
+    with contextlib.suppress(ImportError, AttributeError):  # Ray writes its own errors to stdout, where data flows
+        from ray._private import worker
+
+        worker._worker_logs_enabled = loud
+    return {"log_to_driver": loud, "logging_level": 10 if loud else 50}
+
+
 def _kill_actors(home):
+    """Kill every actor, whatever it does, for good: Ray would start a merely dead one again, with its message."""
+    import ray
+
     for name in os.listdir(os.path.join(home, "actors")):
-        with contextlib.suppress(OSError, ValueError):
-            with open(f"/proc/{int(name)}/cmdline", "rb") as about:  # that number may be another's by now
-                actor = about.read().startswith(b"ray::")
-            if actor:
-                os.kill(int(name), signal.SIGKILL)
+        with contextlib.suppress(ray.exceptions.RayError, ValueError, EOFError):  # Ray may be ending by itself meanwhile
+            with open(os.path.join(home, "actors", name), "rb") as file:
+                actor = ray.cloudpickle.loads(file.read())
+            ray.kill(actor, no_restart=True)
 
 
 def _notebook(home, i):
@@ -186,15 +241,7 @@ def _describe(clients, home):
         For a network or samples that cannot travel.
     """
     os.makedirs(os.path.join(home, "actors"))
-    module = io.BytesIO()
-    try:
-        torch.save(clients.network.module, module)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise InputError(
-            f"the network cannot travel to another process: {str(error).splitlines()[0]}; build it from classes "
-            "at the top of an importable module, or take --engine sequential"
-        ) from error
-    members = clients.members if isinstance(clients.members, Members) else Members.of(clients.members)
+    network, members = clients.network.packed(), Members.of(clients.members)
     with open(os.path.join(home, "samples"), "wb") as file:
         source = _on_disk(members.source, file)
         rows = {name: _on_disk(values, file) for name, values in members.sources.items()}
@@ -205,11 +252,10 @@ def _describe(clients, home):
         reviewed = np.zeros(len(source), bool)
         reviewed[members.indices] = members.reviewed.numpy()
     people = source, members.offsets, members.indices, by_sample, members.classes, members.inputs, rows, reviewed
-    settings = {"dtype": clients.network.dtype, "precision": clients.network.precision}
     with open(os.path.join(home, "desk"), "wb") as file:
         loud = log.isEnabledFor(logging.DEBUG)
         try:
-            pickle.dump((own.files(), module.getvalue(), settings, people, loud), file, protocol=5)
+            pickle.dump((own.files(), network, people, loud), file, protocol=5)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(f"the samples cannot travel to another process: {error}; take --engine sequential") from error
 
@@ -231,17 +277,24 @@ def _on_disk(source, file):
 
 # ---- what runs in an actor
 @lru_cache(maxsize=1)
+def _sign_in(home):
+    """Leave a handle of this actor, by which it can be killed."""
+    import ray
+
+    about = ray.get_runtime_context()
+    with open(os.path.join(home, "actors", about.get_actor_id()), "wb") as file:
+        file.write(ray.cloudpickle.dumps(about.current_actor))
+
+
+@lru_cache(maxsize=1)
 def _desk(home):
-    with open(os.path.join(home, "actors", str(os.getpid())), "w"):
-        pass
     with open(os.path.join(home, "desk"), "rb") as file:
-        files, module, settings, people, loud = pickle.load(file)
+        files, network, people, loud = pickle.load(file)
     if loud:
         show_log()
     for path in files:  # a network of the user's is found where its file is
         own.file_module(path)
-    network = Network(torch.load(io.BytesIO(module), weights_only=False), **settings)
-    return Desk(network, Members(*people), partial(_notebook, home))
+    return Desk(Network.unpacked(network), Members(*people), partial(_notebook, home))
 
 
 def _visit(message, context, *, home):
@@ -259,5 +312,10 @@ def _app(home):
     from flwr.clientapp import ClientApp
 
     app = ClientApp()
-    app.train()(partial(_visit, home=home))
+
+    @app.train()
+    def visit(message, context):
+        _sign_in(home)
+        return _visit(message, context, home=home)
+
     return app

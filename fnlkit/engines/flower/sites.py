@@ -29,7 +29,7 @@ class Sites:
         Each client's node, and its number of samples.
     """
 
-    start_seconds, poll_seconds = 60, 0.3
+    start_seconds, poll_seconds, alone = 60, 0.3, True  # the last: a node is one client, and another's than the server's
 
     def __init__(self, grid, count, *, run, wait=600.0):
         self.grid, self.count, self.run, self.wait = grid, count, run, wait

@@ -1,0 +1,226 @@
+"""Sums in secret: the server sees masked numbers and one mean, and a site refuses what would show more."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit.errors import InputError
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.pipeline import deployment
+from tests.experiment.test_experiment import problem
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
+
+from fnlkit.engines.flower import leaving, secret, wire  # noqa: E402
+from fnlkit.server.clients import TooManyLost  # noqa: E402
+from tests.engines.here import Grid  # noqa: E402
+from tests.engines.test_sites import CANARY, Deployed, place  # noqa: E402, F401 - a fixture
+
+STEP = 2 / secret.STEPS  # of a quantised entry, in units of clip
+
+
+def listened(grid):
+    """Return a list to which the masked vectors of all replies are added."""
+    heard, pull = [], grid.pull_messages
+
+    def pulled(numbers):
+        for reply in pull(numbers):
+            if not reply.has_error():
+                parts = reply.content.config_records.get("secaggplus_configs", {}).get("masked_params", [])
+                heard.extend(np.load(io.BytesIO(part)) for part in parts[1:])  # the first is what it counts
+            yield reply
+
+    grid.pull_messages = pulled
+    return heard
+
+
+def test_sites_end_where_open_updates_do(place, tmp_path, capsys):  # noqa: F811
+    runs, masked = [], []
+    for name, more in {"open": {}, "hidden": {"protect": "secagg(clip=2)"}, "again": {"protect": "secagg(clip=2)"}}.items():
+        (tmp_path / name).mkdir()
+        deployed = Deployed(place, tmp_path / name, "flr", rounds=1, **more)
+        masked.append(listened(deployed.grid))
+        runs.append(deployed.train())
+    plain, hidden, again = runs
+    apart = (hidden.weights - plain.weights).abs().max().item()
+    assert 0 < apart < 2 * STEP and not hidden.rejected and hidden.finished
+    # What is rounded how follows from the seed, the masks do not.
+    assert torch.equal(hidden.weights, again.weights)
+    assert [len(each) for each in masked] == [0, 3, 3]
+    for one, other in zip(*masked[1:], strict=True):
+        assert one.size == hidden.weights.numel() and (one == other).mean() < 0.01
+        # Uniform on 0..2^32 - 1, whose mean has a deviation of 2^32 / sqrt(12 n); unmasked all are below 2^22.
+        assert abs(one.mean() / 2**32 - 0.5) < 5 / np.sqrt(12 * one.size) and one.max() > 0.9 * 2**32
+    assert hidden.traffic.bytes_up == sum(hidden.traffic.sent.values()) > 1.2 * plain.traffic.bytes_up > 0
+    for k in range(3):
+        left = leaving.read(str(tmp_path / f"hidden/memory-{k}/left.jsonl"))
+        assert [line["told"]["masked"] for line in left if "masked" in line.get("told", {})] == [
+            ["pk1", "pk2"], ["ctxts", "dsts"], ["masked_params"], ["nids", "shares"]
+        ]  # fmt: skip
+
+
+def test_an_optimizer_that_counts_clients_alike(place, tmp_path, capsys):  # noqa: F811
+    weights = []
+    for name, more in {"open": {}, "hidden": {"protect": "secagg"}}.items():
+        (tmp_path / name).mkdir()
+        weights.append(
+            Deployed(place, tmp_path / name, "fedavg", rounds=2, optimizer="feddyn(alpha=0.1)", **more).train().weights
+        )
+    assert 0 < (weights[0] - weights[1]).abs().max() < 1e-4
+
+
+def five(updates, weights, fails=()):
+    """Return (what `gathered` says of five nodes, Grid)."""
+    from flwr.app import Error, Message
+    from flwr.clientapp import ClientApp
+
+    app = ClientApp()
+
+    @app.train()
+    def part(message, context):
+        k = int(context.node_config["k"])
+
+        def update():
+            wire.read(message.content)
+            if k in fails:
+                raise RuntimeError("samples")
+            return updates[k], weights[k], 1.0, k
+
+        try:
+            return secret.answered(message, context, update, weights[k])
+        except RuntimeError:
+            return Message(Error(code=0, reason="failed RuntimeError"), reply_to=message)
+
+    grid = Grid(app, {}, {10 + k: {"k": k} for k in range(5)})
+    contents = {node: secret.request({}, 1, 1.0) for node in grid.nodes}
+    return secret.gathered(grid, contents, largest=max(weights), clip=1.0, limit=None, round=0)
+
+
+def test_the_mean_of_those_who_are_left():
+    rng = np.random.default_rng(0)
+    updates, weights = rng.uniform(-1, 1, (5, 300)), [7, 100, 30, 31, 1]
+    for fails in ((), (1,), (1, 4)):
+        mean, inside, failed, _ = five(updates, weights, fails)
+        there = [k for k in range(5) if k not in fails]
+        wanted = np.average(updates[there], axis=0, weights=np.array(weights)[there])
+        # Each entry and each weight is rounded, by less than a step.
+        bound = 3 * len(there) * STEP * max(weights) / sum(weights[k] for k in there)
+        assert np.abs(mean.numpy() - wanted).max() < bound and sorted(inside) == [10 + k for k in there]
+        assert {node: str(found) for node, found in failed.items()} == {10 + k: "failed: RuntimeError" for k in fails}
+    mean, inside, failed, _ = five(updates, weights, (0, 1, 2))
+    assert mean is None  # the sum of two would tell each of them the other's
+
+
+def asked(told):
+    from flwr.app import ConfigRecord, Context, Message, RecordDict
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    records = {"secaggplus_configs": ConfigRecord(told)} if told else {}
+    return Message(RecordDict(records), 1, "train"), Context(1, 1, {}, RecordDict(), {})
+
+
+SETUP = {"stage": "setup", "sample_num": 5, "share_num": 5, "threshold": 3, "clipping_range": 1.0,
+         "target_range": secret.STEPS, "mod_range": secret.MODULUS, "max_weight": 1.0}  # fmt: skip
+
+
+@pytest.mark.parametrize("told", [
+    {}, SETUP | {"share_num": 2, "sample_num": 2}, SETUP | {"threshold": 2}, SETUP | {"mod_range": 2**23},
+    {"stage": "share_keys", "1": [b"a", b"b"], "2": [b"c", b"d"]},
+    {"stage": "unmask", "active_nids": [1, 2, 3], "dead_nids": [3]},
+    {"stage": "unmask", "active_nids": [1, 2], "dead_nids": []},
+])  # fmt: skip
+def test_a_site_refuses_what_would_show_more(told):
+    with pytest.raises(secret.Refused):
+        secret.answered(*asked(told), None, 5)
+    assert secret.answered(*asked(SETUP), None, 5).content["secaggplus_configs"].keys() == {"pk1", "pk2"}
+
+
+def test_masks_hang_on_all_of_their_seed():
+    """Flower's own fold it to 32 bits, of which a shared key, being text, fills 28: those can be tried one by one."""
+    from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
+    from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
+    from flwr.supercore.primitives.asymmetric import generate_key_pairs
+
+    seed = bytes(range(32))
+    other = seed[4:8] + seed[:4] + seed[8:]
+    shapes = [(1,), (5, 200), ()]
+    key, partner = generate_key_pairs(), generate_key_pairs()
+    assert max(generate_shared_key(key[0], partner[1])) < 128  # the highest bit of each byte is none of the 32
+    theirs = [pseudo_rand_gen(each, 2**32, shapes) for each in (seed, other)]
+    assert all(np.array_equal(a, b) for a, b in zip(*theirs, strict=True))
+    one, two = secret.masks(seed, 2**32, shapes), secret.masks(other, 2**32, shapes)
+    assert [values.shape for values in one] == shapes and not (one[1] == two[1]).any()
+    assert all(np.array_equal(a, b) for a, b in zip(one, secret.masks(seed, 2**32, shapes), strict=True))
+    counts = np.histogram(one[1], 10, (0, 2**32))[0]
+    assert one[1].min() >= 0 and abs(counts - 100).max() < 60
+
+
+def test_an_update_that_is_too_long_or_weighs_too_much_stays():
+    with pytest.raises(secret.Refused, match="above"):
+        five(np.full((5, 3), 1.1), [1] * 5)
+    updates = np.zeros((5, 3))
+    updates[2, 0] = np.nan
+    with pytest.raises(secret.Refused, match="above"):
+        five(updates, [1] * 5)
+
+
+@pytest.mark.parametrize(("more", "why"), [
+    ({"method": "fedcorr"}, "looks at each client's reply"), ({"method": "fedefc"}, "sends more than weights"),
+    ({"fraction": 0.5}, "the sum of two"),
+    ({"aggregator": "median"}, "compares the clients' models"), ({"optimizer": "scaffold"}, "looks at each client's model"),
+])  # fmt: skip
+def test_what_needs_single_replies_is_refused_before_a_project_is_written(more, why, place, tmp_path):  # noqa: F811
+    with pytest.raises(InputError, match=why):
+        Deployed(place, tmp_path, **({"method": "fedavg", "protect": "secagg"} | more))
+
+
+def test_where_nobody_is_hidden_from_it_is_refused():
+    with pytest.raises(InputError, match="real sites"):
+        Experiment(*problem(), Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0, protect="secagg"),
+                   engine="sequential").run()  # fmt: skip
+    with pytest.raises(InputError, match="the sum of two"):
+        Experiment(*problem(), Settings(method="fedavg", rounds=1, fraction=0.01, protect="secagg"), engine="sequential")
+
+
+def test_a_site_that_masks_answers_nothing_else(place, tmp_path, capsys):  # noqa: F811
+    """A server that asks such a site for an open reply gets none."""
+    deployed = Deployed(place, tmp_path, "fedavg", rounds=1, protect="secagg")
+    from flwr.app import Message
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    open_one = {"run": "0" * 16, "round": 0, "seed": 0, "weights": torch.zeros(2), "steps": [], "broadcast": {}, "visits": []}
+    (reply,) = deployed.grid.send_and_receive([Message(wire.write(open_one), 100, "train")])
+    assert reply.has_error() and reply.error.reason == "failed Refused"
+    assert deployment.read_config(deployed.config)[0].protect == "secagg"
+
+
+@pytest.mark.parametrize("broken", ["memory", "data"])
+def test_a_site_that_fails_is_named_and_tells_nothing(broken, place, tmp_path, capsys):  # noqa: F811
+    """Of three sites two are too few, so the run stops, and goes on when the site is mended."""
+    deployed = Deployed(place, tmp_path, "fedavg", rounds=1, protect="secagg")
+    right, wrong = deployed.nodes[101][broken], tmp_path / CANARY
+    wrong.write_text("no folder and no data")
+    answer = deployed.grid.app
+
+    def other(message, context):
+        return answer(message, _changed(context, broken, str(wrong)) if message.metadata.message_type == "train" else context)
+
+    deployed.grid.app = other
+    with pytest.raises(TooManyLost, match=r"client 1: failed: \w+"):
+        deployed.train()
+    assert deployed.grid.left and not any(CANARY.encode() in each for each in deployed.grid.left)
+    deployed.grid.app = answer
+    assert deployed.nodes[101][broken] == right and deployed.train().finished
+
+
+def _changed(context, name, value):
+    """Return the context with another value in the configuration of node 101."""
+    from flwr.app import Context
+
+    if context.node_id != 101:
+        return context
+    return Context(1, 101, context.node_config | {name: value}, context.state, context.run_config)
