@@ -91,8 +91,7 @@ def command(file, dataset, embeddings, folds, device, html, as_json, seed, outpu
     if output != "-" or not as_json:
         record = provenance("audit", seed, dataset=dataset, embeddings=embeddings, folds=folds, **warm_up)
         how = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": found.traffic.bytes_down}
-        arrays = found.judgement.arrays(federation.whole())
-        emit(judged(federation, arrays, provenance=record, facts=how), output, shown=True)
+        emit(judged(federation, found.arrays(federation), provenance=record, facts=how), output, shown=True)
 
 
 def _tables(facts):

@@ -5,11 +5,9 @@ import sys
 
 import click
 
-from fnlkit.cli import tables
-from fnlkit.cli.plumbing import Table, file_argument, json_option, out_console, printable
+from fnlkit.cli.described import described, show
+from fnlkit.cli.plumbing import file_argument, json_option
 from fnlkit.cli.source import need_input
-
-_NAMES = 20  # of a list in a file that are shown
 
 
 @click.command()
@@ -34,100 +32,3 @@ def command(file, as_json):
         sys.stdout.write(json.dumps(described(artefact, file, said)) + "\n")
     else:
         show(artefact, file, said)
-
-
-def described(artefact, source="-", said=None):
-    """Return the facts of an artefact as plain values.
-
-    Parameters
-    ----------
-    artefact : fnlkit.artefacts.files.Artefact
-    source : str
-    said : str or None
-        The SHA-256 that the file says; computed without it.
-    """
-    from fnlkit.artefacts import files
-
-    out = {
-        "kind": artefact.kind,
-        "sha256": said or files.digest(artefact),
-        "checked": not any(isinstance(value, files.Head) for value in artefact.arrays.values()),
-        "arrays": {
-            name: {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
-            for name, value in artefact.arrays.items()
-        },
-        "meta": artefact.meta,
-    }
-    federation = _federation(artefact, source)
-    if federation is not None:
-        from fnlkit.noise import summary
-
-        out |= {
-            "dataset": federation.dataset,
-            "classes": federation.classes,
-            "clients": len(federation),
-            "client_sizes": [len(part) for part in federation.clients],
-            "noise": summary(federation),
-        }
-        if tables.judged(federation):
-            out["estimates"] = {**federation.meta.get("estimate", {}), **tables.estimate_facts(federation)}
-    return out
-
-
-def show(artefact, source="-", said=None):
-    """Print an artefact as tables on stdout; parameters as in `described`."""
-    say = out_console()
-    facts = described(artefact, source, said)
-    federation = _federation(artefact, source)
-    table = Table("", "", heads=False)
-    table.add_row("kind", artefact.kind)
-    table.add_row(
-        "sha256", facts["sha256"] + ("" if facts["checked"] else ", as the file says: its large arrays were not read")
-    )
-    for key, value in artefact.meta.items():
-        if key not in ("provenance", "noise", "estimate") and (text := _in_words(value)) is not None:
-            table.add_row(printable(key.replace("_", " ")), printable(text))
-    say.print(table)
-    if federation is not None:
-        for part in (
-            tables.of_clients(federation),
-            *tables.of_sites(federation),
-            *tables.of_noise(federation),
-            *tables.of_estimates(federation),
-        ):
-            say.print(part)
-    table = Table("array", "type", "shape")
-    for name, value in facts["arrays"].items():
-        table.add_row(name, value["dtype"], " x ".join(f"{side:,}" for side in value["shape"]) or "one value")
-    say.print(table)
-    steps = artefact.meta.get("provenance", [])
-    if isinstance(steps, list) and steps:
-        table = Table("made by", "seed", "parameters")
-        for step in steps:
-            step = step if isinstance(step, dict) else {"command": str(step)}
-            given = step.get("parameters")
-            text = ", ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, dict) else ""
-            seed = step.get("seed")
-            table.add_row(printable(step.get("command", "")), "" if seed is None else printable(seed), printable(text))
-        say.print(table)
-
-
-def _in_words(value):
-    """Return a value of an artefact's meta as a line to read, or None where it would be a page."""
-    if isinstance(value, list) and all(isinstance(part, (str, int, float)) for part in value):
-        value = ", ".join(map(str, value[:_NAMES])) + (f", and {len(value) - _NAMES:,} more" if len(value) > _NAMES else "")
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 500 else None
-
-
-def _federation(artefact, source):
-    if not artefact.kind.startswith("fnlkit.federation/"):
-        return None
-    from fnlkit.artefacts import files
-    from fnlkit.artefacts.federation import Federation
-    from fnlkit.errors import InputError
-
-    try:
-        return Federation.from_artefact(artefact)
-    except InputError as error:
-        raise InputError(f"{files.shown(source)}: {error}") from error

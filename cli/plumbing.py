@@ -65,8 +65,11 @@ _OTHERS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xlsx", ".parquet", ".htm
 def _own_format(ctx, option, output):
     ending = os.path.splitext(output)[1].lower()
     if ending in _OTHERS:
-        table = "; --json prints the table's numbers" if any(o.name == "as_json" for o in ctx.command.params) else ""
-        raise InputError(f"-o {output}: what is written is no {ending[1:]}; call it {option.metavar}{table}")
+        options = {o.name for o in ctx.command.params}
+        other = "; --json prints the table's numbers" if "as_json" in options else ""
+        if ending == ".html" and "html" in options:
+            other = f"; --html {output} writes the page"
+        raise InputError(f"-o {output}: what is written is no {ending[1:]}; call it {option.metavar}{other}")
     return output
 
 
@@ -158,7 +161,7 @@ def emit(artefact, target, *, shown=False):
     plain = isinstance(artefact, files.Artefact)
     if target == "-" and sys.stdout.isatty():
         if not shown:
-            from fnlkit.cli.info import show
+            from fnlkit.cli.described import show
 
             show(artefact if plain else artefact.to_artefact())
         console().print("not written: stdout is a terminal; add -o FILE or a pipe", style="dim")

@@ -182,6 +182,6 @@ def _fed_by_a_pipeline():
 
 
 def _say(text):
-    from fnlkit.cli.plumbing import console
+    from fnlkit.cli.terminal import console
 
     console().print(text, style="dim", soft_wrap=True)

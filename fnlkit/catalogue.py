@@ -90,6 +90,7 @@ SELECTORS = {
 }
 PROTECTIONS = {
     "dp": "fnlkit.server.protection:dp",
+    "secagg": "fnlkit.server.protection:secagg",
 }
 # What a round supplies to an aggregator that asks for it.
 AGGREGATED = ("start", "slots", "ids")
@@ -224,7 +225,8 @@ def aggregator(spec):
 
 
 def protection(spec, cohort=1.0):
-    """Return the Protection of updates for a spec such as ``dp(clip=1, noise=1.1)``, or None for ``none``.
+    """Return the Protection of updates for a spec such as ``dp(clip=1, noise=1.1)``, a Secret for ``secagg``, or None for
+    ``none``.
 
     Parameters
     ----------
@@ -242,7 +244,7 @@ def protection(spec, cohort=1.0):
         return None
     if spec.name not in PROTECTIONS:
         known = ["none", *PROTECTIONS]
-        raise InputError(f"--protect {spec.name}{nearest(spec.name, known)}; write none, or dp(clip=1, noise=1.1)")
+        raise InputError(f"--protect {spec.name}{nearest(spec.name, known)}; write none, dp(clip=1, noise=1.1) or secagg")
     return bind(spec, find(spec.name, PROTECTIONS, "protection"), "protection", given=("cohort",))(cohort=cohort)
 
 

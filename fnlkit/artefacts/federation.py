@@ -22,7 +22,7 @@ ESTIMATES = {
     "estimate_client_level": ("N", "f"), "estimate_client_level_low": ("N", "f"), "estimate_client_level_high": ("N", "f"),
     "estimate_client_score": ("N", "f"), "estimate_transition": ("CC", "f"), "estimate_client_transition": ("NCC", "f"),
     "estimate_issue_score": ("n", "f"), "estimate_flagged": ("n", "b"), "estimate_suggested_label": ("n", "iu"),
-    "estimate_judged_label": ("n", "iu"), "noise_achieved_transition": ("CC", "f"),
+    "estimate_judged_label": ("n", "iu"), "estimate_far": ("n", "b"), "noise_achieved_transition": ("CC", "f"),
 }  # fmt: skip
 
 
@@ -299,6 +299,12 @@ class Federation:
                 raise InputError(f"`{name}` holds NaN or infinity; run estimate-noise again")
             if kind == "iu":
                 _labels(values, name, self.classes)
+        if "estimate_copy_of" in self.extra:
+            of = self.extra["estimate_copy_of"] = _whole(self.extra["estimate_copy_of"], "estimate_copy_of")
+            if len(of) != sides["n"] or of.min() < -1 or of.max() >= sides["n"]:
+                raise InputError(
+                    f"`estimate_copy_of` must hold a position or -1 for each of {sides['n']:,} samples; run audit again"
+                )
 
     @classmethod
     def from_artefact(cls, artefact):

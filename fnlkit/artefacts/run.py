@@ -8,6 +8,7 @@ import torch
 
 from fnlkit.artefacts import files, run_schema, shown
 from fnlkit.artefacts.exchange import Traffic, pack_log, unpack_log
+from fnlkit.artefacts.federation import Federation
 from fnlkit.errors import InputError
 from fnlkit.spec import own_code
 
@@ -97,6 +98,23 @@ class Run:
                 "then add --trust"
             )
         return spec
+
+    def federation(self):
+        """Return the Federation that the run was made from, as far as the run holds it."""
+        noise = ("noise_client_level", "noise_client_noisy", "noise_transition")
+        extra = {name: values for name, values in self.truth.items() if name not in noise}
+        extra |= {name: self.labels[name] for name in ("holdout_client", "gold_label") if name in self.labels}
+        return Federation(
+            self.meta["dataset"],
+            int(self.meta["classes"]),
+            self.client_offsets,
+            self.client_indices,
+            self.labels["given"],
+            true=self.labels.get("true"),
+            extra=extra,
+            meta={name: self.meta[name] for name in ("client_names", "dataset_checksum", "samples") if self.meta.get(name)},
+            **{name: self.truth.get(name) for name in noise},
+        )
 
     def to_artefact(self):
         """Return the Artefact that holds everything."""

@@ -46,7 +46,9 @@ class Members(Sequence):
 
     @classmethod
     def of(cls, clients):
-        """Return Members of clients 0 to N - 1 that hold their samples themselves."""
+        """Return Members of clients 0 to N - 1 that hold their samples themselves; Members are returned as they are."""
+        if isinstance(clients, cls):
+            return clients
         sizes = [len(c) for c in clients]
         x = torch.cat([c.x.cpu() for c in clients]).numpy()
         given = torch.cat([c.given.cpu() for c in clients]).numpy()

@@ -1,10 +1,14 @@
 """A network on one flat vector: parameters first, then the buffers that travel with them."""
 
+import io
+import pickle
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+
+from fnlkit.errors import InputError
 
 
 class Network:
@@ -51,6 +55,30 @@ class Network:
         # Small networks with batch norm gain a third to two thirds from pixels that lie together; wide ones nothing.
         normed = any(isinstance(part, nn.BatchNorm2d) for part in self.module.modules())
         self.channels_last = normed and (self.parameters_count < 1e6 or self.device.type == "cuda")
+
+    def packed(self):
+        """Return the network as bytes, for another process, which reads them with `unpacked`.
+
+        Raises
+        ------
+        InputError
+            When a class of it is nowhere to be imported from.
+        """
+        file = io.BytesIO()
+        try:
+            torch.save((self.module, self.dtype, self.precision), file)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise InputError(
+                f"the network cannot travel to another process: {str(error).splitlines()[0]}; build it from classes "
+                "at the top of an importable module, or take --engine sequential"
+            ) from error
+        return file.getvalue()
+
+    @classmethod
+    def unpacked(cls, packed):
+        """Return the Network that this same program packed, on the CPU."""
+        module, dtype, precision = torch.load(io.BytesIO(packed), weights_only=False)
+        return cls(module, dtype=dtype, precision=precision)
 
     def laid_out(self, x):
         """Return a batch (B, ...) as this network trains fastest on it."""

@@ -13,6 +13,9 @@ em         out-of-sample probabilities, each client's own T    Bekker and Goldbe
 =========  ==================================================  ===========================================
 """
 
+from fnlkit.estimators.defaults import WARM_UP as WARM_UP
+from fnlkit.estimators.defaults import warm_up_of as warm_up_of
+
 ESTIMATORS = {
     "knn": "fnlkit.estimators.knn:knn",
     "confident": "fnlkit.estimators.confident:confident",
@@ -23,16 +26,6 @@ ESTIMATORS = {
     "em": "fnlkit.estimators.em:em",
 }
 FORMS = ("pooled", "federated")
-# Where the short training that some estimators need differs from the defaults of fnlkit.experiment.Settings.
-WARM_UP = {"rounds": 25, "fraction": 0.2, "augment": "none"}
-# At least so many clients train in each of its rounds, or all where there are fewer: a model of one or two knows their labels.
-LEAST_COHORT = 10
-
-
-def warm_up_of(clients, given=None):
-    """Return the warm-up's settings, as fields of fnlkit.experiment.Settings, for so many clients; `given` ones win."""
-    fraction = max(WARM_UP["fraction"], min(1.0, LEAST_COHORT / clients))
-    return WARM_UP | {"fraction": fraction} | (given or {})
 
 
 def estimate(

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
-from fnlkit.estimators import WARM_UP, federated
+from fnlkit.estimators import federated
+from fnlkit.estimators.defaults import WARM_UP
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgement import Judgement, owners, sums, transitions
 from fnlkit.estimators.loss import SENDS as OF_LOSSES

@@ -10,7 +10,7 @@ from fnlkit.artefacts.stored import Chosen
 from fnlkit.client.members import in_blocks
 from fnlkit.client.network import predict
 from fnlkit.errors import InputError, WorkStopped
-from fnlkit.estimators import warm_up_of
+from fnlkit.estimators.defaults import warm_up_of
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.network import trained_network, without_head
 from fnlkit.streams import stream

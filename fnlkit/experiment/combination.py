@@ -5,6 +5,7 @@ from fnlkit.client.losses import suits
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
 from fnlkit.server.aggregation import too_few
+from fnlkit.server.protection import Secret
 from fnlkit.server.selection import cohort_size
 from fnlkit.spec import Spec, parse
 
@@ -12,7 +13,7 @@ from fnlkit.spec import Spec, parse
 def protection(settings, clients, select, *, told):
     """Return (Protection of a run's updates, Sums of no round yet) after checking that nothing of the run goes round it.
 
-    Both are None where updates are sent as they are.
+    Both are None where updates are sent as they are; for sums in secret, a Secret and None.
 
     Parameters
     ----------
@@ -28,9 +29,9 @@ def protection(settings, clients, select, *, told):
     """
     if catalogue.protection(settings.protect) is None:
         return None, None
-    chosen = [getattr(settings, name) for name in ("method", "optimizer", "aggregator", "selector")]
-    if reason := cards.unprotected(*chosen):
-        raise InputError(f"--protect {settings.protect}: {reason}; leave --protect out")
+    protectable(settings, cohort_size(clients, settings.fraction))
+    if isinstance(found := catalogue.protection(settings.protect, cohort := select.expected(clients)), Secret):
+        return found, None
     if clients.network.size > clients.network.parameters_count:
         raise InputError(
             f"--protect {settings.protect}: the network keeps statistics of samples beside its weights (batch norm), which "
@@ -42,8 +43,33 @@ def protection(settings, clients, select, *, told):
             "cover; write --standardise none"
         )
     privacy.must_account()
-    found = catalogue.protection(settings.protect, cohort := select.expected(clients))
     return found, privacy.Sums(select.sampling, len(clients), cohort, found.clip, found.noise, 0)
+
+
+def protectable(settings, cohort):
+    """Check that nothing but weights leaves clients under these settings, and that the server needs their sum alone.
+
+    Parameters
+    ----------
+    settings : Settings
+    cohort : int
+        Clients of a round.
+
+    Raises
+    ------
+    InputError
+        Where updates are to be protected and this is not so.
+    """
+    if (found := catalogue.protection(settings.protect)) is None:
+        return
+    chosen = [getattr(settings, name) for name in ("method", "optimizer", "aggregator", "selector")]
+    if reason := cards.unprotected(*chosen):
+        raise InputError(f"--protect {settings.protect}: {reason}; leave --protect out")
+    if isinstance(found, Secret) and cohort < 3:
+        raise InputError(
+            f"--protect {settings.protect}: a round takes {cohort} clients, and the sum of two tells each the other's update; "
+            "raise --fraction so that there are three"
+        )
 
 
 def parts(settings, clients):

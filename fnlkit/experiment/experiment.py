@@ -119,7 +119,7 @@ class Experiment:
             settings, self.clients, select, told=telling and scale.told and dataset.kind == "vector"
         )
         protected = {"protect": protect} if protect else {}
-        if protect:
+        if self._sums:
             cost = privacy.updates_epsilon(self._sums._replace(rounds=settings.rounds))
             self.clients.note(
                 f"{settings.rounds} rounds under --protect will cost ({cost:.4g}, {self._sums.delta:g})-DP of a client"

@@ -109,8 +109,9 @@ class Settings:
     )
     protect: SpecText = _setting(
         "none",
-        "Protection of each client's update: none, or dp(clip=1, noise=1.1), which shortens updates to a length of `clip`, "
-        "adds noise to their sum and states the epsilon; for methods that send weights alone (docs/privacy.md).",
+        "Protection of each client's update: none, dp(clip=1, noise=1.1), which shortens updates to a length of `clip`, "
+        "adds noise to their sum and states the epsilon, or, for real sites, secagg, which shows the server no more than their "
+        "mean; for methods that send weights alone (docs/privacy.md).",
     )
     memorization: bool = _setting(
         False, "Also record how many wrong labels the models know by heart; the true labels must be known."

@@ -132,7 +132,7 @@ class Clients:
         if self.on_release is not None:
             self.on_release(self.rounds, epsilon)
 
-    def round(self, ids, model, *steps, broadcast=None, scatter=None):
+    def round(self, ids, model, *steps, broadcast=None, scatter=None, secret=None):
         """Run steps on the clients and return what they reply.
 
         Parameters
@@ -145,6 +145,9 @@ class Clients:
             Run in order on each client; what they return is all that leaves it.  A Fit replies ``weights``.
         broadcast, scatter : dict
             Sent to all alike; sent one entry a client, (K, ...) in the order of `ids`.
+        secret : (float, float64 Tensor (N,)) or None
+            The largest entry of an update, and what each client counts: then ``weights`` of every reply are the weighted mean
+            of the cohort's, and nobody here sees another; for engines that can.
 
         Returns
         -------
@@ -168,7 +171,8 @@ class Clients:
         scatter = {k: torch.as_tensor(v)[order] for k, v in (scatter or {}).items()}
         ids = ids[order]
         self._remember(ids)
-        replies = self._run(ids, model.weights, steps, broadcast, scatter) if len(ids) else []
+        run = self._run if secret is None else partial(self._run_secretly, secret)
+        replies = run(ids, model.weights, steps, broadcast, scatter) if len(ids) else []
         for i in ids.tolist():
             self.members[i].keep_reviewed()
         kept, norms = self._accept(ids, model, replies)
@@ -232,6 +236,13 @@ class Clients:
     def _run(self, ids, weights, steps, broadcast, scatter):
         """Return one reply (dict of arrays, or an Exception) a client, in the order of ids."""
         raise NotImplementedError("a Clients is one of fnlkit.engines")
+
+    def _run_secretly(self, secret, ids, weights, steps, broadcast, scatter):
+        """As `_run`, with the mean of the cohort in place of each client's weights."""
+        raise InputError(
+            "--protect secagg hides what real sites send from their server (fnlkit flower-app), and here all is in one place; "
+            "leave it out"
+        )
 
     def predict(self, weights, x):
         """Return logits (n, C) of raw samples, on the server's side (the test set).

@@ -13,7 +13,7 @@ from fnlkit.client.network import Model
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
 from fnlkit.server.aggregation import mean, outvotes_nobody, supplied
-from fnlkit.server.protection import NotSummed, Summed
+from fnlkit.server.protection import NotSummed, Secret, Summed
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,9 @@ class FedOpt:
         Clients count alike, as in FedDyn, instead of by their number of samples.
     memory : dict of Tensor
         The server's memory; a run saves and restores it.
-    protect : fnlkit.server.protection.Protection or None
-        Takes the place of `aggregate`, and hides each client's model from `server`.
+    protect : fnlkit.server.protection.Protection, Secret or None
+        The first takes the place of `aggregate`, and hides each client's model from `server`; with the second what clients
+        reply is the weighted mean of their models, each alike.
     """
 
     fit: Fit = Fit()
@@ -219,7 +220,9 @@ class FedOpt:
         more = self.prepare(Request(ids, model, local, clients.sizes, self.memory))
         local = local.changed(corrections=(*self.corrections, *more.corrections, *corrections))
         self.rounds += 1
-        replayed = clients.replaying
+        replayed, hidden = clients.replaying, isinstance(self.protect, Secret)
+        if hidden and weights is not None:
+            raise InputError("--protect secagg: the method weighs clients by what they reply; leave --protect out")
         said = clients.round(
             ids,
             model,
@@ -228,11 +231,12 @@ class FedOpt:
             *(*self.after, *more.after, *after),
             broadcast=_together(broadcast, more.broadcast),
             scatter=_together(scatter, more.scatter),
+            **({"secret": (self.protect.clip, self._counts(clients))} if hidden else {}),
         )
         # A replayed round: the model that the run ended with is put in place afterwards.  Or nobody replied.
-        if "weights" not in said and (replayed or self.protect is None):
+        if "weights" not in said and (replayed or hidden or self.protect is None):
             return model, said
-        if self.protect is not None:
+        if self.protect is not None and not hidden:
             return model.with_weights(self._protected(clients, model, said, weights, local)), said
         kept, chosen = self._counted(clients, said, weights)
         if not kept:
@@ -262,11 +266,14 @@ class FedOpt:
             return True
         return False
 
+    def _counts(self, clients):
+        """Return what each client counts where the method does not say, float64 (N,)."""
+        return torch.ones(len(clients), dtype=torch.float64) if self.uniform_weights else clients.sizes
+
     def _counted(self, clients, said, weights):
         """Return the places of the replies that count, and their aggregation weights (K,)."""
         weights = weights(said) if callable(weights) else weights
-        counts = torch.ones(len(clients), dtype=torch.float64) if self.uniform_weights else clients.sizes
-        chosen = (counts if weights is None else torch.as_tensor(weights, dtype=torch.float64))[said.ids]
+        chosen = (self._counts(clients) if weights is None else torch.as_tensor(weights, dtype=torch.float64))[said.ids]
         bad = [None if math.isfinite(v) and v > 0 else f"its aggregation weight is {v:g}" for v in chosen.tolist()]
         kept = clients.refuse(clients.rounds - 1, said.ids, bad)
         return kept, chosen[kept]
