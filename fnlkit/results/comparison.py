@@ -22,25 +22,12 @@ def row(run, *, target=None):
 
 def estimates(run):
     """Return how good the estimates were that the federation carried into the run; {} where nobody knows the truth."""
-    return {f"estimate_{name}": value for name, value in compare(federation(run)).items()}
+    return {f"estimate_{name}": value for name, value in compare(run.federation()).items()}
 
 
 def federation(thing):
     """Return the federation that a run was made from, as far as the run holds it; a federation is its own."""
-    if isinstance(thing, Federation):
-        return thing
-    names = ("noise_client_level", "noise_client_noisy", "noise_transition")
-    return Federation(
-        thing.meta["dataset"],
-        thing.meta["classes"],
-        thing.client_offsets,
-        thing.client_indices,
-        thing.labels["given"],
-        true=thing.labels.get("true"),
-        extra={name: value for name, value in thing.truth.items() if name not in names},
-        meta={name: thing.meta[name] for name in ("client_names", "dataset_checksum", "samples") if thing.meta.get(name)},
-        **{name: thing.truth.get(name) for name in names},
-    )
+    return thing if isinstance(thing, Federation) else thing.federation()
 
 
 def released_together(runs, ledger_of):

@@ -10,7 +10,6 @@ from fnlkit.artefacts.stored import Chosen
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.yardstick import apart
-from fnlkit.results.measured import federation_of
 
 
 def cross_site(run, dataset):
@@ -36,7 +35,7 @@ def cross_site(run, dataset):
     InputError
         With one site, or where nothing is held out.
     """
-    federation = federation_of(run)
+    federation = run.federation()
     positions = apart(federation)
     if len(federation) < 2 or not len(positions):
         raise InputError("--cross-site compares sites by what they hold out; partition over two or more with --holdout 0.2")

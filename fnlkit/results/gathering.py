@@ -1,13 +1,13 @@
 """Runs of one recipe that were made in many places: which part a machine takes, and whether they belong together."""
 
 import os
-import shutil
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 
 from fnlkit import catalogue
+from fnlkit.artefacts import files
 from fnlkit.artefacts.run import Run
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings, option
@@ -179,10 +179,5 @@ def _maker(run):
 
 
 def _copy(source, target):
-    """Copy a file whole or not at all."""
-    part = target.with_name(f".{target.name}.part")
-    try:
-        shutil.copyfile(source, part)
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+    with open(source, "rb") as file:
+        files.write_bytes(iter(lambda: file.read(2**20), b""), target)

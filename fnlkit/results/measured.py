@@ -8,7 +8,6 @@ verified: a data set's declared truth, noise that was simulated, or gold samples
 import numpy as np
 import torch
 
-from fnlkit.artefacts.federation import Federation
 from fnlkit.artefacts.stored import Chosen
 from fnlkit.datasets.dataset import must_be
 from fnlkit.estimators.intervals import clopper_pearson, wilson
@@ -41,7 +40,7 @@ def measured(run, dataset):
     """
     must_be(dataset, run.meta, len(run.labels["given"]), what="the run")
     trained = trained_network(run, dataset)
-    federation, classes, out = federation_of(run), int(run.meta["classes"]), {}
+    federation, classes, out = run.federation(), int(run.meta["classes"]), {}
     names = federation.names
     if len(dataset.y_test):
         verified = federation.true is not None or dataset.test_verified
@@ -128,18 +127,3 @@ def by_site(labels, predicted, owner, sites, classes):
     """Return counts (N, C, C) of samples by site, label and prediction."""
     cell = (np.asarray(owner) * classes + labels) * classes + predicted
     return np.bincount(cell, minlength=sites * classes**2).reshape(sites, classes, classes)
-
-
-def federation_of(run):
-    """Return the federation that a run was made from, as far as the run holds it."""
-    extra = {name: run.labels[name] for name in ("holdout_client", "gold_label") if name in run.labels}
-    return Federation(
-        run.meta["dataset"],
-        int(run.meta["classes"]),
-        run.client_offsets,
-        run.client_indices,
-        run.labels["given"],
-        true=run.labels.get("true"),
-        extra=extra,
-        meta={"client_names": run.meta.get("client_names")},
-    )

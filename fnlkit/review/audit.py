@@ -16,7 +16,7 @@ from fnlkit.estimators import em
 from fnlkit.estimators.evidence import Evidence
 from fnlkit.estimators.federated import Door, keep_predictions, nothing, scale_of
 from fnlkit.estimators.intervals import wilson
-from fnlkit.estimators.judgement import Judgement
+from fnlkit.estimators.judgement import PREFIX, Judgement
 from fnlkit.estimators.warmup import settings_of, trained, without
 from fnlkit.experiment import Experiment
 from fnlkit.review import copies, site
@@ -46,6 +46,10 @@ class Audit:
         T[true, given] over all sites; rows sum to 1.
     judgement : Judgement
         Of every sample, in the order of the clients of `Federation.whole`; it stays on the sites in a deployment.
+    copy_of : int64 (m,)
+        In the same order: the position in the training set of the sample of its site that it copies, or nearly; else -1.
+    far : bool (m,)
+        In the same order: whether it lies far from all others of its site.
     traffic : fnlkit.artefacts.exchange.Traffic
     notes : list of str
     """
@@ -53,8 +57,23 @@ class Audit:
     sites: list
     transition: np.ndarray
     judgement: Judgement
+    copy_of: np.ndarray
+    far: np.ndarray
     traffic: object
     notes: list
+
+    def arrays(self, federation):
+        """Return what is kept of each sample, by name, over the whole training set (n,), and the estimates of clients.
+
+        Parameters
+        ----------
+        federation : fnlkit.artefacts.federation.Federation
+            The one that was audited.
+        """
+        whole = federation.whole()
+        copy_of, far = np.full(len(whole.given), -1), np.zeros(len(whole.given), bool)
+        copy_of[whole.client_indices], far[whole.client_indices] = self.copy_of, self.far
+        return self.judgement.arrays(whole) | {f"{PREFIX}copy_of": copy_of, f"{PREFIX}far": far}
 
 
 def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbours=5, seed=0, warm_up=None, engine="auto",
@@ -120,7 +139,12 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbour
         cells = door.ask(copies.reply_cells, broadcast=told)["cells"]
     shared = _shared(copied["fingerprints"], cells)
     sites = _sites(whole, evidence.dataset, described, judged, copied, shared, found)
-    return Audit(sites, found.transition, found, evidence.traffic, list(experiment.clients.notes))
+    members = door.clients.members
+    places = [member.rows["audit/copy_of"].numpy() for member in members]
+    copy_of = [np.where(of < 0, -1, held[of]) for of, held in zip(places, whole.clients, strict=True)]
+    far = [member.rows["audit/far"].numpy() for member in members]
+    kept = np.concatenate(copy_of), np.concatenate(far)
+    return Audit(sites, found.transition, found, *kept, evidence.traffic, list(experiment.clients.notes))
 
 
 def _shared(fingerprints, cells):

@@ -62,8 +62,8 @@ def find_copies(client, model, received, *, neighbours):
     """Reply fingerprints, numbers of copies, near copies and far samples, and the distance of near ones; keep which they are.
 
     A copy equals an earlier sample of the site byte by byte, and a near one lies closer to an earlier one than
-    `near_distance`.  Far is a distance to the k-th neighbour above the third quartile by three times the quartiles'
-    distance (Tukey's far out).
+    `near_distance`; ``audit/copy_of`` keeps that one's place (n,), -1 for all others.  Far is a distance to the k-th
+    neighbour above the third quartile by three times the quartiles' distance (Tukey's far out).
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -71,6 +71,7 @@ def find_copies(client, model, received, *, neighbours):
     _, first, inverse = np.unique(prints, return_index=True, return_inverse=True)
     points, distinct = points_of(client), np.sort(first)
     copy, near, far = first[inverse] != np.arange(len(prints)), np.zeros(len(prints), bool), np.zeros(len(prints), bool)
+    copy_of = np.where(copy, first[inverse], -1)
     k, limit = min(neighbours, len(prints) - 1), 0.0
     if k >= 1:
         away = NearestNeighbors(n_neighbors=k).fit(points).kneighbors()[0][:, -1]
@@ -79,9 +80,11 @@ def find_copies(client, model, received, *, neighbours):
     if len(distinct) > 1:
         away, found = NearestNeighbors(n_neighbors=1).fit(points[distinct]).kneighbors()
         limit = near_distance(away[:, 0])
-        near[distinct] = (away[:, 0] < limit) & (found[:, 0] < np.arange(len(distinct)))
-    for name, mask in (("copy", copy), ("near_copy", near), ("far", far)):
-        client.rows[f"audit/{name}"] = torch.from_numpy(mask)
+        close = (away[:, 0] < limit) & (found[:, 0] < np.arange(len(distinct)))
+        near[distinct] = close
+        copy_of[distinct[close]] = distinct[found[close, 0]]
+    for name, values in (("copy_of", copy_of), ("far", far)):
+        client.rows[f"audit/{name}"] = torch.from_numpy(values)
     numbers = {"copies": copy, "near_copies": near, "far": far}
     reply = {"fingerprints": torch.from_numpy(prints)} | {name: torch.tensor(int(mask.sum())) for name, mask in numbers.items()}
     return reply | {"near_distance": torch.tensor(limit, dtype=torch.float64)}

@@ -10,6 +10,7 @@ import numpy as np
 from fnlkit.estimators.judgement import PREFIX
 
 SIDE = 128  # pixels of a thumbnail
+MOST_COPIES = 60  # pairs shown at the end of the page
 POINTS = 240  # of a drawn wave
 
 
@@ -28,30 +29,51 @@ def page(federation, dataset, client, selection, near, title):
     title : str
         The site's name.
 
-    The samples, given and suggested label, score and neighbours are embedded; nothing is loaded from anywhere, and the
-    decisions leave the page only as the file that its user saves.
+    The samples, given and suggested label, score, neighbours and copies at the site are embedded; nothing is loaded from
+    anywhere, and the decisions leave the page only as the file that its user saves.
     """
     from jinja2 import Environment
 
     score, suggested = (np.asarray(federation.extra[PREFIX + name]) for name in ("issue_score", "suggested_label"))
     names = list(map(str, dataset.class_names))
-    items = []
+
+    def shown(position):
+        sample = federation.ids_of([position])[0]
+        return {"sample": sample, "given": names[federation.given[position]], "view": view(dataset, position)}
+
+    items, copies, far = [], copies_of(federation, client), federation.extra.get(f"{PREFIX}far")
     for i, position in enumerate(selection.positions.tolist()):
         items.append({
             "position": position,
-            "sample": federation.ids_of([position])[0],
+            **shown(position),
             "part": "suspect" if selection.suspect[i] else "random",
-            "given": names[federation.given[position]],
             "suggested": names[suggested[position]],
             "score": round(float(score[position]), 4),
-            "view": view(dataset, position),
-            "near": [{"given": names[federation.given[j]], "view": view(dataset, j)} for j in near[i].tolist()],
+            "near": [shown(j) for j in near[i].tolist()],
+            "copies": [shown(j) for pair in copies if position in pair for j in pair if j != position],
+            "far": far is not None and bool(far[position]),
         })  # fmt: skip
     text = resources.files("fnlkit.data").joinpath("review.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True).from_string(text)
+    pairs = [list(map(shown, pair)) for pair in copies[:MOST_COPIES]]
     # `</script>` within a class name must not end the script.
-    body = json.dumps({"client": client, "classes": names, "items": items}).replace("<", "\\u003c")
-    return template.render(title=title, count=len(items), body=body)
+    facts = {"client": client, "classes": names, "items": items, "pairs": pairs}
+    body = json.dumps(facts).replace("<", "\\u003c")
+    return template.render(title=title, count=len(items), copies=len(copies), shown=len(pairs), body=body)
+
+
+def copies_of(federation, client):
+    """Return pairs of positions (original, copy) of a client's exact and near copies, those with unlike labels first.
+
+    Of a federation that was audited; of any other one none.
+    """
+    of = federation.extra.get(f"{PREFIX}copy_of")
+    if of is None:
+        return []
+    held = np.sort(federation.whole().clients[client])
+    mine = held[(of[held] >= 0) & np.isin(of[held], held)]  # one of the two may have been left out since
+    alike = federation.given[mine] == federation.given[of[mine]]
+    return [(int(of[j]), int(j)) for j in mine[np.argsort(alike, kind="stable")]]
 
 
 def view(dataset, position):

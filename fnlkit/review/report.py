@@ -12,7 +12,7 @@ LARGE = 0.5
 RANGE = (
     "Range: where the share of wrong labels would lie with other samples of the site, with room for as many mistakes of the "
     "model as the cleanest site may show; in simulation it held the share of noisy sites in all of 100 cases each and of clean "
-    "ones in 98 %."
+    "ones in 95 %."
 )
 
 

@@ -141,7 +141,7 @@ def test_a_name_in_full_means_itself():
     assert len({job.regime for job in reproduce.jobs(found)}) == len(found["regime"])
 
 
-def _training(folder, parent, deadline=120):
+def _training(folder, parent, deadline=300):
     """Wait for the child of a recipe to train; return its number."""
     until = time.monotonic() + deadline
     while time.monotonic() < until and parent.poll() is None:
@@ -153,7 +153,7 @@ def _training(folder, parent, deadline=120):
     raise AssertionError(parent.stderr.read())
 
 
-def _gone(process, seconds=10):
+def _gone(process, seconds=60):
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         try:

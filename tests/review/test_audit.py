@@ -1,13 +1,16 @@
 """An audit names the noisy sites and what they confuse, with nobody knowing the truth, and says what left each site."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from benchmarks.audit import world
 from fnlkit import datasets, partitioning
 from fnlkit.errors import InputError
 from fnlkit.estimators import em, estimate
+from fnlkit.estimators.apply import judged
 from fnlkit.review import report
 from fnlkit.review.audit import audit, confusions, noisier_than_others
 from fnlkit.review.site import SENDS
@@ -74,6 +77,26 @@ def test_page_and_facts(doubtful, found):
     assert "Essen &lt;b&gt;" in text and "<b>" not in text.replace('<b style="left', "") and "http" not in text
 
 
+def test_which_samples_are_copies_stays_with_the_samples(doubtful):
+    """A copy at a site is written beside the site's samples, held-out ones among them; the server got numbers alone."""
+    data = datasets.load("digits")
+    x = data.x_train.copy()
+    split = {"clients": 3, "labels": "observed", "holdout": 0.2, "seed": 3}
+    federation = partitioning.federation(data, **split)
+    a, b = federation.clients[1][4], federation.held_out[1][2]
+    x[b] = x[a]
+    near = federation.clients[2][:2]
+    x[near[1]] = np.clip(x[near[0]].astype(int) + (x[near[0]] > 100), 0, 255)
+    planted = replace(data, samples=lambda: (x, data.x_test))
+    federation = partitioning.federation(planted, **split)
+    said = audit(federation, planted, warm_up={"rounds": 1, "fraction": 1.0, "epochs": 1}, folds=2)
+    of = said.arrays(federation)["estimate_copy_of"]
+    assert {(min(j, of[j]), max(j, of[j])) for j in np.flatnonzero(of >= 0)} == {tuple(sorted((a, b))), tuple(sorted(near))}
+    assert {row["client"]: (row["copies"], row["near_copies"]) for row in said.sites} == {0: (0, 0), 1: (1, 0), 2: (0, 1)}
+    assert judged(federation, said.arrays(federation)).extra["estimate_far"].sum() == sum(row["far"] for row in said.sites)
+    assert not {"copy_of", "far_samples"} & set(said.traffic.sent) and said.traffic.sent["near_copies"] == 3 * 8
+
+
 def test_one_site_cannot_be_compared():
     data = datasets.load("digits")
     with pytest.raises(InputError, match="compares sites"):
@@ -90,6 +113,23 @@ def test_confusions_are_ordered_and_small_ones_left_out():
     rows = confusions(counts, ["a", "b", "c"])
     assert [(r["true"], r["given"]) for r in rows] == [("c", "a"), ("a", "b")]
     assert rows[0]["share"] == 0.3 and rows[0]["low"] < 0.3 < rows[0]["high"]
+
+
+@pytest.mark.parametrize("of", ["pair", "site"])
+def test_the_simulation_swaps_exact_shares(of):
+    """A quarter of each of two classes, or of all labels of the site; a tenth at another site; nothing elsewhere."""
+    federation, data = world(7, 0.25, 0.1, of)
+    given, true, pair = federation.given, data.y_train, [data.class_names.index(name) for name in "49"]
+    wrong = [held[given[held] != true[held]] for held in federation.clients]
+    assert [len(part) > 0 for part in wrong] == [False, True, False, True, False]
+    assert len(wrong[3]) == round(0.1 * len(federation.clients[3]))
+    assert sorted(set(zip(true[wrong[1]].tolist(), given[wrong[1]].tolist(), strict=True))) == [tuple(pair), tuple(pair[::-1])]
+    sizes = [(true[federation.clients[1]] == c).sum() for c in pair]
+    swapped = [(true[wrong[1]] == c).sum() for c in pair]
+    if of == "pair":
+        assert swapped == [round(0.25 * size) for size in sizes]
+    else:
+        assert abs(len(wrong[1]) - 0.25 * len(federation.clients[1])) <= 1 and data.classes == 3
 
 
 def simulated(seed, n=1500, classes=4, sharpness=3.0):

@@ -92,7 +92,7 @@ def test_labels_become_the_consensus_and_nothing_is_lost(world):
 
 @pytest.mark.peers
 def test_crowdlab_is_cleanlabs(world):
-    pytest.importorskip("cleanlab.multiannotator")
+    pytest.importorskip("cleanlab.multiannotator", reason="needs cleanlab (extra `consensus`)")
     federation, votes, true = world
     probabilities = np.full((1438, 10), 0.02)
     probabilities[np.arange(1438), true] = 0.82

@@ -44,6 +44,9 @@ def test_keyboard_review(browser, tmp_path):
     }
     federation = replace(clean, extra={f"estimate_{k}": v for k, v in arrays.items()})
     chosen = choose(federation, 2, budget=8)
+    first, held, of = int(chosen.positions[0]), clean.clients[2], np.full(len(clean.given), -1)
+    of[held[held != first][0]] = first
+    federation.extra["estimate_copy_of"] = of
     near = neighbours_of(data.x_train.reshape(len(data.x_train), -1), chosen.positions, federation.clients[2])
     file = tmp_path / "review.html"
     file.write_text(page.page(federation, data, 2, chosen, near, "Bonn"), encoding="utf-8")
@@ -51,7 +54,12 @@ def test_keyboard_review(browser, tmp_path):
     body = browser.find_element("tag name", "body")
     browser.find_element("id", "who").send_keys("Ada, née Byron")
     browser.execute_script("document.activeElement.blur()")
+    assert [len(browser.find_elements("css selector", f"{at} img")) for at in ("#copies", "#pairs")] == [1, 2]
+    browser.find_element("tag name", "summary").click()  # shows the pairs
+    assert browser.find_element("id", "pairs").is_displayed()
+    browser.execute_script("document.activeElement.blur()")
     body.send_keys("k")  # 0 keeps
+    assert not browser.find_element("id", "copied").is_displayed()
     body.send_keys("a")  # 1 is changed
     body.send_keys("d")  # 2 is left out
     body.send_keys("a", "\ue012", "u", "\ue014")  # 3 is changed, back, undone, forward: undecided

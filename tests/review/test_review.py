@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -202,6 +203,35 @@ def test_the_page_holds_every_sample_and_escapes_names(world):
     assert all(f'"position": {p}' in text for p in chosen.positions) and "http" not in text.replace(
         "http://www.w3.org/2000/svg", ""
     )
+
+
+def test_the_page_shows_copies_at_the_site_and_no_other_ones(world):
+    """Both samples of a pair are shown, beside the sample that is reviewed and at the end, unlike labels first."""
+    federation, data, _ = world
+    chosen, held = choose(federation, 1, budget=6), federation.clients[1]
+    first = int(chosen.positions[0])
+    rest = np.setdiff1d(held, chosen.positions)
+    alike = next((a, b) for a in rest for b in rest if a < b and federation.given[a] == federation.given[b])
+    unlike = next(int(b) for b in rest if federation.given[b] != federation.given[first] and b not in alike)
+    of, far = np.full(len(federation.given), -1), np.zeros(len(federation.given), bool)
+    of[alike[1]], of[unlike], of[federation.clients[2][3]] = alike[0], first, federation.clients[2][2]
+    far[first] = True
+    audited = replace(federation, extra=federation.extra | {"estimate_copy_of": of, "estimate_far": far})
+    assert page.copies_of(audited, 1) == [(first, unlike), tuple(map(int, alike))]
+    near = neighbours_of(data.x_train.reshape(len(data.x_train), -1), chosen.positions, held)
+    text = page.page(audited, data, 1, chosen, near, "Bonn")
+    shown = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    item, others = shown["items"][0], shown["items"][1:]
+    assert item["far"] and not any(other["far"] or other["copies"] for other in others)
+    assert [copy["view"] for copy in item["copies"]] == [page.view(data, unlike)]
+    assert [[one["view"] for one in pair] for pair in shown["pairs"]] == [
+        [page.view(data, j) for j in pair] for pair in page.copies_of(audited, 1)
+    ]
+    assert "copies at this site, exact or nearly: 2;" in text
+    # A sample that was left out since is shown no more; a federation that was not audited has none to show.
+    without = replace(audited, client_indices=audited.client_indices.copy(), client_offsets=audited.client_offsets)
+    without.client_indices[np.flatnonzero(without.client_indices == first)] = without.client_indices[0]
+    assert page.copies_of(without, 1) == [tuple(map(int, alike))] and page.copies_of(federation, 1) == []
 
 
 @pytest.mark.parametrize("shape", [(8, 8, 1), (40, 20, 3), (300, 400, 3)])

@@ -1,5 +1,6 @@
 """What all figures look like: one style sheet, colours that colour-blind readers tell apart, lines that differ in grey."""
 
+import io
 import warnings
 from contextlib import contextmanager
 from importlib import resources
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fnlkit.artefacts import files
 from fnlkit.artefacts.names import class_names
 from fnlkit.errors import InputError
 
@@ -56,14 +58,12 @@ def save(figure, target):
     """Write a figure to a .png, .svg or .pdf, whole or not at all; equal figures are equal files."""
     form = Path(target).suffix[1:]
     dated = {"svg": "Date", "pdf": "CreationDate"}.get(form)
-    temporary = f"{target}.tmp"
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=form, metadata={dated: None} if dated else None)
     try:
-        figure.savefig(temporary, format=form, metadata={dated: None} if dated else None)
-        Path(temporary).replace(target)
+        files.write_bytes([drawn.getbuffer()], target)
     except OSError as error:
         raise InputError(f"-o {target}: {error.strerror}; choose a folder that exists and can be written") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def look(number):
