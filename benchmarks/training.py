@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from fnlkit import engines
 from fnlkit.client.client import Client
@@ -151,6 +152,7 @@ def local(name, repeats, say):
     """Measure one network; return {variant: samples/s (repeats,)}."""
     shape, count, clients, batch, ours = SETTINGS[name]
     layouts = (False,) if name == "lenet5" else (False, True)
+    peak = sgemm()  # before there are other threads
     jobs = {}
     for last in layouts:
         suffix = " channels_last" if last else ""
@@ -172,7 +174,31 @@ def local(name, repeats, say):
         (middle, busy), quartiles = middles[job], f"{low:,.0f} - {high:,.0f}"
         say(f"{job:34}{middle:9,.0f}{quartiles:>17}{middle / first[0]:9.2f}{middle / best[0]:8.2f}", end="")
         say(f"{busy:15,.0f}{busy / first[1]:9.2f}{busy / best[1]:8.2f}")
+    if "fused" in middles:
+        flop = flops(name, shape, batch)
+        share = middles["fused"][0] * flop / peak
+        say(f"sgemm of all cores {peak / 1e9:.0f} GFLOP/s; a sample is {flop / 1e6:.2f} MFLOP: fused {100 * share:.0f} % of it")
     return rates
+
+
+def flops(name, shape, batch):
+    """Return the operations that a sample's loss and gradient take in products and convolutions."""
+    network = build(name, input_shape=shape, classes=10)
+    with FlopCounterMode(display=False) as counter:
+        F.cross_entropy(network(torch.zeros(batch, *shape)), torch.zeros(batch, dtype=torch.int64)).backward()
+    return counter.get_total_flops() / batch
+
+
+def sgemm(side=1024, times=100):
+    """Return floating point operations a second of a product of two matrices on all cores, the best of many: a limit."""
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    a, seconds = torch.rand(side, side), []
+    for _ in range(times):
+        began = time.perf_counter()
+        a @ a
+        seconds.append(time.perf_counter() - began)
+    torch.set_num_threads(1)
+    return 2 * side**3 / min(seconds)
 
 
 def end_to_end(python, repeats, rounds, say):
