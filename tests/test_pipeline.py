@@ -191,7 +191,7 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
         import nbformat
         from nbclient import NotebookClient
     except ImportError:
-        pytest.importorskip("pandas")
+        pytest.importorskip("pandas", reason="needs pandas (extra `notebook`)")
         scope = {}
         for cell in book["cells"]:
             if cell["cell_type"] == "code":

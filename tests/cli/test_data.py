@@ -29,7 +29,7 @@ def shell(command, folder, **environment):
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=120,
+        timeout=300,
     )
 
 
@@ -132,7 +132,7 @@ def test_a_closed_pipe_is_quiet(tmp_path):
     assert "rror" not in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere; needs another user")
 def test_a_read_only_folder(tmp_path):
     (tmp_path / "ro").mkdir(mode=0o555)
     done = shell("fnlkit partition -o ro/x.npz", tmp_path)

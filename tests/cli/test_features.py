@@ -209,6 +209,19 @@ def test_samples_of_another_shape_are_refused(made, tmp_path, capfd):
     assert call("predict", made / "head.pt", tmp_path / "x.npy") == 2
 
 
+def test_an_export_that_fails_leaves_the_file_that_was_there(made, tmp_path, monkeypatch):
+    target = tmp_path / "m.pt2"
+    target.write_bytes(b"old")
+
+    def fails(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch.export, "load", fails)
+    with pytest.raises(KeyboardInterrupt):
+        export(Run.read(made / "run.pt"), str(target))
+    assert target.read_bytes() == b"old" and list(tmp_path.iterdir()) == [target]
+
+
 @pytest.mark.parametrize("which", ["run", "head"])
 def test_exports_compute_what_the_network_does(made, which, tmp_path):
     run = Run.read(made / f"{which}.pt")
@@ -227,8 +240,8 @@ def test_exports_compute_what_the_network_does(made, which, tmp_path):
 
 
 def test_onnx_equals_the_network(made, tmp_path):
-    pytest.importorskip("onnxscript")
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript", reason="needs onnxscript (extra `export`)")
+    pytest.importorskip("onnxruntime", reason="needs onnxruntime (extra `export`)")
     assert export(Run.read(made / "run.pt"), str(tmp_path / "m.onnx")) < 1e-5
 
 

@@ -62,7 +62,7 @@ def test_words_and_pictures(own):
     assert "agreement with given labels" in done.stderr and "accuracy" not in done.stderr
     done = ran("fnlkit evaluate run.pt again.pt", own)
     assert "best agreement" in done.stdout and "best accuracy" not in done.stdout
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="needs matplotlib (extra `plot`)")
     ran("fnlkit plot run.pt again.pt -o curves.svg", own)
     resumed = ran("fnlkit train judged.npz --rounds 4 --fraction 1 --resume again.pt -o again.pt", own)
     assert resumed.returncode == 0

@@ -64,7 +64,7 @@ def test_a_terminal_gets_no_run_and_no_hour_is_lost(fed, tmp_path):
     mine, its = pty.openpty()
     done = subprocess.run(
         [str(BIN / "fnlkit"), "train", str(fed)], stdout=its, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        env=ENVIRONMENT, cwd=tmp_path, timeout=60, text=True,
+        env=ENVIRONMENT, cwd=tmp_path, timeout=300, text=True,
     )  # fmt: skip
     os.close(its), os.close(mine)
     assert done.returncode == 2 and "add -o run.pt" in done.stderr and done.stderr.count("\n") == 1

@@ -10,12 +10,12 @@ import zlib
 
 import numpy as np
 import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
 
 from fnlkit import datasets
 from fnlkit.datasets import load
 from fnlkit.errors import InputError
-
-Image = pytest.importorskip("PIL.Image")
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def test_digits_are_real_and_fixed():
 
 
 def test_digits_are_scikit_learns():
-    original = pytest.importorskip("sklearn.datasets").load_digits()
+    original = load_digits()
     data = load("digits")
     images = np.concatenate([data.x_train, data.x_test])[..., 0]
     labels = np.concatenate([data.y_train, data.y_test])

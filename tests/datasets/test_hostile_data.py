@@ -32,7 +32,7 @@ def test_lines_of_a_table_end_as_any_program_ends_them(tmp_path):
 
 
 def test_parquet_that_unpacks_to_more_than_memory_is_refused(tmp_path, monkeypatch):
-    pa = pytest.importorskip("pyarrow")
+    pa = pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
     from pyarrow import parquet
 
     path = tmp_path / "x.parquet"
@@ -46,7 +46,7 @@ def test_parquet_that_unpacks_to_more_than_memory_is_refused(tmp_path, monkeypat
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.npz"])
 def test_a_named_pipe_is_no_table(tmp_path, name):
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
     os.mkfifo(tmp_path / name)
     with pytest.raises(InputError, match="no regular file"):
         load(tmp_path / name)

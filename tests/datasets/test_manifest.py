@@ -205,7 +205,7 @@ def test_what_is_learned_is_learned_from_training_rows(tmp_path):
 
 
 def test_parquet_is_what_its_csv_is(tmp_path, monkeypatch):
-    pa = pytest.importorskip("pyarrow")
+    pa = pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
     from pyarrow import parquet
 
     table = {"age": [61.0, None, 53.0, 40.0], "n": [1, 2, 3, None], "sex": ["w", "m", None, "m"], "label": [1, 2, None, 1]}

@@ -102,7 +102,7 @@ def test_tiff_that_is_no_single_image_is_refused(tmp_path):
 
 def scan(path, values, *, colours="MONOCHROME2", bits=12, signed=0, **more):
     """Write a DICOM file of a grey image."""
-    pydicom = pytest.importorskip("pydicom")
+    pydicom = pytest.importorskip("pydicom", reason="needs pydicom (extra `dicom`)")
     header = pydicom.dataset.FileDataset(str(path), {}, preamble=b"\0" * 128, file_meta=pydicom.dataset.FileMetaDataset())
     header.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
     header.file_meta.MediaStorageSOPClassUID = pydicom.uid.SecondaryCaptureImageStorage

@@ -40,7 +40,7 @@ def wanted(run):
 
 
 def test_tensorboard_reads_the_history(federation, tmp_path):
-    pytest.importorskip("tensorboard")
+    pytest.importorskip("tensorboard", reason="needs tensorboard (extra `tensorboard`)")
     run = fnlkit.train(federation, "fedcorr(iterations=1)", rounds=8, eval_every=3, log=f"tensorboard:{tmp_path}/tb", **QUICK)
     found = curves(tmp_path / "tb")
     assert found == wanted(run) and {"accuracy", "loss", "label_accuracy", "bytes_up"} <= found.keys()
@@ -48,7 +48,7 @@ def test_tensorboard_reads_the_history(federation, tmp_path):
 
 
 def test_a_resumed_run_continues_its_curve_without_doubles(federation, tmp_path):
-    pytest.importorskip("tensorboard")
+    pytest.importorskip("tensorboard", reason="needs tensorboard (extra `tensorboard`)")
     log = f"tensorboard:{tmp_path}/tb"
     place = tmp_path / "run.pt"
 
@@ -70,7 +70,7 @@ def test_a_resumed_run_continues_its_curve_without_doubles(federation, tmp_path)
 
 def test_the_command_takes_it_and_refuses_what_is_none(federation, tmp_path):
     federation.write(tmp_path / "noisy.npz")
-    pytest.importorskip("tensorboard")
+    pytest.importorskip("tensorboard", reason="needs tensorboard (extra `tensorboard`)")
     line = "fnlkit train noisy.npz --rounds 1 --epochs 1 --fraction 0.4 -o run.pt"
     done = command(f"{line} --log tensorboard:a --log tensorboard:b", tmp_path)
     assert done.returncode == 0 and curves(tmp_path / "a") == curves(tmp_path / "b") == wanted(fnlkit.load(tmp_path / "run.pt"))

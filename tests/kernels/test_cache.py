@@ -24,7 +24,7 @@ def start(folder, before=""):
 
 
 def finish(process):
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert out.strip() == "[0, 1, 0, 1]"
     return err

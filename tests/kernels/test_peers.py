@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
-from fnlkit import kernels
+from fnlkit import kernels, vision
 from fnlkit.kernels import neighbours
 
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
@@ -46,9 +49,8 @@ def test_lid_is_scikit_dimensions(d):
 
 
 def test_lid_is_that_of_sklearns_neighbours():
-    neighbors = pytest.importorskip("sklearn.neighbors")
     points = sample(500, 10)[0]
-    distances = neighbors.NearestNeighbors(n_neighbors=20).fit(points).kneighbors()[0]
+    distances = NearestNeighbors(n_neighbors=20).fit(points).kneighbors()[0]
     expected = -1 / np.log(distances / distances[:, -1:]).mean(1)
     np.testing.assert_allclose(kernels.lid(points), expected, rtol=1e-9)
     np.testing.assert_allclose(kernels.lid(points.astype(np.float32)), expected, rtol=1e-3)
@@ -56,8 +58,8 @@ def test_lid_is_that_of_sklearns_neighbours():
 
 @pytest.mark.parametrize("d, k", [(8, 1), (64, 10), (512, 100), (1280, 10)])
 def test_votes_are_those_of_faiss_and_of_sklearn(d, k):
-    faiss = pytest.importorskip("faiss")
-    sklearn = pytest.importorskip("sklearn.neighbors")
+    import faiss
+
     rng = np.random.default_rng(d)
     labels = rng.integers(0, 7, 600)
     points = (rng.standard_normal((600, d)) + labels[:, None] * 0.3).astype(np.float32)
@@ -70,16 +72,13 @@ def test_votes_are_those_of_faiss_and_of_sklearn(d, k):
     assert (votes == tally.argmax(1)).mean() > 0.995
     assert (np.abs(share - (labels[found] != labels[:, None]).mean(1)) < 1e-9).mean() > 0.99
     exact = points.astype(np.float64)
-    own = sklearn.KNeighborsClassifier(k, algorithm="brute").fit(exact, labels).predict(exact)
+    own = KNeighborsClassifier(k, algorithm="brute").fit(exact, labels).predict(exact)
     np.testing.assert_array_equal(kernels.knn_vote(exact, labels, k=k, include_self=True, ties="lowest")[0], own)
     # Both drop the point itself, so the lists are the same.
     np.testing.assert_array_equal(neighbours.nearest(points, k, threads=2)[:, 0], found[:, 0])
 
 
 def test_augmentation_is_torchvisions():
-    torch = pytest.importorskip("torch")
-    vision = pytest.importorskip("fnlkit.vision")
-    Image = pytest.importorskip("PIL.Image")
     module = vision.torchvision()
     functional = module.transforms.functional
     rng = np.random.default_rng(0)
