@@ -25,7 +25,8 @@ class Network:
     dtype, device : torch.dtype, torch.device
     precision : str
         How training computes: ``bf16`` runs layers in bfloat16 and ``tf32`` products of a GPU in TensorFloat-32, on
-        weights, gradients and momentum of `dtype`; anything else computes in `dtype`.
+        weights, gradients and momentum of `dtype`; anything else computes in `dtype`.  Evaluation on a GPU takes
+        TensorFloat-32 under both.
     """
 
     def __init__(self, module, *, dtype=torch.float32, device="cpu", precision=""):
@@ -84,6 +85,29 @@ class Network:
         """Return a batch (B, ...) as this network trains fastest on it."""
         return x.contiguous(memory_format=torch.channels_last) if self.channels_last and x.dim() == 4 else x
 
+    def laid_out_weights(self, weights):
+        """Return weights of some clients (K, ...), those of convolutions with channels last where a GPU wants them so."""
+        if not (self.channels_last and self.device.type == "cuda" and weights.dim() == 5):
+            return weights
+        return weights.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+
+    def lowered(self, names, weights):
+        """Return weights of some clients (K, ...) as layers will want them, converted all at once instead of layer by layer.
+
+        Parameters
+        ----------
+        names : list of str
+            ``net.`` and the parameter's name.
+        weights : list of Tensor (K, ...)
+        """
+        if self.precision != "bf16":
+            return weights
+        plain = {f"net.{name}" for name, part in self.module.named_modules() if type(part) in (nn.Linear, nn.Conv1d, nn.Conv2d)}
+        low = [i for i, name in enumerate(names) if name.rpartition(".")[0] in plain]
+        new = {i: torch.empty_like(weights[i], dtype=torch.bfloat16) for i in low}
+        torch._foreach_copy_(list(new.values()), [weights[i] for i in low])
+        return [new.get(i, w) for i, w in enumerate(weights)]
+
     def computed(self, call, x):
         """Return ``call(x)`` in this network's precision; one result or a tuple of them, in `dtype`.
 
@@ -93,13 +117,21 @@ class Network:
             The module, or a part of it.
         x : Tensor (B, ...)
         """
-        if self.precision == "tf32":
-            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        self.switch()
         if self.precision != "bf16":
             return call(x)
         with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
             out = call(x)
         return tuple(part.to(self.dtype) for part in out) if isinstance(out, tuple) else out.to(self.dtype)
+
+    def switch(self):
+        """Let a GPU's products and convolutions be as exact as asked for: PyTorch's own default rounds convolutions to TF32.
+
+        Algorithms of convolutions are those that give the same bytes each time.
+        """
+        if self.device.type == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision in ("tf32", "bf16")
+            torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 
     def load(self, weights):
         """Copy a flat vector (P + Q,) into the module."""
@@ -156,6 +188,7 @@ def predict(network, weights, x, inputs, *, batch_size=512, features=False):
     """
     if weights is not None:
         network.load(weights)
+    network.switch()
     module = network.module
     forward = module.features if features else module
     was = module.training

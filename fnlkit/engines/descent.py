@@ -74,7 +74,7 @@ class Descent:
     def _fused_sgd(self, weights, gradients, velocity):
         torch._fused_sgd_(
             weights,
-            [g.contiguous() for g in gradients],  # it reads memory as it lies
+            [_laid_out_as(w, g) for w, g in zip(weights, gradients, strict=True)],
             velocity,
             weight_decay=self.fit.weight_decay,
             momentum=self.fit.momentum,
@@ -96,3 +96,8 @@ class Descent:
             m, v = first[pick].lerp(g, 1 - BETAS[0]), second[pick] * BETAS[1] + (1 - BETAS[1]) * g * g
             first[pick], second[pick] = m, v
             w -= rate[wide] * m / (v.sqrt() / correction[wide] + EPS)
+
+
+def _laid_out_as(weight, gradient):
+    """Return a gradient in its weight's order of memory: the fused step reads memory as it lies."""
+    return gradient if gradient.stride() == weight.stride() else torch.empty_like(weight).copy_(gradient)

@@ -92,11 +92,13 @@ class Forward:
     def _branches(self, weights, buffers, x):
         """The same client by client, each on a stream of its own where there are any."""
         leaves, outs = [], []
+        weights = self.network.lowered(self.names, weights)
+        x = self.network.laid_out(x.flatten(0, 1)).unflatten(0, x.shape[:2])
         for k, stream in enumerate(self._streams(len(x))):
             with stream:
                 own = [w[k].detach().requires_grad_() for w in weights]
                 tensors = dict(zip(self.names, own, strict=True))
-                outs.append(self._call(tensors, {n: b[k] for n, b in buffers.items()}, self.network.laid_out(x[k])))
+                outs.append(self._call(tensors, {n: b[k] for n, b in buffers.items()}, x[k]))
                 leaves += own
         joined = [torch.stack(part) for part in zip(*outs, strict=True)] if self.features else torch.stack(outs)
         return leaves, joined

@@ -56,9 +56,16 @@ class Graphs:
 
         before = contents(training)
         try:
-            ways = {}
+            ways, failed = {}, None
             for training.forward.branched in (self.choice[shape],) if shape in self.choice else (False, True):
-                ways[training.forward.branched] = self._record(training, plain, before)
+                try:
+                    ways[training.forward.branched] = self._record(training, plain, before)
+                except Exception as error:  # noqa: BLE001 - the other way may do
+                    failed = error
+                    torch.cuda.synchronize()
+                    restore(training, before)
+            if not ways:
+                raise failed
             training.forward.branched = self.choice[shape] = min(ways, key=lambda way: ways[way][1])
             graph = ways[training.forward.branched][0]
             if len(ways) == 2 and shape[0] == len(training.clients) > 1:
@@ -113,12 +120,12 @@ class Graphs:
 def changing(training):
     """Return the tensors that a step writes."""
     rows = [training.rows.made[name] for name in sorted(training.rows.made)]
-    return [*training.parameters.values(), *training.buffers.values(), *training.descent.memory, *rows]
+    return [training.turn, *training.parameters.values(), *training.buffers.values(), *training.descent.memory, *rows]
 
 
 def given(training):
     """Return the other tensors that a step reads, by name; fetching what is fetched when asked for."""
-    names = ("starts", "pool", "offset", "y", "order", "partner", "shift", "flip", "centre", "uniform")
+    names = ("starts", "pool", "offset", "table", "begins", "y", "order", "partner", "shift", "flip", "centre", "uniform")
     single = {name: getattr(training, name) for name in names}
     single["rate"] = training.descent.rate
     single |= dict(zip(("share", "rest"), training.share or (None, None), strict=True))
@@ -170,4 +177,4 @@ def adopt(stay, training):
         for name, value in new.items():
             kept[name].copy_(value)
     stay.clients = stay.rows.clients = training.clients  # the names of written rows stay: a replay does not tell them
-    stay.sizes, stay.fit = training.sizes, training.fit
+    stay.groups, stay.fit = training.groups, training.fit

@@ -13,6 +13,8 @@ from fnlkit.engines.joined import BatchRows, PooledRows, StackedValues
 from fnlkit.engines.schedule import timetable
 from fnlkit.models.dropout import Dropout2d
 
+SPARE = 8  # steps after the last one that a recording may try; they are undone
+
 
 class StackedTraining:
     """K clients in local training.
@@ -43,17 +45,16 @@ class StackedTraining:
         self.device, self.shared_start, self.starts = device, bool((starts == starts[0]).all()), starts.clone()
         self.parameters, self.buffers = {}, {}
         for name, a, b, shape in network.slots:
-            part = starts[:, a:b].reshape(k, *shape).clone()
+            part = network.laid_out_weights(starts[:, a:b].reshape(k, *shape).clone())
             (self.parameters if b <= network.parameters_count else self.buffers)[f"net.{name}"] = part
         self._other_buffers()
         self.forward = Forward(network, twin, fit.features, list(self.parameters))
         self.descent = Descent(fit, list(self.parameters.values()))
-        self.sizes = [len(c) for c in clients]
-        self.room = max(room, *self.sizes)
+        sizes = [len(c) for c in clients]
+        self.room = max(room, *sizes)
         self._join_draws(plans, fit.epochs * -(-self.room // fit.batch_size))
-        # What a step reads of its group: places of the clients (g,), their own steps, whether an epoch begins.
-        self.who, self.at = torch.arange(k, device=device), torch.arange(k, device=device)
-        self.first = torch.zeros(k, dtype=torch.bool, device=device)
+        self.groups = list(timetable([fit.views * n for n in sizes], fit.views * fit.batch_size, fit.epochs))
+        self._lay_down(fit.epochs * (self.room // fit.batch_size + k) + SPARE)
         self.offset = torch.from_numpy(np.asarray(offsets)).to(device)
         self.rows = PooledRows(clients, device, self.room)
         self.y = self.rows.joined([c.y for c in clients])
@@ -94,6 +95,15 @@ class StackedTraining:
         # 1 - share in float64, as the specification has it, before either is rounded.
         self.share = None if share is None else (share.to(self.network.dtype), (1 - share).to(self.network.dtype))
 
+    def _lay_down(self, places):
+        """Write down the groups where a step reads the one that is due: a copy from the host would make each step wait."""
+        table, begins = np.zeros((places, 2, len(self.clients)), np.int64), np.zeros((places, 1), bool)
+        for row, begin, group in zip(table, begins, self.groups, strict=False):
+            row[0, : len(group.who)], row[1, : len(group.who)], begin[0] = group.who, group.step, group.first
+        # Of each group the places of its clients and their own steps, and whether an epoch begins; and the group that is due.
+        self.table, self.begins = torch.from_numpy(table).to(self.device), torch.from_numpy(begins).to(self.device)
+        self.turn = torch.zeros(1, dtype=torch.int64, device=self.device)
+
     def train(self, step=None):
         """Return the weights (K, P + Q) after local training; rows are written back to the clients.
 
@@ -107,21 +117,13 @@ class StackedTraining:
             self.twin.load(self.starts[0])
             self.twin.module.eval()
         try:
-            views = self.fit.views
-            for group in timetable([views * n for n in self.sizes], views * self.fit.batch_size, self.fit.epochs):
-                (step or self.step)(*self._choose(group))
+            for group in self.groups:
+                g = len(group.who)
+                (step or self.step)(g, group.size, bool((group.who == np.arange(g)).all()))
         finally:
             self.network.module.eval()
         self.rows.write_back()
         return self.weights()
-
-    def _choose(self, group):
-        """Write down which clients take which step next; return what a step's shapes depend on: (g, size, leading)."""
-        g = len(group.who)
-        self.who[:g] = torch.from_numpy(group.who)
-        self.at[:g] = torch.from_numpy(group.step)
-        self.first[:g] = group.first
-        return g, group.size, bool((group.who == np.arange(g)).all())
 
     def weights(self):
         """Return what travels of the clients' models (K, P + Q)."""
@@ -130,13 +132,14 @@ class StackedTraining:
         return torch.cat(travelling, 1)
 
     def step(self, g, size, leading):
-        """One step of the g clients chosen, with `size` samples each; `leading` when they are the first g."""
-        who, at = self.who[:g], self.at[:g]
+        """The step that is due, of g clients with `size` samples each; `leading` when they are the first g."""
+        who, at = self.table[self.turn][0, :, :g]
         # The first g clients are a view, which a step may change in place; others are taken out and put back.
         pick = slice(0, g) if leading else who
         weights = [p[pick] for p in self.parameters.values()]
         buffers = {name: b[pick] for name, b in self.buffers.items()}
         batch, gradients = self._gradients(pick, who, at, size, weights, buffers)
+        self.turn += 1
         with torch.no_grad():
             gradients = self._corrected(gradients, weights, pick, batch)
             self.descent.step(weights, gradients, pick, leading)
@@ -156,7 +159,7 @@ class StackedTraining:
             state=self.state.at(pick),
             received={**self.broadcast, **self.scatter.at(pick)},
             uniform=None if self.uniform is None else self.uniform[who, at, :size],
-            first=self.first[: len(who)],
+            first=self.begins[self.turn][0].expand(len(who)),
         )
         x, mix = self._inputs(order, who, at, size), None
         plain = x
@@ -175,7 +178,7 @@ class StackedTraining:
         gradients = torch.autograd.grad(values.mean(-1).sum(), leaves, allow_unused=True)
         gradients = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
         if self.forward.branched:
-            gradients = [torch.stack(gradients[i :: len(weights)]) for i in range(len(weights))]
+            gradients = gathered(gradients, weights)
         for name, new in rows.items():
             pool = self.rows.changed(name)
             pool[index] = new.detach().to(pool)
@@ -216,3 +219,17 @@ class StackedTraining:
             flat *= (fit.clip / flat.norm(dim=1, keepdim=True).clamp_min(1e-12)).clamp_max(1.0)
         parts = flat.split([v[0].numel() for v in gradients], 1)
         return [part.reshape(v.shape) for part, v in zip(parts, gradients, strict=True)]
+
+
+def gathered(parts, weights):
+    """Return the gradients (g, ...) of parameters (g, ...), laid out and typed as they are.
+
+    Parameters
+    ----------
+    parts : list of Tensor (...)
+        Of the first client's parameters, then of the second's, and so on.
+    weights : list of Tensor (g, ...)
+    """
+    out = [torch.empty_like(w) for w in weights]
+    torch._foreach_copy_([o[k] for k in range(len(weights[0])) for o in out], parts)
+    return out
