@@ -85,7 +85,8 @@ class Forward:
             return vmap(teach)(tensors, x)
 
     def _stack(self, weights, buffers, x):
-        leaves = [w.detach().requires_grad_() for w in weights]
+        # Batch norm under vmap refuses what comes of weights with channels last.
+        leaves = [w.detach().contiguous().requires_grad_() for w in weights]
         tensors = dict(zip(self.names, leaves, strict=True))
         return leaves, vmap(self._call, randomness="different")(tensors, buffers, x)
 

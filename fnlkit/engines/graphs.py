@@ -99,6 +99,7 @@ class Graphs:
         with torch.cuda.stream(side):
             for _ in range(WARM):
                 plain()
+                training.turn.copy_(before[0])  # the step after this one may have another shape
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
@@ -112,13 +113,14 @@ class Graphs:
             graph.replay()
             end.record()
             end.synchronize()
+            training.turn.copy_(before[0])
             times.append(start.elapsed_time(end))
         restore(training, before)
         return graph, statistics.median(times)
 
 
 def changing(training):
-    """Return the tensors that a step writes."""
+    """Return the tensors that a step writes; the first says which step is due."""
     rows = [training.rows.made[name] for name in sorted(training.rows.made)]
     return [training.turn, *training.parameters.values(), *training.buffers.values(), *training.descent.memory, *rows]
 

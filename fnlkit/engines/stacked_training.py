@@ -13,8 +13,6 @@ from fnlkit.engines.joined import BatchRows, PooledRows, StackedValues
 from fnlkit.engines.schedule import timetable
 from fnlkit.models.dropout import Dropout2d
 
-SPARE = 8  # steps after the last one that a recording may try; they are undone
-
 
 class StackedTraining:
     """K clients in local training.
@@ -54,7 +52,7 @@ class StackedTraining:
         self.room = max(room, *sizes)
         self._join_draws(plans, fit.epochs * -(-self.room // fit.batch_size))
         self.groups = list(timetable([fit.views * n for n in sizes], fit.views * fit.batch_size, fit.epochs))
-        self._lay_down(fit.epochs * (self.room // fit.batch_size + k) + SPARE)
+        self._lay_down(fit.epochs * (self.room // fit.batch_size + k))
         self.offset = torch.from_numpy(np.asarray(offsets)).to(device)
         self.rows = PooledRows(clients, device, self.room)
         self.y = self.rows.joined([c.y for c in clients])
