@@ -5,11 +5,10 @@ fixes addresses and sizes, so the first cohort of a shape stays and later ones m
 compared with the plain step before it is trusted; whatever fails or differs is done plainly, and said.
 """
 
-import statistics
-
 import torch
+from torch import nn
 
-WARM, TIMED = 2, 3
+WARM = 2
 
 
 class Graphs:
@@ -22,7 +21,7 @@ class Graphs:
     """
 
     def __init__(self, note):
-        self.note, self.held, self.choice, self.memory, self.broken = note, {}, {}, None, False
+        self.note, self.held, self.memory, self.broken = note, {}, None, False
 
     def train(self, training):
         """Return the weights (K, P + Q) after a cohort's local training."""
@@ -54,46 +53,35 @@ class Graphs:
         def plain():
             training.step(*shape)
 
-        before = contents(training)
-        try:
-            ways, failed = {}, None
-            for training.forward.branched in (self.choice[shape],) if shape in self.choice else (False, True):
-                try:
-                    ways[training.forward.branched] = self._record(training, plain, before)
-                except Exception as error:  # noqa: BLE001 - the other way may do
-                    failed = error
-                    torch.cuda.synchronize()
-                    restore(training, before)
-            if not ways:
-                raise failed
-            training.forward.branched = self.choice[shape] = min(ways, key=lambda way: ways[way][1])
-            graph = ways[training.forward.branched][0]
-            if len(ways) == 2 and shape[0] == len(training.clients) > 1:
-                stack, branches = (ways[way][1] for way in (False, True))
-                self.note(
-                    f"stacked: {shape[0]} clients a step take {stack:.2f} ms as one stack, {branches:.2f} ms as branches "
-                    f"of one graph; {'branches' if training.forward.branched else 'the stack'} it is"
-                )
-            plain()
-            expected = contents(training)
-            restore(training, before)
-            graph.replay()
-            away = max(apart(a, b) for a, b in zip(contents(training), expected, strict=True))
-            if not away < 1e-2:
-                raise RuntimeError(f"the recorded step is {away:.1e} away from the plain one")
-            return graph.replay
-        except Exception as error:  # noqa: BLE001 - the plain step is right, only slower
-            self.broken = True
-            reason = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
-            self.note(f"stacked: no CUDA graph ({reason}); steps are launched one by one")
-            torch.cuda.synchronize()
-            training.forward.branched = False
-            restore(training, before)
-            plain()
-            return plain
+        before, failed = contents(training), None
+        for branched in ways(training):
+            training.forward.branched = branched
+            try:
+                return self._trusted(training, plain, before)
+            except Exception as error:  # noqa: BLE001 - the other way may do
+                failed = error
+                torch.cuda.synchronize()
+                restore(training, before)
+        self.broken = True  # the plain step is right, only slower
+        reason = str(failed).splitlines()[0][:160] if str(failed) else type(failed).__name__
+        self.note(f"stacked: no CUDA graph ({reason}); steps are launched one by one")
+        plain()
+        return plain
+
+    def _trusted(self, training, plain, before):
+        """Do one step by a new recording and return it, if it does what the plain step does."""
+        graph = self._record(training, plain, before)
+        plain()
+        expected = contents(training)
+        restore(training, before)
+        graph.replay()
+        away = max(apart(a, b) for a, b in zip(contents(training), expected, strict=True))
+        if not away < 1e-2:
+            raise RuntimeError(f"the recorded step is {away:.1e} away from the plain one")
+        return graph.replay
 
     def _record(self, training, plain, before):
-        """Return (graph, ms a replay); the training is left as it was before."""
+        """Return a recording of the step that is due; the training is left as it was before."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -106,17 +94,18 @@ class Graphs:
         with torch.cuda.graph(graph, pool=self.memory):
             plain()
         self.memory = graph.pool()
-        times = []
-        for _ in range(TIMED):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            training.turn.copy_(before[0])
-            times.append(start.elapsed_time(end))
         restore(training, before)
-        return graph, statistics.median(times)
+        return graph
+
+
+def ways(training):
+    """Return how to record a step, best first: whether clients are branches of one graph or one stack.
+
+    As one stack the convolutions of K clients are one of K groups, which is slower than K beside each other (measured by
+    `python -m benchmarks.gpu`).  The choice rests on the network alone, since a timed one would differ from run to run.
+    """
+    convolutions = any(isinstance(part, nn.Conv2d) for part in training.network.module.modules())
+    return (True, False) if convolutions else (False,)
 
 
 def changing(training):

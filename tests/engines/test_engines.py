@@ -337,15 +337,17 @@ def recorded(monkeypatch):
 
     def record(self, cohort, plain, before):
         taken.append((cohort, cohort.forward.branched))
-        return Tape(plain), 1.0 + (cohort.forward.branched is not len(taken) % 4 < 2)  # now one way is faster, now the other
+        return Tape(plain)
 
     monkeypatch.setattr(Graphs, "usable", lambda self, device: True)
     monkeypatch.setattr(Graphs, "_record", record)
     return taken
 
 
+@pytest.mark.parametrize("branched", [False, True], ids=["stack", "branches"])
 @pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
-def test_recordings_stay_right_when_other_clients_move_in(recorded, fit):
+def test_recordings_stay_right_when_other_clients_move_in(recorded, fit, branched, monkeypatch):
+    monkeypatch.setattr("fnlkit.engines.graphs.ways", lambda training: (branched,))
     sizes = [9, 1, 4, 3, 13, 8, 6, 6]
     slow, fast = (federation(engine, sizes) for engine in ("sequential", "stacked"))
     for ids, rate in (([0, 1, 4], 0.1), ([2, 5, 3], 0.05), ([4, 6, 7], 0.02)):
@@ -355,14 +357,34 @@ def test_recordings_stay_right_when_other_clients_move_in(recorded, fit):
         for found, right in zip(marks, wanted[1], strict=True):
             torch.testing.assert_close(found, right, rtol=0, atol=1e-9)
         assert draws == wanted[2]
-    assert len({id(cohort) for cohort, _ in recorded}) == 1 and {way for _, way in recorded} == {False, True}
-    assert all("as branches of one graph" in note for note in fast[0].notes)
+    assert len({id(cohort) for cohort, _ in recorded}) == 1 and {way for _, way in recorded} == {branched}
+    assert not fast[0].notes
+
+
+def test_convolutions_are_branches_and_a_way_that_cannot_be_recorded_gives_place_to_the_other(recorded, monkeypatch):
+    from fnlkit.engines.graphs import Graphs
+
+    record = Graphs._record
+
+    def fails(self, cohort, plain, before):
+        if cohort.forward.branched:
+            plain()  # what it did is undone
+            raise RuntimeError("no kernel for it")
+        return record(self, cohort, plain, before)
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    assert not same_round("stacked", FITS["plain"], [9, 2, 4]).notes
+    assert {way for _, way in recorded} == {True}
+    recorded.clear()
+    monkeypatch.setattr(Graphs, "_record", fails)
+    assert not same_round("stacked", FITS["plain"], [9, 2, 4]).notes
+    assert {way for _, way in recorded} == {False}
 
 
 def test_a_recording_that_differs_is_not_trusted(recorded, monkeypatch):
     from fnlkit.engines.graphs import Graphs
 
-    monkeypatch.setattr(Graphs, "_record", lambda self, cohort, plain, before: (Tape(lambda: None), 1.0))
+    monkeypatch.setattr(Graphs, "_record", lambda self, cohort, plain, before: Tape(lambda: None))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     fed = same_round("stacked", FITS["everything"], [9, 2, 4])
     assert "away from the plain one" in fed.notes[-1] and "launched one by one" in fed.notes[-1]
