@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 WARM = 2
+WIDE = 1e6  # parameters
 
 
 class Graphs:
@@ -101,11 +102,14 @@ class Graphs:
 def ways(training):
     """Return how to record a step, best first: whether clients are branches of one graph or one stack.
 
-    As one stack the convolutions of K clients are one of K groups, which is slower than K beside each other (measured by
-    `python -m benchmarks.gpu`).  The choice rests on the network alone, since a timed one would differ from run to run.
+    As one stack the convolutions of K clients are one of K groups, which for a wide network is slower than K beside each
+    other, and for a small one faster (`python -m benchmarks.gpu`).  The choice rests on the network alone, since a timed one
+    would differ from run to run.
     """
-    convolutions = any(isinstance(part, nn.Conv2d) for part in training.network.module.modules())
-    return (True, False) if convolutions else (False,)
+    network = training.network
+    if not any(isinstance(part, nn.Conv2d) for part in network.module.modules()):
+        return (False,)
+    return (True, False) if network.parameters_count >= WIDE else (False, True)
 
 
 def changing(training):

@@ -361,7 +361,7 @@ def test_recordings_stay_right_when_other_clients_move_in(recorded, fit, branche
     assert not fast[0].notes
 
 
-def test_convolutions_are_branches_and_a_way_that_cannot_be_recorded_gives_place_to_the_other(recorded, monkeypatch):
+def test_a_way_that_cannot_be_recorded_gives_place_to_the_other(recorded, monkeypatch):
     from fnlkit.engines.graphs import Graphs
 
     record = Graphs._record
@@ -373,9 +373,11 @@ def test_convolutions_are_branches_and_a_way_that_cannot_be_recorded_gives_place
         return record(self, cohort, plain, before)
 
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    assert not same_round("stacked", FITS["plain"], [9, 2, 4]).notes
-    assert {way for _, way in recorded} == {True}
-    recorded.clear()
+    for wide, branched in ((1e6, False), (1, True)):
+        monkeypatch.setattr("fnlkit.engines.graphs.WIDE", wide)
+        assert not same_round("stacked", FITS["plain"], [9, 2, 4]).notes
+        assert {way for _, way in recorded} == {branched}
+        recorded.clear()
     monkeypatch.setattr(Graphs, "_record", fails)
     assert not same_round("stacked", FITS["plain"], [9, 2, 4]).notes
     assert {way for _, way in recorded} == {False}
@@ -391,8 +393,10 @@ def test_a_recording_that_differs_is_not_trusted(recorded, monkeypatch):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("branched", [False, True], ids=["stack", "branches"])
 @pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
-def test_a_gpu_equals_sequential(fit):
+def test_a_gpu_equals_sequential(fit, branched, monkeypatch):
+    monkeypatch.setattr("fnlkit.engines.graphs.ways", lambda training: (branched,))
     sizes = [9, 1, 4, 3, 13, 8]
     slow, fast = federation("sequential", sizes), federation("stacked", sizes, device="cuda")
     for ids in ([0, 1, 4], [2, 5, 3]):
