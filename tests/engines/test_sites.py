@@ -272,6 +272,26 @@ def test_a_changed_ledger_is_refused(tmp_path):
             leaving.read(path)
 
 
+def test_a_line_that_its_writer_died_over_is_no_line(tmp_path):
+    path = tmp_path / "left.jsonl"
+
+    def enter(round):
+        leaving.enter(str(path), run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
+
+    enter(0)
+    whole = path.read_bytes()
+    enter(1)
+    second = path.read_bytes()[len(whole) :]
+    for length in (1, len(second) // 2, len(second) - 1):
+        path.write_bytes(whole + second[:length])
+        assert [line["round"] for line in leaving.read(str(path))] == [0]
+        enter(2)
+        assert [line["round"] for line in leaving.read(str(path))] == [0, 2]
+    path.write_bytes(b"{")
+    enter(3)
+    assert [line["round"] for line in leaving.read(str(path))] == [3]
+
+
 # ---- the project
 @pytest.mark.parametrize(
     ("options", "words"),

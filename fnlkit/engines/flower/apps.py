@@ -53,8 +53,9 @@ def client_app(open_site):
     def outlet(message, context, call_next):
         """Let out what is declared, after it was written down; of anything else its kind."""
         asks, run, round, said = message.metadata.message_type == "train", "", None, None
+        declared = None
         try:
-            desk, declared, folder = site(context)
+            _, declared, folder = site(context)
             ledger = os.path.join(folder, "left.jsonl")
             if asks and declared.secret:
                 return _masked(message, context, call_next, declared, ledger)
@@ -72,7 +73,7 @@ def client_app(open_site):
         except (Exception, SystemExit) as error:  # noqa: BLE001 - its text stays here
             found = failure(error, -1, -1)
             log.warning("a message was not answered: %s", type(error).__name__)
-            said = {"replies": [[0, leaving.failure(found.code, found.name)]]}
+            said = {"replies": [[declared.client if declared else -1, leaving.failure(found.code, found.name)]]}
         return Message(wire.write(said), reply_to=message)
 
     app = ClientApp(mods=[outlet])

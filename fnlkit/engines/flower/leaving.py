@@ -104,16 +104,27 @@ def enter(path, *, run, round, said):
         lines = read(path)
         before = lines[-1]["sha256"] if lines else ""
         line = json.dumps({**body, "sha256": _chained(before, body)}) + "\n"
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
+            _end_at_a_line(descriptor)
             os.write(descriptor, line.encode())
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
 
+def _end_at_a_line(descriptor):
+    """Cut off a last line that has no end: whoever wrote it died over it, and its message never left."""
+    size = os.fstat(descriptor).st_size
+    torn = os.pread(descriptor, size, 0).rpartition(b"\n")[2] if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
+    if torn:
+        os.ftruncate(descriptor, size - len(torn))
+
+
 def read(path):
     """Return the lines of a site's ledger as dicts; [] when there is none.
+
+    A last line without an end is none: its message never left.
 
     Raises
     ------
@@ -125,6 +136,8 @@ def read(path):
     out, before = [], ""
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
+            if not line.endswith("\n"):
+                break
             try:
                 entry = json.loads(line)
                 body = {name: value for name, value in entry.items() if name != "sha256"}
