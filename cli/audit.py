@@ -56,7 +56,7 @@ def command(file, dataset, embeddings, folds, device, html, as_json, seed, outpu
       fnlkit partition --clients 5 --labels observed | fnlkit audit --rounds 5 --json
     """
     need_input(file)
-    from fnlkit.artefacts import files
+    from fnlkit.artefacts import saving
     from fnlkit.artefacts.federation import Federation
     from fnlkit.estimators.apply import judged
     from fnlkit.estimators.rows import read_rows
@@ -81,7 +81,7 @@ def command(file, dataset, embeddings, folds, device, html, as_json, seed, outpu
         )
     facts = report.facts(found, federation, data)
     if html:
-        files.write_bytes([report.page(facts).encode()], html)
+        saving.write_bytes([report.page(facts).encode()], html)
         say(f"wrote {html}")
     if as_json:
         click.echo(json.dumps(facts))

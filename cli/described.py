@@ -18,12 +18,12 @@ def described(artefact, source="-", said=None):
     said : str or None
         The SHA-256 that the file says; computed without it.
     """
-    from fnlkit.artefacts import files
+    from fnlkit.artefacts import files, large
 
     out = {
         "kind": artefact.kind,
         "sha256": said or files.digest(artefact),
-        "checked": not any(isinstance(value, files.Head) for value in artefact.arrays.values()),
+        "checked": not any(isinstance(value, large.Head) for value in artefact.arrays.values()),
         "arrays": {
             name: {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
             for name, value in artefact.arrays.items()
@@ -95,11 +95,11 @@ def _in_words(value):
 def _federation(artefact, source):
     if not artefact.kind.startswith("fnlkit.federation/"):
         return None
-    from fnlkit.artefacts import files
+    from fnlkit.artefacts import paths
     from fnlkit.artefacts.federation import Federation
     from fnlkit.errors import InputError
 
     try:
         return Federation.from_artefact(artefact)
     except InputError as error:
-        raise InputError(f"{files.shown(source)}: {error}") from error
+        raise InputError(f"{paths.shown(source)}: {error}") from error

@@ -22,11 +22,11 @@ def command(file, as_json):
     Example:
       fnlkit partition | fnlkit info --json
     """
-    from fnlkit.artefacts import files
+    from fnlkit.artefacts import files, large
 
     need_input(file)
-    artefact, said = files.heads(file)
-    if artefact.kind.startswith("fnlkit.federation/") and any(isinstance(v, files.Head) for v in artefact.arrays.values()):
+    artefact, said = large.heads(file)
+    if artefact.kind.startswith("fnlkit.federation/") and any(isinstance(v, large.Head) for v in artefact.arrays.values()):
         artefact, said = files.read(file), None  # whose labels are looked at
     if as_json:
         sys.stdout.write(json.dumps(described(artefact, file, said)) + "\n")

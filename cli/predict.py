@@ -24,7 +24,7 @@ def command(run, data, unlabelled, every, output):
     Example:
       fnlkit predict run.pt photos.npz -o predictions.csv
     """
-    from fnlkit.artefacts import files
+    from fnlkit.artefacts import saving
     from fnlkit.artefacts.run import Run
     from fnlkit.errors import InputError
     from fnlkit.results.deployment import described, probabilities
@@ -39,6 +39,6 @@ def command(run, data, unlabelled, every, output):
     rows.writerow(["sample", "class", "name", "probability", *(words if every else [])])
     for name, row, label in zip(names, found, found.argmax(1).tolist(), strict=True):
         rows.writerow([name, label, words[label], f"{row[label]:.6f}", *(f"{p:.6f}" for p in row if every)])
-    files.write_bytes([text.getvalue().encode()], output)
+    saving.write_bytes([text.getvalue().encode()], output)
     if output != "-":
         console().print(f"{len(found):,} predictions, mean probability {found.max(1).mean():.3f}", style="dim")

@@ -24,7 +24,7 @@ def command(runs, dataset, ledger, trust, output):
       fnlkit report runs/quickstart -o report.html
     """
     from fnlkit import pipeline
-    from fnlkit.artefacts import files
+    from fnlkit.artefacts import saving
     from fnlkit.pipeline import report
 
     runs = runs or ("-",)
@@ -32,7 +32,7 @@ def command(runs, dataset, ledger, trust, output):
         need_input(path)
     found = pipeline.evaluate(*runs, dataset=dataset, ledger=ledger, trust=trust, say=caution)
     shown = report.page(report.facts(found, datasets=_Samples(dataset)))
-    files.write_bytes([shown.encode()], output)
+    saving.write_bytes([shown.encode()], output)
     if output != "-":
         console().print(f"wrote {output}", style="dim", soft_wrap=True)
 

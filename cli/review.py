@@ -42,7 +42,7 @@ def export(file, dataset, client, budget, at_random, seed, output):
     """
     import numpy as np
 
-    from fnlkit.artefacts import files
+    from fnlkit.artefacts import saving
     from fnlkit.artefacts.federation import Federation
     from fnlkit.errors import InputError
     from fnlkit.review import decisions, page
@@ -62,8 +62,8 @@ def export(file, dataset, client, budget, at_random, seed, output):
     if table.exists():
         raise InputError(f"{table} is there already and may hold decisions; choose another folder, or take it away first")
     title = federation.names[client]
-    files.write_bytes([page.page(federation, data, client, chosen, near, title).encode()], Path(output) / "review.html")
-    files.write_bytes([decisions.table(federation, data, client, chosen, near).encode()], table)
+    saving.write_bytes([page.page(federation, data, client, chosen, near, title).encode()], Path(output) / "review.html")
+    saving.write_bytes([decisions.table(federation, data, client, chosen, near).encode()], table)
     many = f"{int(chosen.suspect.sum())} suspects and {int((~chosen.suspect).sum())} drawn at random"
     console().print(f"{output}: review.html and decisions.csv, {many} of {title}", style="dim", soft_wrap=True)
 

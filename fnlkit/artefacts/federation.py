@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fnlkit.artefacts import files, shown
+from fnlkit.artefacts import files, paths, shown
 from fnlkit.errors import InputError
 from fnlkit.scores import client_levels, confusion, transition
 
@@ -339,7 +339,7 @@ class Federation:
         try:
             return cls.from_artefact(artefact)
         except InputError as error:
-            raise InputError(f"{files.shown(source)}: {error}") from error
+            raise InputError(f"{paths.shown(source)}: {error}") from error
 
     def write(self, target):
         """Write the federation to a path or to stdout (``-``)."""

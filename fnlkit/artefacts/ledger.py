@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import paths, saving
 from fnlkit.errors import InputError
 
 KIND = "fnlkit.ledger/1"
@@ -114,16 +114,16 @@ def read(path):
         When the file is no ledger, or was changed by hand.
     """
     if os.path.exists(path) and not os.path.isfile(path):
-        raise InputError(f"ledger {files.shown(path)}: is no regular file; name another with --ledger")
+        raise InputError(f"ledger {paths.shown(path)}: is no regular file; name another with --ledger")
     try:
         with open(path, "rb") as handle:
             data = handle.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise InputError(f"ledger {files.shown(path)}: {error.strerror}; name another with --ledger") from error
+        raise InputError(f"ledger {paths.shown(path)}: {error.strerror}; name another with --ledger") from error
     if len(data) > MAX_BYTES:
-        raise InputError(f"ledger {files.shown(path)}: larger than {MAX_BYTES:,} bytes; is it a ledger?")
+        raise InputError(f"ledger {paths.shown(path)}: larger than {MAX_BYTES:,} bytes; is it a ledger?")
     out, before = [], ""
     for number, line in enumerate(data.splitlines(), 1):
         try:
@@ -134,7 +134,7 @@ def read(path):
             out.append(_unpacked(body))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, zlib.error) as error:
             raise InputError(
-                f"ledger {files.shown(path)}: line {number} is no release as fnlkit wrote it ({error}); what was told cannot "
+                f"ledger {paths.shown(path)}: line {number} is no release as fnlkit wrote it ({error}); what was told cannot "
                 "be added up any more: put the file back, or name another with --ledger"
             ) from error
         before = check
@@ -167,12 +167,12 @@ def commit(path, made):
             before = next((other for other in known if other.id == made.id), None)
             if before is None or (made.updates and made.updates["rounds"] > before.updates["rounds"]):
                 known = [other for other in known if other is not before] + [made]
-                files.write_bytes([_text(known)], path)
+                saving.write_bytes([_text(known)], path)
             return known
     except OSError as error:
         reason = error.strerror or error
         raise InputError(
-            f"ledger {files.shown(path)}: {reason}; labels and updates are only told where that can be written down: name "
+            f"ledger {paths.shown(path)}: {reason}; labels and updates are only told where that can be written down: name "
             "another file with --ledger"
         ) from error
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from fnlkit.artefacts import files, run_schema, shown
+from fnlkit.artefacts import files, paths, run_schema, shown
 from fnlkit.artefacts.exchange import Traffic, pack_log, unpack_log
 from fnlkit.artefacts.federation import Federation
 from fnlkit.errors import InputError
@@ -193,10 +193,10 @@ class Run:
             run_schema.check(run)
             return run
         except InputError as error:
-            raise InputError(f"{files.shown(source)}: not a usable run: {error}") from error
+            raise InputError(f"{paths.shown(source)}: not a usable run: {error}") from error
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
             detail = " ".join(str(error).split())[:120]
-            shown = files.shown(source)
+            shown = paths.shown(source)
             raise InputError(f"{shown}: not a usable run ({type(error).__name__}: {detail}); train it again") from error
 
 

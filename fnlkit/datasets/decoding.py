@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, large, paths
 from fnlkit.artefacts.stored import Rows
 from fnlkit.errors import InputError, SampleError
 
@@ -82,7 +82,7 @@ def pictures(paths, size=0, window=""):
 
 def held(rows):
     """Return rows of files as they are, or read where they take at most 64 MiB."""
-    if rows.nbytes > files.SMALL:
+    if rows.nbytes > large.SMALL:
         return rows
     out = np.empty(rows.shape, rows.dtype)
     for start in range(0, len(rows), 512):
@@ -97,24 +97,24 @@ def image(path, shape, dtype, *, size=0, window=""):
     try:
         with _opened(path, window) as picture:
             if picture.width * picture.height > Image.MAX_IMAGE_PIXELS:
-                raise InputError(f"{files.shown(path)}: {picture.width} x {picture.height} pixels; expected a photograph")
+                raise InputError(f"{paths.shown(path)}: {picture.width} x {picture.height} pixels; expected a photograph")
             deep = picture.mode.startswith(("I", "F"))  # 16 bits a pixel: X-rays, microscopes; 8 bits would saturate
             if dtype is not None and deep != (dtype == np.float32):
-                raise InputError(f"{files.shown(path)}: has {16 if deep else 8} bits a pixel, the first image not; convert all")
+                raise InputError(f"{paths.shown(path)}: has {16 if deep else 8} bits a pixel, the first image not; convert all")
             plain = deep or picture.mode in ("1", "L")
             grey = plain if shape is None else shape[2] == 1
             if grey and not plain:
-                raise InputError(f"{files.shown(path)}: is in colour, the first image is grey; convert all to one")
+                raise InputError(f"{paths.shown(path)}: is in colour, the first image is grey; convert all to one")
             picture = _sized(picture.convert("F" if deep else "L" if grey else "RGB"), size)
             out = np.clip(np.asarray(picture, np.float32) / 65535, 0, 1) if deep else np.asarray(picture, np.uint8)
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{files.shown(path)}: cannot be read as an image: {' '.join(str(error).split())[:100]}") from error
+        raise InputError(f"{paths.shown(path)}: cannot be read as an image: {' '.join(str(error).split())[:100]}") from error
     out = out[..., None] if out.ndim == 2 else out
     if shape is not None and out.shape != shape:
         raise InputError(
-            f"{files.shown(path)}: {out.shape[1]} x {out.shape[0]} pixels, the first image {shape[1]} x {shape[0]}; "
+            f"{paths.shown(path)}: {out.shape[1]} x {out.shape[0]} pixels, the first image {shape[1]} x {shape[0]}; "
             "write --dataset 'folder(path=\"...\", size=64)', or size in a manifest's spec, to resize all"
         )
     return out
@@ -133,7 +133,7 @@ def _opened(path, window):
     if picture.format == "TIFF" and (getattr(picture, "n_frames", 1) > 1 or picture.mode in ("I", "F")):
         found = f"{picture.n_frames} pages" if picture.n_frames > 1 else "32 bits a pixel"
         picture.close()
-        raise InputError(f"{files.shown(path)}: has {found}; save single images of 8 or 16 bits")
+        raise InputError(f"{paths.shown(path)}: has {found}; save single images of 8 or 16 bits")
     return picture
 
 
@@ -162,14 +162,14 @@ def sound(path, shape, dtype, *, rate, samples):
     """
     found, own = read_wav(path)
     if own != rate:
-        raise InputError(f"{files.shown(path)}: {own:,} Hz, the first sound {rate:,}; resample all to one")
+        raise InputError(f"{paths.shown(path)}: {own:,} Hz, the first sound {rate:,}; resample all to one")
     if samples:
         out = np.zeros(samples, np.float32)
         out[: len(found)] = found[:samples]
         return out
     if shape is not None and found.shape != shape:
         raise InputError(
-            f"{files.shown(path)}: {len(found):,} samples, the first sound {shape[0]:,}; write seconds=1.0 in the data set's "
+            f"{paths.shown(path)}: {len(found):,} samples, the first sound {shape[0]:,}; write seconds=1.0 in the data set's "
             "spec to cut or fill all to one length"
         )
     return found
@@ -177,16 +177,16 @@ def sound(path, shape, dtype, *, rate, samples):
 
 def read_wav(path):
     """Return (samples float32 (T,) from -1 to 1, rate in Hz) of a PCM wav file of 8, 16, 24 or 32 bits."""
-    files.must_be_regular(path)
+    paths.must_be_regular(path)
     size = os.path.getsize(path)
     try:
         with wave.open(str(path), "rb") as clip:
             channels, width, rate = clip.getnchannels(), clip.getsampwidth(), clip.getframerate()
-            if clip.getnframes() * channels * width > min(size, files.SMALL):
+            if clip.getnframes() * channels * width > min(size, large.SMALL):
                 raise wave.Error(f"{size:,} bytes that announce {clip.getnframes():,} samples; at most 64 MiB")
             raw = np.frombuffer(clip.readframes(clip.getnframes()), np.uint8)
     except (wave.Error, EOFError, OSError) as error:
-        raise InputError(f"{files.shown(path)}: cannot be read as wav: {error or 'cut off'}; save it as PCM") from error
+        raise InputError(f"{paths.shown(path)}: cannot be read as wav: {error or 'cut off'}; save it as PCM") from error
     raw = raw[: len(raw) // (width * channels) * width * channels]
     if width == 1:
         values = raw.astype(np.float32) / 128 - 1
@@ -195,7 +195,7 @@ def read_wav(path):
         wide[:, 4 - width :] = raw.reshape(-1, width)  # in the upper bytes, so that the sign is right
         values = wide.view("<i4")[:, 0].astype(np.float64) / 2**31
     if not len(values):
-        raise InputError(f"{files.shown(path)}: holds no sound")
+        raise InputError(f"{paths.shown(path)}: holds no sound")
     return values.reshape(-1, channels).mean(1).astype(np.float32), rate
 
 
@@ -204,7 +204,7 @@ def numbers(path, shape, dtype):
     out = files.read_arrays(path)
     out = files.pick(out, "", path)
     if out.dtype.kind not in "iuf" or out.ndim not in (1, 2, 3):
-        raise InputError(f"{files.shown(path)}: {out.dtype} {out.shape}; expected numbers (d,), (H, W) or (H, W, channels)")
+        raise InputError(f"{paths.shown(path)}: {out.dtype} {out.shape}; expected numbers (d,), (H, W) or (H, W, channels)")
     if shape is not None and (out.shape != tuple(shape) or out.dtype != dtype):
-        raise InputError(f"{files.shown(path)}: {out.dtype} {out.shape}, the first array {dtype} {tuple(shape)}; convert all")
+        raise InputError(f"{paths.shown(path)}: {out.dtype} {out.shape}, the first array {dtype} {tuple(shape)}; convert all")
     return out

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import paths
 from fnlkit.errors import InputError
 
 
@@ -54,18 +54,18 @@ def pixels(path, window=""):
     try:
         import pydicom
     except ImportError:
-        raise InputError(f"{files.shown(path)}: DICOM needs pydicom; run: pip install 'fnlkit[dicom]'") from None
+        raise InputError(f"{paths.shown(path)}: DICOM needs pydicom; run: pip install 'fnlkit[dicom]'") from None
     # What a header should not say is not for us to warn of; and a warning would quote it.
     pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
     header = pydicom.dcmread(path)
     if int(header.get("NumberOfFrames", 1) or 1) > 1:
-        raise InputError(f"{files.shown(path)}: has {header.NumberOfFrames} frames; save single images")
+        raise InputError(f"{paths.shown(path)}: has {header.NumberOfFrames} frames; save single images")
     colours = str(header.PhotometricInterpretation)
     values = header.pixel_array  # YBR comes as RGB
     if values.ndim == 3 and values.shape[2] == 3 and values.dtype == np.uint8:
         return values
     if values.ndim != 2 or not colours.startswith("MONOCHROME"):
-        raise InputError(f"{files.shown(path)}: {colours} of {values.dtype} {values.shape}; expected grey, or RGB of 8 bits")
+        raise InputError(f"{paths.shown(path)}: {colours} of {values.dtype} {values.shape}; expected grey, or RGB of 8 bits")
     slope, intercept = (float(header.get(name, usual)) for name, usual in (("RescaleSlope", 1), ("RescaleIntercept", 0)))
     bits, signed = int(header.BitsStored), int(header.get("PixelRepresentation", 0))
     ends = np.array([-(2 ** (bits - 1)), 2 ** (bits - 1) - 1] if signed else [0, 2**bits - 1]) * slope + intercept

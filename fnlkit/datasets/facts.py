@@ -5,7 +5,7 @@ import json
 import os
 import time
 
-from fnlkit.artefacts import files as artefacts
+from fnlkit.artefacts import saving
 
 _SETTLED = 2.0  # seconds: a file that changed later than so long ago may change again without a new time
 
@@ -42,7 +42,7 @@ def remembered(name, compute, *, files, where, reading=""):
     if time.time() - newest > _SETTLED:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            artefacts.write_bytes([json.dumps({name: value}).encode()], place)
+            saving.write_bytes([json.dumps({name: value}).encode()], place)
         except OSError:
             pass
     return value

@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 from functools import partial
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, large
 from fnlkit.datasets.facts import remembered
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.errors import InputError
@@ -20,7 +20,7 @@ def open_embeddings(path, option="--embeddings"):
     """
     where = cache_folder()
     remember = partial(remembered, files=[path], where=where)
-    found = files.open_artefact(path, kinds=["fnlkit.embeddings/1"], decoded=where / "decoded", remember=remember)
+    found = large.open_artefact(path, kinds=["fnlkit.embeddings/1"], decoded=where / "decoded", remember=remember)
     if "embeddings" not in found.arrays:
         raise InputError(f"{option} {path}: has no array `embeddings` (n, d); make the file with `fnlkit embed`")
     width = found.arrays["embeddings"].shape[-1:]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import paths
 from fnlkit.errors import InputError
 from fnlkit.streams import stream
 
@@ -88,15 +88,15 @@ def read_gold(path, dataset):
         with open(path, encoding="utf-8-sig", newline="") as handle:
             rows = list(csv.DictReader(io.StringIO(handle.read())))
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--gold {files.shown(path)}: {getattr(error, 'strerror', None) or 'not a text in UTF-8'}") from error
+        raise InputError(f"--gold {paths.shown(path)}: {getattr(error, 'strerror', None) or 'not a text in UTF-8'}") from error
     if not rows or not {"id", "label"} <= set(rows[0]):
-        raise InputError(f"--gold {files.shown(path)}: expected a csv with the columns id and label, and a line a sample")
+        raise InputError(f"--gold {paths.shown(path)}: expected a csv with the columns id and label, and a line a sample")
     place = {text: i for i, text in enumerate(sample_ids(dataset))}
     index = {str(name): c for c, name in enumerate(dataset.class_names)}
     positions, labels = [], []
     for number, row in enumerate(rows, 2):
         where, name, label = (
-            f"--gold {files.shown(path)}, line {number}",
+            f"--gold {paths.shown(path)}, line {number}",
             (row["id"] or "").strip(),
             (row["label"] or "").strip(),
         )
@@ -107,7 +107,7 @@ def read_gold(path, dataset):
         positions.append(place[name])
         labels.append(index[label])
     if len(set(positions)) < len(positions):
-        raise InputError(f"--gold {files.shown(path)}: a sample is listed twice")
+        raise InputError(f"--gold {paths.shown(path)}: a sample is listed twice")
     return np.array(positions, np.int64), np.array(labels, np.int64)
 
 

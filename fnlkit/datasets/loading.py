@@ -6,7 +6,7 @@ Nothing is downloaded unless asked for.  Samples are read when they are first ne
 import os
 import pathlib
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import paths
 from fnlkit.datasets import places
 from fnlkit.datasets.table import ENDINGS
 from fnlkit.errors import InputError, nearest
@@ -89,7 +89,7 @@ def load(name, *, cache=None, download=False):
 
     text = os.fspath(name)
     where = pathlib.Path(cache) if cache is not None else cache_folder()
-    path = files.from_home(text)
+    path = paths.from_home(text)
     if text not in _KNOWN and path.exists():
         from fnlkit.datasets import local
         from fnlkit.datasets.manifest import manifest

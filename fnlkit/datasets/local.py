@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, large, paths
 from fnlkit.artefacts.federation import MAX_CLASSES, must_be_dense, must_be_names
 from fnlkit.artefacts.stored import Rows
 from fnlkit.datasets import places
@@ -66,7 +66,7 @@ def npz(path, *, where):
     where : pathlib.Path
         The cache folder.
     """
-    arrays = files.open_arrays(path, decoded=where / "decoded")
+    arrays = large.open_arrays(path, decoded=where / "decoded")
     return _named(path, arrays, [path], where)
 
 
@@ -78,7 +78,7 @@ def npy(path, *, where):
     path, where : pathlib.Path
     """
     found = sorted(path.glob("*.npy"))
-    arrays = {file.stem: files.open_arrays(file, decoded=where / "decoded")["array"] for file in found}
+    arrays = {file.stem: large.open_arrays(file, decoded=where / "decoded")["array"] for file in found}
     return _named(path, arrays, found, where)
 
 
@@ -86,7 +86,7 @@ def _named(path, arrays, found, where):
     try:
         data = _from_arrays(str(path), arrays)
     except InputError as error:
-        raise InputError(f"{files.shown(path)}: {error}") from error
+        raise InputError(f"{paths.shown(path)}: {error}") from error
     if any(isinstance(array, Rows) for array in arrays.values()):
         data.remember = partial(remembered, files=found, where=where)
     return data
@@ -207,12 +207,12 @@ def folder(*, path, size=0, label=0, window="", where, download=False):
     names, inner = _names_below(parts), _names_below([child for part in parts for child in _folders(part)])
     if label == 0 and len(inner) > 1 and _shared(parts):
         raise InputError(
-            f"{files.shown(path)}: classes may be {', '.join(names[:4])} or, below them, {', '.join(inner[:4])}; "
-            f"write --dataset 'folder(path=\"{files.shown(path)}\", label=1)' for the first or label=2 for the second"
+            f"{paths.shown(path)}: classes may be {', '.join(names[:4])} or, below them, {', '.join(inner[:4])}; "
+            f"write --dataset 'folder(path=\"{paths.shown(path)}\", label=1)' for the first or label=2 for the second"
         )
     names = [name for name in (inner if label == 2 else names) if name != UNLABELLED]
     if len(names) < 2:
-        raise InputError(f"{files.shown(path)}: {len(names)} sub-folders; an image folder has one per class, at least 2")
+        raise InputError(f"{paths.shown(path)}: {len(names)} sub-folders; an image folder has one per class, at least 2")
     found = []
     for part in parts:
         for number, name in enumerate(names):
@@ -229,7 +229,7 @@ def folder(*, path, size=0, label=0, window="", where, download=False):
         else:
             train = test = []
     if not train or not (test or label == 2):
-        raise InputError(f"{files.shown(path)}: {len(train)} training and {len(test)} test images ({', '.join(IMAGES)})")
+        raise InputError(f"{paths.shown(path)}: {len(train)} training and {len(test)} test images ({', '.join(IMAGES)})")
 
     def content():
         for file, label in (*train, *test):
@@ -282,7 +282,7 @@ def images_in(folder):
     found = sorted(f for f in folder.rglob("*") if f.suffix.lower() in IMAGES)
     odd = next((f for f in found if not f.is_file()), None)
     if odd is not None:
-        raise InputError(f"{files.shown(odd)}: is called an image but is no regular file; take it away")
+        raise InputError(f"{paths.shown(odd)}: is called an image but is no regular file; take it away")
     return found
 
 
@@ -303,7 +303,7 @@ def clothing1m(*, path="", size=224, where, download=False):
     lists = _clothing_lists(path)
     if not lists:
         raise InputError(
-            f"clothing1m: no noisy_train_key_list.txt in {files.shown(path)}; its authors send it on request: "
+            f"clothing1m: no noisy_train_key_list.txt in {paths.shown(path)}; its authors send it on request: "
             "unpack it there, or write --dataset PATH"
         )
     noisy, clean = (_key_values(lists / f"{kind}_label_kv.txt") for kind in ("noisy", "clean"))
@@ -341,7 +341,7 @@ def _key_values(path):
     except InputError as error:
         raise InputError(f"{error}; Clothing1M's lists belong together") from error
     except ValueError as error:
-        raise InputError(f"{files.shown(path)}: expected lines of a key and a label: {error}") from error
+        raise InputError(f"{paths.shown(path)}: expected lines of a key and a label: {error}") from error
     return out
 
 
@@ -349,9 +349,9 @@ def _as_path(path, must_exist=True):
     path = path.name if isinstance(path, Spec) else path
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(f'`path` is {path}; write path="FOLDER"')
-    path = files.from_home(path).resolve()
+    path = paths.from_home(path).resolve()
     if must_exist and not path.is_dir():
-        raise InputError(f"{files.shown(path)}: no such folder")
+        raise InputError(f"{paths.shown(path)}: no such folder")
     return path
 
 

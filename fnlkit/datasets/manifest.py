@@ -7,7 +7,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import paths
 from fnlkit.datasets import columns
 from fnlkit.datasets.dataset import Dataset, Unlabelled
 from fnlkit.datasets.decoding import IMAGES, Decoded, held, image, numbers, read_wav, sound
@@ -73,12 +73,12 @@ def manifest(
 
 def is_manifest(text):
     """Return whether a text names a manifest: the path of a table, or a spec."""
-    return text.partition("(")[0] == "manifest" or (text.lower().endswith(ENDINGS) and os.path.isfile(files.from_home(text)))
+    return text.partition("(")[0] == "manifest" or (text.lower().endswith(ENDINGS) and os.path.isfile(paths.from_home(text)))
 
 
 def opened(text):
     """Return the Manifest that a text names: the path of a table, or a spec."""
-    if os.path.isfile(files.from_home(text)):
+    if os.path.isfile(paths.from_home(text)):
         return Manifest(text)
     how = bind(parse(text, "DATA"), manifest, "data set", given=("where", "download")).keywords
     parts = [{name: how[name] for name in names if name in how} for names in (ROLES, _READING, _LISTS)]
@@ -96,7 +96,7 @@ class Manifest:
     """
 
     def __init__(self, file, given=None, reading=None, lists=None):
-        self.file = pathlib.Path(files.from_home(file.name if isinstance(file, Spec) else file)).resolve()
+        self.file = pathlib.Path(paths.from_home(file.name if isinstance(file, Spec) else file)).resolve()
         self.given = {role: name for role, name in (given or {}).items() if name}
         self.reading = _READING | (reading or {})
         self.lists = {name: _listed(name, value) for name, value in (lists or {}).items() if value is not None}
@@ -118,8 +118,8 @@ class Manifest:
         found = [c for c in self.table.columns if c.strip().lower().replace(" ", "_") in ROLES[role] and c not in taken]
         if len(found) > 1:
             raise InputError(
-                f"{files.shown(self.file)}: the {role} may be in {' or '.join(map(repr, found))}; write "
-                f'--dataset \'manifest(file="{files.shown(self.file)}", {role}="{found[0]}")\''
+                f"{paths.shown(self.file)}: the {role} may be in {' or '.join(map(repr, found))}; write "
+                f'--dataset \'manifest(file="{paths.shown(self.file)}", {role}="{found[0]}")\''
             )
         return found[0] if found else None
 
@@ -160,7 +160,7 @@ class Manifest:
                 found[row] = self.file.parent / names[row].replace("\\", "/")
         lost = [row for row, path in enumerate(found) if not path.is_file()]
         if lost:
-            self.table.fail(lost, f"no file {files.shown(found[lost[0]])}")
+            self.table.fail(lost, f"no file {paths.shown(found[lost[0]])}")
         return found
 
     def bare(self):
@@ -179,11 +179,11 @@ class Manifest:
         if "label" not in self.roles:
             known = ", ".join(map(repr, list(self.table.columns)[:12]))
             raise InputError(
-                f"{files.shown(self.file)}: no column is called {' or '.join(ROLES['label'])}; write --dataset "
-                f'\'manifest(file="{files.shown(self.file)}", label="NAME")\', one of {known}'
+                f"{paths.shown(self.file)}: no column is called {' or '.join(ROLES['label'])}; write --dataset "
+                f'\'manifest(file="{paths.shown(self.file)}", label="NAME")\', one of {known}'
             )
         if "path" not in self.roles and not self.features:
-            raise InputError(f"{files.shown(self.file)}: no column with the path of a file and none with features")
+            raise InputError(f"{paths.shown(self.file)}: no column with the path of a file and none with features")
         self._refuse_files_as_features()
         sites = self._sites()
         self._refuse_twins(sites)
@@ -193,10 +193,10 @@ class Manifest:
                 self.texts("label"), true=self.texts("true") or (), missing=self.reading["missing"]
             )
         except InputError as error:
-            raise InputError(f"{files.shown(self.file)}: column {self.roles['label']!r}: {error}") from None
+            raise InputError(f"{paths.shown(self.file)}: column {self.roles['label']!r}: {error}") from None
         train, test, spare = (np.flatnonzero(m) for m in (~in_test & (labels >= 0), in_test & (labels >= 0), labels < 0))
         if len(train) < 2:
-            raise InputError(f"{files.shown(self.file)}: {len(train)} training rows with a label; expected at least 2")
+            raise InputError(f"{paths.shown(self.file)}: {len(train)} training rows with a label; expected at least 2")
         if "true" in self.roles and len(gaps := train[true[train] < 0]):
             self.table.fail(gaps, f"no {self.roles['true']}; a column of true labels must name them all")
         learned, named = self._learned(train, sites), self.ids()
@@ -251,7 +251,7 @@ class Manifest:
         second = self.samples(test, learned)
         if first.shape[1:] != second.shape[1:] or first.dtype != second.dtype:
             raise InputError(
-                f"{files.shown(self.file)}: training samples are {first.dtype} {tuple(first.shape[1:])}, test samples "
+                f"{paths.shown(self.file)}: training samples are {first.dtype} {tuple(first.shape[1:])}, test samples "
                 f"{second.dtype} {tuple(second.shape[1:])}; convert all to one"
             )
         return first, second
@@ -279,7 +279,7 @@ class Manifest:
             texts = [] if "path" in self.given else self.table.texts(name)[:1]
             if texts and texts[0].lower().endswith((*IMAGES, ".wav", ".npy")):
                 raise InputError(
-                    f"{files.shown(self.file)}: column {name!r} names files such as {files.shown(texts[0][:80])}; write "
+                    f"{paths.shown(self.file)}: column {name!r} names files such as {paths.shown(texts[0][:80])}; write "
                     f'path="{name}" in the data set\'s spec, or path="-" if it is a feature'
                 )
 
@@ -301,7 +301,7 @@ class Manifest:
                 if key in found:
                     other = self.table.rows[found[key]]
                     self.table.fail(
-                        [row], f"{self.roles[role]} {files.shown(name)} is that of row {other} too; a sample has one row"
+                        [row], f"{self.roles[role]} {paths.shown(name)} is that of row {other} too; a sample has one row"
                     )
                 found[key] = row
 

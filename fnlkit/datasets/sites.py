@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import large, paths
 from fnlkit.artefacts.stored import Chosen, Joined, Rows
 from fnlkit.datasets.dataset import Dataset, apart
 from fnlkit.datasets.facts import remembered
@@ -37,14 +37,14 @@ def npz_per_site(path, *, where):
             parts.append(_Part(file, where))
         except InputError as error:
             text = str(error)
-            raise InputError(text if str(file) in text else f"{files.shown(file)}: {text}") from None
+            raise InputError(text if str(file) in text else f"{paths.shown(file)}: {text}") from None
     first = parts[0]
     for part in parts[1:]:
         for what in ("kind", "shape", "dtype", "rate", "with_truth"):
             mine, theirs = getattr(part, what), getattr(first, what)
             if mine != theirs:
                 found = f"{what.replace('_', ' ')} {mine}, in {first.file.name} {theirs}"
-                raise InputError(f"{files.shown(part.file)}: {found}; convert all to one")
+                raise InputError(f"{paths.shown(part.file)}: {found}; convert all to one")
     data = _joined(path, parts)
     if any(isinstance(part.x, Rows) for part in parts):
         data.remember = partial(remembered, files=[part.file for part in parts], where=where)
@@ -56,7 +56,7 @@ class _Part:
 
     def __init__(self, file, where):
         self.file = file
-        arrays = files.open_arrays(file, decoded=where / "decoded")
+        arrays = large.open_arrays(file, decoded=where / "decoded")
         missing = [key for key in ("x", "y") if key not in arrays]
         if missing:
             raise InputError(f"has no {', '.join(missing)}; an npz of one site holds x and y")
@@ -78,7 +78,7 @@ class _Part:
             raise InputError(f"`split` holds {unknown[:40]!r}; write train or test")
         if len(set(self.ids)) < len(self.ids):
             twin = Counter(self.ids).most_common(1)[0][0]
-            raise InputError(f"`ids` holds {files.shown(twin)} twice; a sample has one row")
+            raise InputError(f"`ids` holds {paths.shown(twin)} twice; a sample has one row")
 
     def _texts(self, values, name, names):
         """Return labels as texts, "" where there is none."""
@@ -98,7 +98,7 @@ def _joined(path, parts):
     try:
         names, labels, true = classes_of(texts, true=true)
     except InputError as error:
-        raise InputError(f"{files.shown(path)}: {error}") from None
+        raise InputError(f"{paths.shown(path)}: {error}") from None
     x = Joined([part.x for part in parts])
     if not any(isinstance(part.x, Rows) for part in parts):
         x = x[:]
@@ -106,7 +106,7 @@ def _joined(path, parts):
     in_test &= labels >= 0  # a sample without a label measures nothing
     train, test = np.flatnonzero(~in_test), np.flatnonzero(in_test)
     if not (labels[train] >= 0).any():
-        raise InputError(f"{files.shown(path)}: no training sample has a label")
+        raise InputError(f"{paths.shown(path)}: no training sample has a label")
     sites = np.repeat([part.file.stem for part in parts], [len(part.x) for part in parts])
     return Dataset(
         name=str(path),

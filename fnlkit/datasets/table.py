@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, paths
 from fnlkit.errors import InputError, nearest
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
@@ -41,7 +41,7 @@ class Table:
 
     def at(self, row):
         """Return how messages name a row by its index: ``cases.csv, row 7``."""
-        return f"{files.shown(self.source)}, row {self.rows[row]}"
+        return f"{paths.shown(self.source)}, row {self.rows[row]}"
 
     def fail(self, rows, text):
         """Raise InputError that names the first of some rows by index, and how many more there are."""
@@ -54,7 +54,7 @@ class Table:
         if name not in self.columns:
             known = ", ".join(map(repr, list(self.columns)[:20]))
             hint = nearest(name, self.columns)
-            raise InputError(f"{files.shown(self.source)}: {option}: no column {name!r}{hint}; it has: {known}")
+            raise InputError(f"{paths.shown(self.source)}: {option}: no column {name!r}{hint}; it has: {known}")
 
     def texts(self, name):
         """Return the cells of a column as texts without space around them; whole numbers without a point, "" for none."""
@@ -97,7 +97,7 @@ def read_table(path):
     """
     found = _parquet(path) if str(path).lower().endswith(".parquet") else _csv(path)
     if not len(found):
-        raise InputError(f"{files.shown(path)}: no rows under the names of the columns")
+        raise InputError(f"{paths.shown(path)}: no rows under the names of the columns")
     return found
 
 
@@ -113,16 +113,16 @@ def _csv(path):
                 names, columns = _names(path, row), [[] for _ in row]
                 continue
             if len(row) != len(columns):
-                raise InputError(f"{files.shown(path)}, row {number}: {len(row)} cells, the first row {len(columns)}")
+                raise InputError(f"{paths.shown(path)}, row {number}: {len(row)} cells, the first row {len(columns)}")
             rows.append(number)
             if len(rows) * len(columns) > MAX_CELLS:
-                raise InputError(f"{files.shown(path)}: more than {MAX_CELLS:,} cells; save it as Parquet")
+                raise InputError(f"{paths.shown(path)}: more than {MAX_CELLS:,} cells; save it as Parquet")
             for cells, cell in zip(columns, row, strict=True):
                 cells.append(cell)
     except csv.Error as error:
-        raise InputError(f"{files.shown(path)}, line {reader.line_num}: {error}; quote cells as spreadsheets do") from None
+        raise InputError(f"{paths.shown(path)}, line {reader.line_num}: {error}; quote cells as spreadsheets do") from None
     if columns is None:
-        raise InputError(f"{files.shown(path)}: is empty; the first row names the columns")
+        raise InputError(f"{paths.shown(path)}: is empty; the first row names the columns")
     return Table(path, {name: cells for name, cells in zip(names, columns, strict=True) if name}, rows, separator == ";")
 
 
@@ -138,7 +138,7 @@ def _first(path, text, separator):
             if row:
                 return row
     except csv.Error as error:
-        raise InputError(f"{files.shown(path)}, row 1: {error}; is it a table of texts?") from None
+        raise InputError(f"{paths.shown(path)}, row 1: {error}; is it a table of texts?") from None
     return []
 
 
@@ -146,10 +146,10 @@ def _names(path, row):
     names = [cell.strip() for cell in row]
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
-        raise InputError(f"{files.shown(path)}: two columns are called {twice!r}; rename one")
+        raise InputError(f"{paths.shown(path)}: two columns are called {twice!r}; rename one")
     odd = next((name for name in names if not name.isprintable() or len(name) > 200), None)
     if odd is not None:
-        raise InputError(f"{files.shown(path)}: column name {ascii(odd[:60])} holds control characters or is longer than 200")
+        raise InputError(f"{paths.shown(path)}: column name {ascii(odd[:60])} holds control characters or is longer than 200")
     return names
 
 
@@ -158,20 +158,20 @@ def _parquet(path):
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
-        raise InputError(f"{files.shown(path)}: Parquet needs pyarrow; run: pip install 'fnlkit[parquet]'") from None
-    files.must_be_regular(path)
+        raise InputError(f"{paths.shown(path)}: Parquet needs pyarrow; run: pip install 'fnlkit[parquet]'") from None
+    paths.must_be_regular(path)
     try:
         about = parquet.ParquetFile(path).metadata
         texts = sum(about.schema.column(i).physical_type == "BYTE_ARRAY" for i in range(about.num_columns))
         size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
         if texts * about.num_rows > MAX_CELLS or about.num_columns * about.num_rows > MAX_NUMBERS or size > 2**30:
             what = f"{about.num_rows:,} rows of {about.num_columns} columns, {texts} of texts, {size:,} bytes unpacked"
-            raise InputError(f"{files.shown(path)}: {what}; more than fits into memory: use an npz")
+            raise InputError(f"{paths.shown(path)}: {what}; more than fits into memory: use an npz")
         table = parquet.read_table(path)
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{files.shown(path)}: cannot be read as Parquet: {' '.join(str(error).split())[:100]}") from error
+        raise InputError(f"{paths.shown(path)}: cannot be read as Parquet: {' '.join(str(error).split())[:100]}") from error
     columns = {}
     for name, values in zip(_names(path, table.column_names), table.columns, strict=True):
         kind = values.type

@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, large, paths
 from fnlkit.datasets.decoding import IMAGES, pictures
 from fnlkit.datasets.layout import laid_out
 from fnlkit.datasets.local import images_in
@@ -55,7 +55,7 @@ def new_samples(like, source, *, where, load, unlabelled=False):
         x, kind = _of_arrays(source, like.sample_rate, where)
         names = list(map(str, range(len(x))))
     if kind != like.kind or tuple(x.shape[1:]) != wanted:
-        raise InputError(f"{files.shown(source)}: {kind} samples of {x.shape[1:]}; those of {like.name} are {wanted}")
+        raise InputError(f"{paths.shown(source)}: {kind} samples of {x.shape[1:]}; those of {like.name} are {wanted}")
     return names, x
 
 
@@ -63,26 +63,26 @@ def _of_folder(source, size):
     root = pathlib.Path(source)
     found = images_in(root)
     if not found:
-        raise InputError(f"{files.shown(source)}: no images ({', '.join(IMAGES)})")
+        raise InputError(f"{paths.shown(source)}: no images ({', '.join(IMAGES)})")
     return [file.relative_to(root).as_posix() for file in found], pictures(found, size)
 
 
 def _of_arrays(source, rate, where):
-    arrays = files.open_arrays(source, decoded=where / "decoded")
+    arrays = large.open_arrays(source, decoded=where / "decoded")
     key = next((key for key in ("x", "x_new", "x_test") if key in arrays), "")
     raw = files.pick(arrays, key, source)
     try:
         return laid_out(raw, key or "array", rate)
     except InputError as error:
-        raise InputError(f"{files.shown(source)}: {error}") from error
+        raise InputError(f"{paths.shown(source)}: {error}") from error
 
 
 def _of_table(like, found, wanted, unlabelled):
     rows = found.bare() if unlabelled else list(range(len(found.table)))
     if not rows:
-        raise InputError(f"--unlabelled: every row of {files.shown(found.file)} has a label")
+        raise InputError(f"--unlabelled: every row of {paths.shown(found.file)} has a label")
     if like.table is None and "path" not in found.roles:
-        raise InputError(f"{files.shown(found.file)}: no column with the path of a file; {like.name} has {like.kind} samples")
+        raise InputError(f"{paths.shown(found.file)}: no column with the path of a file; {like.name} has {like.kind} samples")
     if like.kind == "image" and not found.reading["size"] and wanted[0] == wanted[1]:
         found.reading["size"] = wanted[0]
     if like.kind == "wave" and not found.reading["seconds"]:

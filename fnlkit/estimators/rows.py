@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import large, paths
 from fnlkit.artefacts.stored import blocks
 from fnlkit.datasets.facts import remembered
 from fnlkit.datasets.loading import cache_folder
@@ -32,27 +32,27 @@ def read_rows(path, name, federation):
     if path == "-":
         raise InputError(f"{name} cannot come from the pipe, which holds the federation; name a file")
     where = cache_folder()
-    arrays = files.open_arrays(path, decoded=where / "decoded")
+    arrays = large.open_arrays(path, decoded=where / "decoded")
     if arrays.get("kind") is not None:
         remember = partial(remembered, files=[path], where=where)
-        artefact = files.open_artefact(path, kinds=[f"fnlkit.{name}"], decoded=where / "decoded", remember=remember)
+        artefact = large.open_artefact(path, kinds=[f"fnlkit.{name}"], decoded=where / "decoded", remember=remember)
         arrays, made_of = artefact.arrays, artefact.meta.get("checksum")
         ours = federation.meta.get("dataset_checksum")
         if made_of and ours and made_of != ours:
             raise InputError(
-                f"{files.shown(path)}: {name} of {artefact.meta.get('dataset', 'another data set')}, the federation "
+                f"{paths.shown(path)}: {name} of {artefact.meta.get('dataset', 'another data set')}, the federation "
                 f"is over {federation.dataset} (their checksums differ); make them for this data set"
             )
     wide = [key for key, values in arrays.items() if values.ndim == 2]
     key = next((key for key in (name, *_ALSO[name]) if key in arrays), wide[0] if len(wide) == 1 else None)
     if key is None:
         held = ", ".join(f"{key} {values.shape}" for key, values in arrays.items()) or "nothing"
-        raise InputError(f"{files.shown(path)}: no array `{name}` (n, d); it holds {held}")
+        raise InputError(f"{paths.shown(path)}: no array `{name}` (n, d); it holds {held}")
     values, size = arrays[key], len(federation.given)
     if "index" not in arrays:
         if values.ndim != 2 or len(values) != size:
             raise InputError(
-                f"{files.shown(path)}: `{key}` has shape {values.shape}; expected {size:,} rows, one a training "
+                f"{paths.shown(path)}: `{key}` has shape {values.shape}; expected {size:,} rows, one a training "
                 f"sample of {federation.dataset}, or an array `index` that says which samples its rows are"
             )
         return values
@@ -60,7 +60,7 @@ def read_rows(path, name, federation):
     fits = values.ndim == 2 and index.shape == (len(values),) and index.dtype.kind in "iu"
     if not fits or (len(index) and not 0 <= index.min() <= index.max() < size):
         raise InputError(
-            f"{files.shown(path)}: `index` is {index.dtype} {index.shape} for `{key}` {values.shape}; expected one "
+            f"{paths.shown(path)}: `index` is {index.dtype} {index.shape} for `{key}` {values.shape}; expected one "
             f"position below {size:,} for each row"
         )
     out = np.full((size, values.shape[1]), np.nan, np.result_type(values.dtype, np.float32))

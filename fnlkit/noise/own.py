@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, paths
 from fnlkit.errors import InputError
 from fnlkit.noise.ground import Corruption, drawn
 from fnlkit.parameters import Text
@@ -29,14 +29,14 @@ def matrix(ground, *, path: Text, key="", transpose=False):
     """
     T = files.pick(files.read_arrays(path, max_bytes=LARGEST), key, path)
     if T.dtype.kind not in "iuf":
-        raise InputError(f"{files.shown(path)}: found {T.dtype} of shape {T.shape}; expected probabilities")
+        raise InputError(f"{paths.shown(path)}: found {T.dtype} of shape {T.shape}; expected probabilities")
     T = T.astype(np.float64)
     if T.shape != (ground.classes,) * 2:
-        raise InputError(f"{files.shown(path)}: a matrix of {T.shape}; expected {ground.classes} x {ground.classes}")
+        raise InputError(f"{paths.shown(path)}: a matrix of {T.shape}; expected {ground.classes} x {ground.classes}")
     T = T.T if transpose else T
     if not np.isfinite(T).all() or (T < 0).any() or (np.abs(T.sum(1) - 1) > 1e-3).any():
         hint = "; its columns do: add transpose=true" if np.isfinite(T).all() and np.allclose(T.sum(0), 1, atol=1e-3) else ""
-        raise InputError(f"{files.shown(path)}: rows must be probabilities that sum to 1{hint}")
+        raise InputError(f"{paths.shown(path)}: rows must be probabilities that sum to 1{hint}")
     return drawn(ground, T / T.sum(1, keepdims=True))
 
 
@@ -54,15 +54,15 @@ def labels(ground, *, path: Text, key=""):
     given = files.pick(arrays, key, path)
     if given.ndim != 1 or given.dtype.kind not in "iu" or len(given) != len(ground.labels):
         raise InputError(
-            f"{files.shown(path)}: found {given.dtype} of shape {given.shape}; expected a whole number for each of "
+            f"{paths.shown(path)}: found {given.dtype} of shape {given.shape}; expected a whole number for each of "
             f"{len(ground.labels):,} training samples"
         )
     if given.min() < 0 or given.max() >= ground.classes:
-        raise InputError(f"{files.shown(path)}: labels run from {given.min()} to {given.max()}, not 0 to {ground.classes - 1}")
+        raise InputError(f"{paths.shown(path)}: labels run from {given.min()} to {given.max()}, not 0 to {ground.classes - 1}")
     clean = arrays.get("clean_label")
     if clean is not None and clean.shape == given.shape and (same := (clean == ground.labels).mean()) < 1:
         raise InputError(
-            f"{files.shown(path)}: its clean_label equals only {same:.1%} of this data set's labels; "
+            f"{paths.shown(path)}: its clean_label equals only {same:.1%} of this data set's labels; "
             "its samples are in another order, or of another data set"
         )
     return Corruption(given.astype(np.int64), simulated=False)

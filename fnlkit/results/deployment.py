@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fnlkit import datasets
-from fnlkit.artefacts import files
+from fnlkit.artefacts import saving
 from fnlkit.client.inputs import Inputs, intake
 from fnlkit.client.members import in_blocks
 from fnlkit.client.network import predict
@@ -130,7 +130,7 @@ def export(run, target):
     if ending == ".pt":
         written = io.BytesIO()
         torch.save({name: value.detach().clone() for name, value in module.state_dict().items()}, written)
-        files.write_bytes([written.getbuffer()], target)
+        saving.write_bytes([written.getbuffer()], target)
         return None
     deployed = Deployed(module, described(run)).eval().requires_grad_(False)
     # Three samples: torch.export takes a size of 0 or 1 for a constant.
@@ -144,7 +144,7 @@ def export(run, target):
         torch.export.save(torch.export.export(deployed, (x,), dynamic_shapes=free), written)
         written.seek(0)
         found = torch.export.load(written).module()(x)
-    files.write_bytes([written.getbuffer()], target)
+    saving.write_bytes([written.getbuffer()], target)
     return float((found - expected).abs().max())
 
 
@@ -162,5 +162,5 @@ def _onnx(deployed, x, free, expected, target):
         session = onnxruntime.InferenceSession(written, providers=["CPUExecutionProvider"])
         found = session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
         apart = float(np.abs(found - expected.numpy()).max())
-    files.write_bytes([written], target)
+    saving.write_bytes([written], target)
     return apart

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fnlkit import catalogue
-from fnlkit.artefacts import files
+from fnlkit.artefacts import saving
 from fnlkit.artefacts.run import Run
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings, option
@@ -180,4 +180,4 @@ def _maker(run):
 
 def _copy(source, target):
     with open(source, "rb") as file:
-        files.write_bytes(iter(lambda: file.read(2**20), b""), target)
+        saving.write_bytes(iter(lambda: file.read(2**20), b""), target)

@@ -5,7 +5,7 @@ import shlex
 import tomllib
 from importlib import resources
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, paths
 from fnlkit.errors import InputError, nearest
 from fnlkit.spec import own_code
 
@@ -54,7 +54,7 @@ def load(name, *, trust=False):
         text = (resources.files("fnlkit.data") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
     else:
         raise InputError(f"no recipe {name!r}{nearest(name, names())}; known: {', '.join(names())}, or a .toml file")
-    shown = files.shown(name)
+    shown = paths.shown(name)
     if _LONG_KEY.search(text):
         raise InputError(f"{shown}: not a recipe: a key of more than 16 parts")
     try:

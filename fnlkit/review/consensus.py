@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, paths
 from fnlkit.datasets.table import read_table
 from fnlkit.errors import InputError
 from fnlkit.review.suspects import reviewed
@@ -201,7 +201,7 @@ def read_votes(path, federation):
     table.must_have("id", "votes")
     names = [name for name in table.columns if name != "id"]
     if not names:
-        raise InputError(f"{files.shown(path)}: no column beside id; each annotator has one")
+        raise InputError(f"{paths.shown(path)}: no column beside id; each annotator has one")
     ids = federation.extra.get("sample_id")
     place = {str(v): i for i, v in enumerate(range(len(federation.given)) if ids is None else ids)}
     words = federation.meta.get("class_names") or list(map(str, range(federation.classes)))

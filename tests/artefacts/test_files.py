@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, saving
 from fnlkit.artefacts.files import Artefact
 from fnlkit.errors import InputError
 
@@ -225,7 +225,7 @@ def test_stale_temporaries_are_swept_and_living_ones_are_not(tmp_path):
 
 WRITER = """
 import sys, numpy as np
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, saving
 print("ready", flush=True)
 for i in range(10_000):
     files.write(files.Artefact("fnlkit.run/1", {"x": np.full(2_000_000, i % 2, np.float64)}), sys.argv[1])
@@ -328,5 +328,5 @@ def test_ctrl_c_while_the_temporary_is_made_leaves_nothing(tmp_path, monkeypatch
 
     monkeypatch.setattr(os, "open", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        files.write_bytes([b"new"], tmp_path / "a.npz")
+        saving.write_bytes([b"new"], tmp_path / "a.npz")
     assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, large
 from fnlkit.artefacts import npz as files_npz
 from fnlkit.artefacts import zip as files_zip
 from fnlkit.artefacts.federation import Federation
@@ -304,7 +304,7 @@ def test_false_claims(name):
     "meta", ["[1]", "{", "nul", '{"a": NaN}', '{"a": Infinity}', "[" * 200_000, '{"a": ' + "9" * 5000 + "}", ""]
 )
 def test_false_meta(meta):
-    digest = files._digest("fnlkit.run/1", meta, {})
+    digest = files.content_digest("fnlkit.run/1", meta, {})
     refused(files.read, claims(meta=meta, sha256=digest), 2**27)
 
 
@@ -507,7 +507,7 @@ def test_a_small_npz_that_would_fill_memory_is_read_from_the_disk_or_refused(tmp
         files.read_arrays(path)
     random = np.random.default_rng(0).integers(0, 256, 2**21, dtype=np.uint8)
     np.savez_compressed(path, x=np.zeros(2**24), y=random)  # 64 times its size: of the disk, not of memory
-    arrays = files.open_arrays(path, decoded=tmp_path / "decoded")
+    arrays = large.open_arrays(path, decoded=tmp_path / "decoded")
     assert not isinstance(arrays["x"], np.ndarray) and float(arrays["x"][5:7].sum()) == 0
     assert np.array_equal(np.asarray(arrays["y"]), random)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fnlkit import datasets
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, large
 from fnlkit.artefacts.federation import Federation
 from fnlkit.artefacts.run import Run
 from fnlkit.artefacts.stored import Stored
@@ -158,16 +158,16 @@ def test_an_embedding_cut_off_ends_with_the_same_bytes(backbone, tmp_path, monke
         assert np.array_equal(again[name][:], rows[:]) and rows[:].dtype == np.float32
 
 
-OPEN = files.open_arrays
+OPEN = large.open_arrays
 
 
 def test_embeddings_that_stay_in_their_file_give_the_same(made, tmp_path, monkeypatch):
     """Estimators and methods see the same numbers by rows; an artefact of such rows is written with the same bytes."""
     federation = Federation.read(str(made / "noisy.npz"))
     at_once, found = files.read(made / "emb.npz"), {}
-    for limit in (files.SMALL, 100_000):
-        monkeypatch.setattr(files, "open_arrays", partial(OPEN, small=limit))
-        monkeypatch.setattr(files, "SMALL", limit)
+    for limit in (large.SMALL, 100_000):
+        monkeypatch.setattr(large, "open_arrays", partial(OPEN, small=limit))
+        monkeypatch.setattr(large, "SMALL", limit)
         rows = read_rows(str(made / "emb.npz"), "embeddings", federation)
         assert isinstance(rows, Stored) == (limit == 100_000)
         np.testing.assert_array_equal(rows[:], at_once.arrays["embeddings"])
@@ -178,7 +178,7 @@ def test_embeddings_that_stay_in_their_file_give_the_same(made, tmp_path, monkey
             assert call(*arguments, "--embeddings", made / "emb.npz", "-o", tmp_path / name) == 0
             arrays = files.read(tmp_path / name).arrays
             found.setdefault(name, []).append({key: np.asarray(value) for key, value in arrays.items()})
-    opened = files.open_artefact(
+    opened = large.open_artefact(
         made / "emb.npz", kinds=["fnlkit.embeddings"], decoded=tmp_path, remember=lambda _, make: make()
     )
     files.write(opened, tmp_path / "copy.npz")

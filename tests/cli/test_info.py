@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 import pytest
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, large
 from fnlkit.artefacts import zip as files_zip
 from tests.commands import fnlkit
 
@@ -89,10 +89,10 @@ def test_a_small_file_is_still_checked_to_the_last_bit(noisy, tmp_path):
 
 
 def test_large_and_small_say_the_same_of_one_file(noisy, tmp_path):
-    whole, said = files.heads(noisy)
-    part, same = files.heads(noisy, small=2000)
+    whole, said = large.heads(noisy)
+    part, same = large.heads(noisy, small=2000)
     assert said == same and part.kind == whole.kind and part.meta == whole.meta
     assert {n: (v.dtype, tuple(v.shape)) for n, v in part.arrays.items()} == {
         n: (v.dtype, v.shape) for n, v in whole.arrays.items()
     }
-    assert any(isinstance(v, files.Head) for v in part.arrays.values())
+    assert any(isinstance(v, large.Head) for v in part.arrays.values())

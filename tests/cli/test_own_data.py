@@ -63,10 +63,10 @@ def test_ids_and_files_are_in_the_federation_and_nowhere_else(trained):
 
 
 def test_a_client_that_cannot_read_a_file_does_not_name_it(scans, monkeypatch):
-    from fnlkit.artefacts import files
+    from fnlkit.artefacts import large
 
     monkeypatch.setattr("fnlkit.datasets.facts._SETTLED", 0)  # checksums are kept, as those of files that nobody just wrote
-    monkeypatch.setattr(files, "SMALL", 10)  # images are decoded when their client is visited
+    monkeypatch.setattr(large, "SMALL", 10)  # images are decoded when their client is visited
     broken = next((scans / "Bern").glob("* 4.png"))
     whole = broken.read_bytes()
     try:

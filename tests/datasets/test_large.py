@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
-from fnlkit.artefacts import files
+from fnlkit.artefacts import files, large
 from fnlkit.artefacts.stored import Rows, blocks
 from fnlkit.datasets import local
 from fnlkit.datasets.dataset import moments
@@ -27,7 +27,7 @@ from fnlkit.partitioning import federation as split
 @pytest.fixture
 def small(monkeypatch, tmp_path):
     """Let every array above 100 bytes count as large; return a cache folder."""
-    monkeypatch.setattr(files.open_arrays, "__kwdefaults__", {**files.open_arrays.__kwdefaults__, "small": 100})
+    monkeypatch.setattr(large.open_arrays, "__kwdefaults__", {**large.open_arrays.__kwdefaults__, "small": 100})
     return tmp_path / "cache"
 
 
@@ -142,7 +142,7 @@ def test_a_folder_of_images_is_decoded_when_it_is_asked_for(tmp_path, monkeypatc
         Image.fromarray(rng.integers(0, 255, (8, 9, 3), np.uint8)).save(tmp_path / "photos" / f"class {i % 2}" / f"{i}.png")
     held = datasets.load(tmp_path / "photos", cache=tmp_path)
     assert isinstance(held.x_train, np.ndarray)
-    monkeypatch.setattr(files, "SMALL", 10)
+    monkeypatch.setattr(large, "SMALL", 10)
     lazy = datasets.load(tmp_path / "photos", cache=tmp_path)
     x = lazy.x_train
     assert isinstance(x, Decoded) and x.slow and x.shape == held.x_train.shape
@@ -167,8 +167,8 @@ def test_what_is_allocated_follows_the_cohort(small, tmp_path, monkeypatch):
     monkeypatch.setattr("fnlkit.estimators.knn._AT_ONCE", 2**17)
     monkeypatch.setattr("fnlkit.artefacts.npz.BLOCK", 2**17)
     monkeypatch.setattr(blocks, "__defaults__", (2**17, 1))
-    monkeypatch.setattr(files.open_arrays, "__kwdefaults__", {**files.open_arrays.__kwdefaults__, "small": 2**17})
-    monkeypatch.setattr(files, "SMALL", 2**17)
+    monkeypatch.setattr(large.open_arrays, "__kwdefaults__", {**large.open_arrays.__kwdefaults__, "small": 2**17})
+    monkeypatch.setattr(large, "SMALL", 2**17)
     monkeypatch.setenv("FNLKIT_CACHE", str(small))
     data = datasets.load(str(tmp_path))
     federation = split(data, "iid", clients=200, labels="true")

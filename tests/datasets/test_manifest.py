@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fnlkit import datasets
-from fnlkit.artefacts import files
+from fnlkit.artefacts import large
 from fnlkit.datasets import manifest as module
 from fnlkit.datasets.decoding import Decoded
 from fnlkit.errors import InputError
@@ -269,7 +269,7 @@ def test_arrays(shape, kind, tmp_path):
 
 def test_images_are_decoded_when_a_client_is_visited(tmp_path, monkeypatch):
     path, opened = cases(tmp_path), []
-    monkeypatch.setattr(files, "SMALL", 10)
+    monkeypatch.setattr(large, "SMALL", 10)
     monkeypatch.setattr(
         module, "image", lambda path, shape, dtype, **how: opened.append(path.name) or np.zeros((6, 5, 1), np.uint8)
     )

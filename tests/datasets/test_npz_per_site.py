@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
-from fnlkit.artefacts import files
+from fnlkit.artefacts import large
 from fnlkit.errors import InputError
 from fnlkit.partitioning import federation
 
@@ -19,7 +19,7 @@ def site(folder, name, start, labels, **more):
 def cache(request, monkeypatch, tmp_path):
     """A cache folder; arrays above 300 bytes count as large when they are to stay in their files."""
     if request.param:
-        monkeypatch.setattr(files.open_arrays, "__kwdefaults__", {**files.open_arrays.__kwdefaults__, "small": 300})
+        monkeypatch.setattr(large.open_arrays, "__kwdefaults__", {**large.open_arrays.__kwdefaults__, "small": 300})
     return tmp_path / "cache"
 
 

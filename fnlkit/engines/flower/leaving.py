@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fnlkit.artefacts.files import shown
+from fnlkit.artefacts.paths import shown
 from fnlkit.errors import InputError
 
 KIND = "fnlkit.left/1"

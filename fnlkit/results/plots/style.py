@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fnlkit.artefacts import files
+from fnlkit.artefacts import saving
 from fnlkit.artefacts.names import class_names
 from fnlkit.errors import InputError
 
@@ -61,7 +61,7 @@ def save(figure, target):
     drawn = io.BytesIO()
     figure.savefig(drawn, format=form, metadata={dated: None} if dated else None)
     try:
-        files.write_bytes([drawn.getbuffer()], target)
+        saving.write_bytes([drawn.getbuffer()], target)
     except OSError as error:
         raise InputError(f"-o {target}: {error.strerror}; choose a folder that exists and can be written") from error
 

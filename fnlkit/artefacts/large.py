@@ -1,0 +1,199 @@
+"""Arrays that stay in their file: what is too large for memory is read where it lies, row by row."""
+
+import contextlib
+import hashlib
+import math
+import mmap
+import os
+import shutil
+from typing import NamedTuple
+
+import numpy as np
+
+from fnlkit.artefacts import files
+from fnlkit.artefacts import npz as files_npz
+from fnlkit.artefacts import zip as files_zip
+from fnlkit.artefacts.paths import one_line, shown
+from fnlkit.artefacts.saving import write_bytes
+from fnlkit.artefacts.stored import Stored
+from fnlkit.errors import InputError
+
+SMALL = 64 * 2**20  # bytes of an array of the user's that may as well be in memory
+MAX_DECODED = 64 * 2**30
+
+
+class Head(NamedTuple):
+    """What is known of an array whose values were not read.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+    shape : tuple of int
+    """
+
+    dtype: np.dtype
+    shape: tuple
+
+
+def heads(path, *, small=SMALL):
+    """Return (Artefact, SHA-256) of an npz of any size: of arrays above `small` bytes no value is read, only a Head.
+
+    The SHA-256 is what the file says; nothing was compared with it.  Whatever is not a file of more than `small` bytes, or
+    no npz, is read and checked as `read` does.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    small : int
+
+    Raises
+    ------
+    InputError
+        One line that names the file.
+    """
+    if path != "-" and os.path.isfile(path) and os.stat(path).st_size > small:
+        with one_line(shown(path)), open(path, "rb") as handle:
+            mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+            with memoryview(mapped) as raw:
+                if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
+                    places = files_zip.places(raw, max_members=64, max_bytes=2**50)
+                    return _of_heads({p.name.removesuffix(".npy"): _head(raw, p, small) for p in places})
+    artefact = files.read(path)
+    return artefact, files.digest(artefact)
+
+
+def _of_heads(arrays):
+    missing = [key for key in files.RESERVED if not isinstance(arrays.get(key), np.ndarray)]
+    if missing:
+        raise InputError(files.PLAIN.format(missing[0]))
+    kind, text, said = (files_npz.text(arrays.pop(key), key) for key in files.RESERVED)
+    files.check_kind(kind, None)
+    return files.Artefact(kind, arrays, files.parsed_meta(text)), said
+
+
+def _head(raw, place, small):
+    name = place.name.removesuffix(".npy")
+    if place.unpacked <= (SMALL if name in files.RESERVED else small):
+        return files_npz.array(memoryview(np.frombuffer(files_zip.content(raw, place).data, np.uint8).copy()), name)
+    dtype, shape, _, start = files_npz.header(raw[place.begin : place.begin + files_npz.MAX_HEADER + 12], name)
+    if math.prod(shape) * dtype.itemsize != place.unpacked - start:
+        raise InputError(f"array {name!r} announces {shape} of {dtype.name} and has {place.unpacked - start:,} bytes")
+    return Head(dtype, shape)
+
+
+def open_arrays(path, *, decoded, small=SMALL):
+    """Return the arrays of an npz or npy of the user's; those above `small` bytes stay in the file and are read by rows.
+
+    A compressed array above `small` is unpacked into a file once, at most 64 GiB of it and what the disk has; that file
+    is used as long as the npz has the same size and time.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    decoded : pathlib.Path
+        The folder for unpacked arrays; made when it is needed.
+    small : int
+
+    Returns
+    -------
+    dict of str to numpy.ndarray or fnlkit.artefacts.stored.Stored
+
+    Raises
+    ------
+    InputError
+        One line that names the file.
+    """
+    try:
+        size = os.stat(path).st_size if os.path.isfile(path) else 0
+    except OSError:
+        size = 0
+    if size <= small and not _grows(path, small):
+        return files.read_arrays(path)
+    with one_line(shown(path)), open(path, "rb") as handle:
+        mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+        with memoryview(mapped) as raw:
+            if bytes(raw[:6]) == b"\x93NUMPY":
+                return {"array": _in_place(path, raw, "array", 0, size)}
+            if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
+                # 200 times: what does not fit into memory is unpacked piece by piece, onto the disk.
+                places = files_zip.places(raw, max_members=64, max_bytes=2**50, deflate=True, ratio=200)
+                return {p.name.removesuffix(".npy"): _placed(path, raw, p, decoded, small) for p in places}
+    return files.read_arrays(path)
+
+
+def _grows(path, small):
+    """Whether a small file is an npz whose arrays would take more than memory should."""
+    if not os.path.isfile(path) or os.stat(path).st_size < 64:
+        return False
+    with open(path, "rb") as handle:
+        raw = memoryview(handle.read(small))
+    with contextlib.suppress(Exception):  # what is wrong with it is said by whoever reads it
+        if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
+            places = files_zip.places(raw, max_members=64, max_bytes=2**50, deflate=True, ratio=200)
+            return sum(place.unpacked for place in places) > small
+    return False
+
+
+def open_artefact(path, *, kinds, decoded, remember):
+    """Return the artefact in an npz as `read` does, arrays above 64 MiB left in the file as `open_arrays` leaves them.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    kinds : list of str
+    decoded : pathlib.Path
+    remember : callable
+        ``remember(name, compute)`` returns ``compute()``, perhaps from an earlier time on this file: the check of its
+        SHA-256 reads all of it.
+    """
+    if not os.path.isfile(path) or os.stat(path).st_size <= SMALL:
+        return files.read(path, kinds=kinds)
+    arrays = open_arrays(path, decoded=decoded)
+    with one_line(shown(path)):
+        missing = [key for key in files.RESERVED if key not in arrays]
+        if missing:
+            raise InputError(f"a file without {missing[0]!r}, no npz of fnlkit")
+        kind, text, digest = (files_npz.text(arrays.pop(key), key) for key in files.RESERVED)
+        files.check_kind(kind, kinds)
+        if remember("sha256", lambda: files.content_digest(kind, text, arrays)) != digest:
+            raise InputError("damaged: the SHA-256 over its content does not match; make the file again")
+        return files.Artefact(kind, arrays, files.parsed_meta(text))
+
+
+def _placed(path, raw, place, decoded, small):
+    """Return one array of an npz: read, left where it is, or unpacked into a file."""
+    name = place.name.removesuffix(".npy")
+    if not place.name.endswith(".npy"):
+        raise InputError(f"member {place.name!r} is no array; an npz holds NAME.npy only")
+    if place.unpacked <= small:
+        data = np.frombuffer(files_zip.content(raw, place).data, np.uint8).copy()
+        return files_npz.array(memoryview(data), name)
+    if place.stored:
+        return _in_place(path, raw, name, place.begin, place.unpacked)
+    if place.unpacked > MAX_DECODED:
+        raise InputError(f"array {name!r} unpacks to {place.unpacked:,} bytes; above {MAX_DECODED:,} store it uncompressed")
+    found = os.stat(path)
+    key = f"{os.path.realpath(path)}\0{found.st_size}\0{found.st_mtime_ns}\0{name}"
+    target = decoded / f"{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.npy"
+    if not target.is_file():
+        decoded.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(decoded).free
+        if free < place.unpacked:
+            raise InputError(
+                f"array {name!r} unpacks to {place.unpacked:,} bytes, {decoded} has room for {free:,}; store it "
+                "uncompressed (numpy.savez) or set FNLKIT_CACHE to a larger disk"
+            )
+        write_bytes(files_zip.unpacked(raw, place), target)
+    with open(target, "rb") as handle:
+        head = memoryview(handle.read(files_npz.MAX_HEADER + 12))
+    return _in_place(target, head, name, 0, place.unpacked)
+
+
+def _in_place(path, raw, name, begin, size):
+    """Return an array of npy bytes in a file as Stored; `raw` holds at least its head."""
+    dtype, shape, fortran, start = files_npz.header(raw[begin : begin + files_npz.MAX_HEADER + 12], name)
+    if fortran or dtype.kind not in "iuf" or not shape:
+        raise InputError(f"array {name!r} is {dtype.name} {shape}; large arrays must hold numbers in C order")
+    if math.prod(shape) * dtype.itemsize != size - start:
+        raise InputError(f"array {name!r} announces {shape} of {dtype.name} and has {size - start:,} bytes")
+    return Stored(os.fspath(path), begin + start, dtype, shape)

@@ -1,0 +1,50 @@
+"""What messages call files, and paths as people type them."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from fnlkit.errors import InputError
+
+
+def must_be_regular(path):
+    """Raise InputError for what is there and no regular file: reading a named pipe or a device may never end."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InputError(f"{shown(path)}: is no regular file; name a file")
+
+
+def from_home(path):
+    """Return a path in which a leading ``~`` is somebody's home; one that is nobody's is a name like any other."""
+    path = Path(path)
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
+
+
+def shown(path):
+    """Return what a message calls a source or target: its path as text that stays on one line."""
+    if isinstance(path, (bytes, bytearray, memoryview)):
+        return "these bytes"
+    if path == "-":
+        return "stdin"
+    text = os.fsdecode(path)
+    return text if text.isprintable() else ascii(text)
+
+
+@contextlib.contextmanager
+def one_line(name):
+    """Turn whatever a parser raises into one line that names the file."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"{name}: damaged: nested too deeply") from error
+    except MemoryError as error:
+        raise InputError(f"{name}: too large for this machine's memory") from error
+    except Exception as error:
+        detail = " ".join(str(error).split())[:120]
+        raise InputError(
+            f"{name}: damaged or of another format ({type(error).__name__}: {detail}); make the file again"
+        ) from error
