@@ -2,9 +2,10 @@
 
 A measurement is one round of FedAvg over ten equal clients, one local epoch, batch 10, crop and flip.  The naive loop is
 what public code does: one client after another, samples normalised and augmented on the device, a kernel at a time, at
-PyTorch's defaults (convolutions in TF32).  "One stack" trains convolutions of K groups instead of K branches.  The
-share of the memory's speed is what weights, gradients and momentum must at least move in a step (seven times the size of
-the weights), over the bandwidth of a large copy measured in the same run.  Medians of rounds, after two that warm up.
+PyTorch's defaults (convolutions in TF32).  "One stack" has convolutions of K groups, "branches" K of them beside each
+other; without either word it is what the network is trained by.  The share of the memory's speed is what weights,
+gradients and momentum must at least move in a step (seven times the size of the weights), over the bandwidth of a large
+copy measured in the same run.  Medians of rounds, after two that warm up.
 """
 
 import argparse
@@ -61,7 +62,7 @@ class Naive:
 class Stacked:
     """A round of the stacked engine."""
 
-    def __init__(self, name, count, device, precision, graphs=True, stack=False):
+    def __init__(self, name, count, device, precision, graphs=True, branched=None):
         x, y = data(count)
         inputs = Inputs(True, MEAN, STD, torch.float32, device)
         clients = [Client(k, x[k], y[k].clone(), y[k], 10, inputs) for k in range(CLIENTS)]
@@ -69,7 +70,7 @@ class Stacked:
         network = Network(module, device=device, precision=precision)
         self.fed, self.model = engines.make("stacked", clients, network, inputs), Model(network, network.flat.clone())
         self.fed.graphs.broken = not graphs
-        self.ways = (lambda training: (False,)) if stack else recordings.ways
+        self.ways = recordings.ways if branched is None else lambda training: (branched,)
         self.fit = Fit(epochs=1, batch_size=BATCH, lr=0.01, augment=AUGMENT)
 
     def round(self, turn):
@@ -117,7 +118,8 @@ def main():
         jobs = {"naive eager": lambda name=name: Naive(name, options.samples, "cuda")}
         for precision in ("fp32", "tf32", "bf16"):
             jobs[f"stacked {precision}"] = lambda name=name, p=precision: Stacked(name, options.samples, "cuda", p)
-        jobs["stacked tf32, one stack"] = lambda name=name: Stacked(name, options.samples, "cuda", "tf32", stack=True)
+        for label, way in (("one stack", False), ("branches", True)):
+            jobs[f"stacked tf32, {label}"] = lambda name=name, w=way: Stacked(name, options.samples, "cuda", "tf32", branched=w)
         jobs["stacked tf32, no graphs"] = lambda name=name: Stacked(name, options.samples, "cuda", "tf32", graphs=False)
         print(f"\n{name}, batch {BATCH}, {CLIENTS} clients of {options.samples} samples", flush=True)
         print(f"{'':26}{'samples/s':>10}{'x naive':>9}{'ms a step':>11}{'of memory':>11}")

@@ -12,6 +12,7 @@ from typing import Annotated
 import numpy as np
 
 from fnlkit.artefacts.stored import Changed, Chosen, Stored, blocks
+from fnlkit.client.network import exactness
 from fnlkit.errors import InputError, nearest
 from fnlkit.parameters import Count, Range, checked
 from fnlkit.spec import bind, find, parse
@@ -428,6 +429,7 @@ def _forward(
     if images.shape[-1] not in (1, 3):
         raise InputError(f"images have {images.shape[-1]} channels; backbones for images take 1 or 3")
     batch_size = batch_size or (16 if str(device) == "cpu" else 256)
+    exactness(device)  # the same embeddings whatever this process did before
     # Convolutions run on this layout without a copy.
     module = module.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)
     mean, std = (torch.tensor(value, dtype=torch.float32, device=device)[:, None, None] for value in (mean, std))

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import torch
@@ -122,10 +122,10 @@ class Inputs:
         return x.reshape(*lead, channels, height, width)
 
 
-@lru_cache(maxsize=8)
+@cache
 def _held_tensor(values, dtype, device):
     """Return a tensor of a tuple of numbers, made once: a vector may have thousands of features, and a recording of a GPU's
-    steps may not copy from the host."""
+    steps may not copy from the host and reads this memory for ever."""
     return torch.tensor(values, dtype=dtype, device=device)
 
 

@@ -103,7 +103,8 @@ class Network:
         if self.precision != "bf16":
             return weights
         plain = {f"net.{name}" for name, part in self.module.named_modules() if type(part) in (nn.Linear, nn.Conv1d, nn.Conv2d)}
-        low = [i for i, name in enumerate(names) if name.rpartition(".")[0] in plain]
+        ends = [name.rpartition(".") for name in names]  # weight_norm's other parameters are nobody's layer's
+        low = [i for i, (layer, _, what) in enumerate(ends) if layer in plain and what in ("weight", "bias")]
         new = {i: torch.empty_like(weights[i], dtype=torch.bfloat16) for i in low}
         torch._foreach_copy_(list(new.values()), [weights[i] for i in low])
         return [new.get(i, w) for i, w in enumerate(weights)]
@@ -125,13 +126,8 @@ class Network:
         return tuple(part.to(self.dtype) for part in out) if isinstance(out, tuple) else out.to(self.dtype)
 
     def switch(self):
-        """Let a GPU's products and convolutions be as exact as asked for: PyTorch's own default rounds convolutions to TF32.
-
-        Algorithms of convolutions are those that give the same bytes each time.
-        """
-        if self.device.type == "cuda":
-            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision in ("tf32", "bf16")
-            torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+        """Let a GPU's products and convolutions be as exact as this network asks for."""
+        exactness(self.device, rounded=self.precision in ("tf32", "bf16"))
 
     def load(self, weights):
         """Copy a flat vector (P + Q,) into the module."""
@@ -159,6 +155,19 @@ class Network:
         parts = ((name, weights[a:b] if b <= p else weights[a:b].detach(), shape) for name, a, b, shape in self.slots)
         tensors = {name: part.view(shape) for name, part, shape in parts}
         return functional_call(self.module, tensors, (x,))
+
+
+def exactness(device, *, rounded=False):
+    """Let products and convolutions on a GPU be computed in float32, or `rounded` to TF32, for the whole process.
+
+    PyTorch's own default rounds convolutions.  Algorithms of convolutions are those that give the same bytes each time.
+    """
+    if torch.device(device).type != "cuda":
+        return
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = rounded
+    # The same in PyTorch's newer words, which would otherwise win where somebody has used them.
+    torch.backends.cudnn.conv.fp32_precision = torch.backends.cudnn.rnn.fp32_precision = "tf32" if rounded else "ieee"
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 
 
 @dataclass

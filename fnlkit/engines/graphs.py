@@ -33,7 +33,7 @@ class Graphs:
             while len(self.held) >= 4:  # methods change their loss over rounds: let old recordings go
                 self.held.pop(next(iter(self.held)))
             self.held[key] = (training, {})
-        stay, recordings = self.held[key]
+        stay, recordings = self.held[key] = self.held.pop(key)  # the one used last is the last to go
         if stay is not training:
             adopt(stay, training)
 
@@ -43,7 +43,15 @@ class Graphs:
             else:
                 recordings[shape]()
 
-        return stay.train(step)
+        try:
+            return stay.train(step)
+        except BaseException:
+            self.held.pop(key, None)  # else its memory stays while fewer clients are tried
+            self.memory = None
+            raise
+        finally:
+            if self.broken:
+                self.held.clear()
 
     def usable(self, device):
         return device.type == "cuda"
@@ -54,27 +62,35 @@ class Graphs:
         def plain():
             training.step(*shape)
 
-        before, failed = contents(training), None
+        before, reason = contents(training), ""
         for branched in ways(training):
             training.forward.branched = branched
             try:
-                return self._trusted(training, plain, before)
+                replay = self._trusted(training, plain, before)
+                if reason:
+                    self.note(f"stacked: recorded as {_called(branched)}, not as {_called(not branched)} ({reason})")
+                return replay
+            except torch.OutOfMemoryError:
+                raise  # fewer clients at once may fit
             except Exception as error:  # noqa: BLE001 - the other way may do
-                failed = error
+                reason = (str(error) or type(error).__name__).splitlines()[0][:160]  # the error itself would hold `before`
+                self.memory = None  # a pool goes with its last recording
                 torch.cuda.synchronize()
                 restore(training, before)
-        self.broken = True  # the plain step is right, only slower
-        reason = str(failed).splitlines()[0][:160] if str(failed) else type(failed).__name__
+        plain()  # a step that is wrong in itself says so here, and recordings are not to blame
+        self.broken = True
         self.note(f"stacked: no CUDA graph ({reason}); steps are launched one by one")
-        plain()
         return plain
 
     def _trusted(self, training, plain, before):
         """Do one step by a new recording and return it, if it does what the plain step does."""
         graph = self._record(training, plain, before)
+        drawn = torch.cuda.get_rng_state(training.device) if training.device.type == "cuda" else None
         plain()
         expected = contents(training)
         restore(training, before)
+        if drawn is not None:  # a dropout of the user's own draws the same again
+            torch.cuda.set_rng_state(drawn, training.device)
         graph.replay()
         away = max(apart(a, b) for a, b in zip(contents(training), expected, strict=True))
         if not away < 1e-2:
@@ -83,19 +99,27 @@ class Graphs:
 
     def _record(self, training, plain, before):
         """Return a recording of the step that is due; the training is left as it was before."""
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+
+        def warm():
             for _ in range(WARM):
                 plain()
                 training.turn.copy_(before[0])  # the step after this one may have another shape
+
+        graph = self._captured(warm, plain)
+        restore(training, before)
+        return graph
+
+    def _captured(self, warm, plain):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            warm()
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.memory):
             plain()
         self.memory = graph.pool()
-        restore(training, before)
         return graph
 
 
@@ -103,13 +127,16 @@ def ways(training):
     """Return how to record a step, best first: whether clients are branches of one graph or one stack.
 
     As one stack the convolutions of K clients are one of K groups, which for a wide network is slower than K beside each
-    other, and for a small one faster (`python -m benchmarks.gpu`).  The choice rests on the network alone, since a timed one
-    would differ from run to run.
+    other, and for a small one as fast or faster (`python -m benchmarks.gpu`).  The choice rests on the network alone, since
+    a timed one would differ from run to run.
     """
     network = training.network
-    if not any(isinstance(part, nn.Conv2d) for part in network.module.modules()):
-        return (False,)
-    return (True, False) if network.parameters_count >= WIDE else (False, True)
+    convolutions = any(isinstance(part, nn.Conv2d) for part in network.module.modules())
+    return (True, False) if convolutions and network.parameters_count >= WIDE else (False, True)
+
+
+def _called(branched):
+    return "branches" if branched else "one stack"
 
 
 def changing(training):
@@ -156,15 +183,22 @@ def signature(training):
     for name in training.rows:  # all of them, since which the loss reads is only known when it has
         training.rows[name]
     fit = training.fit.changed(lr=0.0)
-    functions = [(getattr(f, "func", f), getattr(f, "keywords", {})) for f in (fit.loss, *fit.corrections)]
+    functions = [_constants(f) for f in (fit.loss, *fit.corrections)]
     shapes = [(name, value.shape, value.dtype) for name, value in given(training).items()]
     shapes += [(value.shape, value.dtype) for value in changing(training)]
     plain = fit.changed(loss=None, corrections=())
     return repr((functions, plain, shapes, sorted(training.rows), sorted(training.state), training.shared_start))
 
 
+def _constants(function):
+    """Return a function and what is bound to it; arrays by identity: they print alike, and a recording reads their memory."""
+    bound = {**dict(enumerate(getattr(function, "args", ()))), **getattr(function, "keywords", {})}
+    return getattr(function, "func", function), {n: id(v) if hasattr(v, "shape") else v for n, v in bound.items()}
+
+
 def adopt(stay, training):
     """Move a training into the place of another of the same signature."""
+    stay.state.memories = training.state.memories  # a client of before may have forgotten a part of its own since
     with torch.no_grad():
         for tensor, value in zip(changing(stay), changing(training), strict=True):
             tensor.copy_(value)
@@ -172,4 +206,4 @@ def adopt(stay, training):
         for name, value in new.items():
             kept[name].copy_(value)
     stay.clients = stay.rows.clients = training.clients  # the names of written rows stay: a replay does not tell them
-    stay.groups, stay.fit = training.groups, training.fit
+    stay.groups = training.groups  # its Fit stays: a recording reads the arrays bound to it

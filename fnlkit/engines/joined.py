@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 
 
@@ -81,7 +82,9 @@ class StackedValues(Mapping):
 
     def whole(self):
         """Return the names whose values have one shape."""
-        shapes = {name: {torch.as_tensor(m[name]).shape for m in self.memories} for name in self}
+        numbers = (torch.Tensor, np.ndarray, np.generic, bool, int, float)
+        names = [name for name in self if all(isinstance(m[name], numbers) for m in self.memories)]
+        shapes = {name: {torch.as_tensor(m[name]).shape for m in self.memories} for name in names}
         return [name for name, found in shapes.items() if len(found) == 1]
 
     def at(self, pick):

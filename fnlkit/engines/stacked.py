@@ -1,6 +1,5 @@
 """The whole cohort at once: for GPUs, where one small client leaves most of the device idle, and for small steps on a CPU."""
 
-import contextlib
 from functools import partial
 
 import numpy as np
@@ -36,7 +35,7 @@ class Stacked(Sequential):
         self.pool, self.offsets = None, np.concatenate([[0], np.cumsum(sizes)[:-1]])
 
     def _run(self, ids, weights, steps, broadcast, scatter):
-        with one_thread() if self.network.device.type == "cpu" else contextlib.nullcontext():
+        with one_thread() if self.network.device.type == "cpu" else torch.cuda.device(self.network.device):
             return self._visit(begin_visits(self, ids, weights, broadcast, scatter, self._score), steps, scatter)
 
     def _visit(self, visits, steps, scatter):
@@ -103,6 +102,7 @@ class Stacked(Sequential):
         starts = torch.stack([v.model.weights for v in part])
         clients, received = [v.client for v in part], [v.received for v in part]
         twin = self.twin if fit.teacher else None
+        halve = False
         try:
             room = self.room if self.graphs.usable(self.network.device) else 0
             arguments = self.network, twin, clients, starts, fit, plans, received, scattered, *self._samples(clients)
@@ -112,12 +112,15 @@ class Stacked(Sequential):
                 visit.client.rng.bit_generator.state = state
             if isinstance(error, torch.OutOfMemoryError) and len(part) > 1:
                 self.note(f"stacked: {len(part)} clients at once do not fit into memory, {len(part) // 2} are tried")
-                self._together(part[: len(part) // 2], fit, scattered)
-                return self._together(part[len(part) // 2 :], fit, scattered)
+                halve = True
+            weights, reason = None, failure(error, part[0].client.id, self.rounds).name  # its text may quote samples
+        if halve:  # here, since the error's traceback would hold what did not fit
+            self._together(part[: len(part) // 2], fit, scattered)
+            return self._together(part[len(part) // 2 :], fit, scattered)
+        if weights is None:
             self._one_by_one(part, fit)
             if all(v.error is None for v in part):
                 self._alone.add(name)
-                reason = failure(error, part[0].client.id, self.rounds).name  # its text may quote samples
                 self.note(f"stacked: {name} cannot be stacked ({reason}); its clients are trained one by one")
             return None
         for visit, w in zip(part, weights.unbind(0), strict=True):

@@ -4,7 +4,7 @@ Patrini, Rozza, Menon, Nock, Qu. Making deep neural networks robust to label noi
 """
 
 import os
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -102,6 +102,16 @@ def _inverse(transition, classes, stamp):
     return np.linalg.inv(matrix)
 
 
+def _held(of, transition, logits):
+    """Return a matrix of these functions beside the logits: a GPU's recorded step may not copy it from the host."""
+    return _tensor(of, transition, logits.shape[-1], _stamp(transition), logits.dtype, logits.device)
+
+
+@cache
+def _tensor(of, transition, classes, stamp, dtype, device):
+    return torch.from_numpy(of(transition, classes)).to(device, dtype)
+
+
 @reads(check=lambda classes, *, transition, floor=0.0: transition_matrix(transition, classes))
 def forward_given(logits, batch, *, transition: SpecText, floor: Annotated[float, Range(0, 1, open_high=True)] = 1e-12):
     """For confusions of classes that you know: predictions are confused likewise before they meet the label.
@@ -115,7 +125,7 @@ def forward_given(logits, batch, *, transition: SpecText, floor: Annotated[float
     floor : float in [0, 1)
         Added inside the logarithm.
     """
-    matrix = torch.from_numpy(transition_matrix(transition, logits.shape[-1])).to(logits)
+    matrix = _held(transition_matrix, transition, logits)
     return _through(logits, batch, matrix, floor)
 
 
@@ -132,7 +142,7 @@ def backward_given(logits, batch, *, transition: SpecText):
     transition : str
         T[true, given], for example ``symmetric(eta=0.4)`` or a file; see `transition_matrix`.
     """
-    inverse = torch.from_numpy(inverse_matrix(transition, logits.shape[-1])).to(logits)
+    inverse = _held(inverse_matrix, transition, logits)
     return -(inverse[batch.y] * logits.log_softmax(-1)).sum(-1)
 
 

@@ -4,6 +4,7 @@ The check stands behind whatever answers a message, and what it lets through is 
 types, shapes and sizes are those declared, and nothing else is in the bytes.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -107,7 +108,8 @@ def enter(path, *, run, round, said):
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             _end_at_a_line(descriptor)
-            os.write(descriptor, line.encode())
+            if os.write(descriptor, line.encode()) < len(line):  # ASCII; a full disk takes a part and says nothing
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -134,7 +136,7 @@ def read(path):
     if not os.path.exists(path):
         return []
     out, before = [], ""
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith("\n"):
                 break
