@@ -12,8 +12,8 @@ from typing import Annotated
 import numpy as np
 
 from fnlkit.artefacts.stored import Changed, Chosen, Stored, blocks
-from fnlkit.client.network import exactness
 from fnlkit.errors import InputError, nearest
+from fnlkit.models.exact import exactness
 from fnlkit.parameters import Count, Range, checked
 from fnlkit.spec import bind, find, parse
 

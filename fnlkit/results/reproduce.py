@@ -14,6 +14,7 @@ from fnlkit.errors import InputError, WorkStopped
 from fnlkit.results import evaluation
 from fnlkit.results.children import Children
 from fnlkit.results.recipe import step as recipe_step
+from fnlkit.results.settled import Settled
 from fnlkit.results.statistics import paired, spread
 
 
@@ -160,7 +161,7 @@ def run(all_jobs, folder, *, at_once, on_done=None):
         "NUMBA_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
     }
-    failed, children = {}, Children(folder, environment)
+    failed, children, settled = {}, Children(folder, environment), Settled(folder)
     # Runs beside each other share the cores.
     cores = max(1, len(os.sched_getaffinity(0)) // at_once)
 
@@ -177,11 +178,16 @@ def run(all_jobs, folder, *, at_once, on_done=None):
 
     def train(job):
         error = None
+        if settled.has(job, commands(job)):
+            if on_done and not children.ending:
+                on_done(job, None)
+            return
         try:
             where = ["--resume", f"{job.name}.pt", "-o", f"{job.name}.pt"]
             chosen = any(option.startswith(("--engine=", "--workers=")) for option in job.train)
             share = [] if chosen else [f"--workers={cores}"]
             call(["train", job.prepare[-1][1], *job.train, *share, *where])
+            settled.add(job, commands(job))
         except (InputError, WorkStopped) as failure:
             error = failed[job.name] = str(failure)
         if on_done and not children.ending:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,33 @@ def test_a_recipe_runs_continues_and_compares(tmp_path):
     last = [100 * [row["local_noisy_memorized"] for row in r.history if "local_noisy_memorized" in row][-1] for r in run]
     assert first["local_memorized"] == pytest.approx(sum(last) / 2) and 0 <= first["global_memorized"] <= 100
     assert first["client_rounds"] == second["client_rounds"] == 12
+
+
+def test_a_finished_run_is_opened_again_only_if_something_changed(tmp_path, monkeypatch):
+    path, folder, started = tmp_path / "tiny.toml", tmp_path / "runs", []
+    path.write_text(TINY)
+    jobs = reproduce.jobs(recipe.load(str(path)))[:2]
+    own = reproduce.Children.run
+    monkeypatch.setattr(reproduce.Children, "run", lambda self, line: (started.append(line[0]), own(self, line))[1])
+
+    def again(jobs=jobs):
+        started.clear()
+        assert reproduce.run(jobs, folder, at_once=1) == {}
+        return started
+
+    assert again().count("train") == 2
+    assert again() == []
+    os.utime(folder / f"{jobs[0].name}.pt", ns=(1, 1))
+    assert again() == ["train"] and again() == []
+    os.utime(folder / jobs[0].prepare[-1][1], ns=(1, 1))  # both jobs' federation
+    assert again() == ["train"] * len({job.name for job in jobs if job.prepare == jobs[0].prepare})
+    longer = [replace(job, train=(*job.train, "--keep=0.5")) for job in jobs]
+    with open(folder / "settled.jsonl", "a") as file:
+        file.write('["torn')
+    assert again() == []
+    assert not reproduce.Settled(folder).has(longer[0], reproduce.commands(longer[0]))
+    aside = replace(jobs[0], prepare=((("partition", "--dataset=photos/"), "0-0-0.npz"),))
+    assert not reproduce.Settled(folder).has(aside, reproduce.commands(aside))
 
 
 def test_a_published_number_belongs_to_a_method_or_to_one_way_to_write_it():
