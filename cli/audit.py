@@ -16,6 +16,7 @@ from fnlkit.cli.plumbing import (
     printable,
     provenance,
     seed_option,
+    takes_file,
 )
 from fnlkit.cli.progress import bar
 from fnlkit.cli.source import need_input
@@ -40,7 +41,8 @@ from fnlkit.cli.source import need_input
               help="The network, named as for `fnlkit train --model`; auto chooses one that suits the "
               "samples.")  # fmt: skip
 @click.option("--device", default="auto", show_default=True, help="Where to compute; auto takes a GPU if there is one.")
-@click.option("--html", metavar="FILE.html", default=None, help="Also write the findings as a page that a browser shows.")
+@click.option("--html", metavar="FILE.html", default=None, callback=takes_file,
+              help="Also write the findings as a page that a browser shows.")  # fmt: skip
 @json_option
 @seed_option
 @output_option("JUDGED.npz")

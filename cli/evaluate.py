@@ -15,6 +15,7 @@ from fnlkit.cli.plumbing import (
     ledger_option,
     out_console,
     printable,
+    takes_file,
     trust_option,
 )
 from fnlkit.cli.source import need_input
@@ -39,7 +40,7 @@ from fnlkit.errors import InputError
 @click.option("--latex", "form", flag_value="latex", help="Print the groups as a LaTeX table.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print the groups as a Markdown table.")
 @trust_option
-@click.option("-o", "--output", default=None, metavar="FILE.npz",
+@click.option("-o", "--output", default=None, metavar="FILE.npz", callback=takes_file,
               help="Also write confusion matrices and all that the run recorded, as arrays.")  # fmt: skip
 def command(runs, dataset, as_json, ledger, target, cross_site, test, by, form, trust, output):
     """Judge runs: accuracy best and last, per class, corrected labels, estimated noise, traffic.

@@ -2,12 +2,12 @@
 
 import click
 
-from fnlkit.cli.plumbing import console
+from fnlkit.cli.plumbing import console, takes_file
 
 
 @click.command()
 @click.argument("run", metavar="RUN.pt")
-@click.option("-o", "--output", required=True, metavar="MODEL",
+@click.option("-o", "--output", required=True, metavar="MODEL", callback=takes_file,
               help="The file to write; its ending says as what: model.onnx, model.pt2 or state_dict.pt.")  # fmt: skip
 def command(run, output):
     """Write a run's model for other programs: ONNX, a program of torch.export, or a state dictionary.

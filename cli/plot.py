@@ -4,7 +4,7 @@ import os
 
 import click
 
-from fnlkit.cli.plumbing import caution, console, dataset_option, trust_option
+from fnlkit.cli.plumbing import caution, console, dataset_option, takes_file, trust_option
 from fnlkit.errors import InputError
 
 
@@ -17,7 +17,8 @@ from fnlkit.errors import InputError
 @click.option("--projection", type=click.Choice(["pca", "tsne"]), default="pca", show_default=True,
               help="For the kind embeddings: how vectors become points, by principal components or by t-SNE.")  # fmt: skip
 @trust_option
-@click.option("-o", "--output", required=True, metavar="FIGURE", help="The figure to write, a .png, .svg or .pdf.")
+@click.option("-o", "--output", required=True, metavar="FIGURE", callback=takes_file,
+              help="The figure to write, a .png, .svg or .pdf.")  # fmt: skip
 def command(words, kind, dataset, embeddings, projection, trust, output):
     """Draw runs and federations as one figure.
 

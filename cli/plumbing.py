@@ -28,7 +28,8 @@ dataset_option = click.option(
     "--dataset",
     metavar="NAME|PATH",
     default=None,
-    help="The data set: a name of `fnlkit data list`, an .npz file or a folder of images.",
+    help="The data set: a name of `fnlkit data list`, an .npz, .csv or .parquet file, a folder of images or of an npz for "
+    "each site, or a spec such as 'folder(path=P, label=2)'.",
 )
 device_option = click.option(
     "--device",
@@ -62,6 +63,21 @@ def output_option(what="FILE"):
 _OTHERS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xlsx", ".parquet", ".html", ".png", ".svg", ".pdf", ".toml", ".md")
 
 
+def takes_file(ctx, option, target):
+    """Refuse a file that cannot be written before any work is done for it: a callback of options that name one."""
+    from fnlkit.artefacts import paths
+
+    paths.must_take_a_file(target, option.opts[0])
+    return target
+
+
+def keeps(file, output, what):
+    """Refuse to write over what is being read, where it is something else than what is written."""
+    if output not in (None, "-") and file not in (None, "-") and os.path.isfile(file) and os.path.isfile(output):
+        if os.path.samefile(file, output):
+            raise InputError(f"-o {output}: is the {what} that is read; write another name")
+
+
 def _own_format(ctx, option, output):
     ending = os.path.splitext(output)[1].lower()
     if ending in _OTHERS:
@@ -70,7 +86,7 @@ def _own_format(ctx, option, output):
         if ending == ".html" and "html" in options:
             other = f"; --html {output} writes the page"
         raise InputError(f"-o {output}: what is written is no {ending[1:]}; call it {option.metavar}{other}")
-    return output
+    return takes_file(ctx, option, output)
 
 
 def setting_options(*names, **defaults):

@@ -5,7 +5,7 @@ import io
 
 import click
 
-from fnlkit.cli.plumbing import console
+from fnlkit.cli.plumbing import console, takes_file
 
 
 @click.command()
@@ -13,7 +13,8 @@ from fnlkit.cli.plumbing import console
 @click.argument("data", required=False, metavar="[DATA]")
 @click.option("--unlabelled", is_flag=True, help="Predict the samples without a label of a data set: DATA, or the run's own.")
 @click.option("--all", "every", is_flag=True, help="Add a column with the probability of each class.")
-@click.option("-o", "--output", default="-", metavar="FILE.csv", help="Where to write; to stdout without it.")
+@click.option("-o", "--output", default="-", metavar="FILE.csv", callback=takes_file,
+              help="Where to write; to stdout without it.")  # fmt: skip
 def command(run, data, unlabelled, every, output):
     """Predict the classes of new samples with a run's model, as csv: sample, class, name, probability.
 

@@ -2,7 +2,7 @@
 
 import click
 
-from fnlkit.cli.plumbing import caution, console, dataset_option, ledger_option, trust_option
+from fnlkit.cli.plumbing import caution, console, dataset_option, ledger_option, takes_file, trust_option
 from fnlkit.cli.source import need_input
 
 
@@ -11,7 +11,8 @@ from fnlkit.cli.source import need_input
 @dataset_option
 @ledger_option
 @trust_option
-@click.option("-o", "--output", required=True, metavar="FILE.html", help="The page to write; - is stdout.")
+@click.option("-o", "--output", required=True, metavar="FILE.html", callback=takes_file,
+              help="The page to write; - is stdout.")  # fmt: skip
 def command(runs, dataset, ledger, trust, output):
     """Write one self-contained page about runs: summary, curves, tables, who is noisy, suspicious samples, commands.
 

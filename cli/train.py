@@ -1,5 +1,6 @@
 """`fnlkit train`: a federation in, a run out."""
 
+import os
 import shlex
 import sys
 from contextlib import contextmanager
@@ -16,9 +17,11 @@ from fnlkit.cli.plumbing import (
     emit,
     engine_option,
     file_argument,
+    keeps,
     ledger_option,
     output_option,
     setting_options,
+    takes_file,
 )
 from fnlkit.cli.progress import of_rounds
 from fnlkit.cli.source import need_input
@@ -49,7 +52,7 @@ from fnlkit.errors import InputError
 @click.option("--resume", metavar="RUN", default=None,
               help="Continue this run; a file that is not there yet means: from the start.")  # fmt: skip
 @ledger_option
-@click.option("--metrics", metavar="FILE", default=None,
+@click.option("--metrics", metavar="FILE", default=None, callback=takes_file,
               help="Where each round's numbers go, as JSON lines; RUN.metrics.jsonl beside -o without it.")  # fmt: skip
 @click.option("--log", multiple=True, metavar="KIND:PLACE",
               help="Also tell a program that watches training: tensorboard:DIR, mlflow:URI or wandb:PROJECT.")  # fmt: skip
@@ -85,6 +88,7 @@ def command(
       fnlkit partition | fnlkit inject-noise | fnlkit train --method fedcorr --rounds 20 -o run.pt
     """
     need_input(file)
+    keeps(file, output, "federation")
     if output == "-" and sys.stdout.isatty():
         raise InputError("stdout is a terminal, which no run is written to; add -o run.pt, or pipe into `fnlkit evaluate`")
     from fnlkit import pipeline
@@ -144,8 +148,9 @@ def ending(experiment, file, output, notes, say):
         yield
     except BaseException:
         rounds = len(experiment.history)
-        if output == "-" or not rounds:
-            say.print("nothing was saved: " + ("there is no -o" if output == "-" else "no round was finished"), style="yellow")
+        why = "there is no -o" if output == "-" else "" if rounds else "no round was finished"
+        if why or not os.path.isfile(output):
+            say.print(f"nothing was saved: {why or f'{output} could not be written'}", style="yellow")
         else:
             command = ["fnlkit", *sys.argv[1:]]
             if not any(word == "--resume" or word.startswith("--resume=") for word in command):

@@ -13,6 +13,19 @@ def must_be_regular(path):
         raise InputError(f"{shown(path)}: is no regular file; name a file")
 
 
+def must_take_a_file(target, option="-o"):
+    """Raise InputError, before any work is done for it, where a file cannot be written under this name."""
+    if target in (None, "-") or (os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target)):
+        return  # a device is written in place
+    folder = os.path.dirname(os.path.realpath(target))  # through a link to the file that it names
+    if os.path.isdir(target):
+        raise InputError(f"{option} {shown(target)}: is a folder; name a file in it")
+    if not os.path.isdir(folder):
+        raise InputError(f"{option} {shown(target)}: the folder {shown(folder)} does not exist; make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{option} {shown(target)}: {shown(folder)} may not be written; choose another folder")
+
+
 def from_home(path):
     """Return a path in which a leading ``~`` is somebody's home; one that is nobody's is a name like any other."""
     path = Path(path)

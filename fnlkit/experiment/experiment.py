@@ -68,6 +68,8 @@ class Experiment:
         trust = must_be(dataset, federation.meta, len(federation.given), what="the federation")
         wanted = catalogue.needs(settings.method)
         federation, rows = arranged(federation, wanted, settings.method)
+        if settings.memorization and federation.true is None:
+            raise InputError(f"--memorization needs true labels, and nobody knows those of {dataset.name}; leave it out")
         self.federation, self.dataset, self.settings = federation, dataset, settings
         self.device = _device(device)
         dtype = PRECISIONS[settings.precision]

@@ -41,6 +41,8 @@ def locked(output, option="-o"):
         return
     from filelock import FileLock, Timeout
 
+    if os.path.isdir(output):
+        raise InputError(f"{option} {output}: is a folder; name a file in it")
     folder = os.path.dirname(os.path.abspath(output))
     if not os.path.isdir(folder):
         raise InputError(f"{option} {output}: there is no folder {os.path.dirname(output)}; make it first")

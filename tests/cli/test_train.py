@@ -2,6 +2,7 @@
 
 import os
 import pty
+import shutil
 import signal
 import subprocess
 
@@ -109,6 +110,31 @@ def test_a_run_cut_short_says_what_is_saved_and_what_continues_it(error, code, f
     assert said.startswith(f"2 rounds are saved in {run}; continue with: fnlkit train ")
     code, _, err = fnlkit(said.partition("continue with: ")[2], tmp_path)
     assert code == 0 and len([row for row in Run.read(str(run)).history if row["stage"] != "final"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("train {fed} -o .", "-o .: is a folder; name a file in it"),
+        ("train {fed} -o r.pt --metrics .", "--metrics .: is a folder; name a file in it"),
+        ("train over.npz -o over.npz", "-o over.npz: is the federation that is read; write another name"),
+        ("train over.npz -o link.npz", "-o link.npz: is the federation that is read; write another name"),
+        ("train observed.npz --memorization -o r.pt", "--memorization needs true labels, and nobody knows those of digits"),
+        ("estimate-noise {fed} -o .", "-o .: is a folder; name a file in it"),
+        ("audit {fed} --html no/a.html -o a.npz", "--html no/a.html: the folder"),
+        ("evaluate r.pt -o no/e.npz", "-o no/e.npz: the folder"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_any_work(line, says, fed, tmp_path):
+    shutil.copy(fed, tmp_path / "over.npz")
+    (tmp_path / "link.npz").symlink_to("over.npz")
+    if "observed" in line:
+        assert fnlkit("fnlkit partition --labels observed -o observed.npz", tmp_path).returncode == 0
+    before = sorted(path.name for path in tmp_path.iterdir())
+    code, out, err = fnlkit(f"fnlkit {line.format(fed=fed)}", tmp_path)
+    assert code == 2 and err.splitlines()[-1].startswith(f"fnlkit: error: {says}") and "client-rounds" not in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert (tmp_path / "over.npz").read_bytes() == (tmp_path / fed).read_bytes()
 
 
 def test_embeddings_of_any_array_file(fed, tmp_path):
