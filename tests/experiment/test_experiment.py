@@ -127,6 +127,14 @@ def test_more_rounds_continue_a_finished_run(tmp_path):
     same(longer, finish(federation, dataset, settings(rounds=12, eval_every=3)))
 
 
+def test_a_finished_run_whose_method_asked_after_its_last_round_stays_as_it_is(tmp_path):
+    federation, dataset = problem()
+    chosen = settings("fedcorr(iterations=1, finetune_rounds=2, usual_rounds=0)")
+    whole = reread(finish(federation, dataset, chosen), tmp_path)
+    assert whole.finished and len(whole.log) > len([row for row in whole.history if row["stage"] != "final"])
+    same(reread(finish(federation, dataset, chosen, resume=whole), tmp_path), whole)
+
+
 def test_a_run_is_refused_with_other_settings_or_data():
     federation, dataset = problem()
     run = finish(federation, dataset, settings(rounds=3))
