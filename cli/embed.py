@@ -7,7 +7,17 @@ from contextlib import contextmanager
 
 import click
 
-from fnlkit.cli.plumbing import Listing, console, data_of, dataset_option, device_option, emit, output_option, provenance
+from fnlkit.cli.plumbing import (
+    Listing,
+    console,
+    data_of,
+    dataset_option,
+    device_option,
+    emit,
+    keeps,
+    output_option,
+    provenance,
+)
 from fnlkit.cli.progress import bar
 from fnlkit.cli.source import need_input, refuse_both
 
@@ -60,6 +70,7 @@ def command(file, dataset, backbone, device, batch_size, new, output):
         from fnlkit.artefacts.federation import Federation
 
         need_input(file or "-")
+        keeps(file, output, "federation")
         federation = Federation.read(file or "-")
         data = data_of(federation, dataset)
     parts = {"embeddings": data.x_train} | ({"test": data.x_test} if len(data.y_test) else {})

@@ -12,6 +12,7 @@ from fnlkit.cli.plumbing import (
     console,
     dataset_option,
     json_option,
+    keeps,
     ledger_option,
     out_console,
     printable,
@@ -59,6 +60,7 @@ def command(runs, dataset, as_json, ledger, target, cross_site, test, by, form, 
     runs = runs or ("-",)
     for path in runs:
         need_input(path)
+        keeps(path, output, "run")
     if output and len(runs) > 1:
         raise InputError(f"-o {output} takes the arrays of one run, found {len(runs)}")
     if output and (form or by is not None):

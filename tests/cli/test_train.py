@@ -119,6 +119,11 @@ def test_a_run_cut_short_says_what_is_saved_and_what_continues_it(error, code, f
         ("train {fed} -o r.pt --metrics .", "--metrics .: is a folder; name a file in it"),
         ("train over.npz -o over.npz", "-o over.npz: is the federation that is read; write another name"),
         ("train over.npz -o link.npz", "-o link.npz: is the federation that is read; write another name"),
+        (
+            "embed over.npz --backbone 'pca(dim=2)' -o over.npz",
+            "-o over.npz: is the federation that is read; write another name",
+        ),
+        ("evaluate over.npz -o over.npz", "-o over.npz: is the run that is read; write another name"),
         ("train observed.npz --memorization -o r.pt", "--memorization needs true labels, and nobody knows those of digits"),
         ("estimate-noise {fed} -o .", "-o .: is a folder; name a file in it"),
         ("audit {fed} --html no/a.html -o a.npz", "--html no/a.html: the folder"),
