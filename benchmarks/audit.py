@@ -22,12 +22,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fnlkit import datasets, partitioning
+from fnlkit import datasets
+from fnlkit.datasets import partitioning
 from fnlkit.estimators import em
-from fnlkit.estimators.evidence import Evidence
+from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.warmup import cross_validated
+from fnlkit.kernels.streams import stream
 from fnlkit.review.audit import SIGNIFICANT, confusions, noisier_than_others
-from fnlkit.streams import stream
 
 SWAPPED, RANDOM = 1, 3
 PAIR, THREE = (4, 9), (4, 7, 9)
@@ -94,7 +95,7 @@ def scores(federation, data, rounds, seed, keep):
     if place and place.exists():
         return np.load(place)["probabilities"]
     warm_up = {"rounds": rounds, "fraction": 1.0}
-    found = cross_validated(Evidence(federation, data, warm_up=warm_up, seed=seed), folds=5)
+    found = cross_validated(EstimatorInputs(federation, data, warm_up=warm_up, seed=seed), folds=5)
     if place:
         np.savez_compressed(place, probabilities=found)
     return found

@@ -6,7 +6,9 @@ networks, replies other than weights are a smaller share of the traffic.
 
 import sys
 
-from fnlkit import catalogue, datasets, noise, partitioning
+from fnlkit import datasets, noise
+from fnlkit.components import registry
+from fnlkit.datasets import partitioning
 from fnlkit.experiment import Experiment, Settings
 
 SETTINGS = {"rounds": 20, "fraction": 0.2, "epochs": 1, "batch_size": 32, "model": "mlp(hidden=256)", "eval_every": 1000}
@@ -15,7 +17,7 @@ SETTINGS = {"rounds": 20, "fraction": 0.2, "epochs": 1, "batch_size": 32, "model
 def spent(method):
     """Return (client-rounds, bytes sent by clients, bytes received by clients) of a method."""
     digits = datasets.load("digits")
-    public = 0.05 if "public" in catalogue.needs(method) else 0.0
+    public = 0.05 if "public" in registry.needs(method) else 0.0
     federation = noise.inject(partitioning.federation(digits, clients=20, public=public), "clients(rho=0.5, tau=0.5)", seed=0)
     traffic = Experiment(federation, digits, Settings(method=method, **SETTINGS), engine="sequential").run().traffic
     return traffic.client_rounds, traffic.bytes_up, traffic.bytes_down
@@ -29,7 +31,7 @@ def relative(method, plain):
 def main():
     plain = spent("fedavg")
     print("# Client-rounds, bytes up and bytes down relative to FedAvg with equal --rounds: python -m benchmarks.costs")
-    for method in catalogue.METHODS:
+    for method in registry.METHODS:
         rounds, up, down = relative(method, plain)
         print(f"{method} = {{client_rounds = {rounds}, up = {up}, down = {down}}}", flush=True)
         print(method, rounds, up, down, file=sys.stderr)

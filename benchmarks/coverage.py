@@ -11,7 +11,8 @@ import argparse
 
 import numpy as np
 
-from fnlkit import datasets, noise, partitioning
+from fnlkit import datasets, noise
+from fnlkit.datasets import partitioning
 from fnlkit.estimators import ESTIMATORS, estimate
 
 WORLDS = ("none", "symmetric(eta=0.3)", "clients(rho=0.6, tau=0.5)")

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-from fnlkit.artefacts.run import Run
+from fnlkit.artifacts.run import Run
 
 SETTINGS = ["--rounds", "2", "--fraction", "1", "--epochs", "1", "--model", "mlp(hidden=8)", "--wait", "300"]
 

@@ -32,8 +32,8 @@ def ours(engine, rounds, clients, cohort, samples):
     import torch
 
     from fnlkit.datasets import Dataset
+    from fnlkit.datasets.partitioning import federation
     from fnlkit.experiment import Experiment, Settings
-    from fnlkit.partitioning import federation
 
     torch.set_num_threads(1)
     rng, count = np.random.default_rng(0), clients * samples

@@ -140,7 +140,7 @@ def main():
         "LeNet-5, batch 10, label mixture": lambda: training(lenet, 10, 100, mixture=True),
         "LeNet-5, batch 32": lambda: training(lenet, 32, 30),
         "LeNet-5, batch 10, 100 classes": lambda: training(("lenet5", 3, 100), 10, 100),
-        "LeNet-5 grey, batch 10": lambda: training(("lenet5", 1, 10), 10, 100),
+        "LeNet-5 gray, batch 10": lambda: training(("lenet5", 1, 10), 10, 100),
         "MLP 784-200-100-10, batch 10": lambda: training(perceptron, 10, 100),
         "MLP 784-200-100-10, batch 64": lambda: training(perceptron, 64, 30),
         "LeNet-5, scoring": lambda: scoring(lenet, 2000),

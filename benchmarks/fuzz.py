@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import fuzz_flower
-from fnlkit.artefacts import files, npz, zip
+from fnlkit.artifacts import files, npz, zip
 from fnlkit.cli import main as fnlkit
 from fnlkit.results import plots
 
@@ -248,7 +248,7 @@ def mutant(kind, folder, rng):
     elif name.endswith(".pub"):
         raw = changed_bytes((folder / name).read_bytes(), rng)
     elif kind in ("run", "federation", "embeddings"):
-        raw = changed_artefact(files.read(folder / name), "pt" if kind == "run" else "npz", rng)
+        raw = changed_artifact(files.read(folder / name), "pt" if kind == "run" else "npz", rng)
     elif name.endswith(".npy"):
         raw = b"".join(map(bytes, npz.encode(npz.plain(changed_array(np.load(folder / name), rng), "array"))))
     else:
@@ -349,10 +349,10 @@ def changed_tree(tree, rng):
     return tree
 
 
-def changed_artefact(artefact, form, rng):
+def changed_artifact(artifact, form, rng):
     """Return the bytes of an artifact with changed arrays or values and a right checksum."""
-    arrays = {name: np.asarray(value) for name, value in artefact.arrays.items()}
-    meta = artefact.meta
+    arrays = {name: np.asarray(value) for name, value in artifact.arrays.items()}
+    meta = artifact.meta
     if rng.random() < 0.6:
         body = arrays.pop("body", None)
         if rng.random() < 0.5 or body is None:
@@ -364,7 +364,7 @@ def changed_artefact(artefact, form, rng):
     else:
         meta = changed_tree(meta, rng)
     try:
-        return b"".join(map(bytes, files.encode(files.Artefact(artefact.kind, arrays, meta), format=form)))
+        return b"".join(map(bytes, files.encode(files.Artifact(artifact.kind, arrays, meta), format=form)))
     except ValueError:  # no writer produces this; the plain npz does
         return npz_of({name: value for name, value in arrays.items() if value.dtype.kind in "biufU"} or {"x": np.zeros(1)})
 

@@ -35,8 +35,9 @@ ODD = [None, True, -1, 0, 1, 7, 2**31, 2**63, 10**30, 0.5, float("nan"), float("
        ("failure", "input", "\x1b[31mE", "s" * 10_000)]  # fmt: skip
 # fmt: off
 NAMES = [
-    ("os", "system"), ("builtins", "exec"), (EVIL, "f"), ("fnlkit.own", "load"), ("fnlkit.artefacts.files", "read_text"),
-    ("fnlkit.methods.fedcorr", "np.load"), ("fnlkit.client.members", "in_blocks"), ("json.tool", "main"),
+    ("os", "system"), ("builtins", "exec"), (EVIL, "f"), ("fnlkit.components.own", "load"),
+    ("fnlkit.artifacts.files", "read_text"),
+    ("fnlkit.methods.fedcorr", "np.load"), ("fnlkit.client.client_list", "in_blocks"), ("json.tool", "main"),
     ("fnlkit.client.losses.cross_entropy", "cross_entropy"), ("fnlkit.client.losses.correction", "forward_given"),
     ("fnlkit.client.scoring", "sample_losses"), ("fnlkit.server.selection", "local_loss"), ("fnlkit.methods.no", "f"),
 ]
@@ -88,23 +89,22 @@ class Deployed:
 
     def __init__(self, place, name):
         from fnlkit import datasets
-        from fnlkit.engines.flower import apps
+        from fnlkit.deploy import apps, project
         from fnlkit.experiment.settings import Settings
-        from fnlkit.pipeline import deployment
         from tests.engines.here import Grid
 
         if str(place) not in sys.path:
             sys.path.append(str(place))  # allows an import of a foreign module by name
-        self.place, self.folder, project = place, place / f"{CANARY}-{os.getpid()}-{name}", place / name / "project"
+        self.place, self.folder, target = place, place / f"{CANARY}-{os.getpid()}-{name}", place / name / "project"
         common = {"fraction": 1.0, "epochs": 1, "batch_size": 12, "model": "mlp(hidden=[4])", "lr": 0.1}
-        if not project.exists():
+        if not target.exists():
             about = {"sites": SITES, "wait": 0, "max_samples": 30}
             settings = Settings(**(common | SETTINGS[name]))
-            deployment.write_project(project, datasets.load(str(place / "server.npz")), settings, **about)
-        text = (project / "pyproject.toml").read_text(encoding="utf-8")
+            project.write_project(target, datasets.load(str(place / "server.npz")), settings, **about)
+        text = (target / "pyproject.toml").read_text(encoding="utf-8")
         config = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
         config |= {"server_data": str(place / "server.npz"), "output": str(self.folder / "run.pt"), "timeout": 5.0}
-        about = {"agreed": str(project / "pyproject.toml")}
+        about = {"agreed": str(target / "pyproject.toml")}
         nodes = {
             100 + k: {"client": k, "data": str(place / f"site-{k}.npz"), "memory": str(self.folder / f"memory-{k}")} | about
             for k in range(SITES)
@@ -119,8 +119,8 @@ class Deployed:
                         self.asked.append(message_to_proto(message).SerializeToString())
                     yield from super().push_messages([message])
 
-        self.deployment, self.config = deployment, config
-        self.grid = Recording(apps.client_app(deployment.open_site), config, nodes)
+        self.deployment, self.config = project, config
+        self.grid = Recording(apps.client_app(project.open_site), config, nodes)
         self.grid.asked = []
 
     def reset(self):
@@ -212,7 +212,8 @@ def _outside(deployed):
 
 def _undeclared(reply, deployed, name):
     """Return the part of a reply that a site must not send, or ""."""
-    from fnlkit.engines.flower import leaving, wire
+    from fnlkit.deploy import leaving
+    from fnlkit.engines.flower import wire
 
     if reply.has_error():
         return "" if re.fullmatch(r"[a-z-]+ \w{1,61}", reply.error.reason) else f"to a site: error {reply.error.reason[:80]!r}"
@@ -236,7 +237,7 @@ def _undeclared(reply, deployed, name):
 # ---- a site's message to the server
 def to_server(folder, rng, loud=False):
     """Return "" if a server handles changed replies of a site correctly, otherwise the failure."""
-    from fnlkit.artefacts.run import Run
+    from fnlkit.artifacts.run import Run
     from fnlkit.errors import InputError, WorkStopped
 
     deployed = _deployed(folder, name := pick(rng, list(SETTINGS)))

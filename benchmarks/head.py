@@ -18,9 +18,9 @@ from torch import nn
 
 from benchmarks.fused import interleaved, module
 from fnlkit import datasets
+from fnlkit.datasets.partitioning import federation as split
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.kernels.fused import fused_fit
-from fnlkit.partitioning import federation as split
 
 HEADS = {"mlp(hidden=[])": 0.01, "mlp(hidden=512)": 0.01}
 

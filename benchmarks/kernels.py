@@ -18,7 +18,7 @@ import numpy as np
 
 from fnlkit import kernels
 from fnlkit._kernels.threads import run
-from fnlkit.kernels import neighbours
+from fnlkit.kernels import neighbors
 
 
 class Row:
@@ -153,21 +153,21 @@ def votes(rng):
     embeddings = rng.standard_normal((50_000, 512), np.float32)
     labels = rng.integers(0, 10, 50_000)
     offsets = np.arange(0, 50_001, 500)
-    multiply, scratch = neighbours._half_product(embeddings.dtype), threading.local()
+    multiply, scratch = neighbors._half_product(embeddings.dtype), threading.local()
 
     def product(start):
         scratch.products = getattr(scratch, "products", np.empty((512, 512), np.float32))
         multiply(embeddings[start : start + 500], scratch.products)
 
     def half_products():
-        with neighbours.blas_threads(1):
+        with neighbors.blas_threads(1):
             run(product, [(start,) for start in range(0, 50_000, 500)], kernels.get_threads())
 
     for k, least in ((10, 1.9), (100, 5)):
         peers = {"BLAS, half the products only": (half_products, None)}
 
-        def majority(neighbours, own):
-            return (own[neighbours][:, :, None] == np.arange(10)).sum(1).argmax(1)
+        def majority(neighbors, own):
+            return (own[neighbors][:, :, None] == np.arange(10)).sum(1).argmax(1)
 
         if have("faiss"):
             import faiss
@@ -208,7 +208,7 @@ def augmentation(rng):
     if have("torchvision", "PIL"):
         from PIL import Image
 
-        from fnlkit.vision import torchvision
+        from fnlkit.models.vision import torchvision
 
         transforms = torchvision().transforms
         chain = transforms.Compose(

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from fnlkit.datasets import Dataset
+from fnlkit.datasets.partitioning import federation
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.partitioning import federation
 
 # (row, network, channels, side, batch, client-rounds, samples per client, epochs, precisions, measured samples)
 ROWS = [

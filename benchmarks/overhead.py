@@ -13,14 +13,14 @@ import time
 import numpy as np
 import torch
 
-from fnlkit.artefacts.federation import Federation
+from fnlkit.artifacts.federation import Federation
 from fnlkit.client.network import Model
 from fnlkit.client.training import Fit, plan, train_client
 from fnlkit.datasets import Dataset
+from fnlkit.datasets.partitioning import federation as split
 from fnlkit.engines.fused import normal
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.kernels.fused import fused_fit
-from fnlkit.partitioning import federation as split
 
 COHORT = 100
 
@@ -74,7 +74,7 @@ def main():
         experiment.run(on_round=lambda row, stamps=stamps: stamps.append(time.process_time()))
         visit = 1000 * float(np.median(np.diff(stamps)[1 : options.rounds])) / COHORT
         alone = float("nan") if children else bare(experiment, engine)
-        run = experiment.snapshot().to_artefact().arrays
+        run = experiment.snapshot().to_artifact().arrays
         text = (run["log"].nbytes + run["body"].nbytes) / options.rounds
         note = "  (without the time of the worker processes)" if children else ""
         print(f"{engine:10} {visit:7.3f} {alone:9.3f} {visit - alone:9.3f} {text:24,.0f}{note}", flush=True)

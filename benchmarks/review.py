@@ -19,9 +19,9 @@ import numpy as np
 from benchmarks.audit import RANDOM, SWAPPED, scores, world
 from fnlkit.estimators import em
 from fnlkit.estimators.apply import judged
-from fnlkit.estimators.evidence import Evidence
 from fnlkit.estimators.federated import with_rows
-from fnlkit.estimators.judgement import owners
+from fnlkit.estimators.inputs import EstimatorInputs
+from fnlkit.estimators.judgment import owners
 from fnlkit.review import decisions
 from fnlkit.review.audit import SIGNIFICANT, noisier_than_others
 from fnlkit.review.suspects import choose
@@ -47,11 +47,11 @@ def decided(federation, data, client, budget, seed):
 
 
 def audited(federation, probabilities, seed):
-    """Return each site's level, low and high (5, 3), the numbers of noisier sites, and the Judgement.
+    """Return each site's level, low and high (5, 3), the numbers of noisier sites, and the Judgment.
 
     The steps are those of `fnlkit.review.audit`, on predictions of models that were trained on the other sites.
     """
-    evidence = Evidence(federation, None, seed=seed, form="federated")
+    evidence = EstimatorInputs(federation, None, seed=seed, form="federated")
     found, said = em.by_clients(with_rows(evidence, probabilities=probabilities), prior=1.0, seed=seed)
     p = noisier_than_others(found.level, said["deviation"].numpy())
     low, high = np.minimum(found.low, found.level), np.maximum(found.high, found.level)
@@ -71,13 +71,13 @@ def once(seed, rounds, budget, keep):
     """Return the results of one repetition."""
     federation, data = world(seed, 0.25, 0.1)
     probabilities = scores(federation, data, rounds, seed, keep)
-    before, named, judgement = audited(federation, probabilities, seed)
-    federation = judged(federation, judgement.arrays(federation))
+    before, named, judgment = audited(federation, probabilities, seed)
+    federation = judged(federation, judgment.arrays(federation))
     out = {"before": before, "true before": share_wrong(federation, data), "named": named == set(REVIEWED)}
     there = np.isin(owners(federation.client_offsets), REVIEWED)
     held = federation.client_indices[there]
     given, wrong = federation.given[held], federation.given[held] != data.y_train[held]
-    out["precision"] = [precision(-judgement.issue[there], wrong, count) for count in (30, 100)]
+    out["precision"] = [precision(-judgment.issue[there], wrong, count) for count in (30, 100)]
     try:
         from cleanlab.rank import get_label_quality_scores
     except ImportError:

@@ -37,8 +37,8 @@ def measured(clients, cohort, width, samples, rounds, options):
     import torch
 
     from fnlkit.datasets import Dataset
+    from fnlkit.datasets.partitioning import federation
     from fnlkit.experiment import Experiment, Settings
-    from fnlkit.partitioning import federation
 
     torch.set_num_threads(1)
     rng, count = np.random.default_rng(0), clients * samples
@@ -59,7 +59,7 @@ def measured(clients, cohort, width, samples, rounds, options):
     run = experiment.run(on_round=done)
     first, last = rows[0], rows[rounds - 1]
     steps = rounds - 1
-    artefact = run.to_artefact().arrays
+    artifact = run.to_artifact().arrays
     return {
         "weights": int(run.weights.numel()),
         "prepare_seconds": made,
@@ -67,8 +67,8 @@ def measured(clients, cohort, width, samples, rounds, options):
         "up": (last["bytes_up"] - first["bytes_up"]) / steps,
         "down": (last["bytes_down"] - first["bytes_down"]) / steps,
         "mebibytes": peak() - before,
-        "file_bytes": sum(value.nbytes for value in artefact.values()),
-        "log_bytes": (artefact["log"].nbytes + artefact["body"].nbytes) / rounds,
+        "file_bytes": sum(value.nbytes for value in artifact.values()),
+        "log_bytes": (artifact["log"].nbytes + artifact["body"].nbytes) / rounds,
     }
 
 

@@ -52,10 +52,10 @@ def _photos(folder, start, stop):
     from PIL import Image
 
     rng = np.random.default_rng([0, start])
-    colours = np.random.default_rng(0).integers(60, 196, (CLASSES, 3))
+    colors = np.random.default_rng(0).integers(60, 196, (CLASSES, 3))
     for i in range(start, stop):
         c = i // 10 % CLASSES
-        pixels = colours[c] + rng.integers(-60, 60, (32, 32, 3))
+        pixels = colors[c] + rng.integers(-60, 60, (32, 32, 3))
         place = folder / ("test" if i % 10 == 9 else "train") / str(c) / f"{i:06}.jpg"
         Image.fromarray(pixels.astype(np.uint8)).save(place, quality=85)
 

@@ -10,8 +10,8 @@ import sys
 
 import click
 
-from fnlkit import own
 from fnlkit.cli.terminal import speak_plainly
+from fnlkit.components import own
 from fnlkit.errors import InputError, Terminated, WorkStopped, nearest
 
 # Summaries by group, defined here so that `fnlkit --help` imports no command.
@@ -210,7 +210,7 @@ def _say(text):
 
 
 def _fail(message, code, deep):
-    from fnlkit.artefacts.shown import plain  # a message can contain text from a file
+    from fnlkit.artifacts.shown import plain  # a message can contain text from a file
 
     if deep:
         import traceback

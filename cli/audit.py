@@ -55,7 +55,7 @@ def command(file, dataset, embeddings, folds, device, html, as_json, seed, outpu
     """
     need_input(file)
     from fnlkit import pipeline
-    from fnlkit.artefacts.federation import Federation
+    from fnlkit.artifacts.federation import Federation
 
     talk = console()
     say = lambda text: talk.print(text, style="dim", soft_wrap=True)  # noqa: E731

@@ -26,7 +26,7 @@ def command(file, above, drop, sheet, output):
 
     out = pipeline.correct(file, above=above, drop=drop)
     facts = out.meta["corrections"][-1]
-    done = f"{facts['dropped']:,} left out" if drop else f"{facts['changed']:,} relabelled"
+    done = f"{facts['dropped']:,} left out" if drop else f"{facts['changed']:,} relabeled"
     kept = f", {facts['reviewed']:,} kept as reviewed" if facts["reviewed"] else ""
     console().print(f"{facts['flagged']:,} flagged, {done}{kept}", style="dim", soft_wrap=True)
     if sheet:

@@ -31,7 +31,7 @@ def list_sets(as_json):
     """
     from fnlkit import datasets
 
-    rows = [{"name": name, "description": line, "here": datasets.present(name)} for name, line in datasets.catalogue().items()]
+    rows = [{"name": name, "description": line, "here": datasets.present(name)} for name, line in datasets.registry().items()]
     if as_json:
         for row in rows:
             sys.stdout.write(json.dumps(row) + "\n")
@@ -71,7 +71,7 @@ def info(name, as_json):
     """
     from fnlkit import datasets
 
-    known = name in datasets.catalogue()
+    known = name in datasets.registry()
     if known and not as_json:
         out_console().print(datasets.card(name), soft_wrap=True)
     if known and not datasets.present(name):

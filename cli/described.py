@@ -8,29 +8,29 @@ from fnlkit.cli.terminal import Table, out_console, printable
 _NAMES = 20  # items of a list that are shown
 
 
-def described(artefact, source="-", said=None):
+def described(artifact, source="-", said=None):
     """Return the facts of an artifact as plain values.
 
     Parameters
     ----------
-    artefact : fnlkit.artefacts.files.Artefact
+    artifact : fnlkit.artifacts.files.Artifact
     source : str
     said : str or None
         The SHA-256 in the file. Default: computed.
     """
-    from fnlkit.artefacts import files, large
+    from fnlkit.artifacts import files, large
 
     out = {
-        "kind": artefact.kind,
-        "sha256": said or files.digest(artefact),
-        "checked": not any(isinstance(value, large.Head) for value in artefact.arrays.values()),
+        "kind": artifact.kind,
+        "sha256": said or files.digest(artifact),
+        "checked": not any(isinstance(value, large.Head) for value in artifact.arrays.values()),
         "arrays": {
             name: {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
-            for name, value in artefact.arrays.items()
+            for name, value in artifact.arrays.items()
         },
-        "meta": artefact.meta,
+        "meta": artifact.meta,
     }
-    federation = _federation(artefact, source)
+    federation = _federation(artifact, source)
     if federation is not None:
         from fnlkit.noise import summary
 
@@ -46,17 +46,17 @@ def described(artefact, source="-", said=None):
     return out
 
 
-def show(artefact, source="-", said=None):
+def show(artifact, source="-", said=None):
     """Print an artifact as tables on stdout; parameters as in `described`."""
     say = out_console()
-    facts = described(artefact, source, said)
-    federation = _federation(artefact, source)
+    facts = described(artifact, source, said)
+    federation = _federation(artifact, source)
     table = Table("", "", heads=False)
-    table.add_row("kind", artefact.kind)
+    table.add_row("kind", artifact.kind)
     table.add_row(
         "sha256", facts["sha256"] + ("" if facts["checked"] else ", as the file says: its large arrays were not read")
     )
-    for key, value in artefact.meta.items():
+    for key, value in artifact.meta.items():
         if key not in ("provenance", "noise", "estimate") and (text := _in_words(value)) is not None:
             table.add_row(printable(key.replace("_", " ")), printable(text))
     say.print(table)
@@ -72,7 +72,7 @@ def show(artefact, source="-", said=None):
     for name, value in facts["arrays"].items():
         table.add_row(name, value["dtype"], " x ".join(f"{side:,}" for side in value["shape"]) or "one value")
     say.print(table)
-    steps = artefact.meta.get("provenance", [])
+    steps = artifact.meta.get("provenance", [])
     if isinstance(steps, list) and steps:
         table = Table("made by", "seed", "parameters")
         for step in steps:
@@ -92,14 +92,14 @@ def _in_words(value):
     return text if len(text) <= 500 else None
 
 
-def _federation(artefact, source):
-    if not artefact.kind.startswith("fnlkit.federation/"):
+def _federation(artifact, source):
+    if not artifact.kind.startswith("fnlkit.federation/"):
         return None
-    from fnlkit.artefacts import paths
-    from fnlkit.artefacts.federation import Federation
+    from fnlkit.artifacts import paths
+    from fnlkit.artifacts.federation import Federation
     from fnlkit.errors import InputError
 
     try:
-        return Federation.from_artefact(artefact)
+        return Federation.from_artifact(artifact)
     except InputError as error:
         raise InputError(f"{paths.shown(source)}: {error}") from error

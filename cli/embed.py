@@ -23,7 +23,7 @@ from fnlkit.cli.source import need_input, refuse_both
 
 
 def _backbones():
-    from fnlkit.embed import BACKBONES
+    from fnlkit.datasets.embed import BACKBONES
 
     return BACKBONES
 
@@ -57,15 +57,15 @@ def command(file, dataset, backbone, device, batch_size, new, output):
       fnlkit embed --dataset digits --backbone 'pca(dim=16)' -o EMB.npz
     """
     from fnlkit import datasets
-    from fnlkit.artefacts import files
-    from fnlkit.embed import embed_parts
-    from fnlkit.spec import parse
+    from fnlkit.artifacts import files
+    from fnlkit.components.spec import parse
+    from fnlkit.datasets.embed import embed_parts
 
     spec = parse(backbone, "--backbone")
     if file is None and dataset is not None:
         data = datasets.load(dataset)
     else:
-        from fnlkit.artefacts.federation import Federation
+        from fnlkit.artifacts.federation import Federation
 
         need_input(file or "-")
         keeps(file, output, "federation")
@@ -81,7 +81,7 @@ def command(file, dataset, backbone, device, batch_size, new, output):
         made = provenance("embed", dataset=data.name, backbone=str(spec), batch_size=batch_size, checksum=data.checksum)
         meta = {"dataset": data.name, "checksum": data.checksum, "backbone": str(spec), "provenance": [made]}
         refuse_both(file, dataset)
-        emit(files.Artefact("fnlkit.embeddings/1", found, meta), output)
+        emit(files.Artifact("fnlkit.embeddings/1", found, meta), output)
     width, counts = found["embeddings"].shape[1], ", ".join(f"{len(rows):,} {_WORDS[name]}" for name, rows in found.items())
     console().print(f"{data.name}: embeddings of {width:,} values by {spec}: {counts}", style="dim")
 

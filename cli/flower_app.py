@@ -34,9 +34,9 @@ def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, **opt
     Example:
       fnlkit flower-app project --dataset digits --sites 3 --method fedcorr --rounds 20
     """
+    from fnlkit.datasets.loading import loaded
+    from fnlkit.deploy.project import write_project
     from fnlkit.experiment.settings import Settings
-    from fnlkit.pipeline.deployment import write_project
-    from fnlkit.pipeline.labels import loaded
 
     given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     about = {"sites": sites, "wait": wait, "timeout": timeout, "max_samples": max_samples, "keys": keys}

@@ -22,13 +22,13 @@ def command(file, as_json):
     Example:
       fnlkit partition | fnlkit info --json
     """
-    from fnlkit.artefacts import files, large
+    from fnlkit.artifacts import files, large
 
     need_input(file)
-    artefact, said = large.heads(file)
-    if artefact.kind.startswith("fnlkit.federation/") and any(isinstance(v, large.Head) for v in artefact.arrays.values()):
-        artefact, said = files.read(file), None  # for the labels
+    artifact, said = large.heads(file)
+    if artifact.kind.startswith("fnlkit.federation/") and any(isinstance(v, large.Head) for v in artifact.arrays.values()):
+        artifact, said = files.read(file), None  # for the labels
     if as_json:
-        sys.stdout.write(json.dumps(described(artefact, file, said)) + "\n")
+        sys.stdout.write(json.dumps(described(artifact, file, said)) + "\n")
     else:
-        show(artefact, file, said)
+        show(artifact, file, said)

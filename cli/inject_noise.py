@@ -37,7 +37,7 @@ def command(file, dataset, noise, seed, output):
       fnlkit partition | fnlkit inject-noise --noise 'symmetric(eta=0.4)' --seed 1 -o noisy.npz
     """
     from fnlkit import pipeline
-    from fnlkit.artefacts.federation import Federation
+    from fnlkit.artifacts.federation import Federation
     from fnlkit.cli import tables
 
     if file is None and dataset is not None:

@@ -26,8 +26,8 @@ def command(name, template, markdown):
     Example:
       fnlkit methods fedcorr
     """
-    from fnlkit import cards
     from fnlkit.cli import parts
+    from fnlkit.experiment import cards
 
     if markdown:
         click.echo(cards.markdown())
@@ -68,14 +68,14 @@ def _template(kind, kinds):
 
 
 def _list(say, parts):
-    from fnlkit import presets
+    from fnlkit.components import presets
 
     say.print(_of_kind("method", parts))
     say.print()
     table = Table("option", "decides", "there are")
     for kind, each in parts.KINDS.items():
         if kind != "method":
-            option = each.use.format(kind=kind, spec="").split()[-1] if kind != "regulariser" else "fedcorr(regulariser=...)"
+            option = each.use.format(kind=kind, spec="").split()[-1] if kind != "regularizer" else "fedcorr(regularizer=...)"
             table.add_row(option, each.what, ", ".join(each.parts()))
     table.add_row("--preset", "the options of a paper", ", ".join(presets.names()))
     say.print(table)
@@ -84,7 +84,7 @@ def _list(say, parts):
 
 
 def _of_kind(kind, parts):
-    from fnlkit import cards
+    from fnlkit.experiment import cards
 
     table = Table("name", "what it is for" if kind == "method" else parts.KINDS[kind].what, "source")
     for name, each in parts.KINDS[kind].parts().items():
@@ -96,12 +96,13 @@ def _of_kind(kind, parts):
 
 def _show(say, parts, name, kind, function):
     """Print a component: purpose, spec, source, parameters and replies."""
-    from fnlkit import cards, catalogue
+    from fnlkit.components import registry
+    from fnlkit.experiment import cards
     from fnlkit.server.replies import sends_of
 
     rows = parts.described(kind, function)
     some = next((f"{key}={default}" for key, default, _, _ in rows if default not in ("", "none")), None)
-    spec = shlex.quote(f"{name}({some})") if some and kind != "regulariser" else name
+    spec = shlex.quote(f"{name}({some})") if some and kind != "regularizer" else name
     say.print(f"{name}, {'an' if kind[0] in 'aeo' else 'a'} {kind}: {parts.KINDS[kind].use.format(kind=kind, spec=spec)}")
     say.print()
     purpose = f"{parts.purpose(function)}." if parts.purpose(function) else "It has no docstring."
@@ -121,9 +122,9 @@ def _show(say, parts, name, kind, function):
         say.print("\nWhat leaves a client:")
         for reply, what in ({"weights": "the local model, every round"} | (sends or {})).items():
             say.print(f"  {reply}: {what}")
-        if reason := cards.unprotected(name) if name in catalogue.METHODS else None:
+        if reason := cards.unprotected(name) if name in registry.METHODS else None:
             say.print(f"\nUpdates cannot be protected (--protect): {reason}.")
-        if cost := cards.card(kind, name).cost if name in catalogue.METHODS else None:
+        if cost := cards.card(kind, name).cost if name in registry.METHODS else None:
             said = ", ".join(f"{what} {cost[key]:g}" for key, what in cards.COST.items())
             say.print(f"\nWhat it costs at equal --rounds, FedAvg being 1: {said}")
         if reports := parts.section(function, "Reports"):

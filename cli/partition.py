@@ -17,7 +17,7 @@ from fnlkit.cli.source import chosen, need_input, refuse_both
 
 
 def _schemes():
-    from fnlkit.partitioning import SCHEMES
+    from fnlkit.datasets.partitioning import SCHEMES
 
     return SCHEMES
 
@@ -66,7 +66,7 @@ def command(file, dataset, scheme, clients, labels, min_samples, holdout, gold, 
     import numpy as np
 
     from fnlkit import pipeline
-    from fnlkit.artefacts.federation import Federation
+    from fnlkit.artifacts.federation import Federation
 
     read = chosen(file, dataset)
     options = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}

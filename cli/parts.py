@@ -5,8 +5,8 @@ import inspect
 import re
 from dataclasses import dataclass
 
-from fnlkit import own, parameters
-from fnlkit.spec import find, shown
+from fnlkit.components import own, parameters
+from fnlkit.components.spec import find, shown
 
 
 @dataclass(frozen=True)
@@ -37,20 +37,22 @@ class Kind:
 
 
 KINDS = {
-    "method": Kind("fnlkit.catalogue:METHODS", "what is done about wrong labels", ("among", "stage", "schedule", "rounds")),
-    "loss": Kind("fnlkit.catalogue:LOSSES", "what a client minimizes"),
-    "optimizer": Kind("fnlkit.catalogue:OPTIMIZERS", "how local models are kept together", ("aggregate", "decay")),
-    "aggregator": Kind("fnlkit.catalogue:AGGREGATORS", "how the clients' models become one", ("slots",)),
-    "selector": Kind("fnlkit.catalogue:SELECTORS", "which clients train in a round", ("fraction",)),
-    "regulariser": Kind("fnlkit.catalogue:REGULARISERS", "what FedCorr takes into its local training",
-                        use="fnlkit train --method 'fedcorr(regulariser={spec})'"),
+    "method": Kind("fnlkit.components.registry:METHODS", "what is done about wrong labels",
+                   ("among", "stage", "schedule", "rounds")),
+    "loss": Kind("fnlkit.components.registry:LOSSES", "what a client minimizes"),
+    "optimizer": Kind("fnlkit.components.registry:OPTIMIZERS", "how local models are kept together", ("aggregate", "decay")),
+    "aggregator": Kind("fnlkit.components.registry:AGGREGATORS", "how the clients' models become one", ("slots",)),
+    "selector": Kind("fnlkit.components.registry:SELECTORS", "which clients train in a round", ("fraction",)),
+    "regularizer": Kind("fnlkit.components.registry:REGULARIZERS", "what FedCorr takes into its local training",
+                        use="fnlkit train --method 'fedcorr(regularizer={spec})'"),
     "model": Kind("fnlkit.models:NETWORKS", "the network", ("input_shape", "classes")),
     "noise": Kind("fnlkit.noise.injection:MODELS", "how labels become wrong", use="fnlkit inject-noise --noise {spec}"),
-    "scheme": Kind("fnlkit.partitioning:SCHEMES", "who gets which samples", ("fields",),
+    "scheme": Kind("fnlkit.datasets.partitioning:SCHEMES", "who gets which samples", ("fields",),
                    use="fnlkit partition --scheme {spec}"),
     "estimator": Kind("fnlkit.estimators:ESTIMATORS", "how labels are judged",
                       use="fnlkit estimate-noise --estimator {spec}"),
-    "backbone": Kind("fnlkit.embed:BACKBONES", "what turns a sample into a vector", use="fnlkit embed --backbone {spec}"),
+    "backbone": Kind("fnlkit.datasets.embed:BACKBONES", "what turns a sample into a vector",
+                     use="fnlkit embed --backbone {spec}"),
 }  # fmt: skip
 
 

@@ -7,12 +7,12 @@ from typing import Literal, get_args, get_origin
 
 import click
 
-from fnlkit.artefacts.provenance import provenance as provenance
+from fnlkit.artifacts.provenance import provenance as provenance
 from fnlkit.cli.terminal import Cross, Table, console, out_console, printable
+from fnlkit.components.parameters import SpecText
 from fnlkit.engines import ENGINES
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings, option
-from fnlkit.parameters import SpecText
 
 __all__ = ["Cross", "Table", "console", "out_console", "printable"]  # commands import everything shared from here
 
@@ -70,7 +70,7 @@ _OTHERS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xlsx", ".parquet", ".htm
 
 def takes_file(ctx, option, target):
     """Refuse a file that cannot be written before any work; a callback of options that name files."""
-    from fnlkit.artefacts import paths
+    from fnlkit.artifacts import paths
 
     paths.must_take_a_file(target, option.opts[0])
     return target
@@ -177,7 +177,7 @@ class Listing(click.Command):
     def format_options(self, ctx, formatter):
         import inspect
 
-        from fnlkit.spec import find, written
+        from fnlkit.components.spec import find, written
 
         rows, table = [], self.parts()
         for name in table:
@@ -201,30 +201,30 @@ def data_of(federation, dataset=None):
     return data_of(federation, dataset, caution)
 
 
-def emit(artefact, target, *, shown=False):
+def emit(artifact, target, *, shown=False):
     """Write an artifact to `target`, or print it as a table if stdout is a terminal.
 
     Parameters
     ----------
-    artefact : object with write(target) and to_artefact(), or fnlkit.artefacts.files.Artefact
+    artifact : object with write(target) and to_artifact(), or fnlkit.artifacts.files.Artifact
     target : str
         A path, or ``-`` for stdout.
     shown : bool
         Whether the command has printed a summary already.
     """
-    from fnlkit.artefacts import files
+    from fnlkit.artifacts import files
 
-    plain = isinstance(artefact, files.Artefact)
+    plain = isinstance(artifact, files.Artifact)
     if target == "-" and sys.stdout.isatty():
         if not shown:
             from fnlkit.cli.described import show
 
-            show(artefact if plain else artefact.to_artefact())
+            show(artifact if plain else artifact.to_artifact())
         console().print("not written: stdout is a terminal; add -o FILE or a pipe", style="dim")
     elif plain:
-        files.write(artefact, target)
+        files.write(artifact, target)
     else:
-        artefact.write(target)
+        artifact.write(target)
 
 
 def verbose():

@@ -8,12 +8,12 @@ from fnlkit.cli.plumbing import console, takes_file, trust_option
 @click.command()
 @click.argument("run", metavar="RUN.pt")
 @click.argument("data", required=False, metavar="[DATA]")
-@click.option("--unlabelled", is_flag=True, help="Predict samples without a label of DATA, or of the run's data set.")
+@click.option("--unlabeled", is_flag=True, help="Predict samples without a label of DATA, or of the run's data set.")
 @click.option("--all", "every", is_flag=True, help="Add a column with the probability of each class.")
 @trust_option
 @click.option("-o", "--output", default="-", metavar="FILE.csv", callback=takes_file,
               help="Output file. Default: stdout.")  # fmt: skip
-def command(run, data, unlabelled, every, trust, output):
+def command(run, data, unlabeled, every, trust, output):
     """Predict the classes of new samples as csv: sample, class, name, probability.
 
     DATA is an npy, an npz with a single array or x, x_new or x_test, a folder of images, or a table with a row per sample. For
@@ -25,7 +25,7 @@ def command(run, data, unlabelled, every, trust, output):
     """
     from fnlkit import pipeline
 
-    found = pipeline.predict(run, data, unlabelled=unlabelled, every=every, trust=trust)
+    found = pipeline.predict(run, data, unlabeled=unlabeled, every=every, trust=trust)
     found.write(output)
     if output != "-":
         mean = sum(row[3] for row in found.rows) / len(found)

@@ -25,7 +25,7 @@ def command(runs, dataset, ledger, trust, output):
       fnlkit report runs/quickstart -o report.html
     """
     from fnlkit import pipeline
-    from fnlkit.artefacts import saving
+    from fnlkit.artifacts import saving
     from fnlkit.pipeline import report
 
     runs = runs or ("-",)

@@ -75,8 +75,8 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
       fnlkit reproduce regimes --dry-run
       fnlkit reproduce fedcorr/table10 --only 'lenet, 0.6, 0.5' --seeds 3 --dry-run
     """
-    from fnlkit.results import published, reproduce
-    from fnlkit.results import recipe as recipes
+    from fnlkit.reproduce import published, reproduce
+    from fnlkit.reproduce import recipe as recipes
     from fnlkit.results.grouping import baseline_among
     from fnlkit.results.ranking import ranking
 
@@ -125,14 +125,14 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
 def _must_exist(dataset, model, embeddings):
     """Refuse unknown names before the first command, so that --dry-run prints only commands that can run."""
     from fnlkit import datasets
+    from fnlkit.components.spec import bind, find, parse
     from fnlkit.models import NETWORKS
-    from fnlkit.spec import bind, find, parse
 
     if model:
         spec = parse(model, "--model")
         bind(spec, find(spec, NETWORKS, "model"), "model", given=("input_shape", "classes"))
-    if dataset and not os.path.exists(dataset) and dataset.partition("(")[0] not in datasets.catalogue():
-        known = datasets.catalogue()
+    if dataset and not os.path.exists(dataset) and dataset.partition("(")[0] not in datasets.registry():
+        known = datasets.registry()
         raise InputError(f"--dataset {dataset}: no such file or data set{nearest(dataset, known)}; known: {', '.join(known)}")
     if embeddings and not os.path.exists(embeddings):
         raise InputError(f"--embeddings {embeddings}: no such file; `fnlkit embed` makes one")
@@ -148,7 +148,7 @@ class _Where(NamedTuple):
 
     def part(self, jobs):
         """Return the selected jobs."""
-        from fnlkit.results import gathering
+        from fnlkit.reproduce import gathering
 
         found = gathering.shard(jobs, self.shard) if self.shard else jobs
         if jobs and not found:
@@ -157,7 +157,7 @@ class _Where(NamedTuple):
 
     def make(self, jobs, folder):
         """Run the jobs in a folder, or collect finished ones; return {name: error text} of failed jobs."""
-        from fnlkit.results import gathering
+        from fnlkit.reproduce import gathering
 
         if not (self.merge or self.no_train):
             return _run(jobs, folder, self.at_once) if jobs else {}
@@ -172,7 +172,7 @@ class _Where(NamedTuple):
 
 
 def _run(jobs, folder, at_once):
-    from fnlkit.results import reproduce
+    from fnlkit.reproduce import reproduce
 
     say, done = console(), [0]
 
@@ -195,8 +195,8 @@ def _fail(failed, jobs):
 
 def _list(paper=None):
     """Print the recipes, and the published tables with the number of rows that can run."""
-    from fnlkit.results import published
-    from fnlkit.results import recipe as recipes
+    from fnlkit.reproduce import published
+    from fnlkit.reproduce import recipe as recipes
 
     say = out_console()
     for name in [] if paper else recipes.names():
@@ -212,7 +212,7 @@ def _list(paper=None):
 
 def _published(name, dataset, as_json, where, dry_run, output, *, only, scale, embeddings, **more):
     """Run the selected rows of a published table, or print them as pipelines."""
-    from fnlkit.results import published, reproduce
+    from fnlkit.reproduce import published, reproduce
 
     if dataset and os.path.exists(dataset):
         dataset = os.path.abspath(dataset)

@@ -54,7 +54,7 @@ def export(file, dataset, client, budget, at_random, embeddings, seed, output):
       fnlkit review export judged.npz --client 3 --budget 100 -o review
     """
     from fnlkit import pipeline
-    from fnlkit.artefacts.federation import Federation
+    from fnlkit.artifacts.federation import Federation
     from fnlkit.review.suspects import client_of
 
     federation = Federation.read(file)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fnlkit.artefacts.names import class_names, client_names
+from fnlkit.artifacts.names import class_names, client_names
 from fnlkit.cli.terminal import Cross, Table, printable
 from fnlkit.noise import requested, summary
 
@@ -14,7 +14,7 @@ def of_sites(federation):
     """Return a list with the table of sites: samples, classes, samples without label; empty if clients are not sites."""
     if federation.meta.get("client_names") is None or len(federation) > _ROWS:
         return []
-    bare = federation.meta.get("client_unlabelled")
+    bare = federation.meta.get("client_unlabeled")
     table = Table("site", "samples", "classes", *(["without a label"] if bare else []))
     for k, name in enumerate(federation.names):
         labels = federation.given_of(k)
@@ -71,7 +71,7 @@ def of_estimates(federation, top=_ROWS, matrix=True):
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
     top : int
         Number of clients to show, the noisiest first.
     matrix : bool

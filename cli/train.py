@@ -31,7 +31,7 @@ from fnlkit.errors import InputError
 SECTIONS = {
     "Method": ("method", "preset", "loss", "optimizer", "aggregator", "selector", "model"),
     "Local training": ("epochs", "batch_size", "client_optimizer", "lr", "momentum", "weight_decay", "decay", "clip", "augment",
-                       "mixup", "standardise", "precision"),
+                       "mixup", "standardize", "precision"),
     "Federation": ("dataset", "features", "embeddings", "rounds", "fraction", "min_replies", "max_update_ratio", "seed"),
     "Measurement": ("eval_every", "memorization", "metrics", "log"),
     "Protection": ("protect", "privacy_key", "ledger"),

@@ -12,7 +12,7 @@ from fnlkit.datasets.local import split
 
 if __name__ == "__main__":
     digits = load_digits()
-    # Scale the 17 grey levels, 0 to 16, to the range of a byte.
+    # Scale the 17 gray levels, 0 to 16, to the range of a byte.
     images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., None]
     labels = digits.target.astype(np.int64)
     train, test = split(labels)

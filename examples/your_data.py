@@ -1,6 +1,6 @@
 """Write small data in each form that fnlkit reads, from the digits that come with it: python your_data.py FOLDER.
 
-folders/SITE/CLASS/*.png, some in _unlabelled; cases.csv with paths of scans/*.png; patients.csv with numbers and categories;
+folders/SITE/CLASS/*.png, some in _unlabeled; cases.csv with paths of scans/*.png; patients.csv with numbers and categories;
 npz/SITE.npz; sounds.csv with paths of sounds/*.wav; and patients.parquet if pyarrow is installed.
 """
 
@@ -31,7 +31,7 @@ def images(folder, x, y):
     rows = []
     for i, (image, label) in enumerate(zip(x[..., 0], y.tolist(), strict=True)):
         site, bare = SITES[i % 5], i % 50 == 4
-        one = folder / "folders" / site / ("_unlabelled" if bare else WORDS[label]) / f"{i}.png"
+        one = folder / "folders" / site / ("_unlabeled" if bare else WORDS[label]) / f"{i}.png"
         two = folder / "scans" / f"{i}.png"
         for path in (one, two):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,9 +6,9 @@ fnlkit train noisy.npz --method 'examples/your_method.py:by_loss(strength=2)' -o
 import torch
 
 from fnlkit.client.scoring import sample_losses
+from fnlkit.components.parameters import NotNegative, checked
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import NotNegative, checked
 
 SENDS = {"fit": Sent("mean loss of the received model on the client's samples", "every round", (), low=0)}  # one number >= 0
 

@@ -30,7 +30,7 @@ _HOME = {
     "project_to_simplex": "fnlkit.kernels",
     "knn_vote": "fnlkit.kernels",
     "flip_labels": "fnlkit.kernels",
-    "randomised_response": "fnlkit.kernels",
+    "randomized_response": "fnlkit.kernels",
     "augment_batch": "fnlkit.kernels",
 }
 __all__ = sorted(_HOME)
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from fnlkit.kernels import lid as lid
     from fnlkit.kernels import lid_score as lid_score
     from fnlkit.kernels import project_to_simplex as project_to_simplex
-    from fnlkit.kernels import randomised_response as randomised_response
+    from fnlkit.kernels import randomized_response as randomized_response
     from fnlkit.pipeline import audit as audit
     from fnlkit.pipeline import cleaned as cleaned
     from fnlkit.pipeline import consensus as consensus

@@ -123,8 +123,8 @@ def respond(labels, keep, uniforms, classes):
     return np.array(out, int)
 
 
-def augment(images, index, shift, flip, centre, pad, size, mean, std):
-    """One image after the other, in the order crop, flip, scale, normalise, cut out."""
+def augment(images, index, shift, flip, center, pad, size, mean, std):
+    """One image after the other, in the order crop, flip, scale, normalize, cut out."""
     out = []
     for b, i in enumerate(index):
         height, width, channels = images[i].shape
@@ -138,7 +138,7 @@ def augment(images, index, shift, flip, centre, pad, size, mean, std):
         image = (image - np.float32(mean)) / np.float32(std)
         for y in range(height):
             for x in range(width):
-                low_y, low_x = centre[b][0] - size // 2, centre[b][1] - size // 2
+                low_y, low_x = center[b][0] - size // 2, center[b][1] - size // 2
                 if low_y <= y < low_y + size and low_x <= x < low_x + size:
                     image[y, x] = 0
         out.append(image.transpose(2, 0, 1))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fnlkit
-from fnlkit.artefacts import files
+from fnlkit.artifacts import files
 from tests.commands import fnlkit as command
 
 ROOT = Path(__file__).parent.parent
@@ -169,10 +169,10 @@ def test_what_was_assumed_is_said(fed, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_other_files_load_as_artefacts(run, tmp_path):
+def test_other_files_load_as_artifacts(run, tmp_path):
     fnlkit.save(fnlkit.evaluate(run), tmp_path / "found.npz")
     found = fnlkit.load(tmp_path / "found.npz")
-    assert isinstance(found, files.Artefact) and found.kind == "fnlkit.evaluation/1"
+    assert isinstance(found, files.Artifact) and found.kind == "fnlkit.evaluation/1"
     fnlkit.save(found, tmp_path / "again.npz")
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "found.npz").read_bytes()
 

@@ -21,7 +21,7 @@ def test_the_quickstart_shows_fedcorr_above_fedavg(tmp_path):
 
 
 def test_every_stage_of_the_first_pipe_counts(tmp_path):
-    """The first command line of README, shortened: what is judged is relabelled, and what is relabelled is trained on."""
+    """The first command line of README, shortened: what is judged is relabeled, and what is relabeled is trained on."""
     line = re.search(r"^```sh\n(fnlkit .*)$", README, re.MULTILINE)[1]
     short = line.replace("--apply relabel", "--apply relabel --rounds 4 --epochs 2").replace("train ", "train --rounds 4 ")
     assert line.count(" | ") == 3 and short.count("--rounds 4") == 2

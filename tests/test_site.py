@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from fnlkit import catalogue, kernels, noise
+from fnlkit import kernels, noise
 from fnlkit.cli import COMMANDS, group
 from fnlkit.cli import parts as kinds
+from fnlkit.components import registry
 
 ROOT = Path(__file__).parent.parent
 pytestmark = [
@@ -71,7 +72,7 @@ def test_every_command_has_a_page_with_every_option(site):
 
 
 def test_every_method_has_a_page_and_every_other_part_an_entry(site):
-    for name in catalogue.METHODS:
+    for name in registry.METHODS:
         text = text_of(site / f"method/{name}.html")
         assert all(head in text for head in ("When it helps", "How it works", "What leaves a client", "Measured")), name
     for kind, each in kinds.KINDS.items():
@@ -116,7 +117,7 @@ SHOWN = ("index", "tutorial", "noise", "method/fedcorr", "commands/train", "libr
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_browser_shows_it_on_a_phone_and_on_a_wide_screen(site, dark):
-    """No error in the console, nothing wider than the screen, colours as the reader asked for."""
+    """No error in the console, nothing wider than the screen, colors as the reader asked for."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra `browser`)")
     chromium, driver = (shutil.which(name) for name in ("chromium", "chromedriver"))
     if not (chromium and driver):

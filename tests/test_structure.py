@@ -17,10 +17,10 @@ from fnlkit import kernels
 ROOT = Path(__file__).parent.parent
 HOMES = {
     "numba": ("fnlkit/_kernels/",),
-    "faiss": ("fnlkit/kernels/neighbours.py",),
-    "torchvision": ("fnlkit/vision.py",),
-    "torchaudio": ("fnlkit/vision.py",),
-    "flwr": ("fnlkit/engines/flower/",),
+    "faiss": ("fnlkit/kernels/neighbors.py",),
+    "torchvision": ("fnlkit/models/vision.py",),
+    "torchaudio": ("fnlkit/models/vision.py",),
+    "flwr": ("fnlkit/engines/flower/", "fnlkit/deploy/"),
     "ray": ("fnlkit/engines/flower/",),
     "tensorboard": ("fnlkit/experiment/tracking.py",),
     "mlflow": ("fnlkit/experiment/tracking.py",),
@@ -95,7 +95,7 @@ def test_the_drawing_shows_the_rooms_and_every_arrow_points_down():
     for (start, end), example in found.items():
         assert level[start] > level[end], f"{example}: in docs/architecture.md {end} does not stand below {start}"
     print(f"{len(rooms)} rooms on {len(lines)} lines, {len(found)} arrows")
-    assert len(rooms) <= 32
+    assert len(rooms) <= 24
 
 
 def test_no_files_import_each_other_round_about():

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from fnlkit import catalogue
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Inputs
 from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit
+from fnlkit.components import registry
 from fnlkit.engines import make
 from fnlkit.models.pair import Pair
 from fnlkit.server.clients import Public
@@ -40,7 +40,7 @@ class Net(nn.Module):
 
 def fitting(network, method):
     """Return the network (a callable that makes one) that a method takes: `network`, or a Pair of two that differ."""
-    if "pair" not in catalogue.needs(method):
+    if "pair" not in registry.needs(method):
         return network
 
     def pair():
@@ -57,12 +57,12 @@ def fitting(network, method):
 def clients(seed=0, count=12, dtype=torch.float64):
     """Return Clients whose samples are Gaussian blobs."""
     rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(CLASSES, FEATURES)) * 1.4
+    centers = rng.normal(size=(CLASSES, FEATURES)) * 1.4
     inputs, out = Inputs(False, dtype=dtype), []
     for i in range(count):
         n = int(rng.integers(5, 40))
         true = rng.integers(0, CLASSES, n)
-        x = torch.from_numpy(centres[true] + rng.normal(size=(n, FEATURES))).to(dtype)
+        x = torch.from_numpy(centers[true] + rng.normal(size=(n, FEATURES))).to(dtype)
         noisy = rng.random(n) < (0.0 if i % 2 else 0.6)
         given = torch.from_numpy(np.where(noisy, rng.integers(0, CLASSES, n), true))
         out.append(Client(i, x, given.clone(), given, CLASSES, inputs, secret=bytes(32)))
@@ -101,9 +101,9 @@ def train(
     """Run a method on the toy federation; return (federation, last model, rounds yielded)."""
     fed, model = toy(engine, **{"network": fitting(Net, method), **settings})
     fit = fit or Fit(epochs=2, lr=0.1, batch_size=8)
-    opt = catalogue.optimizer(optimizer, fit, aggregate=catalogue.aggregator(aggregator))
-    select = catalogue.selector(selector, fraction)
-    program = catalogue.method(method)(fed, model, opt, select, rounds=rounds)
+    opt = registry.optimizer(optimizer, fit, aggregate=registry.aggregator(aggregator))
+    select = registry.selector(selector, fraction)
+    program = registry.method(method)(fed, model, opt, select, rounds=rounds)
     steps = []
     while True:
         try:

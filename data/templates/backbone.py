@@ -11,7 +11,7 @@ import numpy as np
 def part(dataset, forward, *, rows=2):
     """Return vectors (n, d) of dataset.x_train, here the brightness of image parts.
 
-    To run a torch network over the samples in batches, use forward(module, size, mean, std, normalise=...).
+    To run a torch network over the samples in batches, use forward(module, size, mean, std, normalize=...).
     """
     images = np.asarray(dataset.x_train, np.float32).reshape(len(dataset.x_train), -1)
     parts = np.array_split(images, rows * rows, axis=1)

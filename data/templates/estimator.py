@@ -9,11 +9,11 @@ Save this as mine.py and run it:
 import numpy as np
 
 from fnlkit.estimators.intervals import wilson
-from fnlkit.estimators.judgement import Judgement, sums, transitions
+from fnlkit.estimators.judgment import Judgment, sums, transitions
 
 
 def part(evidence, *, below=0.1):
-    """Return a Judgement; labels with a probability below `below` count as wrong.
+    """Return a Judgment; labels with a probability below `below` count as wrong.
 
     evidence has labels (m,) and offsets (N + 1,) of N clients, predicted() with probabilities (m, C), and embedded() with
     an embedding (m, d); both are computed at the first call.
@@ -24,4 +24,4 @@ def part(evidence, *, below=0.1):
     sizes = np.diff(offsets)
     wrong = sums(flagged, offsets)
     T, client_T = transitions(np.where(flagged, guess, labels), labels, offsets, evidence.classes)
-    return Judgement(wrong / sizes, *wilson(wrong, sizes), wrong / sizes, 1 - of_given, flagged, guess, T, client_T)
+    return Judgment(wrong / sizes, *wilson(wrong, sizes), wrong / sizes, 1 - of_given, flagged, guess, T, client_T)

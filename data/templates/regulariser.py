@@ -3,7 +3,7 @@
 Save this as mine.py and run it:
 
     fnlkit partition --clients 4 | fnlkit inject-noise -o noisy.npz
-    fnlkit train noisy.npz --method 'fedcorr(regulariser=mine.py:part(rate=0.2))' --rounds 4 --fraction 0.5 -o run.pt
+    fnlkit train noisy.npz --method 'fedcorr(regularizer=mine.py:part(rate=0.2))' --rounds 4 --fraction 0.5 -o run.pt
 """
 
 from functools import partial

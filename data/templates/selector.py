@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fnlkit.streams import stream
+from fnlkit.kernels.streams import stream
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,8 @@ import shlex
 
 import numpy as np
 
-from fnlkit import datasets, noise, partitioning
+from fnlkit import datasets, noise
+from fnlkit.datasets import partitioning
 
 SIDE = 13  # size of a cell in drawing units
 MARK = re.compile(r"^<!-- noise: (.+?) -->$", re.MULTILINE)

@@ -10,10 +10,10 @@ import site_python
 from mkdocs.structure.files import File
 from site_links import PAGES, ROOT, linked, placed, relinked, repository
 
-from fnlkit import catalogue
+from fnlkit.components import registry
 
 # Table rows that begin with a method's name link to the page of the method.
-ROW = re.compile(rf"(?m)^\| `({'|'.join(map(re.escape, catalogue.METHODS))})` (?=\|)")
+ROW = re.compile(rf"(?m)^\| `({'|'.join(map(re.escape, registry.METHODS))})` (?=\|)")
 GENERATED = {"@methods": site_parts, "@commands": site_commands, "@library": site_python}
 
 

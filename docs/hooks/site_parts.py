@@ -10,10 +10,11 @@ from pathlib import Path
 from site_links import relinked
 from site_text import blocks, code, prose, table, tables
 
-from fnlkit import cards, catalogue, presets
 from fnlkit.cli import parts
-from fnlkit.results import published
-from fnlkit.spec import parse
+from fnlkit.components import presets, registry
+from fnlkit.components.spec import parse
+from fnlkit.experiment import cards
+from fnlkit.reproduce import published
 
 DOCS = Path(__file__).parent.parent
 PLURALS = {"loss": "losses", "model": "networks", "noise": "noise"}
@@ -33,7 +34,7 @@ def pages():
     """Yield (path, Markdown) of the overview, of each method, and of each other kind of component."""
     notes, helps, measured = choices(), when_it_helps(), list(tables(_read("results.md")))
     rows = []
-    for name in catalogue.METHODS:
+    for name in registry.METHODS:
         (function,) = [found for kind, found in parts.find_all(name) if kind == "method"]
         known = cards.card("method", name)
         rows.append((f"[`{name}`]({name}.md)", prose(parts.purpose(function)), known.source or known.kind))
@@ -58,9 +59,9 @@ def _method(name, function, known, helps, notes, measured):
     yield f"## When it helps\n\n{helps}\n"
     yield from _steps(function)
     yield f"## Name it\n\n```sh\nfnlkit train noisy.npz --method {name} -o run.pt\n```\n"
-    asked = [NEEDS[each] for each in sorted(catalogue.needs(name))]
+    asked = [NEEDS[each] for each in sorted(registry.needs(name))]
     yield "It needs " + "; ".join(asked) + ".\n" if asked else ""
-    free = "It brings its own loss." if catalogue.brings_loss(name) else "It takes any [`--loss`](../parts/losses.md)."
+    free = "It brings its own loss." if registry.brings_loss(name) else "It takes any [`--loss`](../parts/losses.md)."
     yield free + "\n"
     yield from _parameters("method", function)
     if used := [each for each in presets.names() if parse(presets.load(each).get("method", "fedavg")).name == name]:
@@ -165,13 +166,13 @@ def when_it_helps():
     """Return {method: when it helps} from the table in methods.md; raise if a method has no row."""
     (rows,) = [rows for heading, _, rows in tables(_read("methods.md")) if heading == "When each helps"]
     found = {row[0].strip("`"): row[1] for row in rows}
-    assert set(found) == set(catalogue.METHODS), f"methods.md, When each helps: {set(found) ^ set(catalogue.METHODS)}"
+    assert set(found) == set(registry.METHODS), f"methods.md, When each helps: {set(found) ^ set(registry.METHODS)}"
     return found
 
 
 def choices():
     """Return {method: notes} from the lists in methods.md whose items begin with the bold name of a method."""
-    plain = {re.sub(r"\W", "", name.replace("-plus", "plus")): name for name in catalogue.METHODS}
+    plain = {re.sub(r"\W", "", name.replace("-plus", "plus")): name for name in registry.METHODS}
     found = {}
     for note in re.findall(r"(?ms)^- (\*\*.*?)(?=^- |\n\n|\Z)", _read("methods.md")):
         names = re.match(r"\*\*([^,.*]*)", note)[1].split(" and ")

@@ -8,8 +8,8 @@ from site_text import prose, table
 ROOMS = ("fnlkit", "kernels", "datasets", "noise", "estimators", "models", "experiment", "client", "engines")
 # Types that functions of a package return or take, but that the package does not export.
 BESIDE = {
-    "fnlkit": ("artefacts.federation:Federation", "results.trained:TrainedRun", "pipeline.judging:Evaluation"),
-    "estimators": ("estimators.evidence:Evidence", "estimators.judgement:Judgement"),
+    "fnlkit": ("artifacts.federation:Federation", "results.trained:TrainedRun", "pipeline.judging:Evaluation"),
+    "estimators": ("estimators.inputs:EstimatorInputs", "estimators.judgment:Judgment"),
 }
 
 

@@ -26,14 +26,14 @@ def copy_bytes(pixels, at, step, values, line, first, last):
 
 
 @kernel
-def augment_images(images, index, shift, flip, centre, pad, size, table, start, stop, out):
+def augment_images(images, index, shift, flip, center, pad, size, table, start, stop, out):
     """Write the augmented images start..stop of a batch to `out` (B, C, H, W).
 
     Parameters
     ----------
     images : (n, H, W, C) uint8
     index : (B,)
-    shift, centre : (B, 2)
+    shift, center : (B, 2)
     flip : (B,)
     pad, size : int
         Width of the zero padding around an image; side of the cutout square, 0 for no cutout.
@@ -73,7 +73,7 @@ def augment_images(images, index, shift, flip, centre, pad, size, table, start, 
                         line[x] = zero
                     copy_bytes(pixels, (first + left) * channels + c, channels, values, line, first, last)
         if size > 0:
-            row, column = centre[b, 0] - size // 2, centre[b, 1] - size // 2
+            row, column = center[b, 0] - size // 2, center[b, 1] - size // 2
             for c in range(channels):
                 for y in range(max(row, 0), min(row + size, height)):
                     for x in range(max(column, 0), min(column + size, width)):

@@ -156,14 +156,14 @@ def vote_products(products, squares, labels, classes, k, include_self, draws, fi
 
 
 @kernel
-def vote_neighbours(neighbours, labels, classes, draws, start, stop, votes, shares):
+def vote_neighbors(neighbors, labels, classes, draws, start, stop, votes, shares):
     """Write votes and shares of the samples start..stop, given their neighbors (n, k)."""
     tally = np.zeros(classes, np.int64)
-    k = neighbours.shape[1]
+    k = neighbors.shape[1]
     for i in range(start, stop):
         tally[:] = 0
         for j in range(k):
-            tally[labels[neighbours[i, j]]] += 1
+            tally[labels[neighbors[i, j]]] += 1
         votes[i] = winner(tally, classes, draws[i])
         shares[i] = 1.0 - tally[labels[i]] / k
 

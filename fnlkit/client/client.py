@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fnlkit.client.network import predict
-from fnlkit.streams import HiddenStream, stream
+from fnlkit.kernels.streams import HiddenStream, stream
 
 
 @dataclass
@@ -18,7 +18,7 @@ class Part:
     Attributes
     ----------
     source : array (n, ...)
-        A numpy array, or an array of fnlkit.artefacts.stored.
+        A numpy array, or an array of fnlkit.artifacts.stored.
     index : int64 (m,)
     """
 
@@ -61,7 +61,7 @@ class Client:
         Random stream of this client in this round, set by the engine.
     secret : bytes or None
         Secret for random draws that privacy depends on.
-    hidden : fnlkit.streams.HiddenStream
+    hidden : fnlkit.kernels.streams.HiddenStream
         As `rng`, with the secret in place of the seed; set by the engine.
     reviewed : bool Tensor (n,) or None
         Samples whose given label a reviewer decided; after each round their working label is reset to it.

@@ -10,7 +10,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from fnlkit import own
+from fnlkit.components import own
 from fnlkit.errors import InputError, SampleError
 
 # Log of the client: tracebacks at level DEBUG (`fnlkit -vv` in a simulation), a line per failure at INFO (a real site).

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from fnlkit.artefacts.stored import Stored
+from fnlkit.artifacts.stored import Stored
 
 # Type of weights and samples; tf32 and bf16 compute layers on float32 weights, see fnlkit.client.network.
 PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64, "tf32": torch.float32, "bf16": torch.float32}
@@ -34,7 +34,7 @@ class Augment:
         return bool(self.pad or self.flip or self.cutout)
 
     def draw(self, rng, shape, image):
-        """Return random choices for `shape` samples: shift (..., 2), flip (...), centre (..., 2); None for a disabled step.
+        """Return random choices for `shape` samples: shift (..., 2), flip (...), center (..., 2); None for a disabled step.
 
         Parameters
         ----------
@@ -44,10 +44,10 @@ class Augment:
         """
         shift = rng.integers(0, 2 * self.pad + 1, (*shape, 2), dtype=np.int32) if self.pad else None
         flip = rng.integers(0, 2, shape, dtype=np.int8).astype(bool) if self.flip else None
-        centre = None
+        center = None
         if self.cutout:
-            centre = np.stack([rng.integers(0, side, shape, dtype=np.int32) for side in image], -1)
-        return shift, flip, centre
+            center = np.stack([rng.integers(0, side, shape, dtype=np.int32) for side in image], -1)
+        return shift, flip, center
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Inputs:
         x = x.movedim(-1, -3).to(self.dtype).contiguous()
         return x.div_(scale).sub_(mean[:, None, None]).div_(std[:, None, None])
 
-    def augmented(self, x, augment, shift, flip, centre):
+    def augmented(self, x, augment, shift, flip, center):
         """Return network input of raw images (..., H, W, C) after augmentation by choices of the same leading shape.
 
         Outside of the image the crop contains zeros in pixel space, as torchvision's RandomCrop with padding.  Cutout sets
@@ -96,7 +96,7 @@ class Inputs:
         ----------
         x : Tensor (..., H, W, C)
         augment : Augment
-        shift, flip, centre : Tensor (..., 2), (...), (..., 2), or None
+        shift, flip, center : Tensor (..., 2), (...), (..., 2), or None
         """
         lead, (height, width, channels) = x.shape[:-3], x.shape[-3:]
         x = x.reshape(-1, height, width, channels)
@@ -112,9 +112,9 @@ class Inputs:
         if shift is not None or flip is not None:
             x = x[torch.arange(len(x), device=x.device)[:, None, None], rows[:, :, None], columns[:, None, :]]
         x = self.plain(x)
-        if centre is not None:
+        if center is not None:
             half = augment.cutout // 2
-            top, left = (centre.reshape(-1, 2) - half).unbind(-1)
+            top, left = (center.reshape(-1, 2) - half).unbind(-1)
             r, c = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
             hit_r = (r >= top[:, None]) & (r < top[:, None] + augment.cutout)
             hit_c = (c >= left[:, None]) & (c < left[:, None] + augment.cutout)
@@ -152,7 +152,7 @@ def _spectrograms(waves, rate):
     """Return the log-Mel spectrograms of waves, computed once; above 64 MiB they are stored in a temporary file."""
     import tempfile
 
-    from fnlkit.audio import log_mel
+    from fnlkit.models.spectrograms import log_mel
 
     first = log_mel(waves[:1], rate)
     if len(waves) * first.nbytes <= 2**26:

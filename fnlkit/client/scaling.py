@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fnlkit.artefacts.stored import blocks
+from fnlkit.artifacts.stored import blocks
 
 
 class Moments(NamedTuple):

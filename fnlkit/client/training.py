@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from fnlkit import own
 from fnlkit.client.client import Batch
 from fnlkit.client.inputs import Augment
 from fnlkit.client.losses import cross_entropy
+from fnlkit.components import own
 from fnlkit.errors import InputError
+from fnlkit.kernels.streams import stream
 from fnlkit.models import reseed
-from fnlkit.streams import stream
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Plan:
         Positions in the client's samples; -1 for an empty place of a short batch.  With views, B includes each sample's views.
     first : bool (steps,)
         First step of an epoch.
-    shift, flip, centre : int32 (steps, B, 2), bool (steps, B), int32 (steps, B, 2), or None
+    shift, flip, center : int32 (steps, B, 2), bool (steps, B), int32 (steps, B, 2), or None
     share : float64 (steps,) or None
         Mixup's lambda.
     partner : int64 (steps, B) or None
@@ -88,7 +88,7 @@ class Plan:
     first: np.ndarray
     shift: Any = None
     flip: Any = None
-    centre: Any = None
+    center: Any = None
     share: Any = None
     partner: Any = None
     uniform: Any = None
@@ -127,9 +127,9 @@ def plan(n, fit, *, seed, round, client, image=None):
     if fit.views > 1:
         order = np.tile(order, fit.views)
         order = np.take_along_axis(order, np.argsort(order < 0, 1, kind="stable"), 1)  # empty places are at the end of a batch
-    shift = flip = centre = share = partner = uniform = None
+    shift = flip = center = share = partner = uniform = None
     if fit.augment and image is not None:
-        shift, flip, centre = fit.augment.draw(rng("augment"), order.shape, image)
+        shift, flip, center = fit.augment.draw(rng("augment"), order.shape, image)
     if fit.mixup:
         mix = rng("mixup")
         share = mix.beta(fit.mixup, fit.mixup, len(order))
@@ -137,7 +137,7 @@ def plan(n, fit, *, seed, round, client, image=None):
         partner = np.argsort(keys, 1)
     if fit.uniform:
         uniform = rng("loss").random(order.shape)
-    return Plan(order, first, shift, flip, centre, share, partner, uniform)
+    return Plan(order, first, shift, flip, center, share, partner, uniform)
 
 
 def make_optimizer(fit, parameters):
@@ -201,7 +201,7 @@ def _step(network, client, fit, draws, received, twin, t):
     index = torch.from_numpy(draws.order[t, :real])
     x = client.x[index]
     if fit.augment:
-        x = inputs.augmented(x.to(device), fit.augment, at(draws.shift), at(draws.flip), at(draws.centre))
+        x = inputs.augmented(x.to(device), fit.augment, at(draws.shift), at(draws.flip), at(draws.center))
     else:
         x = inputs.plain(x)
     batch = Batch(

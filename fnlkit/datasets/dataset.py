@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fnlkit.artefacts.stored import Chosen, blocks
+from fnlkit.artifacts.stored import Chosen, blocks
 from fnlkit.datasets.layout import LAYOUTS, channels_last
 from fnlkit.errors import InputError
 
 
 @dataclass
-class Unlabelled:
+class Unlabeled:
     """Samples without a label.
 
     They are not used for training or evaluation; `fnlkit predict` reads them.
@@ -74,7 +74,7 @@ class Dataset:
         Feature names of vectors.
     table : list of dict or None
         Encoding of table columns as plain values, used to encode new rows (fnlkit.datasets.columns).
-    unlabelled : Unlabelled or None
+    unlabeled : Unlabeled or None
     notes : list of str
         Assumptions that the user should check, such as the role of each column.
     in_files : bool
@@ -105,7 +105,7 @@ class Dataset:
     paths: np.ndarray = None
     columns: list = None
     table: list = None
-    unlabelled: Unlabelled = None
+    unlabeled: Unlabeled = None
     notes: list = field(default_factory=list)
     in_files: bool = False
     layout: str = ""
@@ -192,8 +192,8 @@ class Dataset:
         return total.hexdigest()
 
 
-def apart(dataset):
-    """Move training samples without a label (-1 in `y_train`) to `unlabelled`."""
+def split_unlabeled(dataset):
+    """Move training samples without a label (-1 in `y_train`) to `unlabeled`."""
     bare = dataset.y_train < 0
     if not bare.any():
         return dataset
@@ -214,7 +214,7 @@ def apart(dataset):
         ids=np.asarray(ids)[kept],
         paths=None if dataset.paths is None else dataset.paths[kept],
         samples=samples,
-        unlabelled=Unlabelled(lambda: _rows(read()[0], spare), [str(ids[i]) for i in spare], sites),
+        unlabeled=Unlabeled(lambda: _rows(read()[0], spare), [str(ids[i]) for i in spare], sites),
     )
 
 

@@ -12,8 +12,8 @@ from functools import partial
 
 import numpy as np
 
-from fnlkit.artefacts import files, large, paths
-from fnlkit.artefacts.stored import Rows
+from fnlkit.artifacts import files, large, paths
+from fnlkit.artifacts.stored import Rows
 from fnlkit.errors import InputError, SampleError
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp", ".tif", ".tiff", ".dcm", ".dicom")
@@ -238,14 +238,14 @@ def _survey(every, one, kept, shape):
 def _usual(forms):
     """Return the most frequent (shape, dtype), in color if any; two None without files."""
     shape, dtype = max(forms, key=lambda form: len(forms[form]), default=(None, None))
-    coloured = shape is not None and len(shape) == 3 and shape[2] == 1 and ((*shape[:2], 3), dtype) in forms
-    return ((*shape[:2], 3) if coloured else shape), dtype
+    colored = shape is not None and len(shape) == 3 and shape[2] == 1 and ((*shape[:2], 3), dtype) in forms
+    return ((*shape[:2], 3) if colored else shape), dtype
 
 
 def _fits(shape, dtype, wanted, wanted_dtype):
     """Return whether a sample has a shape, or is a gray image that fits color images."""
-    grey = len(wanted) == len(shape) == 3 and tuple(shape) == (*wanted[:2], 1) and wanted[2] == 3
-    return np.dtype(dtype) == wanted_dtype and (tuple(shape) == tuple(wanted) or grey)
+    gray = len(wanted) == len(shape) == 3 and tuple(shape) == (*wanted[:2], 1) and wanted[2] == 3
+    return np.dtype(dtype) == wanted_dtype and (tuple(shape) == tuple(wanted) or gray)
 
 
 def _listed(reasons, total):
@@ -309,8 +309,8 @@ def image(path, *, size=0, window=""):
             if picture.width * picture.height > Image.MAX_IMAGE_PIXELS:
                 raise InputError(f"{paths.shown(path)}: {picture.width} x {picture.height} pixels; expected a photograph")
             deep = picture.mode.startswith(("I", "F"))  # 16 bits per pixel (X-rays, microscopes): 8 bits would saturate
-            grey = deep or picture.mode in ("1", "L")
-            picture = _sized(picture.convert("F" if deep else "L" if grey else "RGB"), size)
+            gray = deep or picture.mode in ("1", "L")
+            picture = _sized(picture.convert("F" if deep else "L" if gray else "RGB"), size)
             out = np.clip(np.asarray(picture, np.float32) / 65535, 0, 1) if deep else np.asarray(picture, np.uint8)
     except InputError:
         raise

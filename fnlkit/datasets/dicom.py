@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fnlkit.artefacts import paths
+from fnlkit.artifacts import paths
 from fnlkit.errors import InputError
 
 
@@ -28,12 +28,12 @@ def span(window):
     if not window:
         return None
     try:
-        centre, width = (float(part) for part in str(window).split("/"))
-        if not (np.isfinite(centre) and 0 < width < np.inf):
+        center, width = (float(part) for part in str(window).split("/"))
+        if not (np.isfinite(center) and 0 < width < np.inf):
             raise ValueError
     except ValueError:
         raise InputError(f'window is {window!r}; write center/width, for example window="40/400"') from None
-    return centre - width / 2, centre + width / 2
+    return center - width / 2, center + width / 2
 
 
 def pixels(path, window=""):
@@ -65,16 +65,16 @@ def pixels(path, window=""):
     header = pydicom.dcmread(path)
     if int(header.get("NumberOfFrames", 1) or 1) > 1:
         raise InputError(f"{paths.shown(path)}: has {header.NumberOfFrames} frames; save single images")
-    colours = str(header.PhotometricInterpretation)
+    colors = str(header.PhotometricInterpretation)
     values = header.pixel_array  # YBR is converted to RGB
     if values.ndim == 3 and values.shape[2] == 3 and values.dtype == np.uint8:
         return values
-    if values.ndim != 2 or not colours.startswith("MONOCHROME"):
-        raise InputError(f"{paths.shown(path)}: {colours} of {values.dtype} {values.shape}; expected grey, or RGB of 8 bits")
+    if values.ndim != 2 or not colors.startswith("MONOCHROME"):
+        raise InputError(f"{paths.shown(path)}: {colors} of {values.dtype} {values.shape}; expected gray, or RGB of 8 bits")
     slope, intercept = (float(header.get(name, usual)) for name, usual in (("RescaleSlope", 1), ("RescaleIntercept", 0)))
     bits, signed = int(header.BitsStored), int(header.get("PixelRepresentation", 0))
     ends = np.array([-(2 ** (bits - 1)), 2 ** (bits - 1) - 1] if signed else [0, 2**bits - 1]) * slope + intercept
     low, high = span(window) or (ends.min(), ends.max())
     found = np.clip((values * np.float64(slope) + intercept - low) / (high - low), 0, 1)
-    found = 1 - found if colours == "MONOCHROME1" else found
+    found = 1 - found if colors == "MONOCHROME1" else found
     return np.rint(found * 255).astype(np.uint8) if bits <= 8 and not window else found.astype(np.float32)

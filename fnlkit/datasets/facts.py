@@ -5,7 +5,7 @@ import json
 import os
 import time
 
-from fnlkit.artefacts import saving
+from fnlkit.artifacts import saving
 
 _SETTLED = 2.0  # seconds: a more recently changed file can change again without a new time stamp
 

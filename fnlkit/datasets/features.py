@@ -4,14 +4,14 @@ import os
 from dataclasses import replace
 from functools import partial
 
-from fnlkit.artefacts import files, large
+from fnlkit.artifacts import files, large
 from fnlkit.datasets.facts import remembered
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.errors import InputError
 
 
 def open_embeddings(path, option="--embeddings"):
-    """Return the Artefact of `fnlkit embed`; arrays above 64 MiB stay on disk.
+    """Return the Artifact of `fnlkit embed`; arrays above 64 MiB stay on disk.
 
     Raises
     ------
@@ -20,7 +20,7 @@ def open_embeddings(path, option="--embeddings"):
     """
     where = cache_folder()
     remember = partial(remembered, files=[path], where=where)
-    found = large.open_artefact(path, kinds=["fnlkit.embeddings/1"], decoded=where / "decoded", remember=remember)
+    found = large.open_artifact(path, kinds=["fnlkit.embeddings/1"], decoded=where / "decoded", remember=remember)
     if "embeddings" not in found.arrays:
         raise InputError(f"{option} {path}: contains no array `embeddings` (n, d); create the file with `fnlkit embed`")
     width = found.arrays["embeddings"].shape[-1:]

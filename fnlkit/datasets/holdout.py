@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from fnlkit.artefacts import paths
+from fnlkit.artifacts import paths
 from fnlkit.datasets.table import read_table
 from fnlkit.errors import InputError
-from fnlkit.streams import stream
+from fnlkit.kernels.streams import stream
 
 # Default share of each client's samples if the data set has no test samples.
 USUAL = 0.2
@@ -18,7 +18,7 @@ def set_apart(federation, *, holdout=0.0, gold=None, seed=0):
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
     holdout : float in [0, 1)
         Share of each client's samples, stratified by given label (a systematic sample of the samples sorted by label).  A
         client with one sample keeps it for training.

@@ -9,7 +9,7 @@ import zlib
 
 import numpy as np
 
-from fnlkit.artefacts import files
+from fnlkit.artifacts import files
 from fnlkit.datasets import places
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.decoding import progress
@@ -159,7 +159,7 @@ def _speech(name, where, download):
     """Return the folder of Speech Commands v0.02 and its published lists of clips."""
     place = places.first(name, where)
     if download and not places.found(name, where):
-        from fnlkit.vision import torchaudio
+        from fnlkit.models.vision import torchaudio
 
         with _fetching(name, place):
             where.mkdir(parents=True, exist_ok=True)
@@ -299,7 +299,7 @@ def _cifar(name, torch_name, statistics, where, download):
 
 
 def _torchvision():
-    from fnlkit.vision import torchvision
+    from fnlkit.models.vision import torchvision
 
     return torchvision()
 

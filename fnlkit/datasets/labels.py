@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from fnlkit.artefacts.federation import MAX_CLASSES, must_be_names
+from fnlkit.artifacts.federation import MAX_CLASSES, must_be_names
 from fnlkit.datasets.columns import ordered
 from fnlkit.errors import InputError
 
@@ -15,7 +15,7 @@ _FEW, _LEAST, _USUAL = 20, 2, 10
 _JOINED = "|;,+&/"
 _WHOLE = re.compile(r"(-?\d+)\.0+")
 # These texts can mean a missing label, but they can also be class names. The user has to decide.
-_DOUBTFUL = ("nan", "na", "n/a", "none", "null", "?", "unknown", "-1", "missing", "unlabelled", "unlabeled")
+_DOUBTFUL = ("nan", "na", "n/a", "none", "null", "?", "unknown", "-1", "missing", "unlabeled", "unlabeled")
 
 
 def classes_of(texts, *, true=(), missing="", others=()):

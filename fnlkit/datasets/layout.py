@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from fnlkit.artefacts.stored import Changed, Rows
+from fnlkit.artifacts.stored import Changed, Rows
 from fnlkit.errors import InputError
 
 LAYOUTS = ("channels-last", "channels-first")
@@ -38,7 +38,7 @@ def laid_out(x, name, rate, layout=""):
     Parameters
     ----------
     x : array (n, ...)
-        A NumPy array, or an array of fnlkit.artefacts.stored, which is not read.
+        A NumPy array, or an array of fnlkit.artifacts.stored, which is not read.
     name : str
         Name of the array in messages.
     rate : int

@@ -6,11 +6,11 @@ Files are downloaded only on request.  Labels are read at once, and samples on f
 import os
 import pathlib
 
-from fnlkit.artefacts import paths
+from fnlkit.artifacts import paths
+from fnlkit.components.spec import bind, parse
 from fnlkit.datasets import places
 from fnlkit.datasets.table import ENDINGS
 from fnlkit.errors import InputError, nearest
-from fnlkit.spec import bind, parse
 
 # Name -> (module:function, one-line description). The function accepts where=<cache folder> and its own keyword parameters.
 _KNOWN = {
@@ -41,7 +41,7 @@ _KNOWN = {
 }
 
 
-def catalogue():
+def registry():
     """Return a dict from the names of the known data sets to one-line descriptions."""
     return {name: line for name, (_, line) in _KNOWN.items()}
 
@@ -66,7 +66,7 @@ def load(name, *, cache=None, download=False):
     Parameters
     ----------
     name : str or os.PathLike
-        A name of `catalogue()`; a spec such as ``folder(path="photos", size=64)``; or the path of an npz with x_train,
+        A name of `registry()`; a spec such as ``folder(path="photos", size=64)``; or the path of an npz with x_train,
         y_train, x_test and y_test, of a CSV or Parquet file with one row per sample, or of an image folder.
     cache : str or os.PathLike, optional
         Folder with the files of known data sets.  Default: `cache_folder()`.
@@ -124,7 +124,7 @@ def beside(name, suffix, *, cache=None):
     Parameters
     ----------
     name : str
-        As in a federation's ``dataset``: a name or spec of `catalogue()`, or a path.
+        As in a federation's ``dataset``: a name or spec of `registry()`, or a path.
     suffix : str
         For example ``.ledger``.
     cache : str or os.PathLike, optional
@@ -144,11 +144,11 @@ def beside(name, suffix, *, cache=None):
     return where / f"{spec.name}{suffix}"
 
 
-def new_samples(like, source, *, unlabelled=False):
-    """Return (names, samples) of new data; see fnlkit.datasets.unseen."""
-    from fnlkit.datasets import unseen
+def new_samples(like, source, *, unlabeled=False):
+    """Return (names, samples) of new data; see fnlkit.datasets.new_samples."""
+    from fnlkit.datasets import new_samples
 
-    return unseen.new_samples(like, source, where=cache_folder(), load=load, unlabelled=unlabelled)
+    return new_samples.new_samples(like, source, where=cache_folder(), load=load, unlabeled=unlabeled)
 
 
 def present(name, *, cache=None):
@@ -157,7 +157,7 @@ def present(name, *, cache=None):
     Parameters
     ----------
     name : str
-        A name of `catalogue()`.  ``folder`` is always present.
+        A name of `registry()`.  ``folder`` is always present.
     cache : str or os.PathLike, optional
     """
     where = pathlib.Path(cache) if cache is not None else cache_folder()
@@ -171,3 +171,8 @@ def card(name):
     if name not in _KNOWN:
         raise InputError(f"no card for {name!r}{nearest(name, _KNOWN)}; known: {', '.join(_KNOWN)}")
     return resources.files("fnlkit.data").joinpath(f"{name}.md").read_text(encoding="utf-8")
+
+
+def loaded(dataset):
+    """Return the Dataset of a name or path. A Dataset is returned unchanged."""
+    return load(os.fspath(dataset)) if isinstance(dataset, (str, os.PathLike)) else dataset

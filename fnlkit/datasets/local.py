@@ -6,11 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from fnlkit.artefacts import files, large, paths
-from fnlkit.artefacts.federation import MAX_CLASSES, must_be_dense, must_be_names
-from fnlkit.artefacts.stored import Rows
+from fnlkit.artifacts import files, large, paths
+from fnlkit.artifacts.federation import MAX_CLASSES, must_be_dense, must_be_names
+from fnlkit.artifacts.stored import Rows
+from fnlkit.components.spec import Spec
 from fnlkit.datasets import places
-from fnlkit.datasets.dataset import Dataset, Unlabelled, apart
+from fnlkit.datasets.dataset import Dataset, Unlabeled, split_unlabeled
 from fnlkit.datasets.decoding import IMAGES, Decoded, decoded, held, kind_of, reader, sample_rate
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import remembered
@@ -18,10 +19,9 @@ from fnlkit.datasets.labels import doubts, must_repeat
 from fnlkit.datasets.layout import LAYOUTS, laid_out, layout_of, rate_of
 from fnlkit.datasets.sites import npz_per_site
 from fnlkit.errors import InputError
-from fnlkit.spec import Spec
-from fnlkit.streams import stream
+from fnlkit.kernels.streams import stream
 
-UNLABELLED = "_unlabelled"  # folder next to the class folders, for samples without a label
+UNLABELED = "_unlabeled"  # folder next to the class folders, for samples without a label
 _CLOTHING = [
     "T-Shirt",
     "Shirt",
@@ -154,7 +154,7 @@ def _from_arrays(name, arrays):
         notes=[*([note] if note else []), *doubts(names, labels[0])],
         layout=LAYOUTS[0],
     )
-    return apart(out)
+    return split_unlabeled(out)
 
 
 def _labels(values, name, least=0):
@@ -208,7 +208,7 @@ def folder(*, path, size=0, label=0, window="", seconds=0.0, where, download=Fal
     seconds : float
         Length in seconds to which all sounds are cut or padded with silence.  Default: 0, if all have the same length.
 
-    Files in a folder `_unlabelled` next to the class folders have no label (`Dataset.unlabelled`).
+    Files in a folder `_unlabeled` next to the class folders have no label (`Dataset.unlabeled`).
     """
     path = _as_path(path)
     span(window)
@@ -225,14 +225,14 @@ def folder(*, path, size=0, label=0, window="", seconds=0.0, where, download=Fal
             f"{paths.shown(path)}: classes can be {', '.join(names[:4])} or the sub-folders {', '.join(inner[:4])}; "
             f"write --dataset 'folder(path=\"{paths.shown(path)}\", label=1)' for the first or label=2 for the second"
         )
-    names = [name for name in (inner if label == 2 else names) if name != UNLABELLED]
+    names = [name for name in (inner if label == 2 else names) if name != UNLABELED]
     if len(names) < 2:
         raise InputError(f"{paths.shown(path)}: {len(names)} sub-folders; expected one per class, at least 2")
     found, skipped = [], _beside(path, parts, label)
     for part in parts:
         for number, name in enumerate(names):
             found.append([(f, number) for f in _samples_of(part, name, label, skipped)])
-    spare = [file for part in parts for file in _samples_of(part, UNLABELLED, label, skipped)]
+    spare = [file for part in parts for file in _samples_of(part, UNLABELED, label, skipped)]
     if len(parts) == 2:
         train, test = sum(found[: len(names)], []), sum(found[len(names) :], [])
     else:
@@ -270,7 +270,7 @@ def folder(*, path, size=0, label=0, window="", seconds=0.0, where, download=Fal
         sites = [_site_of(file, parts) for file in spare] if label == 2 else None
         ids = [file.relative_to(path).as_posix() for file in spare]
         alike = lambda: decoded([spare], read, shape=out.x_train.shape[1:])[0]  # noqa: E731
-        out.unlabelled = Unlabelled(alike, ids, sites)
+        out.unlabeled = Unlabeled(alike, ids, sites)
     return out
 
 

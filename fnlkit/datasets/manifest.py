@@ -10,9 +10,10 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from fnlkit.artefacts import paths
+from fnlkit.artifacts import paths
+from fnlkit.components.spec import Spec, bind, parse
 from fnlkit.datasets import columns
-from fnlkit.datasets.dataset import Dataset, Unlabelled
+from fnlkit.datasets.dataset import Dataset, Unlabeled
 from fnlkit.datasets.decoding import IMAGES, decoded, first_of, reader, sample_rate
 from fnlkit.datasets.dicom import span
 from fnlkit.datasets.facts import remembered
@@ -20,13 +21,12 @@ from fnlkit.datasets.labels import classes_of, doubts
 from fnlkit.datasets.layout import LAYOUTS, laid_out, layout_of
 from fnlkit.datasets.table import ENDINGS, read_table
 from fnlkit.errors import InputError
-from fnlkit.spec import Spec, bind, parse
 
 # Role of a column -> column names that imply this role.
 ROLES = {
     "label": ("label", "labels", "class", "target", "y"),
     "path": ("path", "file", "filename", "file_name", "file_path", "filepath", "image", "image_path", "img"),
-    "site": ("site", "hospital", "center", "centre", "clinic", "institution"),
+    "site": ("site", "hospital", "center", "center", "clinic", "institution"),
     "split": ("split", "subset"),
     "id": ("id", "sample_id", "sample", "uid", "uuid"),
     "true": ("true_label", "y_true", "label_true"),
@@ -66,7 +66,7 @@ def manifest(
     Returns
     -------
     Dataset
-        Rows without a label are its `unlabelled` samples.
+        Rows without a label are its `unlabeled` samples.
 
     Raises
     ------
@@ -248,7 +248,7 @@ class Manifest:
             notes=[*self._said(learned), *moved, *doubts(names, labels)],
         )
         if len(spare):
-            out.unlabelled = Unlabelled(
+            out.unlabeled = Unlabeled(
                 lambda: self.samples([spare], learned, out.x_train.shape[1:])[0],
                 [named[row] for row in spare],
                 None if sites is None else [sites[row] for row in spare],

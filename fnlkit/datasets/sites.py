@@ -5,9 +5,9 @@ from functools import partial
 
 import numpy as np
 
-from fnlkit.artefacts import large, paths
-from fnlkit.artefacts.stored import Chosen, Joined, Rows
-from fnlkit.datasets.dataset import Dataset, apart
+from fnlkit.artifacts import large, paths
+from fnlkit.artifacts.stored import Chosen, Joined, Rows
+from fnlkit.datasets.dataset import Dataset, split_unlabeled
 from fnlkit.datasets.facts import remembered
 from fnlkit.datasets.labels import classes_of, doubts
 from fnlkit.datasets.layout import LAYOUTS, laid_out, layout_of, rate_of
@@ -69,7 +69,7 @@ def _of_files(path, found, where):
     data = _joined(path, parts)
     if any(isinstance(part.x, Rows) for part in parts):
         data.remember = partial(remembered, files=[part.file for part in parts], where=where)
-    return apart(data)
+    return split_unlabeled(data)
 
 
 class _Part:

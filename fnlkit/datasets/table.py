@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 
-from fnlkit.artefacts import files, paths
-from fnlkit.artefacts.encoding import decode
+from fnlkit.artifacts import files, paths
+from fnlkit.artifacts.encoding import decode
 from fnlkit.errors import InputError, nearest
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet")

@@ -34,7 +34,7 @@ def make(name, clients, network, inputs, **settings):
     InputError
         If there is no such engine.
     """
-    from fnlkit.spec import bind, find, parse
+    from fnlkit.components.spec import bind, find, parse
 
     reason = ""
     if name == "auto":

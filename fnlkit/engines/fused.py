@@ -246,7 +246,7 @@ def fused_terms(fit, visit, draws):
         "weight_decay": fit.weight_decay,
         "loss": loss(visit, draws, fit),
         "epoch_steps": max(1, len(draws) // max(fit.epochs, 1)),
-        "augment": FusedAugment(draws.shift, fit.augment.pad, draws.flip, draws.centre, fit.augment.cutout),
+        "augment": FusedAugment(draws.shift, fit.augment.pad, draws.flip, draws.center, fit.augment.cutout),
         "mixup": None if draws.share is None else (draws.partner, draws.share),
     }
     for correction in corrections:
@@ -367,7 +367,7 @@ def _early_learning(visit, draws, fit, *, strength=4.0, momentum=0.5, start="zer
     return _mixture(visit, draws, fit, strength=strength, alpha=0.0, beta=0.0, gamma=momentum, clamp=clamp)
 
 
-def _entropy_regularised(visit, draws, fit, *, strength=2.0):
+def _entropy_regularized(visit, draws, fit, *, strength=2.0):
     return _mixture(visit, draws, fit, strength=strength, alpha=0.0, beta=0.0, gamma=0.0)
 
 
@@ -395,7 +395,7 @@ LOSSES = {
     "fnlkit.client.losses.contrastive:cores": _cores,
     "fnlkit.client.losses.mixture:label_mixture": _mixture,
     "fnlkit.client.losses.mixture:early_learning": _early_learning,
-    "fnlkit.client.losses.mixture:entropy_regularised": _entropy_regularised,
+    "fnlkit.client.losses.mixture:entropy_regularized": _entropy_regularized,
     "fnlkit.client.losses.distillation:logit_distilled": _distilled,
     "fnlkit.client.losses.distillation:embedding_distilled": _embedded,
 }

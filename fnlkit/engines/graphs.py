@@ -93,7 +93,7 @@ class Graphs:
         if drawn is not None:  # a user's loss that draws random numbers gets the same numbers again
             torch.cuda.set_rng_state(drawn, training.device)
         graph.replay()
-        away = max(apart(a, b) for a, b in zip(contents(training), expected, strict=True))
+        away = max(relative_distance(a, b) for a, b in zip(contents(training), expected, strict=True))
         if not away < 1e-2:
             raise RuntimeError(f"the recorded step is {away:.1e} away from the plain one")
         return graph.replay
@@ -148,7 +148,7 @@ def changing(training):
 
 def given(training):
     """Return the other tensors that a step reads, by name, after loading the lazy tensors."""
-    names = ("starts", "pool", "offset", "table", "begins", "y", "order", "partner", "shift", "flip", "centre", "uniform")
+    names = ("starts", "pool", "offset", "table", "begins", "y", "order", "partner", "shift", "flip", "center", "uniform")
     single = {name: getattr(training, name) for name in names}
     single["rate"] = training.descent.rate
     single |= dict(zip(("share", "rest"), training.share or (None, None), strict=True))
@@ -169,7 +169,7 @@ def restore(training, before):
             tensor.copy_(value)
 
 
-def apart(found, expected):
+def relative_distance(found, expected):
     """Return the relative distance of two tensors, NaN if only one of them contains NaN."""
     if not found.is_floating_point():
         return float((found != expected).any())

@@ -9,8 +9,8 @@ import torch
 
 from fnlkit._kernels import threads
 from fnlkit.client.client import LocalModel
+from fnlkit.client.client_list import ahead
 from fnlkit.client.failure import failure
-from fnlkit.client.members import ahead
 from fnlkit.client.training import Fit, plan, train_client
 from fnlkit.server.clients import Clients
 

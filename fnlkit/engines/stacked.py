@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from fnlkit.client.client import Part
+from fnlkit.client.client_list import ahead, sizes_of
 from fnlkit.client.failure import failure
-from fnlkit.client.members import ahead, sizes_of
 from fnlkit.client.network import predict
 from fnlkit.client.training import Fit, train_client
 from fnlkit.engines.graphs import Graphs

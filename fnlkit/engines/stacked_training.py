@@ -12,7 +12,7 @@ from fnlkit.client.client import Batch
 from fnlkit.client.training import loss_values
 from fnlkit.engines.descent import Descent
 from fnlkit.engines.forward import Forward
-from fnlkit.engines.joined import BatchRows, PooledRows, StackedValues
+from fnlkit.engines.pooled import BatchRows, PooledRows, StackedValues
 from fnlkit.engines.schedule import timetable
 from fnlkit.models.dropout import Dropout
 
@@ -93,7 +93,7 @@ class StackedTraining:
             return torch.from_numpy(out).to(self.device)
 
         self.order, self.partner = joined("order"), joined("partner")
-        self.shift, self.flip, self.centre = joined("shift"), joined("flip"), joined("centre")
+        self.shift, self.flip, self.center = joined("shift"), joined("flip"), joined("center")
         self.uniform = joined("uniform")
         share = joined("share")
         # Compute 1 - share in float64 before rounding either number, like the reference engine.
@@ -205,7 +205,7 @@ class StackedTraining:
         x, inputs, augment = self.pool[order + self.offset[who, None]], self.clients[0].inputs, self.fit.augment
         if not augment:
             return inputs.plain(x)
-        draws = (None if v is None else v[who, at, :size] for v in (self.shift, self.flip, self.centre))
+        draws = (None if v is None else v[who, at, :size] for v in (self.shift, self.flip, self.center))
         return inputs.augmented(x, augment, *draws)
 
     def _mixed(self, batch, x, who, at, size, weights, buffers):

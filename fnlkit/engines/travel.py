@@ -10,11 +10,11 @@ import importlib
 import numpy as np
 import torch
 
-from fnlkit import own
 from fnlkit.client.inputs import Augment
 from fnlkit.client.training import Fit
+from fnlkit.components import own
+from fnlkit.components.spec import MessageText
 from fnlkit.errors import InputError
-from fnlkit.spec import MessageText
 
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.Tensor, torch.dtype, np.ndarray, np.generic)
 _RECORDS = {"Fit": Fit, "Augment": Augment}
@@ -52,8 +52,8 @@ def unpack(packed, allowed=None):
     packed : tuple
     allowed : callable (module, name) -> bool, or None
         Selects the functions that a message from another machine can name. Texts in such a message become
-        `fnlkit.spec.MessageText`, so that no spec among them imports or reads a file. None means that the message comes from
-        this machine and can name any function.
+        `fnlkit.components.spec.MessageText`, so that no spec among them imports or reads a file. None means that
+        the message comes from this machine and can name any function.
 
     Raises
     ------

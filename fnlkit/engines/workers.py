@@ -24,14 +24,14 @@ from multiprocessing.connection import Connection, wait
 import numpy as np
 import torch
 
-from fnlkit import own
 from fnlkit._kernels import threads
-from fnlkit.artefacts.stored import Changed, Stored
+from fnlkit.artifacts.stored import Changed, Stored
 from fnlkit.client.client import Client
+from fnlkit.client.client_list import ClientList
 from fnlkit.client.failure import Failure, failure, log, show_log
-from fnlkit.client.members import Members
 from fnlkit.client.network import Network
 from fnlkit.client.training import Fit
+from fnlkit.components import own
 from fnlkit.engines.sequential import Sequential, reply_of
 from fnlkit.engines.travel import pack, unpack
 from fnlkit.errors import InputError
@@ -166,7 +166,7 @@ class _Shared:
     """
 
     def __init__(self, engine):
-        network, clients = engine.network.packed(), Members.of(engine.members)
+        network, clients = engine.network.packed(), ClientList.of(engine.members)
         if hasattr(os, "memfd_create"):
             self.file = os.fdopen(os.memfd_create("fnlkit"), "r+b")
         else:
@@ -338,7 +338,7 @@ def serve(connection, loud=False):
 
 
 def _clients(source, offsets, indices, given, classes, inputs, rows, secret):
-    """Return the Members of a message, in which labels are stored by client, not by sample."""
+    """Return the ClientList of a message, in which labels are stored by client, not by sample."""
     by_sample = np.zeros(len(source), np.int64)
     by_sample[indices] = given
-    return Members(source, offsets, indices, by_sample, classes, inputs, rows, secret=secret)
+    return ClientList(source, offsets, indices, by_sample, classes, inputs, rows, secret=secret)

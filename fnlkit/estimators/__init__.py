@@ -48,18 +48,18 @@ def estimate(
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
         The given labels are judged, including the labels of samples that clients hold out. True labels are never used.
     dataset : fnlkit.datasets.Dataset, or callable returning one
         Called only if the estimator needs samples.
     spec : str or Spec
         A name in `ESTIMATORS` with parameters, or ``FILE.py:NAME`` of a user's estimator: a function of an
-        `fnlkit.estimators.evidence.Evidence` with keyword-only parameters that returns a Judgement.
+        `fnlkit.estimators.inputs.EstimatorInputs` with keyword-only parameters that returns a Judgment.
     embeddings : float (n, d), optional
         One row for each sample of the training set, for ``knn``.
     probabilities : float (n, C), optional
         Predictions of a model that did not train on the sample, for ``confident``, ``loss`` and ``anchor``.
-    run : fnlkit.artefacts.run.Run, optional
+    run : fnlkit.artifacts.run.Run, optional
         A trained model that replaces the warm-up.
     form : "pooled" or "federated"
         "pooled" reads all samples in one place, which only a simulation can do. "federated" runs steps at each client;
@@ -101,7 +101,7 @@ def estimate(
     >>> import numpy as np
     >>> from fnlkit import datasets
     >>> from fnlkit.estimators import estimate
-    >>> from fnlkit.artefacts.federation import Federation
+    >>> from fnlkit.artifacts.federation import Federation
     >>> digits = datasets.load("digits")
     >>> size = len(digits.y_train)
     >>> federation = Federation("digits", 10, np.array([0, size // 2, size]), np.arange(size), digits.y_train)
@@ -130,10 +130,10 @@ def judged_by(federation, dataset, spec="knn", **options):
     """
     import numpy as np
 
+    from fnlkit.components.spec import bind, find, parse
     from fnlkit.errors import InputError
-    from fnlkit.estimators.evidence import Evidence
+    from fnlkit.estimators.inputs import EstimatorInputs
     from fnlkit.server.replies import sends_of
-    from fnlkit.spec import bind, find, parse
 
     spec = parse(spec, "--estimator")
     part = find(spec, ESTIMATORS, "estimator")
@@ -147,11 +147,11 @@ def judged_by(federation, dataset, spec="knn", **options):
             "write --form pooled"
         )
     whole = federation.whole()
-    evidence = Evidence(whole, dataset, apart=~np.isin(whole.client_indices, federation.client_indices), **options)
+    evidence = EstimatorInputs(whole, dataset, apart=~np.isin(whole.client_indices, federation.client_indices), **options)
     evidence.sends = sends
     found = bind(spec, part, "estimator")(evidence)
     if not hasattr(found, "arrays"):
-        raise InputError(f"estimator {spec.name!r} returned {type(found).__name__}; expected a Judgement")
+        raise InputError(f"estimator {spec.name!r} returned {type(found).__name__}; expected a Judgment")
     facts = {"estimator": str(spec), "form": form}
     if form == "federated":
         from fnlkit.estimators.federated import left

@@ -10,20 +10,20 @@ from functools import partial
 import numpy as np
 import torch
 
+from fnlkit.components.parameters import Percentile, checked
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import bootstrap
-from fnlkit.estimators.judgement import Judgement, sums, transitions
+from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.kernels import apply_inverse, project_to_simplex
+from fnlkit.kernels.scores import anchor_transition, transition
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import Percentile, checked
-from fnlkit.scores import anchor_transition, transition
 
 # Prevents the inverse of a nearly singular transition from amplifying rounding errors of softmax.
 RIDGE = 1e-3
 BINS = 64
 SENDS = (
     federated.PREDICTED
-    | federated.RELABELLED
+    | federated.RELABELED
     | {
         "typical": Sent("largest probabilities of each class, without the samples", "once", ("C", "top"), low=0),
         "anchors": Sent(
@@ -47,15 +47,15 @@ def anchor(evidence, *, percentile: Percentile = 97.0, average=False):
 
     Parameters
     ----------
-    evidence : fnlkit.estimators.evidence.Evidence
+    evidence : fnlkit.estimators.inputs.EstimatorInputs
         Uses given probabilities, a given run, or a short warm-up on all clients.
     percentile, average : float in [0, 100], bool
-        As in `fnlkit.scores.anchor_transition`.
+        As in `fnlkit.kernels.scores.anchor_transition`.
     """
     evidence.refuse("anchor", embeddings="write --probs, or omit both for a warm-up")
     if evidence.federated:
-        door = federated.with_predictions(evidence)
-        return by_clients(evidence, door, anchors_of(door, len(evidence.labels), percentile, average))
+        session = federated.with_predictions(evidence)
+        return by_clients(evidence, session, anchors_of(session, len(evidence.labels), percentile, average))
     probabilities, labels, offsets = evidence.predicted().astype(np.float64), evidence.labels, evidence.offsets
     evidence.weigh(probabilities.argmax(1), "predictions")
     T = anchor_transition(probabilities, percentile=percentile, average=average)
@@ -63,7 +63,7 @@ def anchor(evidence, *, percentile: Percentile = 97.0, average=False):
     issue, guess = 1 - true[np.arange(len(labels)), labels], true.argmax(1)
     level = sums(issue, offsets) / np.diff(offsets)
     _, client_T = transitions(guess, labels, offsets, evidence.classes)
-    return Judgement(level, *mean_interval(issue, offsets, evidence.seed), level, issue, guess != labels, guess, T, client_T)
+    return Judgment(level, *mean_interval(issue, offsets, evidence.seed), level, issue, guess != labels, guess, T, client_T)
 
 
 def true_posterior(probabilities, labels, T):
@@ -92,20 +92,20 @@ def interval_of(cells, totals, seed):
     Takes the counts (N, BINS) of each client and the sums (BINS,) over all clients. Each bin is represented by the mean
     of its values.
     """
-    centres = totals / np.maximum(cells.sum(0), 1)
-    return bootstrap(cells, lambda counts: counts @ centres / counts.sum(-1), seed=seed)
+    centers = totals / np.maximum(cells.sum(0), 1)
+    return bootstrap(cells, lambda counts: counts @ centers / counts.sum(-1), seed=seed)
 
 
 # ---- the federated form
-def anchors_of(door, count, percentile, average):
-    """Return T (C, C) of `fnlkit.scores.anchor_transition` over `count` samples in two rounds.
+def anchors_of(session, count, percentile, average):
+    """Return T (C, C) of `fnlkit.kernels.scores.anchor_transition` over `count` samples in two rounds.
 
     In the first round, each client sends its largest probabilities per class, without samples; the value at the
     percentile is among them. In the second round, only clients with an anchor send the prediction on it. With `average`,
     clients send the sum of their predictions at or above the percentile.
     """
     above = count - math.ceil(percentile / 100 * (count - 1))  # number of values that are not below the percentile
-    said = door.ask(partial(reply_typical, top=above))
+    said = session.ask(partial(reply_typical, top=above))
     values = [np.asarray(part) for part in said["typical"]]
     limits = np.sort(np.concatenate(values, 1), axis=1)[:, -above]
     has = np.stack([(own.max(1) >= limits) if average else (own == limits[:, None]).any(1) for own in values])
@@ -113,20 +113,20 @@ def anchors_of(door, count, percentile, average):
         has &= np.cumsum(has, 0) == 1  # if anchors tie, the first client's
     ids = np.flatnonzero(has.any(1))
     step = partial(reply_anchors, average=average)
-    said = door.ask(step, ids=ids, broadcast={"limits": torch.from_numpy(limits)}, scatter={"wanted": has[ids]})
+    said = session.ask(step, ids=ids, broadcast={"limits": torch.from_numpy(limits)}, scatter={"wanted": has[ids]})
     return transition(said["anchors"].sum(0).numpy() / said["anchor_numbers"].sum(0).numpy()[:, None])
 
 
-def by_clients(evidence, door, T):
-    """Return the Judgement of the federated form for a known T."""
-    said = door.ask(federated.reply_predicted, judge_at_home, broadcast={"T": torch.from_numpy(T)})
+def by_clients(evidence, session, T):
+    """Return the Judgment of the federated form for a known T."""
+    said = session.ask(federated.reply_predicted, judge_at_home, broadcast={"T": torch.from_numpy(T)})
     evidence.weigh_counts(said["predicted"].sum(0), "predictions")
     level, interval = (
         said["level"].numpy(),
         interval_of(said["histogram"].numpy(), said["bin_sums"].sum(0).numpy(), evidence.seed),
     )
-    kept = (door.kept(name) for name in ("issue", "flagged", "guess"))
-    return Judgement(level, *interval, level, *kept, T, transition(said["relabelled"].numpy()))
+    kept = (session.kept(name) for name in ("issue", "flagged", "guess"))
+    return Judgment(level, *interval, level, *kept, T, transition(said["relabeled"].numpy()))
 
 
 def reply_typical(client, model, received, *, top):
@@ -148,10 +148,10 @@ def reply_anchors(client, model, received, *, average):
 
 
 def judge_at_home(client, model, received):
-    """Reply the mean and a histogram of the issue scores and the counts of relabeled classes; keep the judgement."""
+    """Reply the mean and a histogram of the issue scores and the counts of relabeled classes; keep the judgment."""
     labels = client.y.numpy()
     true = true_posterior(federated.predictions(client), labels, received["T"].numpy())
     issue, guess = 1 - true[np.arange(len(labels)), labels], true.argmax(1)
-    reply = federated.keep_judgement(client, issue, guess != labels, guess)
+    reply = federated.keep_judgment(client, issue, guess != labels, guess)
     cells, totals = map(torch.from_numpy, histogram(issue))
     return reply | {"histogram": cells, "bin_sums": totals, "level": torch.tensor(issue.mean(), dtype=torch.float64)}

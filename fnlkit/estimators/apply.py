@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fnlkit.estimators.judgement import PREFIX
+from fnlkit.estimators.judgment import PREFIX
 
 
 def judged(federation, arrays, *, relabel=False, provenance=None, facts=None):
@@ -12,7 +12,7 @@ def judged(federation, arrays, *, relabel=False, provenance=None, facts=None):
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
     arrays : dict of str to ndarray
         From `fnlkit.estimators.estimate`.
     relabel : bool

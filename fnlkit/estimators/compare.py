@@ -3,8 +3,8 @@
 import numpy as np
 
 from fnlkit.errors import InputError
-from fnlkit.estimators.judgement import PREFIX
-from fnlkit.scores import auc, confusion, transition_errors
+from fnlkit.estimators.judgment import PREFIX
+from fnlkit.kernels.scores import auc, confusion, transition_errors
 
 
 def compare(federation):
@@ -12,7 +12,7 @@ def compare(federation):
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
         As `estimate-noise` writes it, with true labels.
 
     Returns

@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
+from fnlkit.components.parameters import Range, checked
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import bootstrap
-from fnlkit.estimators.judgement import Judgement, owners
+from fnlkit.estimators.judgment import Judgment, owners
 from fnlkit.kernels import class_thresholds, count_matrix
 from fnlkit.kernels.counting import thresholds_of
+from fnlkit.kernels.scores import transition
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import Range, checked
-from fnlkit.scores import transition
 
 SENDS = federated.PREDICTED | {
     "cells": Sent.counts("numbers of samples confident in their label, another or none, by label", "once", (3, "C")),
@@ -43,7 +43,7 @@ def confident(
 
     Parameters
     ----------
-    evidence : fnlkit.estimators.evidence.Evidence
+    evidence : fnlkit.estimators.inputs.EstimatorInputs
         Uses given probabilities or a given run; otherwise trains by cross-validation.
     folds : int >= 2
         Each part is predicted by a model trained on the others.
@@ -67,7 +67,7 @@ def confident(
 
 
 def judge(probabilities, labels, offsets, *, thresholds="client", seed=0):
-    """Return the Judgement of probabilities (m, C) and labels (m,); offsets (N + 1,) separate the clients."""
+    """Return the Judgment of probabilities (m, C) and labels (m,); offsets (N + 1,) separate the clients."""
     classes = probabilities.shape[1]
     where = None if thresholds == "pooled" else offsets
     limits = class_thresholds(probabilities, labels, client_offsets=where)
@@ -76,31 +76,31 @@ def judge(probabilities, labels, offsets, *, thresholds="client", seed=0):
     cells = label_cells(found, labels, offsets, classes)
     counts = count_matrix(probabilities, labels, thresholds=limits, client_offsets=offsets, least_diagonal=0)
     issue = 1 - probabilities[np.arange(len(labels)), labels]
-    return judgement(cells, counts, seed, issue, flagged, np.where(flagged, found, labels))
+    return judgment(cells, counts, seed, issue, flagged, np.where(flagged, found, labels))
 
 
-def judgement(cells, counts, seed, issue, flagged, guess):
-    """Return the Judgement from clients' cells (N, 3, C) and counts (N, C, C), and per-sample arrays (m,)."""
+def judgment(cells, counts, seed, issue, flagged, guess):
+    """Return the Judgment from clients' cells (N, 3, C) and counts (N, C, C), and per-sample arrays (m,)."""
     flat = cells.reshape(len(cells), -1)
     level, found = off_diagonal(flat), joint(counts, cells.sum(1))
     interval = bootstrap(flat, off_diagonal, seed=seed)
-    return Judgement(level, *interval, level, issue, flagged, guess, transition(found.sum(0)), transition(found))
+    return Judgment(level, *interval, level, issue, flagged, guess, transition(found.sum(0)), transition(found))
 
 
-def by_clients(evidence, door, thresholds):
-    """Return the Judgement of the federated form.
+def by_clients(evidence, session, thresholds):
+    """Return the Judgment of the federated form.
 
     Clients count; the server adds the counts and computes the intervals.
     """
     broadcast = None
     if thresholds == "pooled":
-        said = door.ask(reply_label_sums)
+        said = session.ask(reply_label_sums)
         limits = thresholds_of(said["label_sums"].sum(0).numpy(), said["label_numbers"].sum(0).numpy())
         broadcast = {"limits": limits}
-    said = door.ask(federated.reply_predicted, reply_counts, broadcast=broadcast)
+    said = session.ask(federated.reply_predicted, reply_counts, broadcast=broadcast)
     evidence.weigh_counts(said["predicted"].sum(0), "predictions")
-    kept = (door.kept(name) for name in ("issue", "flagged", "guess"))
-    return judgement(said["cells"].numpy(), said["counts"].numpy(), evidence.seed, *kept)
+    kept = (session.kept(name) for name in ("issue", "flagged", "guess"))
+    return judgment(said["cells"].numpy(), said["counts"].numpy(), evidence.seed, *kept)
 
 
 def reply_label_sums(client, model, received):
@@ -112,7 +112,7 @@ def reply_label_sums(client, model, received):
 
 
 def reply_counts(client, model, received):
-    """Reply cells (3, C) and counts (C, C); keep the judgement.
+    """Reply cells (3, C) and counts (C, C); keep the judgment.
 
     The thresholds are the received ones if there are any, otherwise the client's.
     """
@@ -121,7 +121,7 @@ def reply_counts(client, model, received):
     found = confident_class(p, limits)
     flagged = (found >= 0) & (found != labels)
     issue = 1 - p[np.arange(len(labels)), labels]
-    federated.keep_judgement(client, issue, flagged, np.where(flagged, found, labels))
+    federated.keep_judgment(client, issue, flagged, np.where(flagged, found, labels))
     cells = label_cells(found, labels, np.array([0, len(labels)]), client.classes)[0]
     counts = count_matrix(p, labels, thresholds=limits, least_diagonal=0)
     return {"cells": torch.from_numpy(cells), "counts": torch.from_numpy(counts)}

@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
+from fnlkit.components.parameters import NotNegative, Range, checked
 from fnlkit.estimators import federated
-from fnlkit.estimators.judgement import Judgement
+from fnlkit.estimators.judgment import Judgment
+from fnlkit.kernels.scores import transition
+from fnlkit.kernels.streams import stream
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import NotNegative, Range, checked
-from fnlkit.scores import transition
-from fnlkit.streams import stream
 
 # Candidate factors on the logits: below 1 if the classifier was overconfident, above 1 if it was underconfident.
 TEMPERS = np.array([0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0])
@@ -53,7 +53,7 @@ def em(
 
     Parameters
     ----------
-    evidence : fnlkit.estimators.evidence.Evidence
+    evidence : fnlkit.estimators.inputs.EstimatorInputs
         Uses given probabilities or a given run; otherwise trains by cross-validation.
     folds : int >= 2
         At most the number of clients.
@@ -65,9 +65,9 @@ def em(
     """
     evidence.refuse("em", embeddings="write --probs, or omit both for a warm-up")
     if evidence.federated:
-        door = federated.with_predictions(evidence, evidence.folds(folds, by))
-        evidence.weigh_counts(door.ask(federated.reply_predicted)["predicted"].sum(0), "predictions")
-        return by_clients(door, prior=prior, seed=evidence.seed)[0]
+        session = federated.with_predictions(evidence, evidence.folds(folds, by))
+        evidence.weigh_counts(session.ask(federated.reply_predicted)["predicted"].sum(0), "predictions")
+        return by_clients(session, prior=prior, seed=evidence.seed)[0]
     if evidence.has_probabilities:
         probabilities = evidence.predicted()
     else:
@@ -84,7 +84,7 @@ def em(
     level, low, high = (np.array([one[name] for one in found]) for name in ("level", "low", "high"))
     counts = np.stack([one["counts"] for one in found])
     guess = posterior.argmax(1)
-    return Judgement(
+    return Judgment(
         level,
         allowing_for_mistakes(low, high),
         high,
@@ -97,21 +97,21 @@ def em(
     )
 
 
-def by_clients(door, *, prior, seed):
-    """Return (Judgement, Replies) of the federated form.
+def by_clients(session, *, prior, seed):
+    """Return (Judgment, Replies) of the federated form.
 
-    The clients that `door.ask` reaches must hold their predictions.
+    The clients that `session.ask` reaches must hold their predictions.
     """
-    tried = door.ask(partial(reply_likelihoods, prior=prior))["log_likelihoods"]
+    tried = session.ask(partial(reply_likelihoods, prior=prior))["log_likelihoods"]
     told = {"temper": torch.tensor(best_temper(tried.numpy().sum(0)), dtype=torch.float64)}
-    said = door.ask(partial(judge_at_home, prior=prior, seed=seed), broadcast=told)
+    said = session.ask(partial(judge_at_home, prior=prior, seed=seed), broadcast=told)
     level, low, high, counts = (said[name].numpy() for name in ("level", "low", "high", "counts"))
-    found = Judgement(
+    found = Judgment(
         level,
         allowing_for_mistakes(low, high),
         high,
         level,
-        *(door.kept(name) for name in ("issue", "flagged", "guess")),
+        *(session.kept(name) for name in ("issue", "flagged", "guess")),
         transition=transition(counts.sum(0)),
         client_transition=transition(counts),
     )
@@ -125,11 +125,11 @@ def reply_likelihoods(client, model, received, *, prior):
 
 
 def judge_at_home(client, model, received, *, prior, seed):
-    """Reply the noise level and the expected counts; keep the judgement of each sample."""
+    """Reply the noise level and the expected counts; keep the judgment of each sample."""
     scores, labels = scores_of(federated.predictions(client)), client.y.numpy()
     found = fit(scores, labels, float(received["temper"]), prior=prior, rng=stream(seed, "em", client=client.id))
     guess = found["posterior"].argmax(1)
-    federated.keep_judgement(client, 1 - found["posterior"][np.arange(len(labels)), labels], guess != labels, guess)
+    federated.keep_judgment(client, 1 - found["posterior"][np.arange(len(labels)), labels], guess != labels, guess)
     reply = {name: torch.tensor(float(found[name]), dtype=torch.float64) for name in ("level", "low", "high")}
     reply["deviation"] = torch.tensor(float(found["draws"].std()), dtype=torch.float64)
     return reply | {"counts": torch.from_numpy(found["counts"])}
@@ -166,7 +166,7 @@ def log_likelihoods(logits, labels, *, prior=1.0):
     out = np.empty(len(TEMPERS))
     for i, temper in enumerate(TEMPERS):
         p = _softmax(temper * logits)
-        T = _maximised(p, labels, one_hot, np.ones(len(p)), _start(p.shape[1]), prior, 40)
+        T = _maximized(p, labels, one_hot, np.ones(len(p)), _start(p.shape[1]), prior, 40)
         out[i] = np.log(np.maximum((p * T.T[labels]).sum(1), 1e-300)).sum()
     return out
 
@@ -190,12 +190,12 @@ def fit(logits, labels, temper, *, prior=1.0, rng):
     """
     p, one_hot = _softmax(temper * logits), np.eye(logits.shape[1])[labels]
     everyone = np.ones(len(p))
-    T = _maximised(p, labels, one_hot, everyone, _start(p.shape[1]), prior, 300)
+    T = _maximized(p, labels, one_hot, everyone, _start(p.shape[1]), prior, 300)
     posterior = _posterior(p, labels, T)
     draws = np.empty(DRAWS)
     for i in range(DRAWS):
         weights = rng.multinomial(len(p), everyone / len(p)).astype(np.float64)
-        again = _posterior(p, labels, _maximised(p, labels, one_hot, weights, T, prior, 15))
+        again = _posterior(p, labels, _maximized(p, labels, one_hot, weights, T, prior, 15))
         draws[i] = 1 - weights @ (again * one_hot).sum(1) / len(p)
     low, high = np.percentile(draws, [2.5, 97.5])
     level = float(1 - (posterior * one_hot).sum() / len(p))
@@ -208,7 +208,7 @@ def _start(classes):
     return T
 
 
-def _maximised(p, labels, one_hot, weights, T, prior, most):
+def _maximized(p, labels, one_hot, weights, T, prior, most):
     for _ in range(most):
         counts = (_posterior(p, labels, T) * weights[:, None]).T @ one_hot
         np.einsum("ii->i", counts)[:] += prior

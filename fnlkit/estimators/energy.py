@@ -10,16 +10,16 @@ from typing import Literal
 import numpy as np
 import torch
 
+from fnlkit.components.parameters import Percentile, checked
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import wilson
-from fnlkit.estimators.judgement import Judgement, owners, transitions
+from fnlkit.estimators.judgment import Judgment, owners, transitions
+from fnlkit.kernels.scores import transition
 from fnlkit.methods import na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.na_fedavg import estimation_round
-from fnlkit.parameters import Percentile, checked
-from fnlkit.scores import transition
 
-SENDS = federated.PREDICTED | federated.RELABELLED | {name: na_fedavg.SENDS[name] for name in ("scores_global", "scores_local")}
+SENDS = federated.PREDICTED | federated.RELABELED | {name: na_fedavg.SENDS[name] for name in ("scores_global", "scores_local")}
 
 
 @checked
@@ -38,7 +38,7 @@ def energy(
 
     Parameters
     ----------
-    evidence : fnlkit.estimators.evidence.Evidence
+    evidence : fnlkit.estimators.inputs.EstimatorInputs
         Trains a warm-up and one round of all clients; with a given run, only that round, from the run's model.
     percentile : float in [0, 100]
         v.
@@ -66,21 +66,21 @@ def energy(
     sizes, among = np.diff(offsets), np.sort(model.record("energy_global"))
     interval = wilson(np.rint(level * sizes), sizes)
     if evidence.federated:
-        door = federated.with_model(evidence, model.experiment)
+        session = federated.with_model(evidence, model.experiment)
         told = {"among": torch.from_numpy(among), "tau": torch.tensor(tau, dtype=torch.float64)}
         told["absent"] = torch.tensor(absent, dtype=torch.float64)
         judge = partial(judge_at_home, side=side)
-        said = door.ask(federated.keep_predictions, federated.reply_predicted, judge, broadcast=told)
+        said = session.ask(federated.keep_predictions, federated.reply_predicted, judge, broadcast=told)
         evidence.weigh_counts(said["predicted"].sum(0), "predictions")
-        kept, counts = (door.kept(name) for name in ("issue", "flagged", "guess")), said["relabelled"].numpy()
-        return Judgement(level, *interval, level, *kept, transition(counts.sum(0)), transition(counts))
+        kept, counts = (session.kept(name) for name in ("issue", "flagged", "guess")), said["relabeled"].numpy()
+        return Judgment(level, *interval, level, *kept, transition(counts.sum(0)), transition(counts))
     scores = np.full(len(labels), absent)
     scores[np.isin(owners(offsets), model.record("energy_clients"))] = model.record("energy_local")
     issue, beyond = judged(scores, among, tau, side)
     guess = model.probabilities(evidence.positions).argmax(1)
     evidence.weigh(guess, "predictions")
     T, client_T = transitions(np.where(beyond, guess, labels), labels, offsets, evidence.classes)
-    return Judgement(level, *interval, level, issue, beyond, guess, T, client_T)
+    return Judgment(level, *interval, level, issue, beyond, guess, T, client_T)
 
 
 def judged(scores, among, tau, side):
@@ -90,11 +90,11 @@ def judged(scores, among, tau, side):
 
 
 def judge_at_home(client, model, received, *, side):
-    """Reply the counts of relabeled classes; keep the judgement of the energies in the client's state."""
+    """Reply the counts of relabeled classes; keep the judgment of the energies in the client's state."""
     tau, absent = float(received["tau"]), float(received["absent"])
     scores = client.rows.pop("scores_local", torch.full((len(client),), absent, dtype=torch.float64)).numpy()
     issue, beyond = judged(scores, received["among"].numpy(), tau, side)
-    return federated.keep_judgement(client, issue, beyond, federated.predictions(client).argmax(1))
+    return federated.keep_judgment(client, issue, beyond, federated.predictions(client).argmax(1))
 
 
 def warm_up_and_score(clients, model, opt, select, *, rounds, percentile=75.0, side="below", score="energy", before=-1,

@@ -10,24 +10,24 @@ import torch
 from torch import nn
 
 from fnlkit import engines
-from fnlkit.artefacts.stored import Chosen
+from fnlkit.artifacts.stored import Chosen
+from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs
-from fnlkit.client.members import Members
 from fnlkit.client.network import Model, Network, predict
 from fnlkit.methods.sends import TRAINING, Sent
 
 PREDICTED = {"predicted": Sent.counts("numbers of samples by predicted class and given label", "once", ("C", "C"))}
-RELABELLED = {"relabelled": Sent.counts("numbers of samples by label after and before correction", "once", ("C", "C"))}
+RELABELED = {"relabeled": Sent.counts("numbers of samples by label after and before correction", "once", ("C", "C"))}
 
 
-class Door:
+class ClientSession:
     """The clients of an estimate and the model that they receive.
 
     Parameters
     ----------
-    evidence : fnlkit.estimators.evidence.Evidence
+    evidence : fnlkit.estimators.inputs.EstimatorInputs
         Its `traffic` counts the exchanged data.
-    members : Members
+    members : ClientList
     model : Model, optional
         Without a model, clients receive only the broadcast of a step.
     """
@@ -64,25 +64,25 @@ def nothing():
 
 
 def with_rows(evidence, **rows):
-    """Return the Door to clients that hold rows (m, ...) of their samples as ``input/NAME``, and no samples."""
+    """Return the ClientSession to clients that hold rows (m, ...) of their samples as ``input/NAME``, and no samples."""
     count = len(evidence.labels)
     held = {f"input/{name}": values for name, values in rows.items()}
-    return Door(evidence, _members(evidence, np.empty((count, 0), np.float32), Inputs(False), held))
+    return ClientSession(evidence, _members(evidence, np.empty((count, 0), np.float32), Inputs(False), held))
 
 
 def with_model(evidence, experiment):
-    """Return the Door to clients that trained a model, with their state from this training."""
-    return Door(evidence, experiment.clients.members, Model(experiment.network, experiment.model.weights))
+    """Return the ClientSession to clients that trained a model, with their state from this training."""
+    return ClientSession(evidence, experiment.clients.members, Model(experiment.network, experiment.model.weights))
 
 
 def with_predictions(evidence, folds=None):
-    """Return the Door to clients that hold probabilities of their samples.
+    """Return the ClientSession to clients that hold probabilities of their samples.
 
     The probabilities are given, or predicted by a run's model or a warm-up.
 
     Parameters
     ----------
-    evidence : fnlkit.estimators.evidence.Evidence
+    evidence : fnlkit.estimators.inputs.EstimatorInputs
     folds : int (m,), optional
         Predict each sample with a model trained without its fold instead of a model trained on all samples.
     """
@@ -94,31 +94,33 @@ def with_predictions(evidence, folds=None):
         found = of_run(evidence.run, evidence.dataset, evidence.classes, evidence.device)
         evidence.say_of_run()
         samples = Chosen(found.x_train, evidence.positions)
-        door = Door(evidence, _members(evidence, samples, found.inputs), Model(found.network, found.network.flat.clone()))
-        door.ask(keep_predictions)
-        return door
+        session = ClientSession(
+            evidence, _members(evidence, samples, found.inputs), Model(found.network, found.network.flat.clone())
+        )
+        session.ask(keep_predictions)
+        return session
     if folds is None:
-        door = with_model(evidence, trained(evidence).experiment)
-        door.ask(keep_predictions)
-        return door
-    count, door = folds.max() + 1, None
+        session = with_model(evidence, trained(evidence).experiment)
+        session.ask(keep_predictions)
+        return session
+    count, session = folds.max() + 1, None
     for each in range(count):
         left_out = folds == each
         part = without(evidence.federation, left_out | evidence.apart)
         made = trained(evidence, federation=part, title=f"model {each + 1} of {count}")
-        if door is None:
+        if session is None:
             samples = Chosen(made.x, evidence.positions)
-            door = Door(evidence, _members(evidence, samples, made.experiment.inputs, {"input/fold": folds}))
-        door.model = Model(made.experiment.network, made.experiment.model.weights)
+            session = ClientSession(evidence, _members(evidence, samples, made.experiment.inputs, {"input/fold": folds}))
+        session.model = Model(made.experiment.network, made.experiment.model.weights)
         ids = [k for k, mask in enumerate(np.split(left_out, evidence.offsets[1:-1])) if mask.any()]
-        door.ask(keep_predictions, ids=ids, broadcast={"fold": each, **scale_of(made.experiment.inputs)})
-    door.model = nothing()
-    return door
+        session.ask(keep_predictions, ids=ids, broadcast={"fold": each, **scale_of(made.experiment.inputs)})
+    session.model = nothing()
+    return session
 
 
 def _members(evidence, samples, inputs, rows=None):
     places = np.arange(len(evidence.labels))
-    return Members(samples, evidence.offsets, places, evidence.labels, evidence.classes, inputs, rows=rows)
+    return ClientList(samples, evidence.offsets, places, evidence.labels, evidence.classes, inputs, rows=rows)
 
 
 def scale_of(inputs):
@@ -131,7 +133,7 @@ def left(traffic, sends):
 
     Parameters
     ----------
-    traffic : fnlkit.artefacts.exchange.Traffic
+    traffic : fnlkit.artifacts.exchange.Traffic
     sends : dict of str to fnlkit.methods.sends.Sent
         Declared replies in addition to `fnlkit.methods.sends.TRAINING`.
     """
@@ -167,12 +169,12 @@ def reply_predicted(client, model, received):
     return {"predicted": table_of(predictions(client).argmax(1), client.y, client.classes)}
 
 
-def keep_judgement(client, issue, flagged, guess):
-    """Keep issue scores, flags and guessed labels (n,) of the client's samples; return the reply of `RELABELLED`."""
+def keep_judgment(client, issue, flagged, guess):
+    """Keep issue scores, flags and guessed labels (n,) of the client's samples; return the reply of `RELABELED`."""
     for name, values in (("issue", issue), ("flagged", flagged), ("guess", guess)):
         client.rows[f"estimate/{name}"] = torch.from_numpy(np.array(values))
     labels = client.y.numpy()
-    return {"relabelled": table_of(np.where(flagged, guess, labels), labels, client.classes)}
+    return {"relabeled": table_of(np.where(flagged, guess, labels), labels, client.classes)}
 
 
 def table_of(guess, labels, classes):

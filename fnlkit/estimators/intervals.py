@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fnlkit.streams import stream
+from fnlkit.kernels.streams import stream
 
 CONFIDENCE = 0.95
 
@@ -32,9 +32,9 @@ def wilson(count, total, confidence=CONFIDENCE):
     z = ndtri((1 + confidence) / 2)
     known = np.maximum(total, 1)
     share = count / known
-    centre = share + z**2 / (2 * known)
+    center = share + z**2 / (2 * known)
     half = z * np.sqrt(share * (1 - share) / known + z**2 / (4 * known**2))
-    low, high = (centre - half) / (1 + z**2 / known), (centre + half) / (1 + z**2 / known)
+    low, high = (center - half) / (1 + z**2 / known), (center + half) / (1 + z**2 / known)
     # Exactly 0 and 1 at the ends, because rounding gives 1e-17.
     low, high = np.where(count <= 0, 0.0, low), np.where(count >= total, 1.0, high)
     return np.where(total > 0, low, 0.0), np.where(total > 0, high, 1.0)

@@ -10,15 +10,15 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
+from fnlkit.components.parameters import Automatic, Range, checked
 from fnlkit.errors import InputError
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import wilson
-from fnlkit.estimators.judgement import Judgement, sums, transitions
+from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.kernels import knn_vote
-from fnlkit.methods.nnc import neighbours_for
+from fnlkit.kernels.scores import transition
+from fnlkit.methods.nnc import neighbors_for
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import Automatic, Range, checked
-from fnlkit.scores import transition
 
 SENDS = {
     "votes": Sent.counts("numbers of samples by their neighbors' vote and given label", "once", ("C", "C")),
@@ -46,7 +46,7 @@ def knn(
 
     Parameters
     ----------
-    evidence : fnlkit.estimators.evidence.Evidence
+    evidence : fnlkit.estimators.inputs.EstimatorInputs
         Uses the embeddings.
     k : int >= 1
         Neighbors; at most the number that the largest client can provide. A client with fewer samples uses all samples
@@ -86,25 +86,25 @@ def knn(
     wrong = sums(flagged, offsets)
     T, client_T = transitions(votes, labels, offsets, classes)
     score = sums(share, offsets) / sizes
-    return Judgement(wrong / sizes, *wilson(wrong, sizes), score, share, flagged, votes, T, client_T)
+    return Judgment(wrong / sizes, *wilson(wrong, sizes), score, share, flagged, votes, T, client_T)
 
 
 def by_clients(evidence, k, settings):
-    """Return the Judgement of the federated form: each client searches neighbors among its samples."""
+    """Return the Judgment of the federated form: each client searches neighbors among its samples."""
     sizes = np.diff(evidence.offsets)
     wanted = _wanted(sizes, k, evidence.classes)
     first = np.zeros(len(sizes), np.int64)  # start of a client's draws in the stream of all clients with the same k
     for each in np.unique(wanted):
         groups = np.flatnonzero(wanted == each)
         first[groups] = np.cumsum(sizes[groups]) - sizes[groups]
-    door = federated.with_rows(evidence, embedding=evidence.embedded())
-    said = door.ask(partial(vote_at_home, settings=settings), scatter={"k": wanted, "first": first})
+    session = federated.with_rows(evidence, embedding=evidence.embedded())
+    said = session.ask(partial(vote_at_home, settings=settings), scatter={"k": wanted, "first": first})
     counts, share = said["votes"].numpy(), said["disagreement"].numpy()
     evidence.weigh_counts(counts.sum(0), "neighbors' votes")
     wrong = sizes - counts.trace(axis1=1, axis2=2)
-    kept = (door.kept(name) for name in ("issue", "flagged", "guess"))
+    kept = (session.kept(name) for name in ("issue", "flagged", "guess"))
     T, client_T = transition(counts.sum(0)), transition(counts)
-    return Judgement(wrong / sizes, *wilson(wrong, sizes), share, *kept, T, client_T)
+    return Judgment(wrong / sizes, *wilson(wrong, sizes), share, *kept, T, client_T)
 
 
 def vote_at_home(client, model, received, *, settings):
@@ -114,13 +114,13 @@ def vote_at_home(client, model, received, *, settings):
     draws.bit_generator.advance(int(received["first"]))  # one draw a sample
     points = client.rows["input/embedding"].numpy()
     votes, share = knn_vote(points, labels, k=int(received["k"]), seed=draws, **settings)
-    counts = federated.keep_judgement(client, share, votes != labels, votes)["relabelled"]
+    counts = federated.keep_judgment(client, share, votes != labels, votes)["relabeled"]
     return {"votes": counts, "disagreement": torch.tensor(share.mean(), dtype=torch.float64)}
 
 
 def _wanted(sizes, k, classes):
     """Return the number of voting neighbors (N,) for groups of these sizes."""
-    return np.full(len(sizes), k) if k > 0 else neighbours_for(sizes, classes)
+    return np.full(len(sizes), k) if k > 0 else neighbors_for(sizes, classes)
 
 
 def vote_by_group(embeddings, labels, offsets, k, settings):

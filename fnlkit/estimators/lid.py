@@ -9,18 +9,18 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
+from fnlkit.components.parameters import Count, NotNegative, Range, checked
 from fnlkit.estimators import federated
 from fnlkit.estimators.defaults import WARM_UP
 from fnlkit.estimators.intervals import wilson
-from fnlkit.estimators.judgement import Judgement, owners, sums, transitions
+from fnlkit.estimators.judgment import Judgment, owners, sums, transitions
 from fnlkit.estimators.loss import SENDS as OF_LOSSES
 from fnlkit.estimators.loss import of_counts, split, upper_probability
 from fnlkit.methods import fedcorr
-from fnlkit.parameters import Count, NotNegative, Range, checked
 
 SENDS = (
     federated.PREDICTED
-    | federated.RELABELLED
+    | federated.RELABELED
     | {"flagged": OF_LOSSES["flagged"]}
     | {name: fedcorr.SENDS[name] for name in ("lid", "noise_level")}
 )
@@ -44,7 +44,7 @@ def lid(
 
     Parameters
     ----------
-    evidence : fnlkit.estimators.evidence.Evidence
+    evidence : fnlkit.estimators.inputs.EstimatorInputs
         Trains a warm-up, from a given run's model if there is one.
     iterations : int >= 0
         T1. 0 uses a fifth of the warm-up's rounds, or rounds x fraction if a fraction is given; at least 1.  More
@@ -73,12 +73,12 @@ def lid(
     names = ("lid_means", "lid_variances", "lid_shares")
     sure = upper_probability(scores, *(model.record(name) for name in names))
     if evidence.federated:
-        door = federated.with_model(evidence, model.experiment)
+        session = federated.with_model(evidence, model.experiment)
         judge = partial(judge_at_home, seed=evidence.seed)
         told = {"noisy": noisy, "sure": sure}
-        said = door.ask(federated.keep_predictions, federated.reply_predicted, judge, scatter=told)
+        said = session.ask(federated.keep_predictions, federated.reply_predicted, judge, scatter=told)
         evidence.weigh_counts(said["predicted"].sum(0), "predictions")
-        return of_counts(evidence, door, said, scores)
+        return of_counts(evidence, session, said, scores)
     losses = np.concatenate([client.rows["loss"].numpy() for client in model.clients]).astype(np.float64)
     issue, large = split(losses, evidence.offsets, evidence.seed)
     of = owners(evidence.offsets)
@@ -87,14 +87,14 @@ def lid(
     evidence.weigh(guess, "predictions")
     wrong, sizes = sums(flagged, evidence.offsets), np.diff(evidence.offsets)
     T, client_T = transitions(np.where(flagged, guess, labels), labels, evidence.offsets, evidence.classes)
-    return Judgement(wrong / sizes, *wilson(wrong, sizes), scores, issue * sure[of], flagged, guess, T, client_T)
+    return Judgment(wrong / sizes, *wilson(wrong, sizes), scores, issue * sure[of], flagged, guess, T, client_T)
 
 
 def judge_at_home(client, model, received, *, seed):
-    """Reply a noisy client's number of flagged labels and the counts of relabeled classes; keep the judgement."""
+    """Reply a noisy client's number of flagged labels and the counts of relabeled classes; keep the judgment."""
     losses = client.rows["loss"].numpy().astype(np.float64)
     issue, large = split(losses, np.array([0, len(losses)]), seed)
     flagged = large & bool(received["noisy"])
     guess = federated.predictions(client).argmax(1)
-    reply = federated.keep_judgement(client, issue * float(received["sure"]), flagged, guess)
+    reply = federated.keep_judgment(client, issue * float(received["sure"]), flagged, guess)
     return reply | {"flagged": torch.tensor(int(flagged.sum()))}

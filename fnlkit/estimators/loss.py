@@ -9,17 +9,17 @@ from typing import Literal
 import numpy as np
 import torch
 
+from fnlkit.components.parameters import checked
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import wilson
-from fnlkit.estimators.judgement import Judgement, sums, transitions
+from fnlkit.estimators.judgment import Judgment, sums, transitions
+from fnlkit.kernels.mixture import two_components
+from fnlkit.kernels.scores import transition
 from fnlkit.methods.sends import Sent
-from fnlkit.mixture import two_components
-from fnlkit.parameters import checked
-from fnlkit.scores import transition
 
 SENDS = (
     federated.PREDICTED
-    | federated.RELABELLED
+    | federated.RELABELED
     | {
         "losses": Sent("the loss of each sample", "once, with scope=pooled", ("n",)),
         "flagged": Sent.counts("number of labels judged wrong", "once"),
@@ -39,7 +39,7 @@ def loss(evidence, *, scope: Literal["pooled", "client"] = "pooled"):
 
     Parameters
     ----------
-    evidence : fnlkit.estimators.evidence.Evidence
+    evidence : fnlkit.estimators.inputs.EstimatorInputs
         Uses given probabilities, a given run, or a short warm-up on all clients (in sample, as in DivideMix).
     scope : "pooled" or "client"
         "pooled" fits one mixture for all clients, as DivideMix does for a whole data set. It requires the losses, or the
@@ -60,26 +60,26 @@ def loss(evidence, *, scope: Literal["pooled", "client"] = "pooled"):
     wrong = sums(flagged, offsets)
     T, client_T = transitions(np.where(flagged, guess, labels), labels, offsets, evidence.classes)
     level = wrong / sizes
-    return Judgement(level, *wilson(wrong, sizes), sums(losses, offsets) / sizes, issue, flagged, guess, T, client_T)
+    return Judgment(level, *wilson(wrong, sizes), sums(losses, offsets) / sizes, issue, flagged, guess, T, client_T)
 
 
-def by_clients(evidence, door, scope):
-    """Return the Judgement of the federated form; with scope=pooled, the server fits the mixture to all losses."""
+def by_clients(evidence, session, scope):
+    """Return the Judgment of the federated form; with scope=pooled, the server fits the mixture to all losses."""
     mixture = None
     if scope == "pooled":
-        said = door.ask(reply_losses)
+        said = session.ask(reply_losses)
         fitted = two_components(np.concatenate([np.asarray(part) for part in said["losses"]]), seed=evidence.seed)
         mixture = {"mixture": np.stack([fitted.means, fitted.variances, fitted.shares])}
-    said = door.ask(federated.reply_predicted, partial(split_losses, seed=evidence.seed), broadcast=mixture)
+    said = session.ask(federated.reply_predicted, partial(split_losses, seed=evidence.seed), broadcast=mixture)
     evidence.weigh_counts(said["predicted"].sum(0), "predictions")
-    return of_counts(evidence, door, said, said["mean_loss"].numpy())
+    return of_counts(evidence, session, said, said["mean_loss"].numpy())
 
 
-def of_counts(evidence, door, said, score):
-    """Return the Judgement of clients that replied ``flagged`` and ``relabelled``, given their scores (N,)."""
-    wrong, sizes, counts = said["flagged"].numpy(), np.diff(evidence.offsets), said["relabelled"].numpy()
-    kept = (door.kept(name) for name in ("issue", "flagged", "guess"))
-    return Judgement(
+def of_counts(evidence, session, said, score):
+    """Return the Judgment of clients that replied ``flagged`` and ``relabeled``, given their scores (N,)."""
+    wrong, sizes, counts = said["flagged"].numpy(), np.diff(evidence.offsets), said["relabeled"].numpy()
+    kept = (session.kept(name) for name in ("issue", "flagged", "guess"))
+    return Judgment(
         wrong / sizes, *wilson(wrong, sizes), score, *kept, transition=transition(counts.sum(0)),
         client_transition=transition(counts),
     )  # fmt: skip
@@ -102,7 +102,7 @@ def split_losses(client, model, received, *, seed):
         issue, flagged = upper_probability(losses, *mixture), in_upper(losses, *mixture)
     else:
         issue, flagged = split(losses, np.array([0, len(losses)]), seed)
-    reply = federated.keep_judgement(client, issue, flagged, p.argmax(1))
+    reply = federated.keep_judgment(client, issue, flagged, p.argmax(1))
     reply["flagged"] = torch.tensor(int(flagged.sum()))
     return reply | {"mean_loss": torch.tensor(losses.mean(), dtype=torch.float64)}
 

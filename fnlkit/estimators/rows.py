@@ -4,8 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from fnlkit.artefacts import large, paths
-from fnlkit.artefacts.stored import blocks
+from fnlkit.artifacts import large, paths
+from fnlkit.artifacts.stored import blocks
 from fnlkit.datasets.facts import remembered
 from fnlkit.datasets.loading import cache_folder
 from fnlkit.errors import InputError
@@ -23,7 +23,7 @@ def read_rows(path, name, federation):
         ``index`` (r,) in the same file gives the training samples of its r rows. The other samples then get rows of NaN, and
         the result is in memory.
     name : "embeddings" or "probabilities"
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
 
     Raises
     ------
@@ -36,12 +36,12 @@ def read_rows(path, name, federation):
     arrays = large.open_arrays(path, decoded=where / "decoded")
     if arrays.get("kind") is not None:
         remember = partial(remembered, files=[path], where=where)
-        artefact = large.open_artefact(path, kinds=[f"fnlkit.{name}"], decoded=where / "decoded", remember=remember)
-        arrays, made_of = artefact.arrays, artefact.meta.get("checksum")
+        artifact = large.open_artifact(path, kinds=[f"fnlkit.{name}"], decoded=where / "decoded", remember=remember)
+        arrays, made_of = artifact.arrays, artifact.meta.get("checksum")
         ours = federation.meta.get("dataset_checksum")
         if made_of and ours and made_of != ours:
             raise InputError(
-                f"{paths.shown(path)}: {name} of {artefact.meta.get('dataset', 'another data set')}, but the federation "
+                f"{paths.shown(path)}: {name} of {artifact.meta.get('dataset', 'another data set')}, but the federation "
                 f"is over {federation.dataset} (the checksums differ); make {name} of this data set"
             )
     wide = [key for key, values in arrays.items() if values.ndim == 2]

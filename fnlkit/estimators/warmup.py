@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from fnlkit.artefacts.federation import Federation
-from fnlkit.artefacts.stored import Chosen
-from fnlkit.client.members import in_blocks
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.stored import Chosen
+from fnlkit.client.client_list import in_blocks
 from fnlkit.client.network import predict
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators.defaults import warm_up_of
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.network import trained_network, without_head
-from fnlkit.streams import stream
+from fnlkit.kernels.streams import stream
 
 _NEVER = 10**9
 
@@ -60,7 +60,7 @@ def trained(evidence, *, method="fedavg", federation=None, rounds=None, title="w
 
     Parameters
     ----------
-    evidence : fnlkit.estimators.evidence.Evidence
+    evidence : fnlkit.estimators.inputs.EstimatorInputs
     method : str
         A spec; the estimator reads further results from the method's reports and the clients' rows.
     federation : Federation, optional
@@ -122,7 +122,7 @@ def cross_validated(evidence, *, folds, by="client"):
 
     Parameters
     ----------
-    evidence : fnlkit.estimators.evidence.Evidence
+    evidence : fnlkit.estimators.inputs.EstimatorInputs
     folds : int >= 2
         At most as many as there are clients (or samples).
     by : "client" or "sample"

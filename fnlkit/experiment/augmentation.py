@@ -1,9 +1,9 @@
 """The value of `--augment` for a data set's images."""
 
 from fnlkit.client.inputs import Augment
+from fnlkit.components.parameters import Natural
+from fnlkit.components.spec import bind, parse
 from fnlkit.errors import InputError
-from fnlkit.parameters import Natural
-from fnlkit.spec import bind, parse
 
 
 def augmentation(spec, dataset):

@@ -1,13 +1,15 @@
 """Checks for settings that cannot be combined, before training starts."""
 
-from fnlkit import cards, catalogue, privacy
+from fnlkit import privacy
 from fnlkit.client.losses import suits
 from fnlkit.client.training import Fit
+from fnlkit.components import registry
+from fnlkit.components.spec import Spec, parse
 from fnlkit.errors import InputError
+from fnlkit.experiment import cards
 from fnlkit.server.aggregation import too_few
 from fnlkit.server.protection import Secret
 from fnlkit.server.selection import cohort_size
-from fnlkit.spec import Spec, parse
 
 
 def protection(settings, clients, select, *, told):
@@ -27,10 +29,10 @@ def protection(settings, clients, select, *, told):
     ------
     InputError
     """
-    if catalogue.protection(settings.protect) is None:
+    if registry.protection(settings.protect) is None:
         return None, None
     protectable(settings, cohort_size(clients, settings.fraction))
-    if isinstance(found := catalogue.protection(settings.protect, cohort := select.expected(clients)), Secret):
+    if isinstance(found := registry.protection(settings.protect, cohort := select.expected(clients)), Secret):
         return found, None
     if clients.network.size > clients.network.parameters_count:
         raise InputError(
@@ -40,7 +42,7 @@ def protection(settings, clients, select, *, told):
     if told:
         raise InputError(
             f"--protect {settings.protect}: clients would send sums of their features, which the noise on updates does not "
-            "cover; write --standardise none"
+            "cover; write --standardize none"
         )
     privacy.must_account()
     return found, privacy.Sums(select.sampling, len(clients), cohort, found.clip, found.noise, 0)
@@ -60,7 +62,7 @@ def protectable(settings, cohort):
     InputError
         If updates should be protected and the check fails.
     """
-    if (found := catalogue.protection(settings.protect)) is None:
+    if (found := registry.protection(settings.protect)) is None:
         return
     chosen = [getattr(settings, name) for name in ("method", "optimizer", "aggregator", "selector")]
     if reason := cards.unprotected(*chosen):
@@ -75,7 +77,7 @@ def protectable(settings, cohort):
 def parts(settings, clients):
     """Return (loss, aggregator) of a run after checking that its components fit together.
 
-    `fnlkit.catalogue` reads the specs. It rejects unknown names and parameters, and a loss if the method defines one.
+    `fnlkit.components.registry` reads the specs. It rejects unknown names and parameters, and a loss if the method defines one.
     Requirements on the network are checked when the network is built.
 
     Parameters
@@ -87,15 +89,15 @@ def parts(settings, clients):
     ------
     InputError
     """
-    loss = catalogue.loss(settings.loss, settings.method)
+    loss = registry.loss(settings.loss, settings.method)
     suits(loss, clients.classes)
-    aggregate = catalogue.aggregator(settings.aggregator)
-    if "own" in catalogue.needs(settings.method):
+    aggregate = registry.aggregator(settings.aggregator)
+    if "own" in registry.needs(settings.method):
         for name in ("optimizer", "aggregator"):
             chosen, idle = parse(getattr(settings, name)), {"optimizer": "fedavg", "aggregator": "mean"}[name]
             if chosen != Spec(idle):
                 raise InputError(f"--{name} {chosen}: {settings.method} averages no models; omit --{name}")
-    must_suit = getattr(catalogue.optimizer(settings.optimizer, Fit()), "suits", None)
+    must_suit = getattr(registry.optimizer(settings.optimizer, Fit()), "suits", None)
     if must_suit:  # a user's optimizer does not have to define it
         must_suit(clients.network)
     if refusal := too_few(aggregate, cohort_size(clients, settings.fraction)):

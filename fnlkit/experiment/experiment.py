@@ -15,33 +15,34 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fnlkit import cards, catalogue, engines, own, privacy
-from fnlkit.artefacts import key as keys
-from fnlkit.artefacts import ledger
-from fnlkit.artefacts.run import Run
-from fnlkit.artefacts.stored import Changed, Rows, blocks
-from fnlkit.artefacts.zip import LIMIT
+from fnlkit import engines, privacy
+from fnlkit.artifacts import key as keys
+from fnlkit.artifacts import ledger
+from fnlkit.artifacts.run import Run
+from fnlkit.artifacts.stored import Changed, Rows, blocks
+from fnlkit.artifacts.zip import LIMIT
+from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
-from fnlkit.client.members import Members
 from fnlkit.client.network import Model, looks_up
 from fnlkit.client.training import Fit
+from fnlkit.components import own, registry
+from fnlkit.components.spec import digests
 from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
-from fnlkit.experiment import combination, memory
-from fnlkit.experiment.arrangement import OwnScores, arranged
+from fnlkit.experiment import cards, combination, memory
 from fnlkit.experiment.augmentation import augmentation
+from fnlkit.experiment.evaluation_set import evaluation_set
 from fnlkit.experiment.memorization import global_memorization, local_memorization
 from fnlkit.experiment.network import build_network
+from fnlkit.experiment.references import OwnScores, arranged
 from fnlkit.experiment.scale import cost_of_telling, scale_of
 from fnlkit.experiment.settings import Settings, option
-from fnlkit.experiment.yardstick import yardstick
+from fnlkit.kernels.scores import confusion
+from fnlkit.kernels.streams import HiddenStream, derived
 from fnlkit.methods.centralized import visits
 from fnlkit.methods.fedavg import Round
-from fnlkit.scores import confusion
 from fnlkit.server.clients import Clients, Public
 from fnlkit.server.selection import average_for, cohort_size
-from fnlkit.spec import digests
-from fnlkit.streams import HiddenStream, derived
 
 
 class Experiment:
@@ -49,7 +50,7 @@ class Experiment:
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
     dataset : fnlkit.datasets.Dataset
     settings : Settings
     engine, device : str
@@ -57,13 +58,13 @@ class Experiment:
     resume : Run or None
         Continue this run. Its settings must equal `settings`, except for `rounds`.
     embeddings : float (n, D) or None
-        One vector per training sample, for methods that require embeddings (`catalogue.needs`). Default: principal components
+        One vector per training sample, for methods that require embeddings (`registry.needs`). Default: principal components
         of the samples, with a note.
     release_ledger : str, os.PathLike or None
-        File in which releases of labels are recorded before they are made (fnlkit.artefacts.ledger). Default: no file.
+        File in which releases of labels are recorded before they are made (fnlkit.artifacts.ledger). Default: no file.
     privacy_key : str, os.PathLike, bytes or None
         File of the key for protected noise, protected cohorts and flipped labels, or 32 bytes. Default:
-        `fnlkit.artefacts.key.usual_path`.  The file is read, or created if missing, only if the run draws for privacy.
+        `fnlkit.artifacts.key.usual_path`.  The file is read, or created if missing, only if the run draws for privacy.
     scale : fnlkit.experiment.scale.Scale or None
         Scale of the samples. Default: statistics published with the data set, or statistics that the clients send.
     **engine_options
@@ -75,7 +76,7 @@ class Experiment:
         if len(federation.client_offsets) < 2:
             raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
         trust = must_be(dataset, federation.meta, len(federation.given), what="the federation")
-        wanted = catalogue.needs(settings.method)
+        wanted = registry.needs(settings.method)
         federation, rows = arranged(federation, wanted, settings.method)
         if settings.memorization and federation.true is None:
             raise InputError(f"--memorization requires true labels, but {dataset.name} declares none; omit it")
@@ -98,15 +99,15 @@ class Experiment:
             self.network = make(head=self.head)
         telling = scale is None
         tokens = dataset.kind == "vector" and looks_up(self.network.module)
-        scale = scale or scale_of(federation, dataset, train, settings.standardise, tokens=tokens)
+        scale = scale or scale_of(federation, dataset, train, settings.standardize, tokens=tokens)
         inputs = self.inputs = Inputs(image, scale.mean, scale.std, dtype, self.device)
-        self.measured = yardstick(federation, dataset, train, test)
+        self.measured = evaluation_set(federation, dataset, train, test)
         if vectors is not None:
             rows["input/embedding"] = vectors
         self.embedding = None if vectors is None else _content(vectors)
         if "received" in federation.extra:  # labels were corrected since: a release is about the labels as received
             rows["input/received"] = np.asarray(federation.extra["received"], np.int64)
-        members = Members(
+        members = ClientList(
             train,
             federation.client_offsets,
             federation.client_indices,
@@ -116,7 +117,7 @@ class Experiment:
             rows=rows,
             reviewed=federation.extra.get("reviewed"),
         )
-        drawing = "secret" in wanted or catalogue.hides(settings.protect)
+        drawing = "secret" in wanted or registry.hides(settings.protect)
         self._key, shown = _privacy_key(privacy_key) if drawing else (None, None)
         self._fingerprint = keys.fingerprint(self._key) if drawing else ""
         if drawing:
@@ -135,7 +136,7 @@ class Experiment:
                 self.clients.note(text)
         self.ledger, self.clients.on_release = release_ledger, self._releasing
         loss, aggregate = combination.parts(settings, self.clients)
-        select = catalogue.selector(settings.selector, settings.fraction)
+        select = registry.selector(settings.selector, settings.fraction)
         protect, self._sums = combination.protection(
             settings, self.clients, select, told=telling and scale.told and dataset.kind == "vector"
         )
@@ -162,10 +163,10 @@ class Experiment:
             augment=augmentation(settings.augment, dataset),
             mixup=settings.mixup,
         )
-        self.opt = catalogue.optimizer(settings.optimizer, fit, aggregate=aggregate, decay=settings.decay, **protected)
+        self.opt = registry.optimizer(settings.optimizer, fit, aggregate=aggregate, decay=settings.decay, **protected)
         average_for(select, self.opt)
         self.model = Model(self.network, self.network.flat.clone())
-        self.program = catalogue.method(settings.method)(self.clients, self.model, self.opt, select, rounds=settings.rounds)
+        self.program = registry.method(settings.method)(self.clients, self.model, self.opt, select, rounds=settings.rounds)
         if not isinstance(self.program, Generator):
             found = type(self.program).__name__
             raise InputError(f"method {settings.method}: returned {found}; a method is a generator that yields Round")
@@ -187,7 +188,7 @@ class Experiment:
             return
         self.clients.note(
             "vectors are scaled by feature: each client sent count, sum and sum of squares of its samples once "
-            "(--standardise none does not scale)"
+            "(--standardize none does not scale)"
         )
 
     @property
@@ -271,9 +272,9 @@ class Experiment:
         clients.sizes, clients.classes, clients.public = self.clients.sizes, self.clients.classes, self.clients.public
         clients.hidden = self.clients.hidden
         clients.replay(self.clients.log, self.clients.results)
-        select = catalogue.selector(self.settings.selector, self.settings.fraction)
+        select = registry.selector(self.settings.selector, self.settings.fraction)
         opt = replace(self.opt, rounds=0)
-        method = catalogue.method(self.settings.method)
+        method = registry.method(self.settings.method)
         try:
             program = method(clients, Model(self.network, first.weights), opt, select, rounds=self.settings.rounds)
             for _ in self.history:
@@ -319,7 +320,7 @@ class Experiment:
     _written = None  # the ledger entry that only this run wrote
 
     def _arrays(self):
-        """Return the labels and clients of a release in the form of fnlkit.artefacts.ledger."""
+        """Return the labels and clients of a release in the form of fnlkit.artifacts.ledger."""
         f = self.federation
         return {"given": f.given, "offsets": f.client_offsets, "indices": f.client_indices}
 
@@ -330,7 +331,7 @@ class Experiment:
         settings = {name: value for name, value in asdict(self.settings).items() if name not in ("rounds", "min_replies")}
         facts = {
             "settings": settings,
-            "budget": catalogue.of_budget(self.settings.method, self.settings.rounds),
+            "budget": registry.of_budget(self.settings.method, self.settings.rounds),
             "key": self._fingerprint,
             "data": [self.dataset.checksum, _content_of(self.federation), self.dataset.features, self.embedding],
             "scale": [list(self.inputs.mean), list(self.inputs.std)],
@@ -545,7 +546,7 @@ class Experiment:
         scaled = (run.meta.get("samples") or {}).get("mean", [])
         if self.dataset.kind == "vector" and list(self.inputs.mean) != scaled:
             raise InputError(
-                "--resume: the run was made with vectors scaled otherwise; try --standardise none, or train it again"
+                "--resume: the run was made with vectors scaled otherwise; try --standardize none, or train it again"
             )
         if run.meta.get("embedding") != self.embedding:
             raise InputError("--resume: the run was made with other embeddings; give the ones it was made with")
@@ -553,7 +554,7 @@ class Experiment:
             raise InputError("--resume: the network's frozen parameters are others now; give the --model file it was made with")
         before, now = run.settings["rounds"], self.settings.rounds
         method = self.settings.method
-        if before != now and catalogue.of_budget(method, before) != catalogue.of_budget(method, now):
+        if before != now and registry.of_budget(method, before) != registry.of_budget(method, now):
             raise InputError(
                 f"--resume: what {method} does in a round follows from the whole budget, which was --rounds {before}; continue "
                 f"with that, or train {now} rounds from the start"
@@ -609,7 +610,7 @@ def sources_of(federation, method, embeddings=None):
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
     method : str
     embeddings : float (n, D), optional
 
@@ -621,7 +622,7 @@ def sources_of(federation, method, embeddings=None):
     rows = None if embeddings is None else _embeddings(embeddings, federation, None, method)[0]
     return {
         "dataset_checksum": federation.meta.get("dataset_checksum"),
-        "federation": _content_of(arranged(federation, catalogue.needs(method), method)[0]),
+        "federation": _content_of(arranged(federation, registry.needs(method), method)[0]),
         "embedding": None if rows is None else _content(rows),
     }
 
@@ -691,7 +692,7 @@ def _embeddings(embeddings, federation, dataset, method):
     """Return (float32 (n, D), note): the given embeddings, or principal components with a note."""
     note = None
     if embeddings is None:
-        from fnlkit.embed import embed
+        from fnlkit.datasets.embed import embed
 
         dim = min(64, len(dataset.x_train), int(np.prod(np.shape(dataset.x_train)[1:])))
         embeddings = embed(dataset, f"pca(dim={dim})" if dataset.kind != "wave" else "pca")

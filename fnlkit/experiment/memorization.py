@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fnlkit.client.members import ahead
-from fnlkit.scores import memorization
+from fnlkit.client.client_list import ahead
+from fnlkit.kernels.scores import memorization
 
 
 def local_memorization(clients, ids, weights, truth):

@@ -2,16 +2,16 @@
 
 from typing import NamedTuple
 
-from fnlkit import catalogue
+from fnlkit.client.client_list import in_blocks
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
-from fnlkit.client.members import in_blocks
 from fnlkit.client.network import Network, predict
+from fnlkit.components import registry
 from fnlkit.datasets.features import with_features
 from fnlkit.errors import InputError
+from fnlkit.kernels.streams import stream
 from fnlkit.models import build
 from fnlkit.models.head import WithHead
 from fnlkit.models.pair import Pair
-from fnlkit.streams import stream
 
 
 def build_network(spec, *, input_shape, classes, seed=0, kind=None, head=0, pair=False, precision="fp32", device="cpu"):
@@ -72,7 +72,7 @@ def trained_network(run, dataset, *, device="cpu"):
 
     Parameters
     ----------
-    run : fnlkit.artefacts.run.Run
+    run : fnlkit.artifacts.run.Run
     dataset : fnlkit.datasets.Dataset
     device : str
 
@@ -97,12 +97,12 @@ def trained_network(run, dataset, *, device="cpu"):
 
 
 def needs_of(run):
-    """Return the requirements of a run's method, as `fnlkit.catalogue.needs`.
+    """Return the requirements of a run's method, as `fnlkit.components.registry.needs`.
 
     The run records them, so that a run of a user's method can be read without importing that method.
     """
     recorded = run.meta.get("needs")
-    return catalogue.needs(run.settings["method"]) if recorded is None else set(recorded)
+    return registry.needs(run.settings["method"]) if recorded is None else set(recorded)
 
 
 def network_of(run, *, device="cpu"):

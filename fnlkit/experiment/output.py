@@ -115,3 +115,20 @@ def metrics_file(path, history):
         for row in history:
             write(row)
         yield write
+
+
+@contextmanager
+def torch_threads():
+    """Limit torch to a single thread or FNLKIT_THREADS threads within a context.
+
+    The previous count is restored afterwards. Equal results require an equal thread count, and pools of two threads become
+    very slow next to other processes.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(int(os.environ.get("FNLKIT_THREADS", "1")))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fnlkit.artefacts.stored import Chosen
+from fnlkit.artifacts.stored import Chosen
 from fnlkit.client.scaling import channel_moments, moments, pooled, pooled_channels
 from fnlkit.errors import InputError, SampleError
 
@@ -28,16 +28,16 @@ class Scale(NamedTuple):
     told: bool
 
 
-def scale_of(federation, dataset, train, standardise="auto", *, tokens=False):
+def scale_of(federation, dataset, train, standardize="auto", *, tokens=False):
     """Return the Scale of a federation's samples.
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
     dataset : fnlkit.datasets.Dataset
     train : array (n, ...)
         Training samples of the data set, as networks read them.
-    standardise : "auto", "always" or "none"
+    standardize : "auto", "always" or "none"
         The setting for vectors.
     tokens : bool
         The network looks up vectors as token ids: ``auto`` leaves them as they are.
@@ -48,10 +48,10 @@ def scale_of(federation, dataset, train, standardise="auto", *, tokens=False):
         If ``always`` is given and the samples are token ids.
     """
     if tokens:
-        if standardise == "always":
-            raise InputError("--standardise always: the network looks up token ids, which cannot be scaled; leave it out")
+        if standardize == "always":
+            raise InputError("--standardize always: the network looks up token ids, which cannot be scaled; leave it out")
         return Scale((), (), False)
-    if dataset.kind == "vector" and (standardise == "always" or standardise == "auto" and dataset.features is None):
+    if dataset.kind == "vector" and (standardize == "always" or standardize == "auto" and dataset.features is None):
         return _plain(*pooled(moments(train[np.asarray(part)]) for part in federation.clients))
     if dataset.kind == "image" and dataset.statistics is None:
         whole = federation.whole()

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fnlkit import catalogue
+from fnlkit.components import registry
+from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, PositiveShare, Share, SpecText, faults
 from fnlkit.errors import InputError
 from fnlkit.models import NETWORKS
-from fnlkit.parameters import Count, Natural, NotNegative, Positive, PositiveShare, Share, SpecText, faults
 
 
 def _setting(default, meaning):
@@ -31,10 +31,10 @@ class Settings:
     """
 
     method: SpecText = _setting("fedavg", "Method that handles wrong labels during training; `fnlkit methods` lists all.")
-    loss: SpecText = _setting("ce", f"Loss of local training, if the method leaves it open: {_names(catalogue.LOSSES)}.")
-    optimizer: SpecText = _setting("fedavg", f"Federated optimizer: {_names(catalogue.OPTIMIZERS)}.")
-    aggregator: SpecText = _setting("mean", f"Aggregation of local models: {_names(catalogue.AGGREGATORS)}.")
-    selector: SpecText = _setting("uniform", f"Client selection: {_names(catalogue.SELECTORS)}.")
+    loss: SpecText = _setting("ce", f"Loss of local training, if the method leaves it open: {_names(registry.LOSSES)}.")
+    optimizer: SpecText = _setting("fedavg", f"Federated optimizer: {_names(registry.OPTIMIZERS)}.")
+    aggregator: SpecText = _setting("mean", f"Aggregation of local models: {_names(registry.AGGREGATORS)}.")
+    selector: SpecText = _setting("uniform", f"Client selection: {_names(registry.SELECTORS)}.")
     model: SpecText = _setting("auto", f"Network: {_names(NETWORKS)}, or FILE.py:NAME. auto selects by the samples.")
     augment: SpecText = _setting(
         "auto",
@@ -50,7 +50,7 @@ class Settings:
     weight_decay: NotNegative = _setting(0.0, "Weight decay of local training.")
     decay: NotNegative = _setting(1.0, "Factor on the learning rate after each round.")
     clip: NotNegative = _setting(0.0, "Largest L2 norm of a gradient; 0 disables clipping.")
-    standardise: Literal["auto", "always", "none"] = _setting(
+    standardize: Literal["auto", "always", "none"] = _setting(
         "auto",
         "Standardize vectors by feature, from sums that clients send once. auto leaves out --features and networks with an "
         "embedding table.",

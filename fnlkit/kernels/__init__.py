@@ -11,7 +11,7 @@ type.  Invalid arguments raise `fnlkit.errors.InputError`.
 from fnlkit.kernels.augmentation import augment_batch
 from fnlkit.kernels.counting import class_thresholds, count_matrix
 from fnlkit.kernels.dimensionality import lid, lid_score
-from fnlkit.kernels.flipping import flip_labels, randomised_response
+from fnlkit.kernels.flipping import flip_labels, randomized_response
 from fnlkit.kernels.inversion import apply_inverse, invert_transition
 from fnlkit.kernels.projection import project_to_simplex
 from fnlkit.kernels.threads import get_threads, set_threads
@@ -29,6 +29,6 @@ __all__ = [
     "lid",
     "lid_score",
     "project_to_simplex",
-    "randomised_response",
+    "randomized_response",
     "set_threads",
 ]

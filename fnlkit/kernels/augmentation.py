@@ -15,7 +15,7 @@ def augment_batch(
     *,
     shift: ArrayLike | None = None,
     flip: ArrayLike | None = None,
-    centre: ArrayLike | None = None,
+    center: ArrayLike | None = None,
     size: int = 0,
     pad: int = 0,
     mean: ArrayLike | None = None,
@@ -35,9 +35,9 @@ def augment_batch(
         Row and column at which an H x W crop begins in the image padded by `pad` zeros on each side, 0..2 pad.
     flip : array (B,) of bool, optional
         Mirror the cropped image left to right.
-    centre : array (B, 2) of int, optional
+    center : array (B, 2) of int, optional
         Row and column of the center of a square of `size` pixels that is set to 0 after normalization; the square
-        covers centre - size // 2 to centre - size // 2 + size - 1, clipped to the image.
+        covers center - size // 2 to center - size // 2 + size - 1, clipped to the image.
     size, pad : int
     mean, std : sequence of C floats, optional
         Of images scaled to [0, 1]. Default: no normalization, values stay in [0, 1].
@@ -78,10 +78,10 @@ def augment_batch(
     if pad < 0 or size < 0:
         raise InputError(f"`pad` and `size` must be at least 0, found {pad} and {size}")
     shift = _pairs(shift, "shift", batch, (2 * pad + 1, 2 * pad + 1), pad)
-    if centre is not None and size < 1:
-        raise InputError("`centre` is given but `size` is 0; say how many pixels to cut out")
-    size = size if centre is not None else 0
-    centre = _pairs(centre, "centre", batch, (height, width), 0)
+    if center is not None and size < 1:
+        raise InputError("`center` is given but `size` is 0; say how many pixels to cut out")
+    size = size if center is not None else 0
+    center = _pairs(center, "center", batch, (height, width), 0)
     flip = np.zeros(batch, np.bool_) if flip is None else checks.array(flip, "flip")
     if flip.shape != (batch,) or flip.dtype.kind not in "biu":
         raise InputError(f"`flip` must be booleans of shape ({batch},), found {flip.dtype} of shape {flip.shape}")
@@ -103,7 +103,7 @@ def augment_batch(
     pieces = even(batch, min(threads, 1 + out.size // 65536))
 
     def work(start, stop):
-        augment.augment_images(images, index, shift, flip, centre, pad, size, table, start, stop, out)
+        augment.augment_images(images, index, shift, flip, center, pad, size, table, start, stop, out)
 
     run(work, pieces, threads)
     return out

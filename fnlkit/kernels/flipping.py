@@ -106,7 +106,7 @@ def flip_labels(
     return out.astype(checks.holding(given.dtype, T.shape[-1] - 1), copy=False)
 
 
-def randomised_response(
+def randomized_response(
     labels: ArrayLike,
     keep: ArrayLike,
     uniforms: ArrayLike,
@@ -144,7 +144,7 @@ def randomised_response(
 
     Examples
     --------
-    >>> randomised_response([0, 1, 2], 0.5, [[0.1, 0.0], [0.9, 0.0], [0.9, 0.9]], 3)
+    >>> randomized_response([0, 1, 2], 0.5, [[0.1, 0.0], [0.9, 0.0], [0.9, 0.9]], 3)
     array([0, 0, 1])
     """
     given = checks.array(labels, "labels")

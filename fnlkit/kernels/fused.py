@@ -109,7 +109,7 @@ class FusedAugment(NamedTuple):
     shift : (steps, B, 2) int, 0 ... 2 pad
     pad : int
     flip : (steps, B) bool
-    centre : (steps, B, 2) int
+    center : (steps, B, 2) int
         Center of the cut-out square; the square begins ``side // 2`` before it.
     side : int
     """
@@ -117,7 +117,7 @@ class FusedAugment(NamedTuple):
     shift: np.ndarray | None = None
     pad: int = 0
     flip: np.ndarray | None = None
-    centre: np.ndarray | None = None
+    center: np.ndarray | None = None
     side: int = 0
 
 
@@ -402,9 +402,9 @@ def _samples(net, x, mean, std, image, real):
 def _augment(augment, mixup, order, picture):
     """Return all random choices as the kernel's Augment, after checking them against `order`."""
     places = (0, 0) if order is None else order.shape
-    shift, centre = np.zeros((0, 0, 2), np.int64), np.zeros((0, 0, 2), np.int64)
+    shift, center = np.zeros((0, 0, 2), np.int64), np.zeros((0, 0, 2), np.int64)
     flip, partner, share = np.zeros((0, 0), bool), np.zeros((0, 0), np.int64), np.zeros(0)
-    if not picture and any(choice is not None for choice in (augment.shift, augment.flip, augment.centre)):
+    if not picture and any(choice is not None for choice in (augment.shift, augment.flip, augment.center)):
         raise InputError("`augment` needs `x` with images (n, H, W, C); remove it for other samples")
     if augment.shift is not None:
         shift = _array("shift", augment.shift, np.int64, (*places, 2))
@@ -412,8 +412,8 @@ def _augment(augment, mixup, order, picture):
             raise InputError(f"`shift` must be in 0 ... {2 * augment.pad}, found {shift.min()} ... {shift.max()}")
     if augment.flip is not None:
         flip = _array("flip", augment.flip, bool, places)
-    if augment.centre is not None:
-        centre = _array("centre", augment.centre, np.int64, (*places, 2))
+    if augment.center is not None:
+        center = _array("center", augment.center, np.int64, (*places, 2))
     if mixup is not None:
         partner = _array("partner", mixup[0], np.int64, places)
         share = _array("share", mixup[1], np.float64, places[:1])
@@ -422,7 +422,7 @@ def _augment(augment, mixup, order, picture):
             raise InputError(f"`partner` must contain columns 0 ... {places[1] - 1} of `order`, found {found}")
         if ((order >= 0) & (np.take_along_axis(order, partner, 1) < 0)).any():
             raise InputError("`partner` refers to an empty place of `order`; draw partners from the step's samples")
-    return Augment(shift, int(augment.pad), flip, centre, int(augment.side), partner, share)
+    return Augment(shift, int(augment.pad), flip, center, int(augment.side), partner, share)
 
 
 def _loss(loss, n, classes, places, real):

@@ -111,7 +111,7 @@ def _norms(stack):
 
 def _lapack_inverse(stack, threads):
     """Compute the same with LAPACK in one call; numpy keeps the GIL in that call, so only threads of BLAS can help."""
-    from fnlkit.kernels.neighbours import blas_threads
+    from fnlkit.kernels.neighbors import blas_threads
 
     with np.errstate(invalid="ignore"), contextlib.nullcontext() if len(stack) == 1 else blas_threads(threads):
         try:

@@ -67,7 +67,7 @@ def knn_vote(
     >>> votes, share.round(2)
     (array([0, 0, 0, 0]), array([0.33, 0.33, 1.  , 0.33]))
     """
-    from fnlkit.kernels import neighbours
+    from fnlkit.kernels import neighbors
 
     embeddings = checks.real(embeddings, "embeddings", 2, "(n, d)")
     if embeddings.shape[1] < 1:
@@ -81,17 +81,17 @@ def knn_vote(
     checks.within(labels, "labels", classes)
     threads = checks.thread_count(threads)
     draws = np.random.default_rng(seed).random(len(labels)) if ties == "random" else np.full(len(labels), -1.0)
-    if np.diff(offsets).max() <= neighbours.LARGEST_PRODUCT:
-        return neighbours.vote_by_products(embeddings, labels, offsets, classes, k, include_self, draws, threads)
+    if np.diff(offsets).max() <= neighbors.LARGEST_PRODUCT:
+        return neighbors.vote_by_products(embeddings, labels, offsets, classes, k, include_self, draws, threads)
     votes, shares = np.empty(len(labels), np.int64), np.empty(len(labels))
     for first, last in zip(offsets[:-1], offsets[1:], strict=True):
         here = slice(int(first), int(last))
         own = embeddings[here], labels[here]
-        if last - first <= neighbours.LARGEST_PRODUCT:
+        if last - first <= neighbors.LARGEST_PRODUCT:
             one = np.array([0, last - first])
-            found = neighbours.vote_by_products(*own, one, classes, k, include_self, draws[here], threads)
+            found = neighbors.vote_by_products(*own, one, classes, k, include_self, draws[here], threads)
         else:
             checks.finite(own[0], "embeddings")
-            found = neighbours.vote_by_index(*own, classes, k, include_self, draws[here], threads)
+            found = neighbors.vote_by_index(*own, classes, k, include_self, draws[here], threads)
         votes[here], shares[here] = found
     return votes, shares

@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fnlkit.client.losses import embedding_distilled, logit_distilled
+from fnlkit.components.parameters import Automatic, NotNegative, Percentile, Positive, Range, Share, checked
 from fnlkit.methods import na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.na_fedavg import RoundNumber
-from fnlkit.methods.nnc import allowed_neighbours, vote
+from fnlkit.methods.nnc import allowed_neighbors, vote
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import Automatic, NotNegative, Percentile, Positive, Range, Share, checked
 
 LOSS = "own"
 SENDS = {
@@ -32,7 +32,7 @@ def needs(*, source="embeddings", level="auto", **parameters):
     """Return the names of the inputs that a run must provide."""
     if source == "embeddings":
         return ("embedding", "head")
-    return ("embedding",) if level == "neighbours" else ()
+    return ("embedding",) if level == "neighbors" else ()
 
 
 def of_budget(rounds, *, source, level, at, **parameters):
@@ -63,7 +63,7 @@ def akd(
     strength: NotNegative = 10.0,
     temperature: Positive = 2.0,
     above: Share = 0.0,
-    level: Literal["auto", "neighbours", "energy", "all"] = "auto",
+    level: Literal["auto", "neighbors", "energy", "all"] = "auto",
     k: Annotated[int, Range(1), Automatic()] = -1,
     include_self=False,
     at: RoundNumber = -1,
@@ -86,8 +86,8 @@ def akd(
         beta and T.
     above : float in [0, 1]
         epsilon: clients with a higher estimated noise level are distilled.  The paper allows 0; the public code uses 0.15.
-    level : "auto", "neighbours", "energy" or "all"
-        Estimate of the noise level.  ``neighbours``: votes of nearest neighbors before training (auto with embeddings).
+    level : "auto", "neighbors", "energy" or "all"
+        Estimate of the noise level.  ``neighbors``: votes of nearest neighbors before training (auto with embeddings).
         ``energy``: energy scores in one round of all clients (auto with logits); no client is distilled before that round.
         ``all``: no estimate; all clients are distilled.
     k, include_self : int >= 1 or -1, bool
@@ -109,12 +109,12 @@ def akd(
     noise_level (N,), once; energy_threshold with energy scores; embedding_scale with scale=rms.
     """
     if level == "auto":
-        level = "neighbours" if source == "embeddings" else "energy"
+        level = "neighbors" if source == "embeddings" else "energy"
     everyone, report = np.arange(len(clients)), {}
     levels = np.full(len(clients), np.inf if level == "all" else 0.0)
     asked, expect = [], []
-    if level == "neighbours":
-        k = allowed_neighbours(clients, k, "akd")
+    if level == "neighbors":
+        k = allowed_neighbors(clients, k, "akd")
         asked.append(partial(vote, k=k, include_self=include_self, ties="random", correct=False, least=0.0))
         expect.append("noise_level")
     if source == "embeddings" and scale == "rms":

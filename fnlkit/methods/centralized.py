@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from fnlkit.components.parameters import checked
 from fnlkit.methods.fedavg import fedavg
-from fnlkit.parameters import checked
 
 SENDS = {}
 

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
+from fnlkit.components.parameters import Rounds, Share, checked
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import Rounds, Share, checked
 
 SENDS = {"public_accuracy": Sent.share("accuracy of the trained model on the public set", "each round before the pruning")}
 

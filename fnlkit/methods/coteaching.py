@@ -9,9 +9,9 @@ from functools import partial
 from typing import Annotated, Literal
 
 from fnlkit.client.losses import exchanged
+from fnlkit.components.parameters import Count, Natural, Range, checked, passes_on
 from fnlkit.methods.fedavg import fedavg
 from fnlkit.models.pair import must_be_pair
-from fnlkit.parameters import Count, Natural, Range, checked, passes_on
 
 LOSS = "own"
 SENDS = {}  # the second model is the second half of `weights`

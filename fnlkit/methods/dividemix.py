@@ -10,11 +10,11 @@ import torch
 
 from fnlkit.client.losses import exchanged, mixmatch
 from fnlkit.client.scoring import sample_losses
+from fnlkit.components.parameters import Count, NotNegative, Positive, Rounds, Share, checked
+from fnlkit.kernels.mixture import lower_probability
 from fnlkit.methods.fedavg import fedavg
 from fnlkit.methods.warmup import of_budget, warmup_rounds
-from fnlkit.mixture import lower_probability
 from fnlkit.models.pair import both, must_be_pair
-from fnlkit.parameters import Count, NotNegative, Positive, Rounds, Share, checked
 
 __all__ = ["SENDS", "dividemix", "of_budget"]
 
@@ -46,7 +46,7 @@ def dividemix(
     *,
     rounds,
     warmup: Rounds = -1,
-    unlabelled: NotNegative = 25.0,
+    unlabeled: NotNegative = 25.0,
     ramp: Count = 16,
     temperature: Positive = 0.5,
     threshold: Share = 0.5,
@@ -62,7 +62,7 @@ def dividemix(
     warmup : int >= 0, or -1
         Rounds of plain cross entropy for both models.  Default: -1, a fifth of all rounds.  The paper uses 10 epochs on
         CIFAR-10 and 30 on CIFAR-100.
-    unlabelled, ramp : float >= 0, int >= 1
+    unlabeled, ramp : float >= 0, int >= 1
         lambda_u (0, 25, 50 or 150 in the paper, by noise), and the rounds over which it rises linearly (public code: 16).
     temperature, threshold, alpha : float
         T, tau and the Beta parameter of mixup: 0.5, 0.5 and 4 on CIFAR; alpha 0.5 on Clothing1M.
@@ -74,7 +74,7 @@ def dividemix(
 
     Reports
     -------
-    unlabelled_weight each round after the warm-up.
+    unlabeled_weight each round after the warm-up.
     """
     must_be_pair(model.network, "dividemix")
     warmup = warmup_rounds(warmup, rounds)
@@ -83,8 +83,8 @@ def dividemix(
     def schedule(r):
         if r < warmup:
             return {"loss": partial(exchanged, forget=0.0)}, {}
-        weight = unlabelled * min(1.0, (r - warmup) / ramp)
-        step = {"loss": partial(mixmatch, unlabelled=weight, **settings), "mixup": alpha, "views": views}
-        return {"before": (partial(divide, seed=clients.seed),), **step}, {"unlabelled_weight": weight}
+        weight = unlabeled * min(1.0, (r - warmup) / ramp)
+        step = {"loss": partial(mixmatch, unlabeled=weight, **settings), "mixup": alpha, "views": views}
+        return {"before": (partial(divide, seed=clients.seed),), **step}, {"unlabeled_weight": weight}
 
     return (yield from fedavg(clients, model, opt, select, rounds=rounds, schedule=schedule))

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 
 from fnlkit.client.scoring import double_softmax_losses, sample_losses, softmax_numpy
+from fnlkit.components.parameters import Count, NotNegative, Rounds, Share, checked
 from fnlkit.errors import InputError
 from fnlkit.kernels import lid
+from fnlkit.kernels.mixture import two_components
+from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round, fedavg, follows_schedule
 from fnlkit.methods.sends import Sent
-from fnlkit.mixture import two_components
-from fnlkit.parameters import Count, NotNegative, Rounds, Share, checked
 from fnlkit.server.selection import average_for, cohort_size
-from fnlkit.streams import stream
 
 SENDS = {
     "lid": Sent("mean LID of the local model's predictions (eq. 2)", "each visit of stage 1", (), low=0),
@@ -143,7 +143,7 @@ def usual_training(opt, select, fraction, *, optimizer, aggregator, selector, lr
     return opt, select
 
 
-def pre_processing(clients, model, opt, *, iterations, group, beta, mixup, seek, score, term, regularised):
+def pre_processing(clients, model, opt, *, iterations, group, beta, mixup, seek, score, term, regularized):
     """Yield the rounds of stage 1.
 
     Return (model, noise levels, noisy clients, silent clients).
@@ -157,7 +157,7 @@ def pre_processing(clients, model, opt, *, iterations, group, beta, mixup, seek,
         `seek` runs on the noisy clients after an iteration, `score` on each client after local training.
     term : gradient term
         Scaled by beta mu_k.
-    regularised : r -> (keywords, report)
+    regularized : r -> (keywords, report)
         Additional keywords of local training in round r, and values to report.
     """
     count, passed = len(clients), 0
@@ -167,7 +167,7 @@ def pre_processing(clients, model, opt, *, iterations, group, beta, mixup, seek,
         order = stream(clients.seed, "fedcorr-visits", iteration).permutation(count)
         cohorts = [np.sort(order[i : i + group]) for i in range(0, count, group)]
         for i, ids in enumerate(cohorts):
-            step, rates = regularised(passed)
+            step, rates = regularized(passed)
             model, said = opt.round(
                 clients,
                 ids,
@@ -226,13 +226,13 @@ def fedcorr(
     correct=True,
     group: Count = 1,
     usual=fedavg,
-    regulariser=None,
+    regularizer=None,
     mixup_in: Literal["first", "all"] = "first",
     proximal: Literal["squared", "norm"] = "squared",
     ranking: Literal["global", "local"] = "global",
     lid_variant: Literal["paper", "fedcorr"] = "paper",
     losses: Literal["cross-entropy", "double-softmax"] = "cross-entropy",
-    relabelled: Literal["rest", "noisy"] = "rest",
+    relabeled: Literal["rest", "noisy"] = "rest",
     strict=False,
     usual_optimizer=None,
     usual_aggregator=None,
@@ -265,7 +265,7 @@ def fedcorr(
         Clients per round in stage 1; above 1 is the ablation without fraction scheduling.
     usual : method
         Method that runs stage 3, for example flr().
-    regulariser : regulariser or None
+    regularizer : regularizer or None
         A loss for local training in all stages, for example flr(strength=3): FLR+.  It counts communication rounds; in stage
         1, each visit of a client is a round.
     mixup_in : "first" or "all"
@@ -281,7 +281,7 @@ def fedcorr(
     losses : "cross-entropy" or "double-softmax"
         Losses of the samples for the split and the ranking.  ``double-softmax`` repeats the public code: the cross entropy of a
         softmax of the softmax.
-    relabelled : "rest" or "noisy"
+    relabeled : "rest" or "noisy"
         Clients whose labels are corrected after fine-tuning: all that did not take part in it (Algorithm 1), or those that the
         last mixture classified as noisy (public code).
     strict : bool
@@ -299,14 +299,14 @@ def fedcorr(
     count = len(clients)
     fraction = cohort_size(clients, getattr(select, "fraction", 0.1)) / count  # after rounding to whole clients
     iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)
-    if usual_rounds and not follows_schedule(usual) and (regulariser or (mixup and mixup_in == "all")):
-        what = "a regulariser" if regulariser else "mixup_in=all"
+    if usual_rounds and not follows_schedule(usual) and (regularizer or (mixup and mixup_in == "all")):
+        what = "a regularizer" if regularizer else "mixup_in=all"
         raise InputError(f"fedcorr: {what} has no effect on the last stage, whose method has a separate loss; remove `usual`")
     visits_of_all = -(-count // group)
     planned, passed = iterations * visits_of_all + finetune_rounds + usual_rounds, 0  # round counter of the regularizer
 
-    def regularised(r):
-        return regulariser(passed + r, planned) if regulariser else ({}, {})
+    def regularized(r):
+        return regularizer(passed + r, planned) if regularizer else ({}, {})
 
     model, level, noisy, silent = yield from pre_processing(
         clients,
@@ -327,16 +327,16 @@ def fedcorr(
         ),
         score=partial(score_locally, k=k, variant=lid_variant, losses=losses),
         term=adaptive_proximal if proximal == "squared" else adaptive_proximal_norm,
-        regularised=regularised,
+        regularized=regularized,
     )
     passed += iterations * visits_of_all
     later = {"mixup": mixup} if mixup_in == "all" else {}
     clean = (level <= clean_level) & ~silent
     if finetune_rounds:
-        stage = {"among": clean, "stage": "fine-tuning", "schedule": regularised, **later}
+        stage = {"among": clean, "stage": "fine-tuning", "schedule": regularized, **later}
         model = yield from fedavg(clients, model, opt, select, rounds=finetune_rounds, **stage)
         passed += finetune_rounds
-        rest = noisy if relabelled == "noisy" else ~clean
+        rest = noisy if relabeled == "noisy" else ~clean
         if correct and rest.any():
             step = partial(relabel_confident, confidence=confidence, strict=strict)
             clients.round(np.flatnonzero(rest), model, step, expect=())
@@ -351,6 +351,6 @@ def fedcorr(
             lr=usual_lr,
             decay=usual_decay,
         )
-        stage = {"stage": "usual training", "schedule": regularised, **later} if follows_schedule(usual) else {}
+        stage = {"stage": "usual training", "schedule": regularized, **later} if follows_schedule(usual) else {}
         model = yield from usual(clients, model, opt, select, rounds=usual_rounds, **stage)
     return model

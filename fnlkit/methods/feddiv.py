@@ -12,10 +12,10 @@ import torch
 from fnlkit.client.losses import consistent
 from fnlkit.client.losses.filtered import debiased, filter_weight
 from fnlkit.client.scoring import double_softmax_losses, sample_losses
+from fnlkit.components.parameters import Natural, NotNegative, Positive, Rounds, Share, checked
+from fnlkit.kernels.mixture import fitted_from
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.sends import LARGEST, Sent
-from fnlkit.mixture import fitted_from
-from fnlkit.parameters import Natural, NotNegative, Positive, Rounds, Share, checked
 
 LOSS = "own"
 SENDS = {

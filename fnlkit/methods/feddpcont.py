@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from fnlkit.client.losses import contrastive, cross_entropy
+from fnlkit.components.parameters import Automatic, NotNegative, Range, Rounds, checked
 from fnlkit.errors import InputError
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import Automatic, NotNegative, Range, Rounds, checked
-from fnlkit.privacy import debias, randomised_response, to_simplex
+from fnlkit.privacy import debias, randomized_response, to_simplex
 
 LOSS = "own"
 SENDS = {
@@ -50,7 +50,7 @@ def release_labels(client, model, received, *, epsilon):
     if "released_counts" not in client.state:
         told = client.rows.get("input/received", client.given).cpu().numpy()
         if epsilon is not None:
-            told = randomised_response(told, client.classes, epsilon, client.hidden.keyed("labels", epsilon, told))
+            told = randomized_response(told, client.classes, epsilon, client.hidden.keyed("labels", epsilon, told))
             client.state["released_epsilon"] = torch.tensor(epsilon, dtype=torch.float64)
         client.state["released_counts"] = torch.from_numpy(np.bincount(told, minlength=client.classes))
     if "released_epsilon" not in client.state:

@@ -11,10 +11,10 @@ import torch
 
 from fnlkit.client.losses import forward_corrected
 from fnlkit.client.scoring import softmax_numpy
+from fnlkit.components.parameters import AboveOne, Patience, Rounds, checked, passes_on
 from fnlkit.kernels import count_matrix
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import AboveOne, Patience, Rounds, checked, passes_on
 
 LOSS = "own"
 SENDS = {

@@ -10,9 +10,9 @@ from typing import Literal
 import torch
 
 from fnlkit.client.losses import label_learning
+from fnlkit.components.parameters import NotNegative, Positive, Rounds, checked
 from fnlkit.methods.fedavg import Round, refuse_mixup
 from fnlkit.methods.fednoro import SENDS, aware_of_distance, stages, warmed_up
-from fnlkit.parameters import NotNegative, Positive, Rounds, checked
 
 __all__ = ["SENDS", "fedelc", "of_budget"]
 

@@ -3,8 +3,8 @@
 Pu, Yu, Zhan, Xu, Zhou, Ling, Wang. FedELR: When federated learning meets learning with noisy labels. Neural Networks 2025.
 """
 
+from fnlkit.components.parameters import NotNegative, Rounds, Share, checked
 from fnlkit.methods.flr import flr, of_budget
-from fnlkit.parameters import NotNegative, Rounds, Share, checked
 
 __all__ = ["SENDS", "fedelr", "of_budget"]
 

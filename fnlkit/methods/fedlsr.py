@@ -6,10 +6,10 @@ Jiang, Sun, Wang, Liu. Towards federated learning against noisy labels via local
 from functools import partial
 from typing import Literal
 
-from fnlkit.client.losses import self_regularised
+from fnlkit.client.losses import self_regularized
+from fnlkit.components.parameters import NotNegative, Positive, Rounds, checked
 from fnlkit.methods.fedavg import fedavg, refuse_mixup
 from fnlkit.methods.warmup import of_budget, warmup_rounds
-from fnlkit.parameters import NotNegative, Positive, Rounds, checked
 
 __all__ = ["SENDS", "fedlsr", "of_budget"]
 
@@ -44,7 +44,7 @@ def fedlsr(
         gamma 0.4, gamma_e and 1 / T = 3.  gamma_e is 0.6 in the authors' code and 0.3 in a later benchmark (FNBench).
     variant : "public" or "plain"
         The loss of the authors' code, whose cross entropy is bounded by a second softmax, or the plain formulas; see
-        `fnlkit.client.losses.self_regularised`.  The divergence of ``plain`` is C times larger at the same gamma.
+        `fnlkit.client.losses.self_regularized`.  The divergence of ``plain`` is C times larger at the same gamma.
 
     ``public`` is the default because ``plain`` is worse than FedAvg at the authors' learning rate 0.15 and momentum 0.9.  The
     bounded loss has small gradients: at a tenth of that rate it learns slowly.  The authors' second view is a flip, jittered
@@ -62,7 +62,7 @@ def fedlsr(
 
     def schedule(r):
         weight = consistency * min(1.0, r / warmup) if warmup else consistency
-        loss = partial(self_regularised, consistency=weight, entropy=entropy, power=power, variant=variant)
+        loss = partial(self_regularized, consistency=weight, entropy=entropy, power=power, variant=variant)
         return {"loss": loss, "views": 2}, {"consistency": weight}
 
     return (yield from fedavg(clients, model, opt, select, rounds=rounds, schedule=schedule))

@@ -13,10 +13,10 @@ import torch
 
 from fnlkit.client.losses import adjusted_distilled, logit_adjusted
 from fnlkit.client.scoring import sample_losses
+from fnlkit.components.parameters import Positive, Rounds, Share, checked
+from fnlkit.kernels.mixture import higher_group
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.sends import Sent
-from fnlkit.mixture import higher_group
-from fnlkit.parameters import Positive, Rounds, Share, checked
 from fnlkit.server.distance import distance_aware_weights
 
 LOSS = "own"

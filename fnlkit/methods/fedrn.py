@@ -10,12 +10,12 @@ import torch
 
 from fnlkit.client.losses import kept_cross_entropy
 from fnlkit.client.scoring import sample_losses
+from fnlkit.components.parameters import Count, Rounds, Share, checked
+from fnlkit.kernels.mixture import lower_probability
+from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.sends import Sent
 from fnlkit.methods.warmup import of_budget, warmup_rounds
-from fnlkit.mixture import lower_probability
-from fnlkit.parameters import Count, Rounds, Share, checked
-from fnlkit.streams import stream
 
 __all__ = ["SENDS", "fedrn", "of_budget"]
 
@@ -162,5 +162,5 @@ def fedrn(
             known[said.ids] = True
         for i, weights in zip(said.ids.tolist(), said.get("weights", ()), strict=False):
             clients.memory[f"fedrn/{i}"] = weights.clone()
-        yield Round(model, "warm-up" if r < warmup else "neighbours", said, {"expertise": expertise.copy()})
+        yield Round(model, "warm-up" if r < warmup else "neighbors", said, {"expertise": expertise.copy()})
     return model

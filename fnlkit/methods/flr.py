@@ -8,8 +8,8 @@ from functools import partial
 from typing import Annotated, Literal
 
 from fnlkit.client.losses import label_mixture, remember_predictions
+from fnlkit.components.parameters import NotNegative, Range, Rounds, Share, checked, passes_on
 from fnlkit.methods.fedavg import Round
-from fnlkit.parameters import NotNegative, Range, Rounds, Share, checked, passes_on
 
 LOSS = "own"
 SENDS = {}  # only weights; both averages stay on the client
@@ -83,7 +83,7 @@ def local_training(
 
 @checked
 @passes_on(local_training)
-def flr(clients, model, opt, select, *, rounds, **regulariser):
+def flr(clients, model, opt, select, *, rounds, **regularizer):
     """Keep a network from memorizing wrong labels with averages of past predictions.
 
     Regularize with log(1 - <p, t>), where t is a mixture of each sample's global and local average prediction (eq. 1).
@@ -119,7 +119,7 @@ def flr(clients, model, opt, select, *, rounds, **regulariser):
     alpha, beta, gamma of each round with the regularizer.
     """
     for r in range(rounds):
-        step, report = local_training(r, rounds, **regulariser)
+        step, report = local_training(r, rounds, **regularizer)
         model, said = opt.round(clients, select(clients, model), model, **step)
         yield Round(model, "training" if step else "warm-up", said, report)
     return model
@@ -165,21 +165,21 @@ def elr(
 
 @checked
 @passes_on(flr, "strength", "warmup")
-def slr(clients, model, opt, select, *, rounds, **regulariser):
+def slr(clients, model, opt, select, *, rounds, **regularizer):
     """Keep a network from memorizing wrong labels with the current global predictions.
 
     Server-label regularization: FLR with only this round's global prediction, alpha = 1 and beta = 0 (appendix G).
     """
     fixed = {"alpha": 1.0, "beta": 0.0, "gamma": 0.0, "rates": "constant"}
-    return (yield from flr(clients, model, opt, select, rounds=rounds, **fixed, **regulariser))
+    return (yield from flr(clients, model, opt, select, rounds=rounds, **fixed, **regularizer))
 
 
 @checked
 @passes_on(flr, "strength", "warmup")
-def er(clients, model, opt, select, *, rounds, **regulariser):
+def er(clients, model, opt, select, *, rounds, **regularizer):
     """Make predictions more confident by entropy regularization; FLR's simplest variant.
 
     Entropy regularization (FLR, appendix E.6): the current prediction is the target, all rates are 0.
     """
     fixed = {"alpha": 0.0, "beta": 0.0, "gamma": 0.0, "rates": "constant"}
-    return (yield from flr(clients, model, opt, select, rounds=rounds, **fixed, **regulariser))
+    return (yield from flr(clients, model, opt, select, rounds=rounds, **fixed, **regularizer))

@@ -6,9 +6,9 @@ Kim, Kim, Yun. Revisiting early-learning regularization: When federated learning
 
 from functools import partial
 
+from fnlkit.components.parameters import NotNegative, checked, passes_on
 from fnlkit.methods.fedcorr import SENDS, fedcorr, of_budget
 from fnlkit.methods.flr import local_training
-from fnlkit.parameters import NotNegative, checked, passes_on
 
 __all__ = ["SENDS", "flr_plus", "of_budget"]
 
@@ -49,4 +49,4 @@ def flr_plus(clients, model, opt, select, *, rounds, strength: NotNegative = 3.0
     rates = {name: passed_on[name] for name in RATES if name in passed_on}
     stages = {name: passed_on[name] for name in STAGES if name in passed_on}
     loss = partial(local_training, strength=strength, **rates)
-    return (yield from fedcorr(clients, model, opt, select, rounds=rounds, beta=proximal, regulariser=loss, **stages))
+    return (yield from fedcorr(clients, model, opt, select, rounds=rounds, beta=proximal, regularizer=loss, **stages))

@@ -12,11 +12,11 @@ import torch
 
 from fnlkit.client.losses import forward_corrected, kept_cross_entropy
 from fnlkit.client.scoring import softmax_numpy
+from fnlkit.components.parameters import AboveOne, Natural, Percentile, Share, checked, passes_on
 from fnlkit.kernels import class_thresholds
+from fnlkit.kernels.scores import anchor_transition
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.fedefc import SENDS, conditioned, corrected, keep_transition, of_budget, prestop
-from fnlkit.parameters import AboveOne, Natural, Percentile, Share, checked, passes_on
-from fnlkit.scores import anchor_transition
 
 __all__ = ["SENDS", "confident_learning", "forward", "of_budget"]
 
@@ -105,7 +105,7 @@ def forward(
     start, patience, compare, ties, accuracy, latest : int, str
         As in `fedefc`.
     percentile : float in [0, 100]
-        Percentile of the anchor points, see `fnlkit.scores.anchor_transition`.
+        Percentile of the anchor points, see `fnlkit.kernels.scores.anchor_transition`.
     anchor : "point", "mean" or "confident"
         Source of T: the sample at the percentile (Patrini 2017, eq. 12), the mean of all samples above the percentile
         (FedEFC's code), or the given labels of all samples whose prediction exceeds `confidence` (FedDPCont's baseline).

@@ -6,9 +6,9 @@ Tanaka, Ikami, Yamasaki, Aizawa. Joint optimization framework for learning with 
 from functools import partial
 
 from fnlkit.client.losses import joint
+from fnlkit.components.parameters import Count, NotNegative, Rounds, checked
 from fnlkit.methods.fedavg import fedavg, refuse_mixup
 from fnlkit.methods.warmup import of_budget, warmup_rounds
-from fnlkit.parameters import Count, NotNegative, Rounds, checked
 
 __all__ = ["SENDS", "jointopt", "of_budget"]
 

@@ -1,8 +1,8 @@
 """Reference: every client trains alone, without averaging."""
 
+from fnlkit.components.parameters import checked
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import checked
 
 SENDS = {"weights": Sent("local model, which is only tested and not sent to other clients", "every round", ("P",), "float32")}
 

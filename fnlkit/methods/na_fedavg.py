@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from fnlkit.client.scoring import confidence, energy
+from fnlkit.components.parameters import Automatic, Percentile, Range, checked
 from fnlkit.errors import InputError
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import Automatic, Percentile, Range, checked
 from fnlkit.server.selection import cohort_size
 
 # A round number that starts at 1, as in the paper.

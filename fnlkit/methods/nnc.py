@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
+from fnlkit.components.parameters import Automatic, Range, Share, checked
 from fnlkit.errors import InputError
 from fnlkit.kernels import knn_vote
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import Automatic, Range, Share, checked
 
 LOSS = "usual"
 SENDS = {"noise_level": Sent.share("share of labels outvoted by nearest neighbors", "once, before training")}
@@ -28,7 +28,7 @@ def needs(**parameters):
     return ("embedding",)
 
 
-def neighbours_for(sizes, classes):
+def neighbors_for(sizes, classes):
     """Return the number of neighbors (N,) for clients of these sizes.
 
     It is 0.6 times the samples per class, from 5 to 100.
@@ -36,7 +36,7 @@ def neighbours_for(sizes, classes):
     return np.clip(np.rint(0.6 * np.asarray(sizes) / classes), LEAST, MOST).astype(np.int64)
 
 
-def allowed_neighbours(clients, k, name):
+def allowed_neighbors(clients, k, name):
     """Return the number of neighbors for `vote`, at most the samples per class.
 
     Beyond that number most neighbors belong to other classes even if all labels are right, and votes turn right
@@ -46,18 +46,18 @@ def allowed_neighbours(clients, k, name):
     ----------
     clients : Clients
     k : int
-        -1 selects `neighbours_for` of each client's size.
+        -1 selects `neighbors_for` of each client's size.
     name : str
         Name of the method for the note.
 
     Returns
     -------
     int
-        0 if each client uses `neighbours_for` its size.  If `k` exceeds the mean number of samples per class and
+        0 if each client uses `neighbors_for` its size.  If `k` exceeds the mean number of samples per class and
         client, the result is that mean (at least 5), and a note states both numbers.
     """
     if k < 0:
-        own = neighbours_for(clients.sizes.numpy(), clients.classes)
+        own = neighbors_for(clients.sizes.numpy(), clients.classes)
         if own.min() < MOST:
             clients.note(
                 f"{name}: k = {own.min()} to {own.max()} neighbors vote, 0.6 times a client's samples per class "
@@ -79,16 +79,16 @@ def vote(client, model, received, *, k, include_self, ties, correct, least):
     """Reply the share of labels outvoted by k nearest neighbors (Section 4.2).
 
     Labels are replaced by the votes if `correct` and the share is at least `least`.  The share of disagreeing neighbors, a
-    score for each label, stays on the client as rows["neighbour_disagreement"].
+    score for each label, stays on the client as rows["neighbor_disagreement"].
     """
     if "input/embedding" not in client.rows:
         raise InputError("nnc and akd compare samples by an embedding but the clients have none; pass --embeddings EMB.npz")
     points, labels = client.rows["input/embedding"].cpu().numpy(), client.y.cpu().numpy()
     seed = int(client.rng.integers(2**62))
-    k = k or int(neighbours_for(len(labels), client.classes))
+    k = k or int(neighbors_for(len(labels), client.classes))
     votes, share = knn_vote(points, labels, k=k, classes=client.classes, seed=seed, include_self=include_self, ties=ties)
     level = float(np.mean(votes != labels))
-    client.rows["neighbour_disagreement"] = torch.from_numpy(share.astype(np.float32))
+    client.rows["neighbor_disagreement"] = torch.from_numpy(share.astype(np.float32))
     if correct:
         if level >= least:
             client.y.copy_(torch.from_numpy(votes))
@@ -135,7 +135,7 @@ def nnc(
     -------
     noise_level (N,), once.
     """
-    k = allowed_neighbours(clients, k, "nnc")
+    k = allowed_neighbors(clients, k, "nnc")
     step = partial(vote, k=k, include_self=include_self, ties=ties, correct=True, least=least)
     said = clients.round(np.arange(len(clients)), model, step, expect=("noise_level",))
     levels = np.zeros(len(clients))

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from fnlkit.components.parameters import checked
 from fnlkit.methods.fedavg import fedavg
-from fnlkit.parameters import checked
 
 LOSS = "usual"
 SENDS = {}

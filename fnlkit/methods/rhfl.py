@@ -10,9 +10,9 @@ import torch
 
 from fnlkit.client.client import Batch
 from fnlkit.client.losses.robust import LogZero, symmetric_cross_entropy
+from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, checked
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import Count, Natural, NotNegative, Positive, checked
 
 LOSS = "own"
 SENDS = {

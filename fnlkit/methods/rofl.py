@@ -11,10 +11,10 @@ import torch
 from fnlkit.client.losses import near_centroids
 from fnlkit.client.losses.centroids import cosines
 from fnlkit.client.scoring import sample_losses
+from fnlkit.components.parameters import Count, NotNegative, Range, Rounds, checked
 from fnlkit.methods.coteaching import forgotten
 from fnlkit.methods.fedavg import Round, refuse_mixup
 from fnlkit.methods.sends import Sent
-from fnlkit.parameters import Count, NotNegative, Range, Rounds, checked
 
 LOSS = "own"
 SENDS = {"centroids": Sent("mean features of small-loss samples by class", "each round", ("C", "d"))}

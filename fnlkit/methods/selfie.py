@@ -7,9 +7,9 @@ from functools import partial
 from typing import Annotated
 
 from fnlkit.client.losses import refurbished
+from fnlkit.components.parameters import Count, Range, Rounds, Share, checked
 from fnlkit.methods.dividemix import of_budget, warmup_rounds
 from fnlkit.methods.fedavg import fedavg, refuse_mixup
-from fnlkit.parameters import Count, Range, Rounds, Share, checked
 
 __all__ = ["SENDS", "of_budget", "selfie"]
 

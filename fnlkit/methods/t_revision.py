@@ -12,9 +12,9 @@ import torch
 
 from fnlkit.client.client import Batch
 from fnlkit.client.losses import forward_corrected, importance_reweighted
+from fnlkit.components.parameters import AboveOne, Percentile, Positive, Rounds, checked
 from fnlkit.methods.fedavg import fedavg
 from fnlkit.methods.forward import keep_anchor_transition
-from fnlkit.parameters import AboveOne, Percentile, Positive, Rounds, checked
 
 LOSS = "own"
 SENDS = {}

@@ -25,8 +25,8 @@ under torch.func.functional_call and vmap with a leading client dimension; batch
 
 import math
 
+from fnlkit.components.spec import Spec, bind, find, parse
 from fnlkit.errors import InputError
-from fnlkit.spec import Spec, bind, find, parse
 
 NETWORKS = {
     "mlp": "fnlkit.models.mlp:mlp",
@@ -110,7 +110,7 @@ def build(spec, *, input_shape, classes, seed=0, kind=None):
     """
     import torch
 
-    from fnlkit.streams import stream
+    from fnlkit.kernels.streams import stream
 
     spec = parse(spec, "model")
     input_shape, classes = tuple(int(side) for side in input_shape), int(classes)

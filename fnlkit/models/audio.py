@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fnlkit.components.parameters import Count, Positive, Range, checked
 from fnlkit.errors import InputError
 from fnlkit.models.dropout import Dropout2d
-from fnlkit.models.parts import Init, image, initialised
-from fnlkit.parameters import Count, Positive, Range, checked
+from fnlkit.models.parts import Init, image, initialized
 
 
 class Block(nn.Module):
@@ -81,8 +81,8 @@ def audio(
     Parameters
     ----------
     input_shape : (1, 64, T) or (samples,)
-        A log-Mel spectrogram with frequency before time (see fnlkit.audio), or a wave, which passes the front end at every
-        step. Precomputed spectrograms save that time.
+        A log-Mel spectrogram with frequency before time (see fnlkit.models.spectrograms), or a wave, which passes
+        the front end at every step. Precomputed spectrograms save that time.
     classes : int
     widths : list of int
         Channels of each block, multiples of `groups`.
@@ -95,14 +95,14 @@ def audio(
     full_scale : float
         Largest absolute value of a wave: 32768 for int16 samples, 1 for samples in [-1, 1].
     init : str
-        See fnlkit.models.parts.initialised.
+        See fnlkit.models.parts.initialized.
     """
     widths = list(widths) if isinstance(widths, (list, tuple)) else [widths]
     if not widths or any(type(w) is not int or w < 1 or w % groups for w in widths):
         raise InputError(f"model 'audio': `widths` is {widths}; write positive multiples of groups={groups}")
     front, channels = None, 1
     if len(input_shape) == 1:
-        from fnlkit.audio import LogMel
+        from fnlkit.models.spectrograms import LogMel
 
         front = LogMel(sample_rate, full_scale=full_scale)
         frames = front.frames(input_shape[0])
@@ -113,4 +113,4 @@ def audio(
             )
     else:
         channels, _, _ = image(input_shape, "audio", least=2 ** len(widths))
-    return initialised(AudioNetwork(channels, classes, widths, kernel, groups, dropout, front), init)
+    return initialized(AudioNetwork(channels, classes, widths, kernel, groups, dropout, front), init)

@@ -5,9 +5,9 @@ from typing import Annotated
 import torch.nn.functional as F
 from torch import nn
 
+from fnlkit.components.parameters import Count, Range, checked
 from fnlkit.models.dropout import Dropout2d
-from fnlkit.models.parts import Init, image, initialised, norm
-from fnlkit.parameters import Count, Range, checked
+from fnlkit.models.parts import Init, image, initialized, norm
 
 # (channels, padding) of the nine 3x3 convolutions; the last three take no padding, as in Co-teaching's public code.
 LAYERS = ((128, 1), (128, 1), (128, 1), (256, 1), (256, 1), (256, 1), (512, 0), (256, 0), (128, 0))
@@ -65,7 +65,7 @@ def cnn9(
     base : int
         Channels of the first three layers; the other layers scale with it.
     init : str
-        See fnlkit.models.parts.initialised; FedEFC uses xavier.
+        See fnlkit.models.parts.initialized; FedEFC uses xavier.
     """
     channels, _, _ = image(input_shape, "cnn9", least=28)
-    return initialised(CNN9(channels, classes, base, dropout), init)
+    return initialized(CNN9(channels, classes, base, dropout), init)

@@ -3,8 +3,8 @@
 import torch.nn.functional as F
 from torch import nn
 
-from fnlkit.models.parts import Init, image, initialised, norm
-from fnlkit.parameters import Count, checked
+from fnlkit.components.parameters import Count, checked
+from fnlkit.models.parts import Init, image, initialized, norm
 
 
 class ConvMixer(nn.Module):
@@ -61,7 +61,7 @@ def convmixer(
     kernel, patch : int
         Pixels on a side.
     init : str
-        See fnlkit.models.parts.initialised.
+        See fnlkit.models.parts.initialized.
     """
     channels, _, _ = image(input_shape, "convmixer", least=patch)
-    return initialised(ConvMixer(channels, classes, dim, depth, kernel, patch), init)
+    return initialized(ConvMixer(channels, classes, dim, depth, kernel, patch), init)

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from fnlkit.streams import stream
+from fnlkit.kernels.streams import stream
 
 
 class WithHead(nn.Module):

@@ -3,8 +3,8 @@
 import torch.nn.functional as F
 from torch import nn
 
-from fnlkit.models.parts import Init, image, initialised
-from fnlkit.parameters import checked
+from fnlkit.components.parameters import checked
+from fnlkit.models.parts import Init, image, initialized
 
 
 class LeNet5(nn.Module):
@@ -57,6 +57,6 @@ def lenet5(*, input_shape, classes, upsample=False, init: Init = "torch"):
     upsample : bool
         Scale every image to 32x32 bilinearly.
     init : str
-        See fnlkit.models.parts.initialised.
+        See fnlkit.models.parts.initialized.
     """
-    return initialised(LeNet5(*image(input_shape, "lenet5", least=1 if upsample else 28), classes, upsample), init)
+    return initialized(LeNet5(*image(input_shape, "lenet5", least=1 if upsample else 28), classes, upsample), init)

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 from torch import nn
 
+from fnlkit.components.parameters import checked
 from fnlkit.errors import InputError
-from fnlkit.models.parts import Init, initialised
-from fnlkit.parameters import checked
+from fnlkit.models.parts import Init, initialized
 
 
 class MLP(nn.Module):
@@ -44,7 +44,7 @@ def mlp(*, input_shape, classes, hidden=(200, 100), init: Init = "torch"):
     hidden : int or list of int
         Width of each hidden layer; an empty list gives multinomial logistic regression.
     init : str
-        See fnlkit.models.parts.initialised.
+        See fnlkit.models.parts.initialized.
     """
     hidden = list(hidden) if isinstance(hidden, (list, tuple)) else [hidden]
     if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in hidden):
@@ -52,4 +52,4 @@ def mlp(*, input_shape, classes, hidden=(200, 100), init: Init = "torch"):
     inputs = math.prod(input_shape)
     if sum(a * b for a, b in pairwise((inputs, *hidden, classes))) > 2**32:
         raise InputError("model 'mlp': `hidden` makes more than 4,294,967,296 weights; write smaller layers")
-    return initialised(MLP(inputs, hidden, classes), init)
+    return initialized(MLP(inputs, hidden, classes), init)

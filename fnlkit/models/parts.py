@@ -22,7 +22,7 @@ def image(input_shape, name, *, least=1):
     return channels, height, width
 
 
-def initialised(network, init):
+def initialized(network, init):
     """Return the network with weights initialized as named, in the order of the modules.
 
     Parameters

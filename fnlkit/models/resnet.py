@@ -3,8 +3,8 @@
 import torch.nn.functional as F
 from torch import nn
 
-from fnlkit.models.parts import Init, image, initialised, norm
-from fnlkit.parameters import Count, checked
+from fnlkit.components.parameters import Count, checked
+from fnlkit.models.parts import Init, image, initialized, norm
 
 
 class Block(nn.Module):
@@ -76,18 +76,18 @@ def resnet18(*, input_shape, classes, base: Count = 64, init: Init = "he"):
     base : int
         Channels of the first stage; 64, 128, 256 and 512 by default.
     init : str
-        See fnlkit.models.parts.initialised; FedEFC uses xavier.
+        See fnlkit.models.parts.initialized; FedEFC uses xavier.
     """
-    return initialised(ResNet(image(input_shape, "resnet18")[0], classes, (2, 2, 2, 2), base, True), init)
+    return initialized(ResNet(image(input_shape, "resnet18")[0], classes, (2, 2, 2, 2), base, True), init)
 
 
 @checked
 def resnet34(*, input_shape, classes, base: Count = 64, init: Init = "he"):
     """Return ResNet-34 with a 3x3 stem and no max-pool (FedCorr, FedEFC and FLR on CIFAR-100); see `resnet18`."""
-    return initialised(ResNet(image(input_shape, "resnet34")[0], classes, (3, 4, 6, 3), base, True), init)
+    return initialized(ResNet(image(input_shape, "resnet34")[0], classes, (3, 4, 6, 3), base, True), init)
 
 
 @checked
 def resnet20(*, input_shape, classes, base: Count = 16, init: Init = "he"):
     """Return ResNet-20 of He 2016's CIFAR experiments with parameter-free shortcuts (FedLN); see `resnet18`."""
-    return initialised(ResNet(image(input_shape, "resnet20")[0], classes, (3, 3, 3), base, False), init)
+    return initialized(ResNet(image(input_shape, "resnet20")[0], classes, (3, 3, 3), base, False), init)

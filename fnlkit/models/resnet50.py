@@ -2,9 +2,9 @@
 
 from torch import nn
 
+from fnlkit.components.parameters import checked
 from fnlkit.errors import InputError
-from fnlkit.models.parts import Init, image, initialised, uncounted
-from fnlkit.parameters import checked
+from fnlkit.models.parts import Init, image, initialized, uncounted
 
 
 class ResNet50(nn.Module):
@@ -46,14 +46,14 @@ def resnet50(*, input_shape, classes, weights: str = "", init: Init = "torch"):
         A file with torchvision's state dictionary, or ``imagenet``: torchvision's first published ImageNet weights, which
         FedCorr used, from torch's cache folder.  Nothing is downloaded.  Empty: random initial weights.
     init : str
-        See fnlkit.models.parts.initialised; ``torch`` is torchvision's own initialization (``he`` on convolutions).
+        See fnlkit.models.parts.initialized; ``torch`` is torchvision's own initialization (``he`` on convolutions).
 
     Raises
     ------
     InputError
         If the weights are missing, with the place to put them, or do not fit.
     """
-    from fnlkit.vision import torchvision, weights_file
+    from fnlkit.models.vision import torchvision, weights_file
 
     channels, _, _ = image(input_shape, "resnet50", least=32)
     zoo = torchvision().models
@@ -65,4 +65,4 @@ def resnet50(*, input_shape, classes, weights: str = "", init: Init = "torch"):
             raise InputError(f"model 'resnet50': init={init} would overwrite the weights; leave one of the two out")
         url = zoo.ResNet50_Weights.IMAGENET1K_V1.url
         net.load_state_dict(weights_file(url if weights == "imagenet" else weights))
-    return initialised(ResNet50(net, channels, classes), init)
+    return initialized(ResNet50(net, channels, classes), init)

@@ -3,8 +3,8 @@
 import torch.nn.functional as F
 from torch import nn
 
-from fnlkit.models.parts import Init, image, initialised, norm
-from fnlkit.parameters import Count, checked
+from fnlkit.components.parameters import Count, checked
+from fnlkit.models.parts import Init, image, initialized, norm
 
 # Configuration A of Simonyan 2015 as multiples of the first width; 0 is a max-pool.
 LAYERS = (1, 0, 2, 0, 4, 4, 0, 8, 8, 0, 8, 8, 0)
@@ -58,6 +58,6 @@ def vgg11(*, input_shape, classes, batch_norm=True, base: Count = 64, init: Init
     base : int
         Channels of the first layer.
     init : str
-        See fnlkit.models.parts.initialised.
+        See fnlkit.models.parts.initialized.
     """
-    return initialised(VGG11(*image(input_shape, "vgg11", least=28), classes, base, batch_norm), init)
+    return initialized(VGG11(*image(input_shape, "vgg11", least=28), classes, base, batch_norm), init)

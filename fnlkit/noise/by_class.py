@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from fnlkit.components.parameters import Share, checked
 from fnlkit.noise import matrices
 from fnlkit.noise.ground import drawn
-from fnlkit.parameters import Share, checked
 
 
 @checked

@@ -4,10 +4,10 @@ from typing import Literal
 
 import numpy as np
 
+from fnlkit.components.parameters import Share, checked
 from fnlkit.noise import matrices
 from fnlkit.noise.by_class import target_of
 from fnlkit.noise.ground import Corruption, need_clients
-from fnlkit.parameters import Share, checked
 
 
 @checked

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from fnlkit.artefacts.federation import Federation
+from fnlkit.artifacts.federation import Federation
+from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError
+from fnlkit.kernels.streams import stream
 from fnlkit.noise.ground import Corruption, Ground
-from fnlkit.spec import bind, find, parse
-from fnlkit.streams import stream
 
 MODELS = {
     "clients": "fnlkit.noise.by_client:clients",
@@ -53,7 +53,8 @@ def inject(federation, noise, *, seed, x=None):
 
     Examples
     --------
-    >>> from fnlkit import datasets, noise, partitioning
+    >>> from fnlkit import datasets, noise
+    >>> from fnlkit.datasets import partitioning
     >>> clean = partitioning.federation(datasets.load("digits"))
     >>> noisy = noise.inject(clean, "symmetric(eta=0.4)", seed=0)
     >>> float(round((noisy.given != noisy.true).mean(), 1))

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import numpy as np
 
+from fnlkit.components.parameters import Range, Share, checked
 from fnlkit.errors import InputError
 from fnlkit.noise.ground import Corruption
 from fnlkit.noise.own import none
-from fnlkit.parameters import Range, Share, checked
 
 
 @checked
@@ -38,7 +38,7 @@ def instance(ground, *, eta: Share = 0.4, spread: Annotated[float, Range(0, 10)]
     while (outside := (wrong < 0) | (wrong > 1)).any():
         wrong[outside] = rng.normal(eta, spread, outside.sum())
     uniform = rng.random(len(x))
-    centre, width = _spread(x)
+    center, width = _spread(x)
     labels, T = ground.labels.copy(), np.eye(ground.classes)
     for label in np.unique(labels):
         here = np.flatnonzero(ground.labels == label)
@@ -46,7 +46,7 @@ def instance(ground, *, eta: Share = 0.4, spread: Annotated[float, Range(0, 10)]
         total = np.zeros(ground.classes)
         for start in range(0, len(here), 1000):  # a float copy of all images would not fit into memory
             part = here[start : start + 1000]
-            flat = (np.asarray(x[part], np.float32).reshape(len(part), -1) - centre) / width
+            flat = (np.asarray(x[part], np.float32).reshape(len(part), -1) - center) / width
             score = (flat @ W).astype(np.float64)
             score[:, label] = -np.inf
             p = np.exp(score - score.max(1, keepdims=True))

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from fnlkit.artefacts import files, paths
+from fnlkit.artifacts import files, paths
+from fnlkit.components.parameters import Text
 from fnlkit.errors import InputError
 from fnlkit.noise.ground import Corruption, drawn
-from fnlkit.parameters import Text
 
 LARGEST = 2**28  # limit in bytes, stored and decompressed: one label for each of tens of millions of samples
 

@@ -5,10 +5,10 @@ from typing import Literal
 
 import numpy as np
 
+from fnlkit.components.parameters import Share, checked
 from fnlkit.errors import InputError
 from fnlkit.noise import matrices
 from fnlkit.noise.ground import Corruption, need_clients
-from fnlkit.parameters import Share, checked
 
 
 @checked

@@ -4,12 +4,13 @@ import json
 import os
 from dataclasses import dataclass, field, replace
 
-from fnlkit.artefacts.provenance import provenance, with_record
-from fnlkit.artefacts.shown import Facts, frame, html_table, plain
+from fnlkit.artifacts.names import REAL_SITES
+from fnlkit.artifacts.provenance import provenance, with_record
+from fnlkit.artifacts.shown import Facts, frame, html_table, plain
+from fnlkit.datasets.loading import loaded
 from fnlkit.errors import InputError
 from fnlkit.experiment.network import needs_of
-from fnlkit.pipeline.deployment import SITES
-from fnlkit.pipeline.labels import loaded, tell
+from fnlkit.pipeline.labels import tell
 from fnlkit.pipeline.training import ledger_path
 from fnlkit.results import comparison, evaluation, grouping, held_out
 from fnlkit.results.cross_site import cross_site as sites_beside
@@ -74,12 +75,12 @@ class Evaluation:
         InputError
             If there are several runs.
         """
-        from fnlkit.artefacts import files
+        from fnlkit.artifacts import files
 
         if len(self.runs) != 1:
             raise InputError(f"-o {target} takes the arrays of one run, found {len(self.runs)}")
         meta = with_record({"provenance": self.runs[0].meta.get("provenance", [])}, provenance("evaluate"))
-        files.write(files.Artefact("fnlkit.evaluation/1", self.arrays, meta), target)
+        files.write(files.Artifact("fnlkit.evaluation/1", self.arrays, meta), target)
 
     def __repr__(self):
         if len(self.rows) == 1:
@@ -166,9 +167,9 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, test=False, cross_si
         raise InputError("evaluate needs a run; give what fnlkit.train returns, or a file's path")
     if target is not None and not 0 < target <= 1:
         raise InputError(f"--target {target:g} is no accuracy; write a share above 0 and at most 1, such as 0.7")
-    labelled = _once_each([found for run in runs for found in opened(run, trust=trust, say=say)], say)
-    loaded_runs = [run for _, run in labelled]
-    rows = [{"run": label, **comparison.row(run, target=target)} for label, run in labelled]
+    labeled = _once_each([found for run in runs for found in opened(run, trust=trust, say=say)], say)
+    loaded_runs = [run for _, run in labeled]
+    rows = [{"run": label, **comparison.row(run, target=target)} for label, run in labeled]
     for known in (comparison.released_together, comparison.trained_together):
         for row, spent in zip(rows, known(loaded_runs, lambda name: ledger_path(ledger, name)), strict=True):
             row |= spent
@@ -180,7 +181,7 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, test=False, cross_si
         if test:
             _test(rows, loaded_runs, dataset)
         return Evaluation(loaded_runs, rows, notes=_on_the_same_labels(rows, loaded_runs, dataset, target))
-    away = loaded_runs[0].meta["dataset"] == SITES  # the run's records already contain its accuracy
+    away = loaded_runs[0].meta["dataset"] == REAL_SITES  # the run's records already contain its accuracy
     if away and (dataset is not None or cross_site):
         raise InputError(
             "a run over sites of their own is judged by what its server measured; leave --dataset and --cross-site out"
@@ -206,7 +207,7 @@ def _on_the_same_labels(rows, runs, dataset, target):
         listed = f"{names[0]} and {names[1]}"
         if target is not None:
             raise InputError(f"--target: {listed} measured agreement with different held-out labels; leave --target out")
-        if some[0].meta["dataset"] == SITES or any("own" in needs_of(run) for run in some):
+        if some[0].meta["dataset"] == REAL_SITES or any("own" in needs_of(run) for run in some):
             raise InputError(
                 f"{listed} measured agreement with different held-out labels, and no common model can be tested here; "
                 "evaluate them one by one"
@@ -237,10 +238,10 @@ def _test(rows, runs, dataset):
         row |= grouping.tested(measured(run, known[name]))
 
 
-def _once_each(labelled, say):
+def _once_each(labeled, say):
     """Return the pairs (label, Run) without runs that are bit for bit equal to an earlier run."""
     first, out = {}, []
-    for label, run in labelled:
+    for label, run in labeled:
         what = [run.settings, run.history, [run.meta.get(name) for name in ("dataset_checksum", "federation")]]
         key = evaluation.weights_digest(run), json.dumps(what, sort_keys=True)
         if key not in first:
@@ -283,7 +284,7 @@ def opened(run, *, trust=False, say=None):
 
 
 def load(path, *, trust=False):
-    """Load a file of fnlkit: a Federation, a TrainedRun, or any other kind as an Artefact.
+    """Load a file of fnlkit: a Federation, a TrainedRun, or any other kind as an Artifact.
 
     Parameters
     ----------
@@ -304,32 +305,32 @@ def load(path, *, trust=False):
     >>> len(fnlkit.load(path))
     5
     """
-    from fnlkit.artefacts import files
-    from fnlkit.artefacts.federation import Federation
+    from fnlkit.artifacts import files
+    from fnlkit.artifacts.federation import Federation
 
-    artefact = files.read(os.fspath(path))
-    if artefact.kind.startswith("fnlkit.federation/"):
+    artifact = files.read(os.fspath(path))
+    if artifact.kind.startswith("fnlkit.federation/"):
         return Federation.read(os.fspath(path))
-    if artefact.kind.startswith("fnlkit.run/"):
+    if artifact.kind.startswith("fnlkit.run/"):
         return TrainedRun.read(os.fspath(path), trust=trust)
-    return artefact
+    return artifact
 
 
 def save(thing, path):
-    """Write a Federation, a run, an Evaluation's arrays or an Artefact to a file atomically.
+    """Write a Federation, a run, an Evaluation's arrays or an Artifact to a file atomically.
 
     Raises
     ------
     InputError
         If the object has any other type, or if the folder does not exist.
     """
-    from fnlkit.artefacts import files
+    from fnlkit.artifacts import files
 
-    if isinstance(thing, files.Artefact):
+    if isinstance(thing, files.Artifact):
         files.write(thing, os.fspath(path))
     elif isinstance(thing, Evaluation):
         thing.save(os.fspath(path))
-    elif hasattr(thing, "to_artefact"):
+    elif hasattr(thing, "to_artifact"):
         thing.write(os.fspath(path))
     else:
         raise InputError(f"save cannot write {type(thing).__name__}; give a federation, a run or an evaluation")

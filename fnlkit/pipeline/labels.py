@@ -4,21 +4,15 @@ import os
 import sys
 from collections import Counter
 
-from fnlkit.artefacts.federation import Federation
-from fnlkit.artefacts.provenance import provenance, with_record
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.provenance import provenance, with_record
+from fnlkit.datasets.loading import loaded
 from fnlkit.errors import InputError, nearest
 
 
 def tell(text):
     """Print a note as a line on stderr. This is the default of every ``say``."""
     print(text, file=sys.stderr)
-
-
-def loaded(dataset):
-    """Return the Dataset of a name or path. A Dataset is returned unchanged."""
-    from fnlkit import datasets
-
-    return datasets.load(os.fspath(dataset)) if isinstance(dataset, (str, os.PathLike)) else dataset
 
 
 def data_of(federation, dataset=None, say=tell):
@@ -115,7 +109,7 @@ def partition(source="digits", scheme="iid", *, clients=None, labels="auto", min
     >>> fnlkit.partition("digits", clients=10)
     Federation: data set digits, 1,438 samples of 10 classes; clients 10, of 143 to 144 samples; labels 0.00 % wrong
     """
-    from fnlkit import partitioning
+    from fnlkit.datasets import partitioning
 
     noisy = source if isinstance(source, Federation) else None
     if noisy is None and dataset is not None:
@@ -128,21 +122,21 @@ def partition(source="digits", scheme="iid", *, clients=None, labels="auto", min
     options |= {"public": public} if public else {}
     out = partitioning.federation(data, seed=seed, noisy=noisy, **options)
     out.meta = with_record(out.meta, provenance("partition", seed, dataset=data.name, **options))
-    for text in [*data.notes, *_unlabelled(data, out), *_sites_left(data, scheme)] if say else []:
+    for text in [*data.notes, *_unlabeled(data, out), *_sites_left(data, scheme)] if say else []:
         say(text)
     return out
 
 
-def _unlabelled(data, federation):
+def _unlabeled(data, federation):
     """Yield a note if samples have no label."""
-    if data.unlabelled is None:
+    if data.unlabeled is None:
         return
     where = ""
-    if data.unlabelled.sites is not None:
-        where = f" ({', '.join(f'{site} {n:,}' for site, n in sorted(Counter(data.unlabelled.sites).items()))})"
-    yield f"{len(data.unlabelled):,} samples without a label{where} belong to no client; `fnlkit predict` reads them"
+    if data.unlabeled.sites is not None:
+        where = f" ({', '.join(f'{site} {n:,}' for site, n in sorted(Counter(data.unlabeled.sites).items()))})"
+    yield f"{len(data.unlabeled):,} samples without a label{where} belong to no client; `fnlkit predict` reads them"
     names = federation.meta.get("client_names", [])
-    bare = sorted(set(data.unlabelled.sites or []) - set(names)) if "client_unlabelled" in federation.meta else []
+    bare = sorted(set(data.unlabeled.sites or []) - set(names)) if "client_unlabeled" in federation.meta else []
     if bare:
         yield f"no client: {', '.join(bare)}, without a single label"
 
@@ -189,7 +183,7 @@ def inject_noise(source, noise=None, *, seed=0, dataset=None, say=tell):
     np.True_
     """
     from fnlkit import noise as models
-    from fnlkit import partitioning
+    from fnlkit.datasets import partitioning
 
     if isinstance(source, Federation):
         federation = source
@@ -266,7 +260,7 @@ def estimate_noise(federation, estimator="knn", *, embeddings=None, probabilitie
     >>> judged.extra["estimate_client_level"].shape
     (20,)
     """
-    from fnlkit.artefacts.run import Run
+    from fnlkit.artifacts.run import Run
     from fnlkit.estimators import judged_by, warm_up_of
     from fnlkit.estimators.apply import judged
     from fnlkit.estimators.rows import read_rows

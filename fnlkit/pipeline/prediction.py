@@ -2,12 +2,12 @@
 
 import os
 
-from fnlkit.artefacts.run import Run
-from fnlkit.artefacts.sheets import Sheet
+from fnlkit.artifacts.run import Run
+from fnlkit.artifacts.sheets import Sheet
 from fnlkit.errors import InputError
 
 
-def predict(run, data=None, *, unlabelled=False, every=False, trust=False):
+def predict(run, data=None, *, unlabeled=False, every=False, trust=False):
     """Predict the classes of new samples.
 
     The result is a table with the columns sample, class, name and probability.
@@ -17,7 +17,7 @@ def predict(run, data=None, *, unlabelled=False, every=False, trust=False):
     run : Run or path
     data : path, optional
         Samples as for `fnlkit predict`: an npy or npz, a folder of images, a table, or a file of `fnlkit embed --new`.
-    unlabelled : bool
+    unlabeled : bool
         Predict the samples without a label of `data`, or of the run's own data set.
     every : bool
         Add a column with the probability for each class.
@@ -26,19 +26,19 @@ def predict(run, data=None, *, unlabelled=False, every=False, trust=False):
 
     Returns
     -------
-    fnlkit.artefacts.sheets.Sheet
+    fnlkit.artifacts.sheets.Sheet
         With `write`, `csv` and `to_pandas`.
 
     Raises
     ------
     InputError
     """
-    from fnlkit.results.deployment import described, probabilities
+    from fnlkit.results.export import described, probabilities
 
     run = _opened(run, trust)
-    if data is None and not unlabelled:
-        raise InputError("name DATA, or --unlabelled for samples of the run's own data set that have no label")
-    samples, found = probabilities(run, None if data is None else os.fspath(data), unlabelled=unlabelled)
+    if data is None and not unlabeled:
+        raise InputError("name DATA, or --unlabeled for samples of the run's own data set that have no label")
+    samples, found = probabilities(run, None if data is None else os.fspath(data), unlabeled=unlabeled)
     words, labels = described(run)["class_names"], found.argmax(1).tolist()
     rows = [
         [sample, label, words[label], float(row[label]), *(row.tolist() if every else [])]
@@ -70,7 +70,7 @@ def export(run, target, *, trust=False):
     InputError
         If the suffix is unknown, or if packages of the extra `export` are missing.
     """
-    from fnlkit.results.deployment import export
+    from fnlkit.results.export import export
 
     return export(_opened(run, trust), os.fspath(target))
 

@@ -8,7 +8,7 @@ from importlib import resources
 
 import numpy as np
 
-from fnlkit.artefacts.shown import data_set, plain
+from fnlkit.artifacts.shown import data_set, plain
 from fnlkit.errors import InputError
 from fnlkit.results import evaluation, statistics
 from fnlkit.results.comparison import score_name
@@ -272,7 +272,7 @@ def clients(run):
     estimated = evaluation.first_levels(run) if estimated is None else estimated
     true = None
     if "true" in run.labels:
-        from fnlkit.scores import client_levels
+        from fnlkit.kernels.scores import client_levels
 
         true = client_levels(run.labels["given"], run.labels["true"], run.client_offsets, run.client_indices)
     ranked = estimated if true is None else true
@@ -327,14 +327,14 @@ def _picture(dataset, position):
 
 def sent(run):
     """Return name, description, total bytes and mean bytes per client of each reply."""
-    from fnlkit import catalogue
+    from fnlkit.components import registry
+    from fnlkit.components.spec import find, parse
     from fnlkit.methods.sends import TRAINING
     from fnlkit.server.replies import sends_of
-    from fnlkit.spec import find, parse
 
     said = {}
     try:
-        said = sends_of(find(parse(run.settings["method"]), catalogue.METHODS, "method")) or {}
+        said = sends_of(find(parse(run.settings["method"]), registry.METHODS, "method")) or {}
     except InputError:  # a report does not import a method from a user's file
         pass
     rows = []

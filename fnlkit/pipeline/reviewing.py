@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fnlkit.artefacts import saving, shown
-from fnlkit.artefacts.federation import Federation
-from fnlkit.artefacts.provenance import provenance
+from fnlkit.artifacts import saving, shown
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.provenance import provenance
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import data_of, known_settings, named, read, tell
 
-_AUDIT = ("samples", "level", "low", "high", "p", "noisier", "copies", "near_copies", "far", "unlabelled")
+_AUDIT = ("samples", "level", "low", "high", "p", "noisier", "copies", "near_copies", "far", "unlabeled")
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Audited:
 
     Attributes
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
         Federation with the issue score of every sample, for `suspects`, `correct` and `export_review`.
     facts : dict
         Object printed by `fnlkit audit --json`.
@@ -62,7 +62,7 @@ class Agreed:
 
     Attributes
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
         Federation with the consensus labels as given labels.
     method : str
     annotators : list of str
@@ -156,7 +156,7 @@ def suspects(federation):
 
     Returns
     -------
-    fnlkit.artefacts.sheets.Sheet
+    fnlkit.artifacts.sheets.Sheet
         With `write`, `csv` and `to_pandas`.
 
     Raises
@@ -180,7 +180,7 @@ def cleaned(federation):
 
     Returns
     -------
-    fnlkit.artefacts.sheets.Sheet
+    fnlkit.artifacts.sheets.Sheet
         With `write`, `csv` and `to_pandas`.
 
     Raises
@@ -288,7 +288,7 @@ def export_review(federation, client, folder, *, budget=200, at_random=0.2, embe
     InputError
     """
     from fnlkit.review import decisions, page
-    from fnlkit.review.suspects import choose, client_of, neighbours_of, points_of
+    from fnlkit.review.suspects import choose, client_of, neighbors_of, points_of
 
     federation = read(federation)
     client = client_of(federation, str(client))
@@ -297,7 +297,7 @@ def export_review(federation, client, folder, *, budget=200, at_random=0.2, embe
     data = data_of(federation, dataset, say)
     held = np.sort(federation.whole().clients[client])
     points = points_of(data, held) if vectors is None else np.asarray(vectors[held])
-    places = neighbours_of(points, np.searchsorted(held, chosen.positions), np.arange(len(held)))
+    places = neighbors_of(points, np.searchsorted(held, chosen.positions), np.arange(len(held)))
     near = [held[found] for found in places]
     folder, table = Path(folder), Path(folder) / "decisions.csv"
     try:

@@ -1,12 +1,13 @@
 """Training from Python, and the functions behind `fnlkit train`."""
 
 import os
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict
 
-from fnlkit.artefacts.provenance import provenance
+from fnlkit.artifacts.provenance import provenance
+from fnlkit.datasets.loading import loaded
 from fnlkit.errors import InputError
-from fnlkit.pipeline.labels import known_settings, loaded, read, tell
+from fnlkit.pipeline.labels import known_settings, read, tell
 from fnlkit.results.trained import TrainedRun
 
 
@@ -74,7 +75,7 @@ def train(federation, method=None, *, preset=None, dataset=None, features=None, 
     (True, 1)
     """
     from fnlkit.experiment import Experiment, Settings
-    from fnlkit.experiment.output import locked, metrics_file, metrics_path, must_differ
+    from fnlkit.experiment.output import locked, metrics_file, metrics_path, must_differ, torch_threads
     from fnlkit.experiment.tracking import parsed, tracked
 
     known_settings(settings, "train")
@@ -90,7 +91,7 @@ def train(federation, method=None, *, preset=None, dataset=None, features=None, 
     rows = metrics_path(target, metrics and os.fspath(metrics))
     written = ledger_path(ledger, federation.dataset)
     must_differ({"-o": target, "--metrics": rows, "--ledger": written, "--privacy-key": privacy_key})
-    with locked(target), locked(rows, "--metrics"), one_thread():
+    with locked(target), locked(rows, "--metrics"), torch_threads():
         experiment = Experiment(
             federation,
             data,
@@ -149,23 +150,6 @@ class _Told:
             self.on_round(row)
 
 
-@contextmanager
-def one_thread():
-    """Limit torch to a single thread or FNLKIT_THREADS threads within a context.
-
-    The previous count is restored afterwards. Equal results require an equal thread count, and pools of two threads become
-    very slow next to other processes.
-    """
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(int(os.environ.get("FNLKIT_THREADS", "1")))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def ledger_path(chosen, dataset):
     """Return the path of the ledger: as given, next to the data by default, None for ``none``."""
     from fnlkit.datasets import beside
@@ -180,7 +164,7 @@ def _preset(name, given, say):
 
     If the budget differs from the preset, the changed settings are passed to `say`.
     """
-    from fnlkit import presets
+    from fnlkit.components import presets
 
     if name is None:
         return {}

@@ -8,19 +8,19 @@ from fnlkit.privacy.labels import (
     epsilon_of,
     keep_probability,
     pure_epsilon,
-    randomised_response,
+    randomized_response,
     releases,
     statement,
     summed,
     to_simplex,
 )
-from fnlkit.privacy.updates import Sums, apart, known, must_account, protected, spent, together, updates_epsilon
+from fnlkit.privacy.updates import Sums, known, must_account, other_partitions, protected, spent, together, updates_epsilon
 
 __all__ = [
     "RELEASED",
     "Audit",
     "Sums",
-    "apart",
+    "other_partitions",
     "audit",
     "audit_pair",
     "debias",
@@ -31,7 +31,7 @@ __all__ = [
     "must_account",
     "protected",
     "pure_epsilon",
-    "randomised_response",
+    "randomized_response",
     "releases",
     "spent",
     "statement",

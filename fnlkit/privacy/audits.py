@@ -35,7 +35,7 @@ def audit(mechanism, classes, declared, *, samples=100_000, alpha=1e-4, seed=0):
     Parameters
     ----------
     mechanism : (labels (n,), rng) -> labels (n,)
-        For example ``lambda y, rng: randomised_response(y, 10, 1.0, rng)``.
+        For example ``lambda y, rng: randomized_response(y, 10, 1.0, rng)``.
     classes : int
     declared : float
         The declared epsilon of the mechanism.
@@ -47,13 +47,13 @@ def audit(mechanism, classes, declared, *, samples=100_000, alpha=1e-4, seed=0):
 
     Examples
     --------
-    >>> from fnlkit.privacy import audit, randomised_response
-    >>> audit(lambda y, rng: randomised_response(y, 10, 1.0, rng), 10, 1.0, samples=10_000).verdict
+    >>> from fnlkit.privacy import audit, randomized_response
+    >>> audit(lambda y, rng: randomized_response(y, 10, 1.0, rng), 10, 1.0, samples=10_000).verdict
     'consistent'
     """
     from scipy.stats import beta
 
-    from fnlkit.streams import stream
+    from fnlkit.kernels.streams import stream
 
     counts = np.empty((classes, classes))
     for label in range(classes):
@@ -70,7 +70,7 @@ def audit(mechanism, classes, declared, *, samples=100_000, alpha=1e-4, seed=0):
     return Audit(low, high, declared, verdict)
 
 
-def audit_pair(outputs, neighbours, declared, *, delta=1e-5, alpha=1e-4):
+def audit_pair(outputs, neighbors, declared, *, delta=1e-5, alpha=1e-4):
     """Audit a mechanism from its numeric outputs on two neighboring inputs.
 
     Half of the outputs select the threshold (and side) that separates the two inputs best, and the other half are counted.
@@ -79,7 +79,7 @@ def audit_pair(outputs, neighbours, declared, *, delta=1e-5, alpha=1e-4):
 
     Parameters
     ----------
-    outputs, neighbours : float (m,)
+    outputs, neighbors : float (m,)
         Independent outputs of the mechanism on an input and on its neighbor.
     declared : float
         The declared epsilon of the mechanism at `delta`.
@@ -92,11 +92,11 @@ def audit_pair(outputs, neighbours, declared, *, delta=1e-5, alpha=1e-4):
     Audit
         `high` is infinite and the verdict is never ``wasteful``, because a threshold gives only a lower bound on epsilon.
     """
-    outputs, neighbours = (np.asarray(values, np.float64).reshape(-1) for values in (outputs, neighbours))
-    if len(outputs) != len(neighbours) or len(outputs) < 100:
-        raise InputError(f"`outputs` has {len(outputs)} numbers, `neighbours` {len(neighbours)}; give 100 or more of each")
+    outputs, neighbors = (np.asarray(values, np.float64).reshape(-1) for values in (outputs, neighbors))
+    if len(outputs) != len(neighbors) or len(outputs) < 100:
+        raise InputError(f"`outputs` has {len(outputs)} numbers, `neighbors` {len(neighbors)}; give 100 or more of each")
     half = len(outputs) // 2
-    seen, counted = (outputs[:half], neighbours[:half]), (outputs[half:], neighbours[half:])
+    seen, counted = (outputs[:half], neighbors[:half]), (outputs[half:], neighbors[half:])
     low = 0.0
     for one, other, seen_one, seen_other in ((*counted, *seen), (*counted[::-1], *seen[::-1])):
         for sign in (1, -1):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from fnlkit import kernels
-from fnlkit.artefacts import ledger
+from fnlkit.artifacts import ledger
 from fnlkit.errors import InputError
 
 # Replies of a release of labels, whose price is stated.
@@ -50,7 +50,7 @@ def epsilon_of(keep, classes):
     return math.log(keep * (classes - 1) / (1 - keep))
 
 
-def randomised_response(labels, classes, epsilon, rng):
+def randomized_response(labels, classes, epsilon, rng):
     """Keep each label (n,) or replace it by a uniformly drawn OTHER class.
 
     Parameters
@@ -59,12 +59,12 @@ def randomised_response(labels, classes, epsilon, rng):
     classes : int
     epsilon : float > 0
         Of pure label differential privacy, for one release.
-    rng : numpy.random.Generator or fnlkit.streams.HiddenStream
+    rng : numpy.random.Generator or fnlkit.kernels.streams.HiddenStream
         If its draws can be repeated, the labels can be recovered.  A Generator with a known seed only simulates protection.
     """
     labels = np.asarray(labels, np.int64)
     draws = rng.random((len(labels), 2))
-    return kernels.randomised_response(labels, keep_probability(epsilon, classes), draws, classes)
+    return kernels.randomized_response(labels, keep_probability(epsilon, classes), draws, classes)
 
 
 def debias(counts, epsilon):
@@ -148,7 +148,7 @@ def releases(run):
 
     Parameters
     ----------
-    run : fnlkit.artefacts.run.Run
+    run : fnlkit.artifacts.run.Run
     """
     out = []
     for round, entry in enumerate(run.log):
@@ -179,7 +179,7 @@ def statement(runs, *, known=(), delta=1e-5):
     Parameters
     ----------
     runs : Run or sequence of Run
-    known : sequence of fnlkit.artefacts.ledger.Release
+    known : sequence of fnlkit.artifacts.ledger.Release
         Other releases, from a ledger.  A release that is also in a run counts once.
     delta : float
         Delta of the tighter composition, which requires the extra ``privacy``.
@@ -210,7 +210,7 @@ def summed(made, data, *, beside=(), delta=1e-5):
 
     Parameters
     ----------
-    made : sequence of fnlkit.artefacts.ledger.Release
+    made : sequence of fnlkit.artifacts.ledger.Release
     data : str
         Checksum of the data set.
     beside : iterable of str

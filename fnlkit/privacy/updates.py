@@ -144,7 +144,7 @@ def known(releases, data):
 
     Parameters
     ----------
-    releases : iterable of fnlkit.artefacts.ledger.Release
+    releases : iterable of fnlkit.artifacts.ledger.Release
     data : str
         Checksum of the data set.
 
@@ -165,7 +165,7 @@ def known(releases, data):
     return out
 
 
-def apart(groups):
+def other_partitions(groups):
     """Return sentences about runs over other clients, or "" if there are none.
 
     They contain the cost of each partition and the reason why the costs are not added.
@@ -189,8 +189,8 @@ def spent(releases, made, path):
 
     Parameters
     ----------
-    releases : list of fnlkit.artefacts.ledger.Release
-    made : fnlkit.artefacts.ledger.Release
+    releases : list of fnlkit.artifacts.ledger.Release
+    made : fnlkit.artifacts.ledger.Release
     path : str
         Name of the ledger in the sentences.
     """
@@ -199,7 +199,7 @@ def spent(releases, made, path):
     epsilon, delta = together(ours)
     rounds = sum(sums.rounds for sums in ours)
     text = f"{rounds} rounds of protected updates in the ledger {path}: ({epsilon:.4g}, {delta:g})-DP per client in total"
-    return " ".join(filter(None, [f"{text}.", apart(list(groups.values()))]))
+    return " ".join(filter(None, [f"{text}.", other_partitions(list(groups.values()))]))
 
 
 def protected(run):
@@ -207,7 +207,7 @@ def protected(run):
 
     Parameters
     ----------
-    run : fnlkit.artefacts.run.Run
+    run : fnlkit.artifacts.run.Run
 
     Returns
     -------
@@ -247,10 +247,10 @@ def stated(sums, epsilon, delta, *, hidden=True):
         "fixed": f"{sums.cohort:g} of {sums.clients} clients, drawn without replacement",
         "poisson": f"each of {sums.clients} clients with probability {sums.cohort / sums.clients:.3g}",
     }[sums.sampling]
-    neighbour = {"fixed": "replaced by any other", "poisson": "present or absent"}[sums.sampling]
+    neighbor = {"fixed": "replaced by any other", "poisson": "present or absent"}[sums.sampling]
     return (
         f"{sums.rounds} rounds of {drawn}: updates clipped to norm {sums.clip:g}, with noise of {sums.noise:g} times that on "
-        f"the sum. ({epsilon:.4g}, {delta:g})-DP for all data of one client ({neighbour}) if only the models are published. "
+        f"the sum. ({epsilon:.4g}, {delta:g})-DP for all data of one client ({neighbor}) if only the models are published. "
         "Not covered: the participants of a round, which are in metrics and run; scores on samples of clients; and the mean "
         "and spread of images that clients sent before the first round. The server is trusted with "
         f"single updates. {source}"

@@ -1,8 +1,8 @@
 """Compare runs: one row of numbers per run."""
 
 from fnlkit import privacy
-from fnlkit.artefacts import ledger
-from fnlkit.artefacts.federation import Federation
+from fnlkit.artifacts import ledger
+from fnlkit.artifacts.federation import Federation
 from fnlkit.estimators.compare import compare
 from fnlkit.results import evaluation
 
@@ -14,7 +14,7 @@ def row(run, *, target=None):
 
     Parameters
     ----------
-    run : fnlkit.artefacts.run.Run
+    run : fnlkit.artifacts.run.Run
     target : float or None
         As in `fnlkit.results.evaluation.summary`.
     """
@@ -79,7 +79,7 @@ def trained_together(runs, ledger_of):
         for i in members:
             ours = made[_training(runs[i], data).id].clients
             out[i] = _cost_of(groups[ours])
-            if others := privacy.apart([sums for clients, sums in groups.items() if clients != ours]):
+            if others := privacy.other_partitions([sums for clients, sums in groups.items() if clients != ours]):
                 out[i]["update_apart_statement"] = others
     return out
 

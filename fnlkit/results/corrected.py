@@ -5,7 +5,7 @@ Natarajan, Dhillon, Ravikumar, Tewari. Learning with noisy labels. NeurIPS 2013 
 
 import numpy as np
 
-from fnlkit.streams import stream
+from fnlkit.kernels.streams import stream
 
 ASSUMES = (
     "labels are wrong by class and not by how a sample looks (each site by its own estimated matrix)",

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from fnlkit.artefacts.stored import Chosen
+from fnlkit.artifacts.stored import Chosen
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
+from fnlkit.experiment.evaluation_set import held_out_positions
 from fnlkit.experiment.network import needs_of
-from fnlkit.experiment.yardstick import apart
 
 
 def cross_site(run, dataset):
@@ -20,7 +20,7 @@ def cross_site(run, dataset):
 
     Parameters
     ----------
-    run : fnlkit.artefacts.run.Run
+    run : fnlkit.artifacts.run.Run
     dataset : fnlkit.datasets.Dataset
 
     Returns
@@ -36,7 +36,7 @@ def cross_site(run, dataset):
         If there is only one site, or no held-out samples.
     """
     federation = run.federation()
-    positions = apart(federation)
+    positions = held_out_positions(federation)
     if len(federation) < 2 or not len(positions):
         raise InputError(
             "--cross-site compares sites on held-out samples; partition over at least two sites with --holdout 0.2"

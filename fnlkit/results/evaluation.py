@@ -1,6 +1,6 @@
 """Evaluate a run: accuracy, corrected labels, estimated noise, traffic.
 
-Only judgements and noise.py use true labels.
+Only judgments and noise.py use true labels.
 """
 
 import json
@@ -9,7 +9,7 @@ import numpy as np
 
 from fnlkit.datasets.dataset import must_be
 from fnlkit.experiment.network import trained_network
-from fnlkit.scores import auc, client_levels, confusion, transition_errors
+from fnlkit.kernels.scores import auc, client_levels, confusion, transition_errors
 
 
 def summary(run, *, target=None):
@@ -17,7 +17,7 @@ def summary(run, *, target=None):
 
     Parameters
     ----------
-    run : fnlkit.artefacts.run.Run
+    run : fnlkit.artifacts.run.Run
     target : float or None
         Also return the client-rounds, bytes and seconds of training at the first evaluation that reached this score. They are
         None if no evaluation reached it; seconds are also None if the run is too old to record them.
@@ -65,7 +65,7 @@ def distinct(runs):
 
     Parameters
     ----------
-    runs : list of fnlkit.artefacts.run.Run
+    runs : list of fnlkit.artifacts.run.Run
 
     Returns
     -------
@@ -158,7 +158,7 @@ def transition_similarity(run):
 
     Parameters
     ----------
-    run : fnlkit.artefacts.run.Run
+    run : fnlkit.artifacts.run.Run
     """
     if "transition" not in run.records or "true" not in run.labels:
         return None
@@ -188,7 +188,7 @@ def arrays(run, found=None):
 
     Parameters
     ----------
-    run : fnlkit.artefacts.run.Run
+    run : fnlkit.artifacts.run.Run
     found : dict or None
         Result of `fnlkit.results.measured.measured` for the run; without it, arrays that need samples are missing.
     """

@@ -1,9 +1,9 @@
 """Group many runs into one table by chosen columns, and compare each group with a baseline."""
 
+from fnlkit.components.spec import parse
 from fnlkit.errors import InputError, nearest
 from fnlkit.results import evaluation, statistics
 from fnlkit.results.tables import Table, Value
-from fnlkit.spec import parse
 
 # Each number of a run's row: column, factor to its unit, digits.
 MEASURES = {

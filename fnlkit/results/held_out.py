@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fnlkit.errors import InputError
+from fnlkit.experiment.evaluation_set import held_out_positions
 from fnlkit.experiment.network import trained_network
-from fnlkit.experiment.yardstick import apart
 from fnlkit.results.evaluation import score_name
 from fnlkit.results.measured import predictions
 
@@ -37,7 +37,7 @@ def differing(runs):
 
     Parameters
     ----------
-    runs : list of fnlkit.artefacts.run.Run
+    runs : list of fnlkit.artifacts.run.Run
     """
     groups = {}
     for place, run in enumerate(runs):
@@ -49,7 +49,7 @@ def differing(runs):
 def _conflict(runs):
     label = np.full(len(runs[0].labels["given"]), -1)
     for run in runs:
-        held = apart(run.federation())
+        held = held_out_positions(run.federation())
         given = run.labels["given"][held]
         if ((label[held] >= 0) & (label[held] != given)).any():
             return True
@@ -72,9 +72,9 @@ def shared(runs, names):
     InputError
         If the runs have no common held-out sample, received different labels, or were reviewed differently.
     """
-    common = apart(runs[0].federation())
+    common = held_out_positions(runs[0].federation())
     for run in runs[1:]:
-        common = np.intersect1d(common, apart(run.federation()))
+        common = np.intersect1d(common, held_out_positions(run.federation()))
     advice = "compare them on verified samples (`fnlkit partition --gold`), or evaluate them one by one"
     if not len(common):
         raise InputError(f"{_listed(names)} measure agreement with different labels and have no common sample; {advice}")

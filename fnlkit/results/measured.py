@@ -8,13 +8,13 @@ labels: a data set's declared truth, simulated noise, or gold samples.
 import numpy as np
 import torch
 
-from fnlkit.artefacts.stored import Chosen
+from fnlkit.artifacts.stored import Chosen
 from fnlkit.datasets.dataset import must_be
 from fnlkit.estimators.intervals import clopper_pearson, wilson
+from fnlkit.experiment.evaluation_set import held_out_positions
 from fnlkit.experiment.network import trained_network
-from fnlkit.experiment.yardstick import apart
+from fnlkit.kernels.scores import confusion
 from fnlkit.results.corrected import ASSUMES, corrected, figures
-from fnlkit.scores import confusion
 
 
 def measured(run, dataset):
@@ -22,7 +22,7 @@ def measured(run, dataset):
 
     Parameters
     ----------
-    run : fnlkit.artefacts.run.Run
+    run : fnlkit.artifacts.run.Run
     dataset : fnlkit.datasets.Dataset
 
     Returns
@@ -46,7 +46,7 @@ def measured(run, dataset):
         verified = federation.true is not None or dataset.test_verified
         counts = confusion(dataset.y_test, trained.logits(trained.x_test).argmax(-1).numpy(), classes)
         out["test"] = {"measures": "accuracy" if verified else "agreement", **told(counts[None], wilson, "Wilson")}
-    positions = apart(federation)
+    positions = held_out_positions(federation)
     if len(positions):
         predicted = predictions(trained, positions)
         owner = federation.extra["holdout_client"][positions]

@@ -12,7 +12,7 @@ def ranking(rows, *, by="late_mean"):
     Parameters
     ----------
     rows : list of dict
-        From `fnlkit.results.reproduce.rows`. A regime is left out of the ranks if a method did not run in it.
+        From `fnlkit.reproduce.reproduce.rows`. A regime is left out of the ranks if a method did not run in it.
     by : str
         The number to rank by; larger is better.
 

@@ -1,13 +1,13 @@
 """A run in a Python session with methods for evaluation."""
 
-from fnlkit.artefacts.run import Run
-from fnlkit.artefacts.shown import Facts, html_table, plain
+from fnlkit.artifacts.run import Run
+from fnlkit.artifacts.shown import Facts, html_table, plain
 from fnlkit.results import comparison
 from fnlkit.results.evaluation import score_name
 
 
 class TrainedRun(Run):
-    """A run with methods for evaluation; it is accepted wherever a `fnlkit.artefacts.run.Run` is."""
+    """A run with methods for evaluation; it is accepted wherever a `fnlkit.artifacts.run.Run` is."""
 
     @classmethod
     def of(cls, run):

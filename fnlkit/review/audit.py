@@ -13,14 +13,14 @@ import torch
 from fnlkit.client.network import Model
 from fnlkit.errors import InputError
 from fnlkit.estimators import em
-from fnlkit.estimators.evidence import Evidence
-from fnlkit.estimators.federated import Door, keep_predictions, nothing, scale_of
+from fnlkit.estimators.federated import ClientSession, keep_predictions, nothing, scale_of
+from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.intervals import wilson
-from fnlkit.estimators.judgement import PREFIX, Judgement
+from fnlkit.estimators.judgment import PREFIX, Judgment
 from fnlkit.estimators.warmup import settings_of, trained, without
 from fnlkit.experiment import Experiment
+from fnlkit.kernels.streams import stream
 from fnlkit.review import copies, site
-from fnlkit.streams import stream
 
 ASSUMPTIONS = (
     "whether a label is wrong depends on the class and not on the sample",
@@ -41,23 +41,23 @@ class Audit:
     sites : list of dict
         One per site, noisiest first: client, site (name), samples, level, low, high, p (of the test that the site is noisier
         than the others, Holm's correction), noisier, confused, missing, balance (share of the largest class),
-        largest, copies, near_copies, far, unlabelled, shared and near_shared (copies at other sites, by name).
+        largest, copies, near_copies, far, unlabeled, shared and near_shared (copies at other sites, by name).
     transition : (C, C)
         T[true, given] over all sites; rows sum to 1.
-    judgement : Judgement
+    judgment : Judgment
         Of every sample, in the order of the clients of `Federation.whole`; it stays on the sites in a deployment.
     copy_of : int64 (m,)
         In the same order: position in the training set of the site's sample that this sample copies exactly or nearly,
         otherwise -1.
     far : bool (m,)
         In the same order: whether the sample is far from all others of the site.
-    traffic : fnlkit.artefacts.exchange.Traffic
+    traffic : fnlkit.artifacts.exchange.Traffic
     notes : list of str
     """
 
     sites: list
     transition: np.ndarray
-    judgement: Judgement
+    judgment: Judgment
     copy_of: np.ndarray
     far: np.ndarray
     traffic: object
@@ -68,22 +68,22 @@ class Audit:
 
         Parameters
         ----------
-        federation : fnlkit.artefacts.federation.Federation
+        federation : fnlkit.artifacts.federation.Federation
             The audited federation.
         """
         whole = federation.whole()
         copy_of, far = np.full(len(whole.given), -1), np.zeros(len(whole.given), bool)
         copy_of[whole.client_indices], far[whole.client_indices] = self.copy_of, self.far
-        return self.judgement.arrays(whole) | {f"{PREFIX}copy_of": copy_of, f"{PREFIX}far": far}
+        return self.judgment.arrays(whole) | {f"{PREFIX}copy_of": copy_of, f"{PREFIX}far": far}
 
 
-def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbours=5, seed=0, warm_up=None, engine="auto",
+def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbors=5, seed=0, warm_up=None, engine="auto",
           device="auto", say=None, progress=None):  # fmt: skip
     """Return the Audit of a federation's given labels; true labels are not needed.
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
     dataset : fnlkit.datasets.Dataset or callable returning it
     embeddings : float (n, D), optional
         For copies and distances. Default: the values of the samples.
@@ -91,7 +91,7 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbour
         Groups of sites; each group is judged by a model trained on the others.
     prior : float >= 0
         As in fnlkit.estimators.em.
-    neighbours : int >= 1
+    neighbors : int >= 1
         A sample is judged far by the distance to this neighbor, counted from the nearest.
     seed : int
     warm_up : dict, optional
@@ -111,17 +111,17 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbour
         raise InputError(f"an audit compares at least 2 sites, found {len(federation)}; estimate-noise judges a single site")
     say = say or (lambda text: None)
     training = {"seed": seed, "warm_up": warm_up, "engine": engine, "device": device}
-    evidence = Evidence(federation, dataset, embeddings=embeddings, progress=progress, **training)
+    evidence = EstimatorInputs(federation, dataset, embeddings=embeddings, progress=progress, **training)
     evidence.sends = site.SENDS
     whole = federation.whole()  # held-out samples are judged as well
     where = {"engine": "sequential", "device": device, "scale": evidence.image_scale()}
     experiment = Experiment(whole, evidence.dataset, settings_of(evidence), **where)
     evidence.crossed(experiment.clients.traffic)
-    door = Door(evidence, experiment.clients.members, experiment.model)
+    session = ClientSession(evidence, experiment.clients.members, experiment.model)
     if embeddings is not None:
-        for client, positions in zip(door.clients.members, whole.clients, strict=True):
+        for client, positions in zip(session.clients.members, whole.clients, strict=True):
             client.rows["input/embedding"] = torch.from_numpy(np.asarray(embeddings[positions], np.float32))
-    described = door.ask(site.describe)
+    described = session.ask(site.describe)
     group = stream(seed, "folds").permutation(len(federation)) % min(folds, len(federation))
     for fold in range(group.max() + 1):
         ids = np.flatnonzero(group == fold)
@@ -129,20 +129,20 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbour
         say(f"{title} trains on {len(group) - len(ids)} sites and judges {len(ids)} sites")
         left_out = np.repeat(group == fold, np.diff(federation.client_offsets))
         other = trained(evidence, federation=without(federation, left_out), title=title).experiment
-        door.model = Model(other.network, other.model.weights)
-        door.ask(keep_predictions, ids=ids, broadcast=scale_of(other.inputs))
-    door.model = nothing()
-    found, judged = em.by_clients(door, prior=prior, seed=seed)
+        session.model = Model(other.network, other.model.weights)
+        session.ask(keep_predictions, ids=ids, broadcast=scale_of(other.inputs))
+    session.model = nothing()
+    found, judged = em.by_clients(session, prior=prior, seed=seed)
     salt = torch.from_numpy(stream(seed, "salt").integers(0, 2**62, 2))
-    copied = door.ask(partial(copies.find_copies, neighbours=neighbours), broadcast={"salt": salt})
+    copied = session.ask(partial(copies.find_copies, neighbors=neighbors), broadcast={"salt": salt})
     widths, cells = copies.cell_widths(copied["near_distance"].numpy()), None
     widths = widths if embeddings is not None else widths[:1]
     if widths.all():
         told = {"salt": salt, "width": torch.from_numpy(widths)}
-        cells = door.ask(copies.reply_cells, broadcast=told)["cells"]
+        cells = session.ask(copies.reply_cells, broadcast=told)["cells"]
     shared = _shared(copied["fingerprints"], cells)
     sites = _sites(whole, evidence.dataset, described, judged, copied, shared, found)
-    members = door.clients.members
+    members = session.clients.members
     places = [member.rows["audit/copy_of"].numpy() for member in members]
     copy_of = [np.where(of < 0, -1, held[of]) for of, held in zip(places, whole.clients, strict=True)]
     far = [member.rows["audit/far"].numpy() for member in members]
@@ -159,7 +159,7 @@ def _shared(fingerprints, cells):
 
 def _sites(federation, dataset, described, judged, copied, shared, found):
     names, classes = federation.names, list(dataset.class_names)
-    bare = federation.meta.get("client_unlabelled", [0] * len(federation))
+    bare = federation.meta.get("client_unlabeled", [0] * len(federation))
     p = noisier_than_others(found.level, judged["deviation"].numpy())
     exact, near = shared
     out = []
@@ -178,7 +178,7 @@ def _sites(federation, dataset, described, judged, copied, shared, found):
             "balance": float(counts.max() / counts.sum()),
             "largest": classes[int(counts.argmax())],
             **{name: int(copied[name][k]) for name in ("copies", "near_copies", "far")},
-            "unlabelled": int(bare[k]),
+            "unlabeled": int(bare[k]),
             "shared": {names[other]: number for other, number in exact[k].items()},
             "near_shared": {names[other]: number for other, number in near[k].items()},
         })  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fnlkit.artefacts import files, paths
+from fnlkit.artifacts import files, paths
 from fnlkit.datasets.manifest import ROLES, SPLITS
 from fnlkit.datasets.table import read_table
 from fnlkit.errors import InputError
@@ -24,7 +24,7 @@ def consensus(federation, votes, method="dawid-skene", *, annotators=None, proba
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
     votes : int (n, A)
         Labels by sample and annotator, -1 for no vote.  A sample without votes keeps its label, and so does a sample
         that a person decided in a review.
@@ -198,7 +198,7 @@ def read_votes(path, federation):
         names or empty.  The table has a column ``id`` and one column per annotator, or one row per vote: columns for the
         sample, the annotator and the label, named as `fnlkit.datasets.manifest.ROLES` lists.  An id is the federation's
         ``sample_id``, else its ``sample_path``, or the position of the sample if it has neither.
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
 
     Raises
     ------

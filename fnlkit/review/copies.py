@@ -89,7 +89,7 @@ def _small(images):
     return images.numpy().reshape(len(images), -1).astype(np.float32)
 
 
-def find_copies(client, model, received, *, neighbours):
+def find_copies(client, model, received, *, neighbors):
     """Reply fingerprints, counts of copies and far samples, and distances of near copies; keep the samples.
 
     A copy equals an earlier sample of the site byte by byte.  A near copy is closer to its nearest earlier sample than
@@ -103,7 +103,7 @@ def find_copies(client, model, received, *, neighbours):
     spaces, distinct = spaces_of(client), np.sort(first)
     copy, near, far = first[inverse] != np.arange(len(prints)), np.zeros(len(prints), bool), np.zeros(len(prints), bool)
     copy_of = np.where(copy, first[inverse], -1)
-    k, limits = min(neighbours, len(prints) - 1), [0.0, 0.0]
+    k, limits = min(neighbors, len(prints) - 1), [0.0, 0.0]
     if k >= 1:
         away = NearestNeighbors(n_neighbors=k).fit(spaces[0]).kneighbors()[0][:, -1]
         low, high = np.percentile(away, [25, 75])

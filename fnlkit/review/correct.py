@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from fnlkit.components.parameters import Share, checked
 from fnlkit.errors import InputError
-from fnlkit.estimators.judgement import PREFIX
-from fnlkit.parameters import Share, checked
+from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review.decisions import without_samples
 from fnlkit.review.suspects import reviewed
 
@@ -19,7 +19,7 @@ def correct(federation, *, above: Share = 0.9, drop=False, provenance=None):
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
         As `estimate-noise` or `audit` writes it.
     above : float in [0, 1]
         Smallest issue score of a corrected sample.

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fnlkit.artefacts.sheets import Sheet, unguarded
+from fnlkit.artifacts.sheets import Sheet, unguarded
 from fnlkit.datasets.table import parsed
 from fnlkit.errors import InputError
 from fnlkit.estimators.intervals import wilson
-from fnlkit.estimators.judgement import PREFIX
+from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review.suspects import reviewed
 
 COLUMNS = (
@@ -21,7 +21,7 @@ COLUMNS = (
     "given",
     "suggested",
     "score",
-    "neighbours",
+    "neighbors",
     "decision",
     "label",
     "reviewer",
@@ -98,7 +98,7 @@ def read(text, federation, dataset, source="decisions"):
     Parameters
     ----------
     text : str
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
     dataset : fnlkit.datasets.Dataset
     source : str
         Name of the table in messages.
@@ -211,7 +211,7 @@ def decide(federation, decisions, *, when, provenance=None):
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
     decisions : Decisions
     when : str
         A date.

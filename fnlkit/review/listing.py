@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fnlkit.artefacts.sheets import Sheet
+from fnlkit.artifacts.sheets import Sheet
 from fnlkit.errors import InputError
-from fnlkit.estimators.judgement import PREFIX
+from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review.suspects import reviewed
 
 
@@ -15,7 +15,7 @@ def suspects(federation):
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
 
     Raises
     ------
@@ -46,7 +46,7 @@ def cleaned(federation):
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
 
     Raises
     ------

@@ -8,7 +8,7 @@ from importlib import resources
 import numpy as np
 
 from fnlkit.datasets.columns import decoded
-from fnlkit.estimators.judgement import PREFIX
+from fnlkit.estimators.judgment import PREFIX
 
 SIDE = 128  # pixels of a thumbnail
 LARGE = 1024  # most pixels of a side of the enlarged picture of a sample under review
@@ -21,7 +21,7 @@ def page(federation, dataset, client, selection, near, title):
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
         With issue scores and suggested labels.
     dataset : fnlkit.datasets.Dataset
     client : int

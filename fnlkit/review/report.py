@@ -5,7 +5,7 @@ import re
 import shlex
 from importlib import resources
 
-from fnlkit.artefacts.shown import data_set, plain
+from fnlkit.artifacts.shown import data_set, plain
 from fnlkit.estimators.federated import left
 from fnlkit.review.audit import ASSUMPTIONS
 from fnlkit.review.site import SENDS
@@ -26,7 +26,7 @@ def facts(audit, federation, dataset):
     Parameters
     ----------
     audit : fnlkit.review.audit.Audit
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
     dataset : fnlkit.datasets.Dataset
     """
     return {
@@ -57,7 +57,7 @@ def following(sites, judged):
     ----------
     sites : list of dict
     judged : str
-        The file with the judgement.
+        The file with the judgment.
     """
     noisy = [row["site"] for row in sites if row["noisier"]]
     file = shlex.quote(judged)
@@ -93,7 +93,7 @@ def odd(row):
     """Return the further findings about a site's data as text."""
     found = [f"{number} {word}" for number, word in (
         (row["copies"], "copies"), (row["near_copies"], "near copies"), (row["far"], "far from all others"),
-        (row["unlabelled"], "without a label"),
+        (row["unlabeled"], "without a label"),
     ) if number]  # fmt: skip
     found += [f"{number} also at {other}" for other, number in row["shared"].items()]
     found += [f"{number} nearly also at {other}" for other, number in row["near_shared"].items()]
@@ -113,7 +113,7 @@ def page(facts, judged="judged.npz"):
     facts : dict
         From `facts`.
     judged : str
-        The file with the judgement, which the next command reads.
+        The file with the judgment, which the next command reads.
     """
     from jinja2 import Environment
 

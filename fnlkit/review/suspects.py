@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fnlkit.components.parameters import Count, Share, checked
 from fnlkit.errors import InputError, nearest
-from fnlkit.estimators.judgement import PREFIX
-from fnlkit.parameters import Count, Share, checked
-from fnlkit.streams import stream
+from fnlkit.estimators.judgment import PREFIX
+from fnlkit.kernels.streams import stream
 
 # Smallest resemblance of a displayed neighbor: 1 for a copy, 0 on average for two random samples.
 ALIKE = 0.6
@@ -41,7 +41,7 @@ def choose(federation, client, *, budget: Count = 200, at_random: Share = 0.2, s
 
     Parameters
     ----------
-    federation : fnlkit.artefacts.federation.Federation
+    federation : fnlkit.artifacts.federation.Federation
         As `estimate-noise` or `audit` writes it.
     client : int
     budget : int >= 1
@@ -107,7 +107,7 @@ def points_of(dataset, held):
     return x / np.maximum(x.std(0), 1e-12) if dataset.kind == "vector" else x
 
 
-def neighbours_of(points, positions, held, count=3):
+def neighbors_of(points, positions, held, count=3):
     """Return the nearest similar samples of each position, as a list of arrays of at most `count` positions.
 
     Two samples are similar if their squared distance is at most 1 - `ALIKE` times the squared distance of two random samples

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import torch
 
-from fnlkit.parameters import Range, checked
+from fnlkit.components.parameters import Range, checked
 
 
 def mean(stacked, weights):

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fnlkit.artefacts.exchange import Exchange, Result, Traffic
-from fnlkit.artefacts.shown import plain
+from fnlkit.artifacts.exchange import Exchange, Result, Traffic
+from fnlkit.artifacts.shown import plain
+from fnlkit.client.client_list import ClientList, in_blocks, sizes_of
 from fnlkit.client.failure import Failure
-from fnlkit.client.members import Members, in_blocks, sizes_of
 from fnlkit.client.network import UNKNOWN, Model, predict
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError, WorkStopped
@@ -72,7 +72,7 @@ class Clients:
 
     Parameters
     ----------
-    clients : Members or list of Client
+    clients : ClientList or list of Client
     network : fnlkit.client.network.Network
     inputs : fnlkit.client.inputs.Inputs
     seed : int
@@ -92,7 +92,7 @@ class Clients:
         not allowed.
     public : Public or None
         Public samples that a method can send to clients.
-    hidden : fnlkit.streams.HiddenStream or None
+    hidden : fnlkit.kernels.streams.HiddenStream or None
         Source of cohorts if privacy depends on them (--protect dp). None: the seed.
     sends : dict of str to fnlkit.server.replies.Sent, or None
         Declaration of the replies in addition to ``weights``; replies with any other name are rejected.  None allows all
@@ -342,7 +342,7 @@ class Clients:
         self._saved = {name: (_own(value), _edits(value)) for name, value in self.memory.items()}
         self._undo.clear()
         self._before = {}
-        if isinstance(self.members, Members):
+        if isinstance(self.members, ClientList):
             self.members.forget()
         self._point = (
             self.rounds,

@@ -7,7 +7,7 @@ heterogeneity. IJCAI 2023.
 import numpy as np
 import torch
 
-from fnlkit.parameters import checked
+from fnlkit.components.parameters import checked
 from fnlkit.server.aggregation import mean
 
 

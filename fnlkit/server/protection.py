@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from fnlkit.components.parameters import Positive, checked
 from fnlkit.errors import InputError
-from fnlkit.parameters import Positive, checked
-from fnlkit.streams import HiddenStream
+from fnlkit.kernels.streams import HiddenStream
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Fu, Xie, Li, Chen. Attack-resistant federated learning with residual-based rewei
 
 import torch
 
-from fnlkit.parameters import Positive, Share, checked
+from fnlkit.components.parameters import Positive, Share, checked
 from fnlkit.server.aggregation import mean
 
 _AT_ONCE = 2**22  # number of slopes in memory at a time
@@ -55,8 +55,8 @@ def reweighted(stacked, bound, least):
     line = intercept[:, None] + slope[:, None] * rank
     residual = y - line
     # Least-squares leverage of k points 0 ... k - 1.
-    centred = rank - (k - 1) / 2
-    free = (1 - 1 / k - centred.square() / (k * (k * k - 1) / 12)).clamp_min(0).sqrt()
+    centered = rank - (k - 1) / 2
+    free = (1 - 1 / k - centered.square() / (k * (k * k - 1) / 12)).clamp_min(0).sqrt()
     spread = 1.4826 * (1 + 5 / (k - 1)) * middle(residual.abs().sort(-1).values[:, 1:]) + 1e-7
     scaled = residual / spread[:, None] / free
     limit = bound * (2 / k) ** 0.5

@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from fnlkit.parameters import Count, Natural, NotNegative, Positive, checked
+from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, checked
 from fnlkit.server.aggregation import mean, squared_distances
 
 

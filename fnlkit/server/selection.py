@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fnlkit.client.scoring import sample_losses
+from fnlkit.components.parameters import Count
 from fnlkit.errors import InputError
-from fnlkit.parameters import Count
+from fnlkit.kernels.streams import stream
 from fnlkit.server.replies import Sent
-from fnlkit.streams import stream
 
 
 def cohort_size(clients, fraction):

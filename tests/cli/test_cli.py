@@ -12,8 +12,8 @@ import time
 import numpy as np
 import pytest
 
-from fnlkit.artefacts import files
-from fnlkit.artefacts.run import Run
+from fnlkit.artifacts import files
+from fnlkit.artifacts.run import Run
 from fnlkit.cli import COMMANDS
 from tests.commands import BIN, ENVIRONMENT, fnlkit, shell
 

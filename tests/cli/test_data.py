@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fnlkit.artefacts.federation import Federation
+from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import data, info, inject_noise, partition
 from tests.commands import fnlkit
 
@@ -152,7 +152,7 @@ def test_a_terminal_gets_a_table_and_no_bytes(tmp_path):
 
 
 def test_hostile_text_in_a_file_does_not_reach_the_terminal(tmp_path):
-    from fnlkit.artefacts import files
+    from fnlkit.artifacts import files
 
     fed = Federation("digits", 10, np.array([0, 2]), np.arange(2), np.arange(10), np.arange(10))
     fed.meta = {
@@ -160,7 +160,7 @@ def test_hostile_text_in_a_file_does_not_reach_the_terminal(tmp_path):
         "note": "\x1b]0;x\x07",
         "noise": [{"model": "\x1b[1mx"}],
     }
-    files.write(fed.to_artefact(), tmp_path / "x.npz")
+    files.write(fed.to_artifact(), tmp_path / "x.npz")
     done = good("fnlkit info x.npz && fnlkit info x.npz --json", tmp_path)
     assert "\x1b" not in done.stdout and "\x07" not in done.stdout and "[red]x" in done.stdout
 

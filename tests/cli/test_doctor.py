@@ -38,7 +38,7 @@ def test_the_table_says_it_in_words(tmp_path):
 
 
 def test_an_engine_that_disagrees_is_broken(monkeypatch, tmp_path):
-    """Training is replaced: what is tested is the judgement of what comes out of it."""
+    """Training is replaced: what is tested is the judgment of what comes out of it."""
     import torch
 
     def tiny(federation, engine, device):

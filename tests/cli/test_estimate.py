@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
-from fnlkit.artefacts import files
-from fnlkit.artefacts.federation import Federation
-from fnlkit.artefacts.run import Run
+from fnlkit.artifacts import files
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError
 from fnlkit.estimators import estimate
 from fnlkit.estimators.apply import judged
@@ -26,12 +26,12 @@ def folder(tmp_path_factory):
 
 def test_a_filter_passes_on_what_it_does_not_know(folder):
     before = Federation.read(str(folder / "noisy.npz"))
-    before.extra["colour_of_the_sky"] = np.arange(3)
+    before.extra["color_of_the_sky"] = np.arange(3)
     before.write(folder / "more.npz")
     done = fnlkit("fnlkit estimate-noise more.npz | fnlkit estimate-noise --estimator 'knn(k=3)' -o judged.npz", folder)
     assert done.returncode == 0 and "against the truth" in done.stderr, done.stderr
     after = Federation.read(str(folder / "judged.npz"))
-    assert (after.given == before.given).all() and (after.extra["colour_of_the_sky"] == np.arange(3)).all()
+    assert (after.given == before.given).all() and (after.extra["color_of_the_sky"] == np.arange(3)).all()
     assert after.extra["estimate_client_transition"].shape == (8, 10, 10)
     commands = [step["command"] for step in after.meta["provenance"]]
     assert commands == ["partition", "inject-noise", "estimate-noise", "estimate-noise"]
@@ -138,7 +138,7 @@ def test_a_mistake_is_one_line_and_exit_2(options, says, folder):
     np.save(folder / "flat.npy", np.zeros(1438))
     np.savez(folder / "other.npz", probs=np.full((5, 10), 0.1), index=np.array([0, 1, 2, 3, 5000]))
     meta = {"dataset": "mnist", "checksum": "0" * 64}
-    foreign = files.Artefact("fnlkit.embeddings/1", {"embeddings": np.zeros((1438, 2))}, meta)
+    foreign = files.Artifact("fnlkit.embeddings/1", {"embeddings": np.zeros((1438, 2))}, meta)
     files.write(foreign, folder / "foreign.npz")
     done = fnlkit(f"fnlkit estimate-noise noisy.npz -o never.npz {options}", folder)
     assert done.returncode == 2, (done.returncode, done.stderr)

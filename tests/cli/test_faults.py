@@ -8,7 +8,7 @@ import pytest
 
 from fnlkit.cli import main
 
-# Samples are recognised wherever they turn up: in a file, on a terminal, as text or as bytes.
+# Samples are recognized wherever they turn up: in a file, on a terminal, as text or as bytes.
 CANARY = 0.87654321
 NETWORK = """
 import sys
@@ -76,7 +76,7 @@ def place(tmp_path_factory):
 
 
 # The canary is a value of a sample as it is.
-OPTIONS = ["--rounds", 3, "--fraction", 1, "--epochs", 1, "--engine", "sequential", "--standardise", "none"]
+OPTIONS = ["--rounds", 3, "--fraction", 1, "--epochs", 1, "--engine", "sequential", "--standardize", "none"]
 
 
 @pytest.mark.parametrize("error", ["value", "input", "exit", "named"])

@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from fnlkit import datasets
-from fnlkit.artefacts import files, large
-from fnlkit.artefacts.federation import Federation
-from fnlkit.artefacts.run import Run
-from fnlkit.artefacts.stored import Stored
+from fnlkit.artifacts import files, large
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.run import Run
+from fnlkit.artifacts.stored import Stored
 from fnlkit.cli import main
+from fnlkit.datasets.embed import Batches, embed, embed_parts
 from fnlkit.datasets.features import with_features
-from fnlkit.embed import Batches, embed, embed_parts
 from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment.network import network_of
-from fnlkit.results.deployment import Deployed, described, export, probabilities
 from fnlkit.results.evaluation import test_predictions
+from fnlkit.results.export import Deployed, described, export, probabilities
 
 
 def call(*arguments):
@@ -72,7 +72,7 @@ def test_a_run_on_features_trains_them_on_every_engine_and_is_judged(made, capsy
 def test_features_are_scaled_where_it_is_asked_for(made, capsys):
     """As auto does for a data set of vectors; the run is judged and predicts with the same scale."""
     target, common = made / "scaled.pt", ["--features", made / "emb.npz", "--model", "mlp(hidden=[])", "--rounds", "3"]
-    assert call("train", made / "noisy.npz", *common, "--standardise", "always", "-o", target) == 0
+    assert call("train", made / "noisy.npz", *common, "--standardize", "always", "-o", target) == 0
     run, x = Run.read(target), files.read(made / "emb.npz").arrays["embeddings"]
     np.testing.assert_allclose(run.meta["samples"]["std"], x.std(0), rtol=1e-4)
     assert run.traffic.sent["moments"] == 8 * (8 + 16 * 20)
@@ -108,13 +108,13 @@ def test_a_linear_head_resumes_bit_for_bit_and_only_on_its_features(made, capfd)
 
 
 def test_features_of_another_data_set_are_refused(made, capfd, tmp_path):
-    artefact = files.read(made / "emb.npz")
-    artefact.meta["checksum"] = "0" * 64
-    files.write(artefact, tmp_path / "other.npz")
+    artifact = files.read(made / "emb.npz")
+    artifact.meta["checksum"] = "0" * 64
+    files.write(artifact, tmp_path / "other.npz")
     assert call("train", made / "noisy.npz", "--features", tmp_path / "other.npz") == 2
     assert "checksums differ" in capfd.readouterr().err
-    del artefact.arrays["test"]
-    files.write(artefact, tmp_path / "train.npz")
+    del artifact.arrays["test"]
+    files.write(artifact, tmp_path / "train.npz")
     assert call("train", made / "noisy.npz", "--features", tmp_path / "train.npz") == 2
     assert "contains no test samples" in capfd.readouterr().err
 
@@ -137,8 +137,8 @@ def test_interrupted_embeddings_continue_with_the_same_bytes(tmp_path):
 def test_an_embedding_cut_off_ends_with_the_same_bytes(backbone, tmp_path, monkeypatch):
     """What was done before the interruption is not done again."""
     train, test, seen = datasets.load("digits").x_train[:90], datasets.load("digits").x_test[:20], []
-    monkeypatch.setattr("fnlkit.embed._BLOCK", train[:16].nbytes)
-    monkeypatch.setattr("fnlkit.embed._MOST_HELD", 0)
+    monkeypatch.setattr("fnlkit.datasets.embed._BLOCK", train[:16].nbytes)
+    monkeypatch.setattr("fnlkit.datasets.embed._MOST_HELD", 0)
     settings = {"device": "cpu", "batch_size": 16}
     make = partial(embed_parts, SimpleNamespace(x_train=train, kind="image"), {"embeddings": train, "test": test}, backbone)
 
@@ -162,7 +162,7 @@ OPEN = large.open_arrays
 
 
 def test_embeddings_that_stay_in_their_file_give_the_same(made, tmp_path, monkeypatch):
-    """Estimators and methods see the same numbers by rows; an artefact of such rows is written with the same bytes."""
+    """Estimators and methods see the same numbers by rows; an artifact of such rows is written with the same bytes."""
     federation = Federation.read(str(made / "noisy.npz"))
     at_once, found = files.read(made / "emb.npz"), {}
     for limit in (large.SMALL, 100_000):
@@ -178,7 +178,7 @@ def test_embeddings_that_stay_in_their_file_give_the_same(made, tmp_path, monkey
             assert call(*arguments, "--embeddings", made / "emb.npz", "-o", tmp_path / name) == 0
             arrays = files.read(tmp_path / name).arrays
             found.setdefault(name, []).append({key: np.asarray(value) for key, value in arrays.items()})
-    opened = large.open_artefact(
+    opened = large.open_artifact(
         made / "emb.npz", kinds=["fnlkit.embeddings"], decoded=tmp_path, remember=lambda _, make: make()
     )
     files.write(opened, tmp_path / "copy.npz")

@@ -9,8 +9,8 @@ import zlib
 import numpy as np
 import pytest
 
-from fnlkit.artefacts import files, large
-from fnlkit.artefacts import zip as files_zip
+from fnlkit.artifacts import files, large
+from fnlkit.artifacts import zip as files_zip
 from tests.commands import fnlkit
 
 ROWS, WIDTH = 1_200_000, 1280  # 6.1 GB

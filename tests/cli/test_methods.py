@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from fnlkit import catalogue, own
 from fnlkit.cli.parts import KINDS, described, find_all, purpose
-from fnlkit.spec import find
+from fnlkit.components import own, registry
+from fnlkit.components.spec import find
 from tests.commands import fnlkit
 
 PARTS = [(kind, name) for kind, each in KINDS.items() for name in each.parts()]
@@ -89,7 +89,7 @@ def six(a, b, c, d, e, f):
         ("program", ["method"]),
         ("chosen", ["selector"]),
         ("network", ["model"]),
-        ("two", ["loss", "aggregator", "regulariser", "backbone"]),
+        ("two", ["loss", "aggregator", "regularizer", "backbone"]),
     ],
 )
 def test_a_component_of_the_users_is_explained(name, kinds, tmp_path):
@@ -106,7 +106,7 @@ def test_the_table_of_methods_takes_a_registered_one(tmp_path, monkeypatch):
     """Nobody measured what it costs."""
     (tmp_path / "my_registered.py").write_text(OWN + "\nSENDS = {}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(catalogue.METHODS, "mine", "my_registered:program")
+    monkeypatch.setitem(registry.METHODS, "mine", "my_registered:program")
     done = fnlkit("fnlkit methods --markdown", tmp_path)
     assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("| `mine` | method | nothing |"), done.stderr
 

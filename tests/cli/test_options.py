@@ -11,12 +11,12 @@ from click.testing import CliRunner
 
 from fnlkit.cli import COMMANDS, group, plumbing
 from fnlkit.client.inputs import PRECISIONS
-from fnlkit.embed import BACKBONES
+from fnlkit.components.parameters import Share, SpecText
+from fnlkit.datasets.embed import BACKBONES
+from fnlkit.datasets.partitioning import SCHEMES
 from fnlkit.estimators import ESTIMATORS, WARM_UP
 from fnlkit.experiment.settings import Settings
 from fnlkit.noise import MODELS
-from fnlkit.parameters import Share, SpecText
-from fnlkit.partitioning import SCHEMES
 from tests.commands import fnlkit
 
 
@@ -100,7 +100,7 @@ def test_every_option_is_explained(name):
         ("embed", BACKBONES, "pca(dim="),
     ],
 )
-def test_help_lists_what_the_catalogue_names(command, table, line, monkeypatch):
+def test_help_lists_what_the_registry_names(command, table, line, monkeypatch):
     shown = CliRunner().invoke(group, [command, "--help"]).output
     assert line in shown and [name for name in table if not re.search(rf"^  {re.escape(name)}\b", shown, re.MULTILINE)] == []
     monkeypatch.setitem(table, "mine", f"{__name__}:mine")

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from fnlkit import datasets
-from fnlkit.artefacts.federation import Federation
-from fnlkit.artefacts.run import Run
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.run import Run
 from tests.commands import fnlkit
 
 CANARY = "Kanarienvogel"
@@ -63,7 +63,7 @@ def test_ids_and_files_are_in_the_federation_and_nowhere_else(trained):
 
 
 def test_a_client_that_cannot_read_a_file_does_not_name_it(scans, monkeypatch):
-    from fnlkit.artefacts import large
+    from fnlkit.artifacts import large
 
     monkeypatch.setattr("fnlkit.datasets.facts._SETTLED", 0)  # checksums are kept, as those of files that nobody just wrote
     monkeypatch.setattr(large, "SMALL", 10)  # images are decoded when their client is visited
@@ -86,7 +86,7 @@ def test_a_client_that_cannot_read_a_file_does_not_name_it(scans, monkeypatch):
 def test_names_are_what_a_person_reads(trained):
     folder, _ = trained
     facts = json.loads(ran("fnlkit audit fed.npz --rounds 2 --folds 3 --json -o judged.npz", folder).stdout)
-    assert {row["site"] for row in facts["sites"]} == set(SITES) and {row["unlabelled"] for row in facts["sites"]} == {4}
+    assert {row["site"] for row in facts["sites"]} == set(SITES) and {row["unlabeled"] for row in facts["sites"]} == {4}
     assert facts["classes"] == ["gesund", "krank"]
     shown = ran("fnlkit audit fed.npz --rounds 2 --folds 3 -o judged.npz", folder).stderr
     assert "4 without a label" in shown
@@ -109,7 +109,7 @@ def predicted(text):
 
 def test_samples_without_a_label_are_predicted_by_their_names(trained):
     folder, _ = trained
-    rows = predicted(ran("fnlkit predict run.pt --unlabelled", folder).stdout)
+    rows = predicted(ran("fnlkit predict run.pt --unlabeled", folder).stdout)
     assert [row["sample"] for row in rows] == [f"{CANARY}-{i}" for i in range(120) if i % 20 < 2]
     assert {row["name"] for row in rows} <= {"gesund", "krank"}
     everything = predicted(ran("fnlkit predict run.pt cases.csv", folder).stdout)
@@ -118,7 +118,7 @@ def test_samples_without_a_label_are_predicted_by_their_names(trained):
     shown = predicted(ran("fnlkit predict run.pt Bern", folder).stdout)
     assert len(shown) == 40 and shown[0]["sample"] == f"{CANARY} 1.png"
     done = fnlkit("fnlkit predict run.pt", folder)
-    assert done.returncode == 2 and "name DATA, or --unlabelled" in done.stderr
+    assert done.returncode == 2 and "name DATA, or --unlabeled" in done.stderr
 
 
 def table(path, count, seed, header="age;ward;label;site"):
@@ -176,5 +176,5 @@ def test_an_npz_per_site_goes_through(tmp_path):
     ran("fnlkit partition --dataset sites --scheme sites -o fed.npz", tmp_path)
     ran("fnlkit train fed.npz --rounds 5 --fraction 1 --lr 0.1 -o run.pt", tmp_path)
     assert json.loads(ran("fnlkit evaluate run.pt --json", tmp_path).stdout)["agreement_last"] > 0.9
-    rows = predicted(ran("fnlkit predict run.pt --unlabelled", tmp_path).stdout)
+    rows = predicted(ran("fnlkit predict run.pt --unlabeled", tmp_path).stdout)
     assert rows and rows[0]["sample"].startswith("Basel.npz x[")

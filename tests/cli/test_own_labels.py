@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
-from fnlkit.artefacts.run import Run
+from fnlkit.artifacts.run import Run
 from tests.commands import fnlkit
 
 

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from fnlkit.artefacts.federation import Federation
-from fnlkit.artefacts.run import Run
-from fnlkit.estimators.judgement import PREFIX
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.run import Run
+from fnlkit.estimators.judgment import PREFIX
 from tests.commands import fnlkit
 
 
@@ -77,7 +77,7 @@ def test_mistakes_are_one_line(line, says, noisy, tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["issue_score", "suggested_label"])
-def test_half_a_judgement_is_not_reviewed(missing, noisy, tmp_path):
+def test_half_a_judgment_is_not_reviewed(missing, noisy, tmp_path):
     federation = Federation.read(str(noisy))
     judged = {"issue_score": np.zeros(len(federation.given)), "suggested_label": federation.given}
     federation.extra |= {PREFIX + name: array for name, array in judged.items() if name != missing}

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
-from fnlkit.artefacts.federation import Federation
+from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import group, source
+from fnlkit.datasets.partitioning import federation
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.partitioning import federation
 from tests.commands import BIN, ENVIRONMENT, fnlkit, shell
 
 SAMPLES = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)

@@ -9,8 +9,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from fnlkit.artefacts.federation import Federation
-from fnlkit.artefacts.run import Run
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.run import Run
 from fnlkit.client.losses.correction import inverse_matrix, transition_matrix
 from fnlkit.errors import Terminated
 from fnlkit.experiment import Experiment
@@ -22,7 +22,8 @@ SHORT = "--rounds 2 --fraction 0.5 --epochs 1 --engine sequential"
 
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory):
-    from fnlkit import datasets, noise, partitioning
+    from fnlkit import datasets, noise
+    from fnlkit.datasets import partitioning
 
     path = tmp_path_factory.mktemp("train") / "noisy.npz"
     noise.inject(partitioning.federation(datasets.load("digits"), clients=6), "clients", seed=0).write(path)

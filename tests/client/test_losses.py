@@ -82,7 +82,7 @@ def smooth(z, s, a=0.2):
     return -sum(t * math.log(q) for t, q in zip(target, p, strict=True))
 
 
-def generalised(z, s, q=0.7, k=0.0):
+def generalized(z, s, q=0.7, k=0.0):
     return (1 - max(softmax(z)[s["y"]], k) ** q) / q
 
 
@@ -95,7 +95,7 @@ def symmetric(z, s, a=0.1, b=1.0):
     return a * plain(z, s) + b * reverse(z, s)
 
 
-def normalised(z, s, a=2.0, b=0.5):
+def normalized(z, s, a=2.0, b=0.5):
     return a * plain(z, s) / sum(-math.log(p) for p in softmax(z)) + b * reverse(z, s, -9.0)
 
 
@@ -163,7 +163,7 @@ def entropy(z, s, a=1.5):
     return plain(z, s) - a * sum(p * math.log(p) for p in softmax(z))
 
 
-def normaliser(z, t):
+def normalizer(z, t):
     """lambda with sum_j exp_t(z_j - lambda) = 1 by halving, for any t but 1."""
 
     def total(x):
@@ -178,7 +178,7 @@ def normaliser(z, t):
 
 def bregman(z, s, t1=0.8, t2=1.2):
     """Eq. 6 with a one-hot label, sum by sum."""
-    away = normaliser(z, t2)
+    away = normalizer(z, t2)
     p = [max(0.0, 1 + (1 - t2) * (v - away)) ** (1 / (1 - t2)) if 1 + (1 - t2) * (v - away) > 0 else 0.0 for v in z]
     value = 0.0
     for j, q in enumerate(p):
@@ -202,12 +202,12 @@ CASES = {
     "cross_entropy": (losses.cross_entropy, plain),
     "smoothed": (partial(losses.smoothed_cross_entropy, rate=0.2), smooth),
     "negative": (partial(losses.smoothed_cross_entropy, rate=-0.05), partial(smooth, a=-0.05)),
-    "gce": (robust.generalised_cross_entropy, generalised),
-    "truncated": (partial(robust.generalised_cross_entropy, truncate=0.1), partial(generalised, k=0.1)),
+    "gce": (robust.generalized_cross_entropy, generalized),
+    "truncated": (partial(robust.generalized_cross_entropy, truncate=0.1), partial(generalized, k=0.1)),
     "sce": (robust.symmetric_cross_entropy, symmetric),
-    "nce-rce": (partial(robust.normalised_and_reverse_cross_entropy, alpha=2.0, beta=0.5, log_zero=-9.0), normalised),
+    "nce-rce": (partial(robust.normalized_and_reverse_cross_entropy, alpha=2.0, beta=0.5, log_zero=-9.0), normalized),
     "temperature": (partial(calibration.temperature_scaled, temperature=2.5), lambda z, s: plain([v / 2.5 for v in z], s)),
-    "entropy": (partial(calibration.entropy_minimised, strength=1.5), entropy),
+    "entropy": (partial(calibration.entropy_minimized, strength=1.5), entropy),
     "bi-tempered": (partial(tempered.bi_tempered, iterations=80), bregman),
     "bi-tempered, light tails": (partial(tempered.bi_tempered, t1=0.3, t2=0.6), partial(bregman, t1=0.3, t2=0.6)),
     "bi-tempered, one": (partial(tempered.bi_tempered, t1=1.0, t2=1.0), plain),
@@ -226,7 +226,7 @@ CASES = {
     ),
     "elr": (partial(mixture.early_learning, strength=3.0, momentum=0.7, clamp=0.2), clamped),
     "er": (
-        partial(mixture.entropy_regularised, strength=1.5),
+        partial(mixture.entropy_regularized, strength=1.5),
         lambda z, s: plain(z, s) + 1.5 * math.log(1 - sum(p * p for p in softmax(z))),
     ),
     "kept": (losses.kept_cross_entropy, lambda z, s: s["keep"] * plain(z, s)),
@@ -317,11 +317,11 @@ def test_gradients_equal_finite_differences(name):
         assert torch.autograd.gradcheck(by_features, (batch.features.clone().requires_grad_(),))
 
 
-def test_the_target_of_entropy_regularisation_carries_no_gradient():
+def test_the_target_of_entropy_regularization_carries_no_gradient():
     """d/dz -log p_y + a log(1 - <p, q>) with q held: p - onehot - a (p q - <p, q> p) / (1 - <p, q>), then q = p."""
     logits, batch = batches(2)
     logits.requires_grad_()
-    values, _ = mixture.entropy_regularised(logits, batch, strength=1.5)
+    values, _ = mixture.entropy_regularized(logits, batch, strength=1.5)
     values.sum().backward()
     p = logits.detach().softmax(-1)
     same = (p * p).sum(-1, keepdim=True)
@@ -366,12 +366,12 @@ def test_a_given_transition_is_a_name_or_a_file(tmp_path, monkeypatch):
     losses.suits(losses.cross_entropy, 5)
 
 
-def test_the_robust_losses_become_what_they_generalise():
+def test_the_robust_losses_become_what_they_generalize():
     logits, batch = batches(4)
     p = logits.softmax(-1).gather(-1, batch.y[..., None])[..., 0]
     close = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-6)
-    close(robust.generalised_cross_entropy(logits, batch, q=1.0), 1 - p)
-    close(robust.generalised_cross_entropy(logits, batch, q=1e-9), losses.cross_entropy(logits, batch))
+    close(robust.generalized_cross_entropy(logits, batch, q=1.0), 1 - p)
+    close(robust.generalized_cross_entropy(logits, batch, q=1e-9), losses.cross_entropy(logits, batch))
     close(robust.symmetric_cross_entropy(logits, batch, alpha=1.0, beta=0.0), losses.cross_entropy(logits, batch))
     close(losses.smoothed_cross_entropy(logits, batch, rate=0.0), losses.cross_entropy(logits, batch))
 
@@ -391,7 +391,7 @@ def test_the_mixture_writes_back_both_averages_and_keeps_none_it_was_not_given()
     assert set(rows) == {"mixture_local", "mixture_seen"}
 
 
-def test_beyond_the_clamp_the_regulariser_has_no_gradient():
+def test_beyond_the_clamp_the_regularizer_has_no_gradient():
     logits = torch.tensor([[9.0, 0, 0, -9.0]], dtype=torch.float64, requires_grad=True)
     rows = {"mixture_seen": torch.tensor([True]), "mixture_local": torch.full((1, 4), 0.25, dtype=torch.float64)}
     batch = Batch(y=torch.tensor([1]), rows=rows)

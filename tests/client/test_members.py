@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import catalogue, engines
-from fnlkit.artefacts.stored import Rows, Stored
+from fnlkit import engines
+from fnlkit.artifacts.stored import Rows, Stored
+from fnlkit.client.client_list import ClientList, ahead, in_blocks
 from fnlkit.client.inputs import Inputs
-from fnlkit.client.members import Members, ahead, in_blocks
 from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit
+from fnlkit.components import registry
 from fnlkit.models import build
 
 SIZES = np.array([9, 1, 4, 13, 6, 6])
@@ -41,12 +42,12 @@ def run(engine, source, method="fedavg", embedding=None):
     _, indices, given = samples()
     network = Network(build("mlp(hidden=[6])", input_shape=(5,), classes=3))
     rows = {"input/embedding": source if embedding is None else embedding}
-    members = Members(source, OFFSETS, indices, given, 3, Inputs(False), rows)
+    members = ClientList(source, OFFSETS, indices, given, 3, Inputs(False), rows)
     options = {"workers": 2} if engine == "workers" else {}
     fed = engines.make(engine, members, network, members.inputs, **options)
-    opt = catalogue.optimizer("feddyn(alpha=0.1)", Fit(epochs=2, batch_size=4, lr=0.1))
-    program = catalogue.method(method)(
-        fed, Model(network, network.flat.clone()), opt, catalogue.selector("uniform", 0.5), rounds=3
+    opt = registry.optimizer("feddyn(alpha=0.1)", Fit(epochs=2, batch_size=4, lr=0.1))
+    program = registry.method(method)(
+        fed, Model(network, network.flat.clone()), opt, registry.selector("uniform", 0.5), rounds=3
     )
     try:
         for step in program:
@@ -77,7 +78,7 @@ def test_decoders_run_ahead_of_the_trainer_and_change_nothing():
     slow = Slow(x)
     assert torch.equal(run("sequential", slow)[0], run("sequential", x)[0])
     assert slow.readers and all(name.startswith("fnlkit-fetch") for name in slow.readers - {"MainThread"})
-    members = Members(slow, OFFSETS, np.arange(SIZES.sum()), np.zeros(50, int), 2, Inputs(False))
+    members = ClientList(slow, OFFSETS, np.arange(SIZES.sum()), np.zeros(50, int), 2, Inputs(False))
     for k, client in enumerate(ahead(members)):
         assert client.id == k and client._x is not None
         client.leave()
@@ -85,7 +86,7 @@ def test_decoders_run_ahead_of_the_trainer_and_change_nothing():
 
 def test_clients_without_memory_are_let_go_and_labels_stay():
     x, indices, given = samples()
-    members = Members(x, OFFSETS, indices, given, 3, Inputs(False))
+    members = ClientList(x, OFFSETS, indices, given, 3, Inputs(False))
     members[2].y[0] = 1 - given[indices[10]] % 2
     members[3].rows["seen"] = torch.ones(13)
     members.forget()
@@ -98,7 +99,7 @@ def test_clients_without_memory_are_let_go_and_labels_stay():
 def test_a_step_that_drops_what_was_given_is_undone_by_a_rollback():
     x, indices, given = samples()
     network = Network(build("mlp(hidden=[6])", input_shape=(5,), classes=3))
-    members = Members(x, OFFSETS, indices, given, 3, Inputs(False), {"input/embedding": x})
+    members = ClientList(x, OFFSETS, indices, given, 3, Inputs(False), {"input/embedding": x})
     fed = engines.make("sequential", members, network, members.inputs)
     model = Model(network, network.flat.clone())
     fed.round([1, 3], model, _drop)
@@ -132,7 +133,7 @@ def test_an_array_larger_than_a_block_is_scored_in_blocks():
 def test_a_look_at_samples_outside_of_a_visit_drops_nothing():
     """Evaluation reads samples too; `akd` with --memorization lost its embeddings at the first one."""
     x, indices, given = samples()
-    members = Members(x, OFFSETS, indices, given, 3, Inputs(False), {"input/embedding": x})
+    members = ClientList(x, OFFSETS, indices, given, 3, Inputs(False), {"input/embedding": x})
     client = members[2]
     for _ in range(2):
         assert client.x.shape == (4, 5)

@@ -139,7 +139,7 @@ def test_an_npz_that_is_no_data_set(tmp_path, changes, message):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in datasets.catalogue() if name not in ("digits", "fashion-mnist", "folder", "manifest")]
+    "name", [name for name in datasets.registry() if name not in ("digits", "fashion-mnist", "folder", "manifest")]
 )
 def test_what_is_missing_says_what_to_do(name, tmp_path):
     assert not datasets.present(name)
@@ -150,7 +150,7 @@ def test_what_is_missing_says_what_to_do(name, tmp_path):
 
 
 def test_every_set_has_a_card():
-    for name in datasets.catalogue():
+    for name in datasets.registry():
         text = datasets.card(name)
         assert text.startswith("# ") and "**Source.**" in text and "**Files.**" in text
     with pytest.raises(InputError, match="did you mean 'digits'"):

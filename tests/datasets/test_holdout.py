@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from fnlkit import datasets, noise, partitioning
-from fnlkit.artefacts.federation import Federation
+from fnlkit import datasets, noise
+from fnlkit.artifacts.federation import Federation
+from fnlkit.datasets import partitioning
 from fnlkit.datasets.holdout import read_gold, set_apart
 from fnlkit.errors import InputError
 

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
-from fnlkit.artefacts import files, large
-from fnlkit.artefacts.stored import Rows, blocks
+from fnlkit.artifacts import files, large
+from fnlkit.artifacts.stored import Rows, blocks
 from fnlkit.datasets import local
 from fnlkit.datasets.dataset import moments
 from fnlkit.datasets.decoding import Decoded
+from fnlkit.datasets.embed import embed_parts
 from fnlkit.datasets.facts import remembered
 from fnlkit.datasets.features import with_features
-from fnlkit.embed import embed_parts
+from fnlkit.datasets.partitioning import federation as split
 from fnlkit.errors import InputError
 from fnlkit.estimators import estimate
 from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.partitioning import federation as split
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def arrays(kind):
     x = {
         "images": rng.integers(0, 256, (40, 6, 5, 3), dtype=np.uint8),
         "channels first": rng.random((40, 3, 6, 5)),
-        "grey": rng.integers(0, 256, (40, 6, 5), dtype=np.uint8),
+        "gray": rng.integers(0, 256, (40, 6, 5), dtype=np.uint8),
         "vectors": rng.normal(size=(40, 7)),
         "bytes as vectors": rng.integers(0, 9, (40, 7), dtype=np.uint8),
     }[kind]
@@ -44,7 +44,7 @@ def arrays(kind):
     return {"x_train": x[:30], "y_train": y[:30], "x_test": x[30:], "y_test": y[30:]}
 
 
-@pytest.mark.parametrize("kind", ["images", "channels first", "grey", "vectors", "bytes as vectors"])
+@pytest.mark.parametrize("kind", ["images", "channels first", "gray", "vectors", "bytes as vectors"])
 @pytest.mark.parametrize("how", ["stored", "compressed", "npy"])
 def test_samples_in_a_file_are_those_in_memory(kind, how, small, tmp_path):
     held, path = arrays(kind), tmp_path / "data.npz"
@@ -162,10 +162,10 @@ def test_what_is_allocated_follows_the_cohort(small, tmp_path, monkeypatch):
         np.save(tmp_path / f"y_{part}.npy", rng.integers(0, 3, size))
         np.save(tmp_path / f"x_{part}.npy", rng.integers(0, 256, (size, side, side, 3), dtype=np.uint8))
     whole = n * side * side * 3
-    monkeypatch.setattr("fnlkit.embed._MOST_HELD", 0)
-    monkeypatch.setattr("fnlkit.embed._BLOCK", 2**17)
+    monkeypatch.setattr("fnlkit.datasets.embed._MOST_HELD", 0)
+    monkeypatch.setattr("fnlkit.datasets.embed._BLOCK", 2**17)
     monkeypatch.setattr("fnlkit.estimators.knn._AT_ONCE", 2**17)
-    monkeypatch.setattr("fnlkit.artefacts.npz.BLOCK", 2**17)
+    monkeypatch.setattr("fnlkit.artifacts.npz.BLOCK", 2**17)
     monkeypatch.setattr(blocks, "__defaults__", (2**17, 1))
     monkeypatch.setattr(large.open_arrays, "__kwdefaults__", {**large.open_arrays.__kwdefaults__, "small": 2**17})
     monkeypatch.setattr(large, "SMALL", 2**17)
@@ -177,7 +177,7 @@ def test_what_is_allocated_follows_the_cohort(small, tmp_path, monkeypatch):
         parts, place = {"embeddings": data.x_train, "test": data.x_test}, small / str(time.monotonic_ns())
         found = embed_parts(data, parts, "pca(dim=64)", place=place)
         about = {"dataset": data.name, "checksum": data.checksum}
-        files.write(files.Artefact("fnlkit.embeddings/1", found, about), tmp_path / "emb.npz")
+        files.write(files.Artifact("fnlkit.embeddings/1", found, about), tmp_path / "emb.npz")
 
     def judged():
         rows = read_rows(str(tmp_path / "emb.npz"), "embeddings", federation)

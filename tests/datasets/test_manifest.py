@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fnlkit import datasets
-from fnlkit.artefacts import large
+from fnlkit.artifacts import large
 from fnlkit.datasets import decoding
 from fnlkit.datasets.decoding import Decoded
 from fnlkit.errors import InputError
@@ -21,7 +21,7 @@ def write(path, *lines, encoding="utf-8", end="\n"):
 
 
 def images(folder, count=8, size=(6, 5)):
-    """Write grey images whose pixels are their number; return their names."""
+    """Write gray images whose pixels are their number; return their names."""
     (folder / "scans").mkdir(parents=True, exist_ok=True)
     names = [f"scans/{i}.png" for i in range(count)]
     for i, name in enumerate(names):
@@ -104,10 +104,10 @@ def test_labels_that_are_missing(tmp_path):
     path = cases(tmp_path, (3, "scans/1.png,,Bern,train,c1"), (9, "scans/7.png, ,Zürich,test,c7"))
     data = datasets.load(path)
     assert len(data.y_train) == 5 and len(data.y_test) == 1 and data.class_names == ["healthy", "krank"]
-    assert (data.unlabelled.ids, data.unlabelled.sites) == (["c1", "c7"], ["Bern", "Zürich"])
-    assert data.unlabelled.samples()[:, 0, 0, 0].tolist() == [1, 7]
+    assert (data.unlabeled.ids, data.unlabeled.sites) == (["c1", "c7"], ["Bern", "Zürich"])
+    assert data.unlabeled.samples()[:, 0, 0, 0].tolist() == [1, 7]
     done = fnlkit("fnlkit partition --dataset cases.csv --scheme sites | fnlkit info --json", tmp_path)
-    assert json.loads(done.stdout)["meta"]["client_unlabelled"] == [1, 1]
+    assert json.loads(done.stdout)["meta"]["client_unlabeled"] == [1, 1]
 
 
 def test_a_label_called_nan_is_a_class_and_doubted(tmp_path):
@@ -116,7 +116,7 @@ def test_a_label_called_nan_is_a_class_and_doubted(tmp_path):
     assert data.class_names == ["Krank", "healthy", "krank", "nan"]
     assert any("1 samples have the label 'nan', which is treated as a class; write missing=\"nan\"" in n for n in data.notes)
     assert any("classes 'Krank', 'krank' differ only in case" in note for note in data.notes)
-    assert datasets.load(f'manifest(file="{path}", missing=nan)').unlabelled.ids == ["c0"]
+    assert datasets.load(f'manifest(file="{path}", missing=nan)').unlabeled.ids == ["c0"]
 
 
 @pytest.mark.parametrize("labels", [["10", "9", "2"], ["10.0", "9.0", "2.0"]])
@@ -232,7 +232,7 @@ def test_parquet_is_what_its_csv_is(tmp_path, monkeypatch):
     found, expected = (datasets.load(tmp_path / name) for name in ("t.parquet", "t.csv"))
     np.testing.assert_array_equal(found.x_train, expected.x_train)
     assert (found.columns, found.class_names, found.table) == (expected.columns, expected.class_names, expected.table)
-    assert found.unlabelled.ids == ["row 3"] and expected.unlabelled.ids == ["row 4"]
+    assert found.unlabeled.ids == ["row 3"] and expected.unlabeled.ids == ["row 4"]
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match="broken.parquet: cannot be read as Parquet"):
         datasets.load(tmp_path / "broken.parquet")

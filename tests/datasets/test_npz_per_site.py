@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fnlkit import datasets
-from fnlkit.artefacts import large
+from fnlkit.artifacts import large
+from fnlkit.datasets.partitioning import federation
 from fnlkit.errors import InputError
-from fnlkit.partitioning import federation
 
 
 def site(folder, name, start, labels, **more):
@@ -31,10 +31,10 @@ def test_sites_become_clients(cache, tmp_path):
     assert np.asarray(data.x_train)[:, 0].tolist() == [10, 12, 0, 3] and np.asarray(data.x_test)[:, 0].tolist() == [1]
     assert data.y_train.tolist() == [2, 0, 0, 2] and data.y_test.tolist() == [1]
     assert data.ids.tolist() == ["a", "c", "Bonn.npz x[0]", "Bonn.npz x[3]"]
-    assert (data.unlabelled.ids, data.unlabelled.sites) == (["b", "Bonn.npz x[2]"], ["Aix", "Bonn"])
-    assert np.asarray(data.unlabelled.samples())[:, 0].tolist() == [11, 2]
+    assert (data.unlabeled.ids, data.unlabeled.sites) == (["b", "Bonn.npz x[2]"], ["Aix", "Bonn"])
+    assert np.asarray(data.unlabeled.samples())[:, 0].tolist() == [11, 2]
     fed = federation(data, "sites")
-    assert fed.meta["client_names"] == ["Aix", "Bonn"] and fed.meta["client_unlabelled"] == [1, 1]
+    assert fed.meta["client_names"] == ["Aix", "Bonn"] and fed.meta["client_unlabeled"] == [1, 1]
     assert [part.tolist() for part in fed.clients] == [[0, 1], [2, 3]]
     assert datasets.load(data.name, cache=cache).checksum == data.checksum
 
@@ -43,7 +43,7 @@ def test_labels_are_names(tmp_path):
     site(tmp_path / "all", "a", 0, ["krank", "", "gesund"])
     site(tmp_path / "all", "b", 0, [1, 0, -1], class_names=np.array(["gesund", "krank"]))
     data = datasets.load(tmp_path / "all")
-    assert data.class_names == ["gesund", "krank"] and data.y_train.tolist() == [1, 0, 1, 0] and len(data.unlabelled) == 2
+    assert data.class_names == ["gesund", "krank"] and data.y_train.tolist() == [1, 0, 1, 0] and len(data.unlabeled) == 2
 
 
 def test_truth_is_declared_by_all_or_none(tmp_path):
@@ -89,9 +89,9 @@ def test_minus_one_is_no_label(cache, tmp_path):
     data = datasets.load(tmp_path / "d.npz", cache=cache)
     assert data.y_train.tolist() == [0, 1, 1, 0] and data.truth.tolist() == [1, 1, 1, 0] and data.classes == 2
     assert np.asarray(data.x_train)[:, 0].tolist() == [0, 2, 3, 5]
-    assert data.unlabelled.ids == ["x_train[1]", "x_train[4]"] and data.unlabelled.sites == ["a", "b"]
-    assert np.asarray(data.unlabelled.samples())[:, 0].tolist() == [1, 4]
-    assert federation(data, "sites").meta["client_unlabelled"] == [1, 1]
+    assert data.unlabeled.ids == ["x_train[1]", "x_train[4]"] and data.unlabeled.sites == ["a", "b"]
+    assert np.asarray(data.unlabeled.samples())[:, 0].tolist() == [1, 4]
+    assert federation(data, "sites").meta["client_unlabeled"] == [1, 1]
     for labels, message in ((np.array([0, -2, 1, 1, 0, 0]), "-1 is a missing label"), (np.full(6, -1), "no label, only -1")):
         np.savez(tmp_path / "d.npz", **{**arrays, "y_train": labels})
         with pytest.raises(InputError, match=message):

@@ -6,8 +6,8 @@ from PIL import Image
 
 from fnlkit import datasets
 from fnlkit.datasets import decoding, dicom
+from fnlkit.datasets.partitioning import federation
 from fnlkit.errors import InputError
-from fnlkit.partitioning import federation
 from tests.commands import fnlkit
 from tests.datasets.test_manifest import tone
 
@@ -64,20 +64,20 @@ def test_sites_are_clients_and_images_without_a_label_are_nobodys(tmp_path):
             for name in ("clean", "ill"):
                 image(tmp_path / "all" / site / name / f"{i}.png", i, np.uint8)
         for i in range(spare):
-            image(tmp_path / "all" / site / "_unlabelled" / f"{i}.png", 200 + i, np.uint8)
+            image(tmp_path / "all" / site / "_unlabeled" / f"{i}.png", 200 + i, np.uint8)
     data = datasets.load(f'folder(path="{tmp_path}/all", label=2)')
     assert data.class_names == ["clean", "ill"] and len(data.y_train) + len(data.y_test) == 30
-    assert data.unlabelled.sites == ["Basel"] * 2 + ["Zürich"] * 3 and data.unlabelled.ids[0] == "Basel/_unlabelled/0.png"
-    assert data.unlabelled.samples()[4, 0, 0, 0] == 202
+    assert data.unlabeled.sites == ["Basel"] * 2 + ["Zürich"] * 3 and data.unlabeled.ids[0] == "Basel/_unlabeled/0.png"
+    assert data.unlabeled.samples()[4, 0, 0, 0] == 202
     fed = federation(data, "sites")
-    assert fed.meta["client_names"] == ["Basel", "Bern", "Zürich"] and fed.meta["client_unlabelled"] == [2, 0, 3]
+    assert fed.meta["client_names"] == ["Basel", "Bern", "Zürich"] and fed.meta["client_unlabeled"] == [2, 0, 3]
     for name, part in zip(fed.meta["client_names"], fed.clients, strict=True):
         assert {text.split("/")[0] for text in fed.extra["sample_id"][part]} == {name}
     done = fnlkit("fnlkit partition --dataset 'folder(path=all, label=2)' --scheme sites -o fed.npz", tmp_path)
     assert "5 samples without a label (Basel 2, Zürich 3) belong to no client" in done.stderr
     done = fnlkit("fnlkit partition --dataset 'folder(path=all, label=2)' --clients 2 -o fed.npz", tmp_path)
     assert "from 3 sites and is mixed over clients; --scheme sites" in done.stderr
-    image(tmp_path / "all" / "Chur" / "_unlabelled" / "0.png", 1, np.uint8)
+    image(tmp_path / "all" / "Chur" / "_unlabeled" / "0.png", 1, np.uint8)
     done = fnlkit("fnlkit partition --dataset 'folder(path=all, label=2)' --scheme sites -o fed.npz", tmp_path)
     assert "no client: Chur, without a single label" in done.stderr
 
@@ -101,15 +101,15 @@ def test_tiff_that_is_no_single_image_is_refused(tmp_path):
             decoding.image(tmp_path / name)
 
 
-def scan(path, values, *, colours="MONOCHROME2", bits=12, signed=0, **more):
-    """Write a DICOM file of a grey image."""
+def scan(path, values, *, colors="MONOCHROME2", bits=12, signed=0, **more):
+    """Write a DICOM file of a gray image."""
     pydicom = pytest.importorskip("pydicom", reason="needs pydicom (extra `dicom`)")
     header = pydicom.dataset.FileDataset(str(path), {}, preamble=b"\0" * 128, file_meta=pydicom.dataset.FileMetaDataset())
     header.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
     header.file_meta.MediaStorageSOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
     header.file_meta.MediaStorageSOPInstanceUID = header.SOPInstanceUID = "1.2.3"
     header.SOPClassUID, header.PatientName = pydicom.uid.SecondaryCaptureImageStorage, "Canary^Ann"
-    header.Rows, header.Columns, header.SamplesPerPixel, header.PhotometricInterpretation = *values.shape, 1, colours
+    header.Rows, header.Columns, header.SamplesPerPixel, header.PhotometricInterpretation = *values.shape, 1, colors
     header.BitsAllocated, header.BitsStored, header.HighBit, header.PixelRepresentation = 16, bits, bits - 1, signed
     header.PixelData = values.astype("<i2" if signed else "<u2").tobytes()
     for name, value in more.items():
@@ -121,7 +121,7 @@ def scan(path, values, *, colours="MONOCHROME2", bits=12, signed=0, **more):
 def test_dicom_takes_the_full_range_of_its_bits(tmp_path):
     values = np.array([[0, 1000], [2000, 4095]])
     scan(tmp_path / "plain", values)  # no ending: known by its content
-    scan(tmp_path / "inverted.dcm", values, colours="MONOCHROME1")
+    scan(tmp_path / "inverted.dcm", values, colors="MONOCHROME1")
     plain, inverted = (decoding.image(tmp_path / name)[..., 0] for name in ("plain", "inverted.dcm"))
     np.testing.assert_allclose(plain, values / 4095, atol=1e-5)
     np.testing.assert_allclose(inverted, 1 - values / 4095, atol=1e-5)
@@ -171,7 +171,7 @@ def test_gray_and_color_images_become_color(first, tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(lines))
     for small in (10**6, 10):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("fnlkit.artefacts.large.SMALL", small)
+            patch.setattr("fnlkit.artifacts.large.SMALL", small)
             for source in (tmp_path / "all", tmp_path / "t.csv"):
                 data = datasets.load(source)
                 x = np.asarray(data.x_train[:])

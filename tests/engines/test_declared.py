@@ -5,10 +5,12 @@ import math
 import pytest
 import torch
 
-from fnlkit import cards, catalogue, engines
-from fnlkit.artefacts.run import Run
+from fnlkit import engines
+from fnlkit.artifacts.run import Run
 from fnlkit.client.training import Fit
+from fnlkit.components import registry
 from fnlkit.errors import InputError
+from fnlkit.experiment import cards
 from fnlkit.server.clients import TooManyLost
 from fnlkit.server.protection import Protection
 from fnlkit.server.replies import Sent, declared
@@ -68,13 +70,13 @@ def test_a_reply_that_is_not_declared_stops_the_run_or_is_refused_on_every_engin
 def test_under_protection_nothing_leaves_but_protected_sums_on_every_engine(federation):
     fed, model = federation
     fed.sends, fed.protect = declared(["mean"]), "dp"
-    opt = catalogue.optimizer("fedavg", FIT, protect=Protection(1.0, 1.0, 4.0))
+    opt = registry.optimizer("fedavg", FIT, protect=Protection(1.0, 1.0, 4.0))
     for steps in ((tell_mean,), (FIT,), (FIT, tell_mean)):
         with pytest.raises(InputError, match="--protect dp"):
             fed.round(IDS, model, *steps)
         fed.rollback()
     with pytest.raises(InputError, match="--protect dp"):  # an optimizer of the method's own
-        catalogue.optimizer("fedavg", FIT).round(fed, IDS, model)
+        registry.optimizer("fedavg", FIT).round(fed, IDS, model)
     with pytest.raises(InputError, match="--protect dp"):
         opt.round(fed, IDS, model, after=(tell_mean,))
     fed.rollback()

@@ -16,13 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fnlkit import catalogue, engines
-from fnlkit.artefacts.run import Run
+from fnlkit import engines
+from fnlkit.artifacts.run import Run
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Augment, Inputs
 from fnlkit.client.losses import cross_entropy
 from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit, plan
+from fnlkit.components import registry
 from fnlkit.engines.graphs import Graphs
 from fnlkit.engines.schedule import timetable
 from fnlkit.engines.stacked_training import StackedTraining
@@ -51,8 +52,8 @@ def run(engine, method, optimizer, selector, rounds=6, fit=FIT, network=mlp, emb
         if method.startswith("oracle"):
             client.rows["input/true"] = (client.given + 1) % client.classes
     fed.commit()
-    opt, select = catalogue.optimizer(optimizer, fit), catalogue.selector(selector, 0.5)
-    program = catalogue.method(method)(fed, model, opt, select, rounds=rounds)
+    opt, select = registry.optimizer(optimizer, fit), registry.selector(selector, 0.5)
+    program = registry.method(method)(fed, model, opt, select, rounds=rounds)
     while True:
         try:
             next(program)
@@ -94,7 +95,7 @@ PLAIN = (
 )
 
 
-@pytest.mark.parametrize("method", [name for name in PLAIN if "pair" not in catalogue.needs(name)])
+@pytest.mark.parametrize("method", [name for name in PLAIN if "pair" not in registry.needs(name)])
 def test_the_fused_engine_hands_over_what_is_not_compiled(method):
     """Its threads share one network, which the client steps of these methods use too."""
     found = run("fused", method, "fedavg", "uniform")
@@ -112,7 +113,7 @@ def test_product_of_methods_that_are_not_compiled(method, optimizer):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("selector", SELECTORS)
 @pytest.mark.parametrize("optimizer", DRIFTING)
-@pytest.mark.parametrize("method", [name for name in catalogue.METHODS if name not in PLAIN])
+@pytest.mark.parametrize("method", [name for name in registry.METHODS if name not in PLAIN])
 def test_product(method, optimizer, selector, engine):
     found = run(engine, method, optimizer, selector)
     agree(found, specification(method, optimizer, selector))
@@ -120,7 +121,7 @@ def test_product(method, optimizer, selector, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("optimizer", [name for name in catalogue.OPTIMIZERS if name not in (*DRIFTING, "fedbn")])
+@pytest.mark.parametrize("optimizer", [name for name in registry.OPTIMIZERS if name not in (*DRIFTING, "fedbn")])
 @pytest.mark.parametrize("method", ["fedcorr", "akd"])
 def test_other_optimizers(method, optimizer, engine):
     """Not the whole product: what they do on a client is a drift term like FedDyn's, the rest is the server's."""
@@ -169,9 +170,9 @@ COMPILED = ("ce", "smoothing", "forward", "peer", "cores", "elr", "er")
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("mixup", [0.0, 1.0])
-@pytest.mark.parametrize("name", catalogue.LOSSES)
+@pytest.mark.parametrize("name", registry.LOSSES)
 def test_every_named_loss_trains_alike(name, mixup, engine):
-    fit = replace(FIT, loss=catalogue.loss(NEEDED.get(name, name)), mixup=mixup)
+    fit = replace(FIT, loss=registry.loss(NEEDED.get(name, name)), mixup=mixup)
     found = run(engine, "fedavg", "fedprox", "uniform", rounds=3, fit=fit)
     agree(found, run("sequential", "fedavg", "fedprox", "uniform", rounds=3, fit=fit))
     slow = [note for note in found[0].notes if "no kernel for the loss" in note]
@@ -508,7 +509,7 @@ def test_fused_says_what_it_cannot_do():
 
 def test_a_loss_without_a_kernel_is_handed_over_in_one_line():
     fed, model = toy.toy("fused", network=mlp, count=4)
-    loss = catalogue.loss("sce")
+    loss = registry.loss("sce")
     for _ in range(2):
         fed.round([0, 1, 2], model, FIT.changed(loss=loss))
     assert len(fed.notes) == 1 and "no kernel for the loss 'symmetric_cross_entropy'" in fed.notes[0]

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.artefacts.run import Run
+from fnlkit.artifacts.run import Run
 from fnlkit.client.training import Fit
 from fnlkit.engines.flower.notebook import NEVER, Lost, Memory, Notebook, counted
 from fnlkit.errors import InputError
@@ -157,7 +157,7 @@ def test_a_notebook_gives_what_was_written_and_says_what_it_lost(tmp_path):
 
 
 def test_the_last_round_that_counted():
-    from fnlkit.artefacts.exchange import Exchange
+    from fnlkit.artifacts.exchange import Exchange
 
     log = [Exchange(np.array([0, 1]), np.array(kept), {}) for kept in ([0, 1], [0], [0, 1])]
     refused = [{"round": 2, "client": 0}, {"round": 2, "client": 5}]

@@ -59,8 +59,8 @@ def picture(net, x, mean, std, dtype, augment=None, t=0, slots=None):
         scale = 255 if x.dtype == np.uint8 else 1
         image = torch.from_numpy(image.copy()).to(dtype) / scale
         image = ((image - torch.tensor(mean, dtype=dtype)) / torch.tensor(std, dtype=dtype)).movedim(-1, 0)
-        if augment is not None and augment.centre is not None:
-            middle, half = augment.centre[t, slots[row]], augment.side // 2
+        if augment is not None and augment.center is not None:
+            middle, half = augment.center[t, slots[row]], augment.side // 2
             top, left = (max(m - half, 0) for m in middle)
             bottom, right = (max(m - half + augment.side, 0) for m in middle)
             image = image.clone()
@@ -214,7 +214,7 @@ def client(net, n=60, seed=0, kind="uint8", side=32):
     rng = np.random.default_rng(seed)
     shape = (n, side, side, net[1]) if net[0] == "lenet5" else (n, net[1][0])
     classes = net[2] if net[0] == "lenet5" else net[1][-1]
-    # Smooth pictures: neighbouring pixels agree, as in photographs.
+    # Smooth pictures: neighboring pixels agree, as in photographs.
     x = rng.normal(size=shape)
     if len(shape) == 4:
         x = x.cumsum(1).cumsum(2) / 12
@@ -384,7 +384,7 @@ def test_drift_terms(net, terms, real):
 
 
 @PRECISIONS
-@pytest.mark.parametrize("net", [LENET, ("lenet5", 1, 5), ("mlp", (3 * 9 * 7, 16, 6))], ids=["colour", "grey", "mlp"])
+@pytest.mark.parametrize("net", [LENET, ("lenet5", 1, 5), ("mlp", (3 * 9 * 7, 16, 6))], ids=["color", "gray", "mlp"])
 @pytest.mark.parametrize("kind", ["uint8", "float32"])
 @pytest.mark.parametrize("steps", ["crop", "flip", "cutout", "mixup", "all"])
 def test_augmentation(net, kind, steps, real):
@@ -402,7 +402,7 @@ def test_augmentation(net, kind, steps, real):
     if steps in ("flip", "all"):
         chosen |= {"flip": rng.random(order.shape) < 0.5}
     if steps in ("cutout", "all"):
-        chosen |= {"side": 5, "centre": rng.integers(0, (height, width), (*order.shape, 2))}
+        chosen |= {"side": 5, "center": rng.integers(0, (height, width), (*order.shape, 2))}
     mixup = None
     if steps in ("mixup", "all"):
         keys = np.where(order < 0, 2.0, rng.random(order.shape))

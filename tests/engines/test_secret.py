@@ -6,19 +6,20 @@ import numpy as np
 import pytest
 import torch
 
+from fnlkit.deploy import project
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.pipeline import deployment
 from tests.experiment.test_experiment import problem
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
-from fnlkit.engines.flower import leaving, secret, wire  # noqa: E402
+from fnlkit.deploy import leaving
+from fnlkit.engines.flower import secret, wire  # noqa: E402
 from fnlkit.server.clients import TooManyLost  # noqa: E402
+from tests.deploy.test_sites import CANARY, Deployed, place  # noqa: E402, F401 - a fixture
 from tests.engines.here import Grid  # noqa: E402
-from tests.engines.test_sites import CANARY, Deployed, place  # noqa: E402, F401 - a fixture
 
-STEP = 2 / secret.STEPS  # of a quantised entry, in units of clip
+STEP = 2 / secret.STEPS  # of a quantized entry, in units of clip
 
 
 def listened(grid):
@@ -200,7 +201,7 @@ def test_a_site_that_masks_answers_nothing_else(place, tmp_path, capsys):  # noq
     open_one = {"run": "0" * 16, "round": 0, "seed": 0, "weights": torch.zeros(2), "steps": [], "broadcast": {}, "visits": []}
     (reply,) = deployed.grid.send_and_receive([Message(wire.write(open_one), 100, "train")])
     assert reply.has_error() and reply.error.reason == "failed Refused"
-    assert deployment.read_config(deployed.config)[0].protect == "secagg"
+    assert project.read_config(deployed.config)[0].protect == "secagg"
 
 
 @pytest.mark.parametrize("broken", ["memory", "data"])

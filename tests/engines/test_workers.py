@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from fnlkit import catalogue
 from fnlkit.client.training import Fit
+from fnlkit.components import registry
+from fnlkit.components.spec import parse
 from fnlkit.errors import InputError
 from fnlkit.kernels import get_threads
-from fnlkit.spec import parse
 from tests.engines.test_engines import mlp
 from tests.toy import Net, stops_in_client_1, toy, train
 
@@ -47,7 +47,7 @@ def staffed():
                                             ("fedrn", (2,))])  # fmt: skip
 def test_one_digest(method, counts):
     """FedDyn keeps a state on clients, Power-of-Choice asks twice a round; mixup, proximal terms, rows come along."""
-    if method not in catalogue.METHODS:
+    if method not in registry.METHODS:
         pytest.skip(f"{method} is not there")
     run = partial(train, method=method, optimizer="feddyn(alpha=0.1)", selector="power-of-choice(d=6)")
     run = partial(run, rounds=12 if method == "fedcorr" else 4, fit=FIT, dtype=torch.float32)

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fnlkit import datasets, noise, partitioning
-from fnlkit.artefacts.federation import Federation
+from fnlkit import datasets, noise
+from fnlkit.artifacts.federation import Federation
+from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.estimators import ESTIMATORS, estimate
 from fnlkit.estimators.anchor import true_posterior
@@ -16,10 +17,10 @@ from fnlkit.estimators.apply import judged
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.confident import judge
 from fnlkit.estimators.intervals import bootstrap, wilson
-from fnlkit.estimators.knn import neighbours_for
+from fnlkit.estimators.knn import neighbors_for
 from fnlkit.estimators.loss import upper_probability
 from fnlkit.estimators.warmup import fold_of, without
-from fnlkit.scores import anchor_transition, auc
+from fnlkit.kernels.scores import anchor_transition, auc
 
 GOLDEN = Path(os.environ.get("FNLKIT_GOLDEN", Path(__file__).parents[3] / "shared" / "golden"))
 CLIENTS = 12
@@ -65,7 +66,7 @@ def check(federation, arrays):
     outside = np.setdiff1d(np.arange(n), federation.client_indices)
     assert not issue[outside].any() and not flagged[outside].any()
     assert all(np.isfinite(values).all() for values in arrays.values())
-    Federation.from_artefact(judged(federation, arrays).to_artefact())
+    Federation.from_artifact(judged(federation, arrays).to_artifact())
 
 
 # What these runs reach with some room; energy judges clients, not samples (FedLN, Section 4.2).
@@ -183,9 +184,9 @@ def test_knn_equals_its_naive_twin(k):
     assert (out["estimate_flagged"] == flagged).all()
 
 
-def test_neighbours_grow_with_the_client():
+def test_neighbors_grow_with_the_client():
     # FedLN's 100 at its 1,667 samples in ten classes; never fewer than 5, never more than 100.
-    assert neighbours_for([1667, 72, 500, 10**6], 10).tolist() == [100, 5, 30, 100]
+    assert neighbors_for([1667, 72, 500, 10**6], 10).tolist() == [100, 5, 30, 100]
 
 
 @pytest.mark.skipif(not (GOLDEN / "fedln.npz").exists(), reason="needs the authors' outputs, which FNLKIT_GOLDEN names")
@@ -302,7 +303,7 @@ def test_auc_counts_ties_half():
     assert auc(scores, np.zeros(80, bool)) is None
 
 
-def test_a_perfect_judgement_has_no_error():
+def test_a_perfect_judgment_has_no_error():
     f, held = noisy(), noisy().client_indices
     wrong, sizes = f.given != f.true, np.diff(f.client_offsets)
     level = f.wrong_share()
@@ -320,7 +321,7 @@ def test_a_perfect_judgement_has_no_error():
     assert compare(f) == {}
 
 
-def test_relabelling_keeps_what_was_received():
+def test_relabeling_keeps_what_was_received():
     f = noisy()
     before, arrays = f.given.copy(), found(f, "confident")
     out = judged(f, arrays, relabel=True)
@@ -334,7 +335,7 @@ def test_relabelling_keeps_what_was_received():
     assert (again.extra["estimate_judged_label"] == out.given).all()
 
 
-def test_a_new_judgement_replaces_the_old_one():
+def test_a_new_judgment_replaces_the_old_one():
     arrays = {**found(noisy(), "knn"), "estimate_of_long_ago": np.zeros(3)}
     out = judged(judged(noisy(), arrays), found(noisy(), "anchor"))
     assert "estimate_of_long_ago" not in out.extra

@@ -10,22 +10,23 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import datasets, noise, partitioning
-from fnlkit.artefacts.federation import Federation
+from fnlkit import datasets, noise
+from fnlkit.artifacts.federation import Federation
+from fnlkit.components.spec import bind, find, parse
+from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.estimators import ESTIMATORS, judged_by, warmup
 from fnlkit.estimators.apply import judged
 from fnlkit.estimators.compare import compare
-from fnlkit.estimators.evidence import Evidence
+from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.experiment import Experiment, Settings
+from fnlkit.kernels.scores import auc
 from fnlkit.review.audit import audit
-from fnlkit.scores import auc
-from fnlkit.spec import bind, find, parse
 from tests.commands import fnlkit
 
 DOCS = Path(__file__).parents[2] / "docs/estimators.md"
 WARM_UP = {"rounds": 2, "epochs": 2, "lr": 0.1, "precision": "fp64", "model": "mlp(hidden=8)"}
-# Evidence beside the labels: none (a warm-up where one is needed), rows of a file, a run.
+# EstimatorInputs beside the labels: none (a warm-up where one is needed), rows of a file, a run.
 CASES = [
     ("knn", ""), ("knn(k=7, ties=lowest)", "embeddings"), ("knn(include_self=true)", ""),
     ("confident", ""), ("confident(by=sample, thresholds=pooled)", ""), ("confident", "probabilities"), ("confident", "run"),
@@ -90,12 +91,12 @@ def test_samples_that_a_client_holds_out_are_judged_in_either_form(spec):
         np.testing.assert_allclose(both[1][name], values, rtol=0, atol=1e-9, err_msg=name)
     out, apart = both[0], np.concatenate(federation.held_out)
     assert (out["estimate_issue_score"][apart] > 0).mean() > 0.9 and out["estimate_flagged"][apart].any()
-    relabelled = judged(federation, out, relabel=True)
-    assert (relabelled.given[apart] == federation.given[apart]).all()  # a model is not measured on suggestions
-    assert (relabelled.given != federation.given).any()
+    relabeled = judged(federation, out, relabel=True)
+    assert (relabeled.given[apart] == federation.given[apart]).all()  # a model is not measured on suggestions
+    assert (relabeled.given != federation.given).any()
     facts = compare(judged(federation, out))
     assert facts["level_true"] == pytest.approx((federation.given != federation.true).mean())  # of all, not of 70 %
-    if spec.startswith("knn"):  # the neighbours know better than chance, of held-out samples too
+    if spec.startswith("knn"):  # the neighbors know better than chance, of held-out samples too
         assert auc(out["estimate_issue_score"][apart], (federation.given != federation.true)[apart]) > 0.8
 
 
@@ -130,7 +131,7 @@ def test_vectors_are_scaled_in_each_fold_as_its_model_was_trained(spec, vectors)
 
 
 def test_an_audit_of_vectors_gives_the_numbers_of_the_estimator(vectors):
-    found = audit(*vectors, folds=2, warm_up=WARM_UP, engine="sequential").judgement.arrays(vectors[0])
+    found = audit(*vectors, folds=2, warm_up=WARM_UP, engine="sequential").judgment.arrays(vectors[0])
     pooled, _ = judged_by(*vectors, "em(folds=2)", warm_up=WARM_UP, engine="sequential")
     for name in ("client_level", "client_level_low", "client_level_high", "issue_score", "transition"):
         np.testing.assert_allclose(found[f"estimate_{name}"], pooled[f"estimate_{name}"], rtol=0, atol=1e-9, err_msg=name)
@@ -142,9 +143,9 @@ def sends_of(name):
 
 
 def asked(spec, given):
-    """Return the Evidence after the federated form of an estimator: its `replies` and its `traffic`."""
+    """Return the EstimatorInputs after the federated form of an estimator: its `replies` and its `traffic`."""
     options = {given: rows(given)} if given else {}
-    evidence = Evidence(*world(), form="federated", warm_up=WARM_UP, engine="sequential", **options)
+    evidence = EstimatorInputs(*world(), form="federated", warm_up=WARM_UP, engine="sequential", **options)
     bind(parse(spec), find(parse(spec).name, ESTIMATORS, "estimator"), "estimator")(evidence)
     return evidence
 
@@ -191,8 +192,8 @@ def leaky(evidence):
     """An estimator of somebody's that sends a sample without saying so."""
     from fnlkit.estimators import federated
 
-    door = federated.with_rows(evidence, probabilities=evidence.predicted())
-    door.ask(send_a_sample)
+    session = federated.with_rows(evidence, probabilities=evidence.predicted())
+    session.ask(send_a_sample)
 
 
 def send_a_sample(client, model, received):
@@ -202,7 +203,7 @@ def send_a_sample(client, model, received):
 def test_a_reply_that_is_not_declared_is_noticed():
     from fnlkit.estimators.federated import left
 
-    evidence = Evidence(*world(), form="federated", probabilities=rows("probabilities"))
+    evidence = EstimatorInputs(*world(), form="federated", probabilities=rows("probabilities"))
     leaky(evidence)
     with pytest.raises(AssertionError, match="replied \\['secret'\\], which is not declared"):
         left(evidence.traffic, sends_of("em"))

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fnlkit import datasets, noise, partitioning
+from fnlkit import datasets, noise
+from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.estimators import ESTIMATORS, estimate, warm_up_of
 from fnlkit.estimators.apply import judged
 from fnlkit.estimators.compare import compare
-from fnlkit.estimators.evidence import Evidence
+from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.warmup import settings_of
 
 
@@ -80,7 +81,7 @@ def test_evidence_that_tells_something_is_not_called_void(digits):
         said = []
         estimate(federation(digits, 5, model), digits, "knn", say=said.append)
         assert not any("void" in text for text in said)
-    evidence, said = Evidence(federation(digits, 5, "none"), digits, say=lambda text: said.append(text)), []
+    evidence, said = EstimatorInputs(federation(digits, 5, "none"), digits, say=lambda text: said.append(text)), []
     evidence.weigh(np.full(1438, 3), "votes for one class")
     assert said and "void" in said[0]
 

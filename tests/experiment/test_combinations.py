@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from fnlkit import catalogue
-from fnlkit.artefacts.federation import Federation
+from fnlkit.artifacts.federation import Federation
+from fnlkit.components import registry
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 
@@ -49,14 +49,14 @@ SPECS = {
     "backward": "backward(transition=pairflip(eta=0.2))",
     "daagg": "daagg(clean=[0, 3])",
 }
-MORE = ["fedcorr(iterations=1, usual=flr)", "fedcorr(iterations=1, regulariser=flr)", "nnc(usual=fedcorr)", "oracle(usual=flr)"]
-METHODS = [*catalogue.METHODS, *MORE]
-OWN = [method for method in METHODS if catalogue.brings_loss(method)]
+MORE = ["fedcorr(iterations=1, usual=flr)", "fedcorr(iterations=1, regularizer=flr)", "nnc(usual=fedcorr)", "oracle(usual=flr)"]
+METHODS = [*registry.METHODS, *MORE]
+OWN = [method for method in METHODS if registry.brings_loss(method)]
 FACTORS = {
     "method": [method for method in METHODS if method not in OWN],
-    "loss": [SPECS.get(name, name) for name in catalogue.LOSSES],
-    "optimizer": list(catalogue.OPTIMIZERS),
-    "aggregator": [SPECS.get(name, name) for name in catalogue.AGGREGATORS],
+    "loss": [SPECS.get(name, name) for name in registry.LOSSES],
+    "optimizer": list(registry.OPTIMIZERS),
+    "aggregator": [SPECS.get(name, name) for name in registry.AGGREGATORS],
     "selector": ["uniform", "power-of-choice(d=6)"],
     "augment": ["none", "augment(pad=1, flip=true, cutout=2)"],
     "mixup": [0.0, 1.0],

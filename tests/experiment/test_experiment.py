@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import catalogue
-from fnlkit.artefacts.federation import Federation
-from fnlkit.artefacts.run import Run
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.run import Run
+from fnlkit.components import registry
 from fnlkit.errors import InputError
 from fnlkit.estimators import estimate
 from fnlkit.estimators.warmup import model_probabilities
@@ -22,10 +22,10 @@ from fnlkit.server.clients import let_go
 def problem(seed=0, count=8, size=24, classes=4, public=0):
     """Return (federation, data set) of Gaussian blobs, half of the clients noisy; `public` samples are nobody's."""
     rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(classes, 6)) * 2
+    centers = rng.normal(size=(classes, 6)) * 2
     n = count * size
     y, y_test = rng.integers(0, classes, n), rng.integers(0, classes, 60)
-    x, x_test = (centres[labels] + rng.normal(size=(len(labels), 6)) for labels in (y, y_test))
+    x, x_test = (centers[labels] + rng.normal(size=(len(labels), 6)) for labels in (y, y_test))
     dataset = types.SimpleNamespace(
         name="blobs", kind="vector", x_train=x.astype(np.float32), y_train=y, x_test=x_test.astype(np.float32),
         y_test=y_test, mean=(), std=(), checksum="0" * 64, features=None, table=None, sample_rate=0, class_names=list("abcd"),
@@ -77,7 +77,7 @@ def reread(run, folder):
     return Run.read(path)
 
 
-CASES = [(method, "fedavg", "uniform") for method in catalogue.METHODS] + [
+CASES = [(method, "fedavg", "uniform") for method in registry.METHODS] + [
     ("fedavg", "feddyn(alpha=0.1)", "uniform"),
     ("fedavg", "fedprox", "power-of-choice(d=4)"),
 ]
@@ -85,7 +85,7 @@ CASES = [(method, "fedavg", "uniform") for method in catalogue.METHODS] + [
 
 @pytest.mark.parametrize(("method", "optimizer", "selector"), CASES)
 def test_a_resumed_run_ends_bit_for_bit_like_one_never_stopped(method, optimizer, selector, tmp_path):
-    federation, dataset = problem(public=8 if "public" in catalogue.needs(method) else 0)
+    federation, dataset = problem(public=8 if "public" in registry.needs(method) else 0)
     more = {"rounds": 48} if method == "centralized" else {}  # as many visits of its one client as the others have rounds
     chosen = settings(method, optimizer=optimizer, selector=selector, **more)
     whole = finish(federation, dataset, chosen)
@@ -251,7 +251,7 @@ UNBUDGETED = ["fedavg", "elr", "flr(warmup=2, rates=constant)", "feddpcont", "fe
 
 @pytest.mark.parametrize("method", BUDGETED)
 def test_another_budget_is_refused_where_the_schedule_follows_from_it(method):
-    assert catalogue.of_budget(method, 20) != catalogue.of_budget(method, 140)
+    assert registry.of_budget(method, 20) != registry.of_budget(method, 140)
     if method in ("flr", "fedcorr(iterations=1)"):
         federation, dataset = problem()
         left = finish(federation, dataset, settings(method, rounds=8), stop_after=5)
@@ -261,7 +261,7 @@ def test_another_budget_is_refused_where_the_schedule_follows_from_it(method):
 
 @pytest.mark.parametrize("method", UNBUDGETED)
 def test_a_longer_run_equals_a_straight_one_where_it_is_allowed(method):
-    assert catalogue.of_budget(method, 8) == catalogue.of_budget(method, 14)
+    assert registry.of_budget(method, 8) == registry.of_budget(method, 14)
     federation, dataset = problem()
     short = finish(federation, dataset, settings(method, rounds=8))
     longer = finish(federation, dataset, settings(method, rounds=14), resume=short)

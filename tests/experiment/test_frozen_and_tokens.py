@@ -126,8 +126,8 @@ def test_token_ids_reach_a_table_of_embeddings_as_they_are(net, tmp_path):
     common = {"rounds": 1, "fraction": 0.5, "engine": "sequential", "say": None}
     run = fnlkit.train(federation, model=net("words"), **common)
     assert run.finished and not run.meta["samples"]["mean"] and "moments" not in run.traffic.sent
-    assert torch.equal(run.weights, fnlkit.train(federation, model=net("words"), standardise="none", **common).weights)
+    assert torch.equal(run.weights, fnlkit.train(federation, model=net("words"), standardize="none", **common).weights)
     assert fnlkit.evaluate(run).rows[0]["measured"]["test"]["share"] == run.history[-1]["agreement"]
     assert fnlkit.train(federation, model="mlp", **common).meta["samples"]["mean"]
-    with pytest.raises(InputError, match="--standardise always"):
-        fnlkit.train(federation, model=net("words"), standardise="always", **common)
+    with pytest.raises(InputError, match="--standardize always"):
+        fnlkit.train(federation, model=net("words"), standardize="always", **common)

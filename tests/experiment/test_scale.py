@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fnlkit import datasets, partitioning
-from fnlkit.artefacts.federation import Federation
+from fnlkit import datasets
+from fnlkit.artifacts.federation import Federation
 from fnlkit.client.scaling import channel_moments, pooled_channels
+from fnlkit.datasets import partitioning
 from fnlkit.datasets.dataset import moments
 from fnlkit.errors import InputError, SampleError
 from fnlkit.experiment import Experiment, Settings

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fnlkit import models
-from fnlkit.artefacts.run import Run
+from fnlkit.artifacts.run import Run
 from fnlkit.client.scaling import moments, pooled
 from tests.commands import fnlkit
 
@@ -51,8 +51,8 @@ def test_breast_cancer_is_learnt_without_a_word_on_scales(engine, cancer):
     assert shares @ found["class_accuracy"] == pytest.approx(accuracy)
 
 
-def test_standardise_none_leaves_them_as_they_are(cancer):
-    options = "--rounds 5 --fraction 0.5 --lr 0.0001 --standardise none --engine sequential"
+def test_standardize_none_leaves_them_as_they_are(cancer):
+    options = "--rounds 5 --fraction 0.5 --lr 0.0001 --standardize none --engine sequential"
     done = fnlkit(f"fnlkit partition --dataset d.npz --clients 8 | fnlkit train {options} -o raw.pt", cancer)
     assert done.returncode == 0, done.stderr
     run = Run.read(str(cancer / "raw.pt"))
@@ -70,8 +70,8 @@ def test_a_run_resumes_and_another_scale_is_refused(cancer):
     assert done.returncode == 0, done.stderr
     whole, half = (Run.read(str(cancer / name)) for name in ("whole.pt", "half.pt"))
     assert whole.weights.equal(half.weights) and whole.traffic == half.traffic
-    done = fnlkit(f"fnlkit train f.npz {common} --rounds 6 --standardise none --resume half.pt -o half.pt", cancer)
-    assert done.returncode == 2 and "--standardise auto, not none" in done.stderr
+    done = fnlkit(f"fnlkit train f.npz {common} --rounds 6 --standardize none --resume half.pt -o half.pt", cancer)
+    assert done.returncode == 2 and "--standardize auto, not none" in done.stderr
 
 
 @pytest.mark.parametrize(

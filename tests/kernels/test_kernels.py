@@ -75,8 +75,8 @@ def test_calibrated_counts_sum_to_the_labels():
     np.testing.assert_array_equal(counts.sum(0), np.bincount(labels, minlength=6))
 
 
-def test_weighting_counts_is_weighting_the_normalised_matrix():
-    # FedEFC's code weights the columns-normalised matrix (true classes sum to 1); the paper weights the counts.
+def test_weighting_counts_is_weighting_the_normalized_matrix():
+    # FedEFC's code weights the columns-normalized matrix (true classes sum to 1); the paper weights the counts.
     rng = np.random.default_rng(2)
     probs, labels = probabilities(rng, 300, 4, np.float64), rng.choice(4, 300, p=[0.6, 0.2, 0.15, 0.05])
     plain, weighted = (kernels.count_matrix(probs, labels, class_weights=w) for w in (None, "labels"))
@@ -125,7 +125,7 @@ def test_lid_does_not_depend_on_threads_or_batching():
     np.testing.assert_allclose(one[1:300], kernels.lid(points[1:300]), rtol=1e-6)
 
 
-def test_lid_of_many_neighbours_and_many_ties():
+def test_lid_of_many_neighbors_and_many_ties():
     rng = np.random.default_rng(3)
     for points in (rng.standard_normal((700, 3)), np.repeat(np.arange(350.0), 2)[:, None], np.eye(300)):
         np.testing.assert_allclose(kernels.lid(points, k=290), naive.lid(points, 290), rtol=1e-9)
@@ -171,7 +171,7 @@ def test_inverse_of_large_and_of_odd_shapes():
 
 
 @pytest.mark.parametrize("size", [2, 3, 10, 40])
-def test_singular_matrices_are_named_or_regularised(size):
+def test_singular_matrices_are_named_or_regularized(size):
     T = np.stack([np.eye(size), np.eye(size), np.full((size, size), 1 / size)])
     with pytest.raises(InputError, match=r"matrix 2 of `T` is singular .*1 of 3.*ridge"):
         kernels.invert_transition(T)
@@ -235,13 +235,13 @@ def test_votes_equal_naive(seed, kind, n, d, k, include_self, random_ties):
 
 
 def test_votes_of_a_large_set_equal_those_of_products(monkeypatch):
-    from fnlkit.kernels import neighbours
+    from fnlkit.kernels import neighbors
 
     rng = np.random.default_rng(0)
     points, labels = rng.standard_normal((400, 8)).astype(np.float32), rng.integers(0, 3, 400)
     offsets = np.array([0, 30, 400])
     expected = kernels.knn_vote(points, labels, k=7, client_offsets=offsets)
-    monkeypatch.setattr(neighbours, "LARGEST_PRODUCT", 100)
+    monkeypatch.setattr(neighbors, "LARGEST_PRODUCT", 100)
     for found, correct in zip(kernels.knn_vote(points, labels, k=7, client_offsets=offsets), expected, strict=True):
         np.testing.assert_array_equal(found, correct)
 
@@ -292,12 +292,12 @@ def test_flipping_by_the_identity_changes_nothing_and_never_draws_the_impossible
 
 @few
 @given(seeds, st.integers(2, 9), st.floats(0, 1))
-def test_randomised_response_equals_naive(seed, classes, keep):
+def test_randomized_response_equals_naive(seed, classes, keep):
     rng = np.random.default_rng(seed)
     labels, uniforms = rng.integers(0, classes, 20), rng.random((20, 2))
     expected = naive.respond(labels, keep, uniforms, classes)
-    np.testing.assert_array_equal(kernels.randomised_response(labels, keep, uniforms, classes), expected)
-    np.testing.assert_array_equal(kernels.randomised_response(labels, np.full(20, keep), uniforms, classes), expected)
+    np.testing.assert_array_equal(kernels.randomized_response(labels, keep, uniforms, classes), expected)
+    np.testing.assert_array_equal(kernels.randomized_response(labels, np.full(20, keep), uniforms, classes), expected)
 
 
 @few
@@ -307,12 +307,12 @@ def test_augmentation_equals_naive(seed, height, width, channels, pad, size):
     images = rng.integers(0, 256, (3, height, width, channels), dtype=np.uint8)
     index, flip = rng.integers(0, 3, 4), rng.integers(0, 2, 4).astype(bool)
     shift = rng.integers(0, 2 * pad + 1, (4, 2))
-    centre = np.stack([rng.integers(0, height, 4), rng.integers(0, width, 4)], 1)
+    center = np.stack([rng.integers(0, height, 4), rng.integers(0, width, 4)], 1)
     mean, std = rng.random(channels), rng.random(channels) + 0.1
     got = kernels.augment_batch(
-        images, index, shift=shift, flip=flip, centre=centre if size else None, size=size, pad=pad, mean=mean, std=std
+        images, index, shift=shift, flip=flip, center=center if size else None, size=size, pad=pad, mean=mean, std=std
     )
-    np.testing.assert_array_equal(got, naive.augment(images, index, shift, flip, centre, pad, size, mean, std))
+    np.testing.assert_array_equal(got, naive.augment(images, index, shift, flip, center, pad, size, mean, std))
 
 
 def test_plain_batches_and_given_memory():
@@ -435,12 +435,12 @@ def test_tensors_that_numpy_cannot_read_are_named(form):
         (lambda: kernels.flip_labels(Y, E, U * 2), r"`uniforms` must lie in \[0, 1\)"),
         (lambda: kernels.flip_labels(Y, E, U[:2]), r"`uniforms` must be floats of shape \(3,\)"),
         (lambda: kernels.flip_labels(Y, E[None], U, client_of=Y, client_offsets=[0, 3]), "not both"),
-        (lambda: kernels.randomised_response(Y, 1.5, P, 2), r"`keep` must be probabilities in \[0, 1\]"),
-        (lambda: kernels.randomised_response([0, 0, 0], 0.5, P, 1), "`classes` must be at least 2"),
+        (lambda: kernels.randomized_response(Y, 1.5, P, 2), r"`keep` must be probabilities in \[0, 1\]"),
+        (lambda: kernels.randomized_response([0, 0, 0], 0.5, P, 1), "`classes` must be at least 2"),
         (lambda: kernels.augment_batch(IMAGES / 2, [0]), "`images` must be uint8"),
         (lambda: kernels.augment_batch(IMAGES, [2]), "`index` must lie in 0..1, found 2"),
         (lambda: kernels.augment_batch(IMAGES, [0], shift=[[0, 3]], pad=1), "`shift` must lie in 0..2"),
-        (lambda: kernels.augment_batch(IMAGES, [0], centre=[[0, 0]]), "`centre` is given but `size` is 0"),
+        (lambda: kernels.augment_batch(IMAGES, [0], center=[[0, 0]]), "`center` is given but `size` is 0"),
         (lambda: kernels.augment_batch(IMAGES, [0], mean=[0.5]), "`mean` must be 3 finite numbers"),
         (lambda: kernels.augment_batch(IMAGES, [0], std=[0, 1, 1]), "`std` must be positive"),
         (lambda: kernels.augment_batch(IMAGES, [0], out=np.empty(3)), "`out` must be a writeable contiguous float32"),
@@ -490,12 +490,12 @@ def test_points_whose_squares_leave_the_range(kind):
 
 
 def test_points_whose_squares_leave_the_range_in_a_large_set():
-    from fnlkit.kernels import neighbours
+    from fnlkit.kernels import neighbors
 
     points = np.random.default_rng(0).normal(size=(200, 8))
-    expected = neighbours.nearest(points.astype(np.float32), 5)
+    expected = neighbors.nearest(points.astype(np.float32), 5)
     for scaled in huge(points.astype(np.float32), np.float32) + huge(points.astype(np.float32), np.float64):
-        np.testing.assert_array_equal(neighbours.nearest(scaled, 5), expected)
+        np.testing.assert_array_equal(neighbors.nearest(scaled, 5), expected)
 
 
 def test_the_published_lid_of_points_whose_squares_leave_the_range_is_refused():
@@ -517,7 +517,7 @@ def test_labels_that_a_small_type_cannot_hold_are_widened(kind, classes):
     rng = np.random.default_rng(0)
     labels, T = rng.integers(0, 100, 1000), np.full((classes, classes), 1 / classes)
     uniforms, draws = rng.random(1000), rng.random((1000, 2))
-    for call in (lambda y: kernels.flip_labels(y, T, uniforms), lambda y: kernels.randomised_response(y, 0.1, draws, classes)):
+    for call in (lambda y: kernels.flip_labels(y, T, uniforms), lambda y: kernels.randomized_response(y, 0.1, draws, classes)):
         small = call(labels.astype(kind))
         np.testing.assert_array_equal(small, call(labels))
         assert small.max() > 100 and small.dtype == (np.int64 if classes - 1 > np.iinfo(kind).max else kind)

@@ -6,8 +6,9 @@ import torch
 from PIL import Image
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
-from fnlkit import kernels, vision
-from fnlkit.kernels import neighbours
+from fnlkit import kernels
+from fnlkit.kernels import neighbors
+from fnlkit.models import vision
 
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
 
@@ -43,12 +44,12 @@ def test_counts_are_cleanlabs(n, classes, kind):
 def test_lid_is_scikit_dimensions(d):
     skdim = pytest.importorskip("skdim", reason="needs scikit-dimension: pip install fnlkit[bench]")
     points = np.random.default_rng(d).standard_normal((400, d))
-    # MacKay and Ghahramani's form: it divides by k - 1, leaving out the k-th neighbour, whose term is zero.
+    # MacKay and Ghahramani's form: it divides by k - 1, leaving out the k-th neighbor, whose term is zero.
     theirs = skdim.id.MLE().fit_transform_pw(points, n_neighbors=20)
     np.testing.assert_allclose(kernels.lid(points, k=20) * 19 / 20, theirs, rtol=1e-9)
 
 
-def test_lid_is_that_of_sklearns_neighbours():
+def test_lid_is_that_of_sklearns_neighbors():
     points = sample(500, 10)[0]
     distances = NearestNeighbors(n_neighbors=20).fit(points).kneighbors()[0]
     expected = -1 / np.log(distances / distances[:, -1:]).mean(1)
@@ -68,14 +69,14 @@ def test_votes_are_those_of_faiss_and_of_sklearn(d, k):
     found = index.search(points, k + 1)[1][:, 1:]
     tally = (labels[found][:, :, None] == np.arange(7)).sum(1)
     votes, share = kernels.knn_vote(points, labels, k=k, ties="lowest")
-    # Two neighbours whose distances agree to the last digits of float32 may change places.
+    # Two neighbors whose distances agree to the last digits of float32 may change places.
     assert (votes == tally.argmax(1)).mean() > 0.995
     assert (np.abs(share - (labels[found] != labels[:, None]).mean(1)) < 1e-9).mean() > 0.99
     exact = points.astype(np.float64)
     own = KNeighborsClassifier(k, algorithm="brute").fit(exact, labels).predict(exact)
     np.testing.assert_array_equal(kernels.knn_vote(exact, labels, k=k, include_self=True, ties="lowest")[0], own)
     # Both drop the point itself, so the lists are the same.
-    np.testing.assert_array_equal(neighbours.nearest(points, k, threads=2)[:, 0], found[:, 0])
+    np.testing.assert_array_equal(neighbors.nearest(points, k, threads=2)[:, 0], found[:, 0])
 
 
 def test_augmentation_is_torchvisions():

@@ -12,8 +12,8 @@ from fnlkit.client.losses import joint, mixmatch, refurbished
 from fnlkit.client.losses.mixmatch import sharpened
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError
+from fnlkit.kernels.mixture import lower_probability
 from fnlkit.methods.forward import confident_transition
-from fnlkit.mixture import lower_probability
 from tests.toy import toy, train
 
 C = 3
@@ -35,7 +35,7 @@ def divided_batch(n=6, share=0.3, seed=0):
     return features, batch
 
 
-def dividemix_by_hand(batch, unlabelled, temperature, threshold):
+def dividemix_by_hand(batch, unlabeled, temperature, threshold):
     """Li 2020, Algorithm 1, sample by sample: the mean of the batch's losses of both models."""
     n, half, share = len(batch.y), len(batch.y) // 2, batch.share.item()
     said, total = batch.unmixed_features.view(n, 2, C).softmax(-1), 0.0
@@ -57,15 +57,15 @@ def dividemix_by_hand(batch, unlabelled, temperature, threshold):
             )
         mean = logits.softmax(-1).mean(0)
         total = total + sum(supervised) / max(1, len(supervised)) + (1 / C * (1 / C / mean).log()).sum()
-        total = total + unlabelled * sum(unsupervised) / max(1, len(unsupervised))
+        total = total + unlabeled * sum(unsupervised) / max(1, len(unsupervised))
     return total
 
 
 @pytest.mark.parametrize("share", [0.2, 0.8])
-@pytest.mark.parametrize("threshold", [0.5, 0.0, 1.0])  # some, all and no sample labelled
+@pytest.mark.parametrize("threshold", [0.5, 0.0, 1.0])  # some, all and no sample labeled
 def test_dividemix_is_the_papers_loss(share, threshold):
     features, batch = divided_batch(share=share)
-    values = mixmatch(torch.zeros(6, C), batch, unlabelled=25.0, temperature=0.5, threshold=threshold)
+    values = mixmatch(torch.zeros(6, C), batch, unlabeled=25.0, temperature=0.5, threshold=threshold)
     by_hand = dividemix_by_hand(batch, 25.0, 0.5, threshold)
     torch.testing.assert_close(values.mean(), by_hand, rtol=1e-12, atol=0)
     (found,) = torch.autograd.grad(values.mean(), features)
@@ -184,7 +184,7 @@ def test_what_the_methods_do_to_labels():
     assert any((c.rows["selfie_label"] >= 0).any() for c in fed.members if c.rows)
     assert all(torch.equal(c.y, c.given) for c in fed.members)
     fed, _, steps = train(method="dividemix(warmup=3, ramp=4)", rounds=8, count=6, fraction=0.5)
-    weights = [step.report.get("unlabelled_weight") for step in steps]
+    weights = [step.report.get("unlabeled_weight") for step in steps]
     assert weights[:3] == [None] * 3 and weights[3:] == pytest.approx([0, 6.25, 12.5, 18.75, 25])
 
 

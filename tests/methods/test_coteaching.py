@@ -9,10 +9,10 @@ from fnlkit.client.client import Batch
 from fnlkit.client.losses import exchanged
 from fnlkit.client.training import plan
 from fnlkit.errors import InputError
+from fnlkit.kernels.streams import stream
 from fnlkit.methods.coteaching import forgotten
 from fnlkit.models.dropout import Dropout2d
 from fnlkit.models.pair import Pair
-from fnlkit.streams import stream
 from tests.commands import fnlkit
 from tests.toy import CLASSES, Net, fitting, toy, train
 

@@ -1,4 +1,4 @@
-"""FedCorr's stages and options: what an ablation leaves alone, what acts in the last stage only, who is relabelled."""
+"""FedCorr's stages and options: what an ablation leaves alone, what acts in the last stage only, who is relabeled."""
 
 from functools import partial
 
@@ -71,17 +71,17 @@ def test_feddyn_remembers_nothing_of_the_first_stages():
     assert {c.id for c in fed.members if "dual" in c.state} == late
 
 
-def asked_to_relabel(relabelled, monkeypatch):
-    """Return (clients relabelled after fine-tuning, noisy by the last mixture, outside of the clean set)."""
+def asked_to_relabel(relabeled, monkeypatch):
+    """Return (clients relabeled after fine-tuning, noisy by the last mixture, outside of the clean set)."""
     asked = []
     monkeypatch.setattr(fedcorr, "relabel_confident", lambda client, model, received, **options: asked.append(client.id))
     # kappa 0.3: some clients that the mixture calls noisy are clean enough for fine-tuning.
-    _, _, steps = run(f"fedcorr(relabelled={relabelled}, clean_level=0.3)", rounds=12)
+    _, _, steps = run(f"fedcorr(relabeled={relabeled}, clean_level=0.3)", rounds=12)
     last = stage(steps, "pre-processing")[-1].report
     return asked, np.flatnonzero(last["noisy_clients"]).tolist(), np.flatnonzero(last["noise_level"] > 0.3).tolist()
 
 
-def test_who_is_relabelled_after_fine_tuning(monkeypatch):
+def test_who_is_relabeled_after_fine_tuning(monkeypatch):
     asked, noisy, rest = asked_to_relabel("rest", monkeypatch)
     assert asked == rest and rest != noisy
     asked, noisy, rest = asked_to_relabel("noisy", monkeypatch)

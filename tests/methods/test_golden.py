@@ -16,11 +16,11 @@ from fnlkit.client.losses import cross_entropy, forward_corrected
 from fnlkit.client.network import Network
 from fnlkit.client.training import Fit, plan, train_client
 from fnlkit.kernels import count_matrix, knn_vote
+from fnlkit.kernels.mixture import two_components
+from fnlkit.kernels.scores import anchor_transition
 from fnlkit.methods import fedcorr, na_fedavg, nnc
 from fnlkit.methods.fedefc import transition_of
 from fnlkit.methods.forward import confident_issues, keep_anchor_transition
-from fnlkit.mixture import two_components
-from fnlkit.scores import anchor_transition
 from fnlkit.server.aggregation import mean, median, squared_distances, trimmed_mean
 from fnlkit.server.distance import distance_aware_weights
 from fnlkit.server.optimizers import Updates

@@ -11,15 +11,15 @@ from sklearn.mixture import GaussianMixture
 from fnlkit.client.client import Batch, LocalModel
 from fnlkit.client.losses import consistent
 from fnlkit.client.losses.filtered import filter_weight
+from fnlkit.kernels.mixture import fitted_from
 from fnlkit.methods.feddiv import filter_losses, filter_samples, update_bias
 from fnlkit.methods.fedrn import reliabilities, select_clean
-from fnlkit.mixture import fitted_from
 from tests.toy import toy, train
 
 C = 3
 
 
-def test_reliable_neighbours_are_expert_and_similar():
+def test_reliable_neighbors_are_expert_and_similar():
     """Known are 0, 1, 2: expertise scaled is 0, 1, 1/2; similarity to 0 is 1, 0, -1, scaled 1, 1/2, 0."""
     expertise, known = np.array([0.5, 0.9, 0.7, 0.99]), np.array([True, True, True, False])
     outputs = np.array([[1.0, 0], [0, 2], [-3, 0], [1, 0]])

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import catalogue
 from fnlkit.client.training import Fit
+from fnlkit.components import registry
+from fnlkit.components.spec import parse
 from fnlkit.errors import InputError
 from fnlkit.server.clients import TooManyLost
-from fnlkit.spec import parse
 from tests.toy import Net, fitting, toy
 
 
@@ -27,8 +27,8 @@ def run(method, *, before=(), rounds=12, fraction=0.5, keep=0.5, count=6, lost=N
         if lost and lost(client.id, visits[client.id]):
             raise ValueError(f"a sample of mine: {client.x[0].tolist()}")
 
-    opt = catalogue.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=8), before=(breaks, *before))
-    program = catalogue.method(method)(fed, model, opt, catalogue.selector("uniform", fraction), rounds=rounds)
+    opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=8), before=(breaks, *before))
+    program = registry.method(method)(fed, model, opt, registry.selector("uniform", fraction), rounds=rounds)
     return fed, list(program), visits
 
 
@@ -75,7 +75,7 @@ def test_a_run_that_reaches_nobody_stops(method, keep):
         run(method, keep=keep, lost=lambda client, visit: True)
 
 
-@pytest.mark.parametrize("method", [m for m in catalogue.METHODS if m not in ("nnc", "akd", "oracle")])
+@pytest.mark.parametrize("method", [m for m in registry.METHODS if m not in ("nnc", "akd", "oracle")])
 def test_every_method_goes_on_after_a_cohort_of_which_nobody_is_left(method):
     """With keep=0 rounds may come back empty, here the second and every fifth visit of whoever is asked."""
     asked = []

@@ -6,19 +6,21 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import cards, catalogue, datasets, partitioning
-from fnlkit.artefacts.run import Run
+from fnlkit import datasets
+from fnlkit.artifacts.run import Run
 from fnlkit.client.failure import Failure
 from fnlkit.client.training import Fit
+from fnlkit.components import registry
+from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
-from fnlkit.experiment import Experiment, Settings
+from fnlkit.experiment import Experiment, Settings, cards
 from fnlkit.server.clients import TooManyLost
 from fnlkit.server.replies import LARGEST, Sent, declared
 from tests.methods.test_methods import with_embeddings
 from tests.toy import Net, fitting, toy
 
 # Every method, and options that change its replies.
-SPECS = [*(name for name in catalogue.METHODS if name not in ("nnc", "akd", "fedefc", "forward", "confident-learning")),
+SPECS = [*(name for name in registry.METHODS if name not in ("nnc", "akd", "fedefc", "forward", "confident-learning")),
     "fedcorr(iterations=1, usual_selector=power-of-choice(d=30))", "fedefc(latest=1, report_transition=true)",
     "fedefc(latest=1)",
     "forward(latest=1, report_transition=true)", "confident-learning(latest=1)", "feddpcont(release=exact)",
@@ -83,8 +85,8 @@ def run(method, rounds=4):
         return replies
 
     fed._run = hostile
-    opt = catalogue.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=40))
-    program = catalogue.method(method)(fed, model, opt, catalogue.selector("uniform", 1.0), rounds=rounds)
+    opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=40))
+    program = registry.method(method)(fed, model, opt, registry.selector("uniform", 1.0), rounds=rounds)
     return fed, list(program), spoils
 
 
@@ -115,8 +117,8 @@ def test_a_run_stops_in_one_line_where_too_few_replies_are_left(method, form):
     with_embeddings(fed.members)
     fed.sends, visit = cards.may_leave(method), fed._run
     fed._run = lambda ids, *request: [spoiled(form, reply, True) for reply in visit(ids, *request)]
-    opt = catalogue.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=40))
-    program = catalogue.method(method)(fed, model, opt, catalogue.selector("uniform", 0.5), rounds=8)
+    opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=40))
+    program = registry.method(method)(fed, model, opt, registry.selector("uniform", 0.5), rounds=8)
     with pytest.raises((InputError, TooManyLost)) as stopped:
         list(program)
     assert len(str(stopped.value).splitlines()) == 1 and len(str(stopped.value)) < 1000
@@ -126,7 +128,7 @@ def test_a_run_that_met_long_names_and_reasons_can_be_read(tmp_path):
     """A client sends 20,000 names, another fails with 10,000 characters: the file names both and opens."""
     digits = datasets.load("digits")
     federation = partitioning.federation(digits, clients=8, seed=0)
-    chosen = Settings(rounds=2, fraction=1.0, epochs=1, model="mlp(hidden=4)", standardise="none")
+    chosen = Settings(rounds=2, fraction=1.0, epochs=1, model="mlp(hidden=4)", standardize="none")
     experiment = Experiment(federation, digits, chosen, engine="sequential")
     visit = experiment.clients._run
 
@@ -146,7 +148,7 @@ def test_a_run_that_met_long_names_and_reasons_can_be_read(tmp_path):
 
 # ---- what is declared
 def test_every_reply_of_a_method_is_declared_with_its_shape():
-    for name in catalogue.METHODS:
+    for name in registry.METHODS:
         for reply, sent in cards.may_leave(name).items():
             assert sent.shape is not None and sent.size.endswith("bytes"), (name, reply)
 

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import cards, catalogue
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Inputs
 from fnlkit.client.losses import cross_entropy
 from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit
+from fnlkit.components import registry
 from fnlkit.engines import make
 from fnlkit.errors import InputError
+from fnlkit.experiment import cards
 from fnlkit.methods import feddpcont, fedefc, flr, na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
 from tests.toy import CLASSES, FEATURES, Net, clients, fitting, public
@@ -28,7 +29,7 @@ RUNS = {
     "fedcorr(group=4, proximal=norm, ranking=local, strict=true, lid_variant=fedcorr, mixup_in=all)": {
         "lid", "noise_level"
     },
-    "fedcorr(losses=double-softmax, relabelled=noisy, usual_aggregator=median)": {"lid", "noise_level"},
+    "fedcorr(losses=double-softmax, relabeled=noisy, usual_aggregator=median)": {"lid", "noise_level"},
     "fedcorr(usual_optimizer=feddyn(alpha=0.1), usual_selector=power-of-choice(d=9))": {
         "lid", "noise_level", "local_loss"
     },
@@ -58,7 +59,7 @@ RUNS = {
     "akd(k=5)": {"noise_level"},
     "akd(k=5, scale=rms)": {"noise_level", "embedding_square"},
     "akd(source=logits)": {"scores_global", "scores_local"},
-    "akd(source=logits, level=neighbours, k=5, towards=student)": {"noise_level"},
+    "akd(source=logits, level=neighbors, k=5, towards=student)": {"noise_level"},
     "akd(source=logits, level=all)": set(),
     "t-revision(warmup=2, revision=5, lr=0.01)": set(),
     "t-revision": set(),
@@ -109,10 +110,10 @@ def run(method, *, people=None, rounds=8, optimizer="fedavg", engine="sequential
         network = Network((fitting(Net, method) if isinstance(method, str) else Net)(), dtype=torch.float64)
     fed = make(engine, people, network, people[0].inputs, seed=seed)
     fed.public, fed.sends = public(), cards.may_leave(method) if isinstance(method, str) else None
-    opt = catalogue.optimizer(optimizer, fit or Fit(epochs=2, lr=0.1, batch_size=8))
+    opt = registry.optimizer(optimizer, fit or Fit(epochs=2, lr=0.1, batch_size=8))
     model = Model(network, network.flat.clone())
-    program = (catalogue.method(method) if isinstance(method, str) else method)(
-        fed, model, opt, catalogue.selector("uniform", 0.5), rounds=rounds
+    program = (registry.method(method) if isinstance(method, str) else method)(
+        fed, model, opt, registry.selector("uniform", 0.5), rounds=rounds
     )
     steps = list(program)
     fed.close()
@@ -142,7 +143,7 @@ def undeclared(fed, sends):
 
 
 def sends_of(method):
-    return inspect.getmodule(catalogue.method(method).func).SENDS
+    return inspect.getmodule(registry.method(method).func).SENDS
 
 
 @pytest.mark.parametrize("method", RUNS)
@@ -174,9 +175,9 @@ def test_a_leak_is_seen(leak):
     assert undeclared(fed, sends_of("fedcorr"))
 
 
-def test_every_method_of_the_catalogue_is_run_here_and_says_what_it_sends():
-    assert {name.partition("(")[0] for name in RUNS} == set(catalogue.METHODS)
-    for name in catalogue.METHODS:
+def test_every_method_of_the_registry_is_run_here_and_says_what_it_sends():
+    assert {name.partition("(")[0] for name in RUNS} == set(registry.METHODS)
+    for name in registry.METHODS:
         for said in sends_of(name).values():
             assert str(said).endswith("bytes") and said.what and said.when and said.shape is not None
 
@@ -213,8 +214,8 @@ def test_a_program_replays_on_its_log_without_any_client(method):
     again.public = public()
     again._run = None
     model = Model(fed.network, fed.network.flat.clone())
-    opt = catalogue.optimizer("fedavg", Fit(epochs=2, lr=0.1, batch_size=8))
-    program = catalogue.method(method)(again, model, opt, catalogue.selector("uniform", 0.5), rounds=8)
+    opt = registry.optimizer("fedavg", Fit(epochs=2, lr=0.1, batch_size=8))
+    program = registry.method(method)(again, model, opt, registry.selector("uniform", 0.5), rounds=8)
     replayed = list(program)
     assert len(replayed) == len(steps) and not again.unread
     for old, new in zip(steps, replayed, strict=True):
@@ -334,8 +335,8 @@ def test_flr_rates_follow_appendix_e5():
     assert {step.report["beta"] for step in steps[1:]} == {0, 0.7} and {s.report["gamma"] for s in steps[1:]} == {0.5}
 
 
-def test_flr_plus_is_fedcorr_with_the_regulariser():
-    assert torch.equal(end("flr-plus"), end("fedcorr(regulariser=flr(strength=3))"))
+def test_flr_plus_is_fedcorr_with_the_regularizer():
+    assert torch.equal(end("flr-plus"), end("fedcorr(regularizer=flr(strength=3))"))
     assert not torch.equal(end("flr-plus"), end("fedcorr"))
     assert not torch.equal(end("fedcorr(usual=flr(strength=3))"), end("fedcorr"))
 
@@ -353,8 +354,8 @@ def test_flr_plus_acts_in_all_stages_once_its_warm_up_is_over():
 
 
 def test_published_flr_plus_acts_in_nine_tenths_of_the_first_stage():
-    from fnlkit import presets
-    from fnlkit.spec import parse
+    from fnlkit.components import presets
+    from fnlkit.components.spec import parse
 
     for name in ("cifar10", "cifar100"):
         options = presets.load(f"flr-plus/{name}")
@@ -521,22 +522,22 @@ def test_mistakes_are_named(method, says):
 def test_a_missing_embedding_is_named():
     people = clients()
     fed = make("sequential", people, Network(Net(), dtype=torch.float64), people[0].inputs)
-    opt = catalogue.optimizer("fedavg", Fit())
+    opt = registry.optimizer("fedavg", Fit())
     model = Model(fed.network, fed.network.flat.clone())
     with pytest.raises(InputError, match="embedding"):
-        next(catalogue.method("nnc")(fed, model, opt, catalogue.selector("uniform", 0.5), rounds=2))
+        next(registry.method("nnc")(fed, model, opt, registry.selector("uniform", 0.5), rounds=2))
 
 
 def test_what_a_method_needs():
-    assert catalogue.needs("nnc") == catalogue.needs("fedcorr(usual=nnc())") == {"embedding"}
-    assert catalogue.needs("akd") == {"embedding", "head"}
-    assert catalogue.needs("akd(source=logits)") == catalogue.needs("flr") == set()
-    assert catalogue.needs("akd(source=logits, level=neighbours)") == {"embedding"}
+    assert registry.needs("nnc") == registry.needs("fedcorr(usual=nnc())") == {"embedding"}
+    assert registry.needs("akd") == {"embedding", "head"}
+    assert registry.needs("akd(source=logits)") == registry.needs("flr") == set()
+    assert registry.needs("akd(source=logits, level=neighbors)") == {"embedding"}
 
 
-@pytest.mark.parametrize("options", ["mixup_in=all", "regulariser=flr(warmup=0), mixup_in=all"])
+@pytest.mark.parametrize("options", ["mixup_in=all", "regularizer=flr(warmup=0), mixup_in=all"])
 def test_usual_fedavg_is_the_default(options):
-    """As a spec it follows stage, regulariser and mixup as it does unnamed."""
+    """As a spec it follows stage, regularizer and mixup as it does unnamed."""
     named, unnamed = run(f"fedcorr({options}, usual=fedavg)"), run(f"fedcorr({options})")
     assert torch.equal(named[1].weights, unnamed[1].weights)
     assert [step.stage for step in named[2]] == [step.stage for step in unnamed[2]]
@@ -549,9 +550,9 @@ def test_usual_fedavg_is_the_default(options):
         ('nnc(usual="flr")', "'usual' is \"flr\"; write a method"),
         ("fedcorr(usual=none)", "'usual' is none; write a method"),
         ("fedcorr(usual=fedprox)", "unknown method 'fedprox'"),
-        ("fedcorr(regulariser=0.5)", "'regulariser' is 0.5; write a regulariser"),
+        ("fedcorr(regularizer=0.5)", "'regularizer' is 0.5; write a regularizer"),
         ("fedcorr(usual=flr, mixup_in=all)", "mixup_in=all has no effect on the last stage"),
-        ("fedcorr(usual=flr, regulariser=flr)", "a regulariser has no effect on the last stage"),
+        ("fedcorr(usual=flr, regularizer=flr)", "a regularizer has no effect on the last stage"),
     ],
 )
 def test_what_cannot_take_the_last_stage_is_refused(method, says):
@@ -563,7 +564,7 @@ def test_what_cannot_take_the_last_stage_is_refused(method, says):
 def test_a_loss_acts_where_a_method_leaves_it_open(method):
     found = []
     for spec in ("ce", "gce(q=1)"):
-        fit = Fit(epochs=1, lr=0.1, batch_size=8, loss=catalogue.loss(spec, method))
+        fit = Fit(epochs=1, lr=0.1, batch_size=8, loss=registry.loss(spec, method))
         _, model, steps = run(method, fit=fit)
         found.append(steps[0].model.weights)
         assert torch.isfinite(model.weights).all()
@@ -577,4 +578,4 @@ def test_a_method_that_did_not_say_so_is_refused_in_its_first_round():
         return model
 
     with pytest.raises(InputError, match="the method has a built-in loss; remove --loss"):
-        run(undeclared, fit=Fit(loss=catalogue.loss("gce")))
+        run(undeclared, fit=Fit(loss=registry.loss("gce")))

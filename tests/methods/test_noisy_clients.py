@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from fnlkit.client.client import Batch
-from fnlkit.client.losses import adjusted_distilled, label_learning, logit_adjusted, near_centroids, self_regularised
+from fnlkit.client.losses import adjusted_distilled, label_learning, logit_adjusted, near_centroids, self_regularized
+from fnlkit.kernels.mixture import higher_group
 from fnlkit.methods.fednoro import aware_of_distance, score_classes, stages, teachers_weight
 from fnlkit.methods.rofl import class_means, merged, move_centroids, of_budget, pseudo_from
-from fnlkit.mixture import higher_group
 from fnlkit.server.clients import Replies
 from tests.toy import toy, train
 
@@ -188,7 +188,7 @@ def move_whole(client, model, received):
 def test_fedlsr_sample_by_sample():
     logits, y, m = drawn(8, C).requires_grad_(), torch.tensor([0, 1, 2, 1]).repeat(2), 0.3
     batch = Batch(y=y, uniform=torch.full((8,), m, dtype=torch.float64))
-    values, total = self_regularised(logits, batch, consistency=0.4, entropy=0.3, variant="plain"), 0.0
+    values, total = self_regularized(logits, batch, consistency=0.4, entropy=0.3, variant="plain"), 0.0
     for i in range(4):
         a, b = logits[i].softmax(-1), logits[i + 4].softmax(-1)
         p = (m * a + (1 - m) * b) ** 2
@@ -209,7 +209,7 @@ def test_fedlsr_as_its_public_code_has_it():
     with torch.no_grad():
         logits[1] *= 30  # p^ below the clamp
     batch = Batch(y=y, uniform=torch.full((8,), m, dtype=torch.float64))
-    values, total = self_regularised(logits, batch, consistency=0.4, entropy=0.3), 0.0
+    values, total = self_regularized(logits, batch, consistency=0.4, entropy=0.3), 0.0
     for i in range(4):
         p = (m * logits[i].softmax(-1) + (1 - m) * logits[i + 4].softmax(-1)) ** 2
         p = p / p.sum()

@@ -4,12 +4,12 @@ from dataclasses import fields
 
 import pytest
 
-from fnlkit import catalogue, presets
+from fnlkit.components import presets, registry
+from fnlkit.components.spec import parse
 from fnlkit.errors import InputError
 from fnlkit.experiment import Settings
 from fnlkit.methods.fedcorr import budget
 from fnlkit.models import NETWORKS
-from fnlkit.spec import parse
 
 
 @pytest.mark.parametrize("name", presets.names())
@@ -18,7 +18,7 @@ def test_a_preset_can_be_run(name):
     assert set(said) <= {"source", "dataset", "steps", "train", "unstated"}
     assert set(options) <= {f.name for f in fields(Settings)}
     settings = Settings(**options)
-    assert catalogue.method(settings.method)
+    assert registry.method(settings.method)
     assert parse(settings.method).name == name.partition("/")[0]
     assert parse(settings.model).name in NETWORKS
     assert all(step.startswith(("partition ", "inject-noise ")) for step in said["steps"])

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fnlkit.artefacts.federation import Federation
+from fnlkit.artifacts.federation import Federation
 from fnlkit.client.client import LocalModel
 from fnlkit.datasets import load
 from fnlkit.experiment import Experiment

@@ -4,9 +4,9 @@ import shlex
 
 import pytest
 
-from fnlkit import presets
+from fnlkit.components import presets
+from fnlkit.components.spec import parse
 from fnlkit.noise import inject
-from fnlkit.spec import parse
 from tests.noise.test_noise import fed
 
 # FedCorr: Table 1 (clients, fraction, network), Tables 2 to 5, 9, 10 (partition, noise), Table 7 (learning rate), B.
@@ -140,7 +140,7 @@ BASELINES = {
                               {"warmup": 100, "prior": 1}),
     "jointopt/cifar10":      (100, "iid", NOISY, "resnet18", 100, 0.1, 20, 10, 0.01,
                               {"warmup": 20, "alpha": 1.2, "beta": 0.8}),
-    "dividemix/cifar10":     (100, "iid", NOISY, "resnet18", 100, 0.1, 20, 10, 0.02, {"warmup": 20, "unlabelled": 25}),
+    "dividemix/cifar10":     (100, "iid", NOISY, "resnet18", 100, 0.1, 20, 10, 0.02, {"warmup": 20, "unlabeled": 25}),
     "rofl/cifar10":          (100, "iid", NOISY, "resnet18", 1000, 0.1, 5, 10, 0.03, {"start": 100}),
 }  # fmt: skip
 

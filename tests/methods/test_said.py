@@ -1,16 +1,16 @@
-"""What a method did not do is said: votes among too many neighbours, a correction that never began."""
+"""What a method did not do is said: votes among too many neighbors, a correction that never began."""
 
 import numpy as np
 import pytest
 import torch
 
-from fnlkit import catalogue
-from fnlkit.methods.nnc import allowed_neighbours, neighbours_for
+from fnlkit.components import registry
+from fnlkit.methods.nnc import allowed_neighbors, neighbors_for
 from tests.toy import toy, train
 
 
 class Held:
-    """What `allowed_neighbours` asks of Clients."""
+    """What `allowed_neighbors` asks of Clients."""
 
     def __init__(self, sizes, classes=10):
         self.sizes, self.classes, self.notes = torch.tensor(sizes, dtype=torch.float64), classes, []
@@ -21,18 +21,19 @@ class Held:
 
 def test_the_papers_k_is_reduced_if_a_client_has_fewer_samples_of_a_class():
     paper = Held([1667] * 30)
-    assert allowed_neighbours(paper, 100, "nnc") == 100 and neighbours_for([1667], 10).item() == 100
-    assert allowed_neighbours(paper, -1, "nnc") == 0 and not paper.notes
+    assert allowed_neighbors(paper, 100, "nnc") == 100 and neighbors_for([1667], 10).item() == 100
+    assert allowed_neighbors(paper, -1, "nnc") == 0 and not paper.notes
     small = Held([144] * 10)
-    assert allowed_neighbours(small, 14, "nnc") == 14 and not small.notes
-    assert allowed_neighbours(small, 100, "nnc") == 14 and len(small.notes) == 1
-    assert allowed_neighbours(Held([30] * 4), 100, "akd") == 5
-    assert allowed_neighbours(small, -1, "akd") == 0 and "akd: k = 9 to 9 neighbors vote" in small.notes[1]
+    assert allowed_neighbors(small, 14, "nnc") == 14 and not small.notes
+    assert allowed_neighbors(small, 100, "nnc") == 14 and len(small.notes) == 1
+    assert allowed_neighbors(Held([30] * 4), 100, "akd") == 5
+    assert allowed_neighbors(small, -1, "akd") == 0 and "akd: k = 9 to 9 neighbors vote" in small.notes[1]
 
 
-def test_votes_of_too_many_neighbours_made_right_labels_wrong_and_the_default_does_not():
+def test_votes_of_too_many_neighbors_made_right_labels_wrong_and_the_default_does_not():
     """144 samples a client, 46 % of the labels wrong: with k = 100 a fifth of the labels was right afterwards."""
-    from fnlkit import datasets, noise, partitioning
+    from fnlkit import datasets, noise
+    from fnlkit.datasets import partitioning
     from fnlkit.experiment import Experiment, Settings
 
     digits = datasets.load("digits")
@@ -54,7 +55,7 @@ def test_a_run_without_a_prestopping_round_says_that_it_was_fedavg(method, found
     assert any("equals FedAvg" in note for note in fed.notes) == (not found)
 
 
-def test_every_method_with_neighbours_takes_the_default(tmp_path):
+def test_every_method_with_neighbors_takes_the_default(tmp_path):
     for name in ("nnc", "akd"):
-        assert "k" not in catalogue.method(name).keywords
+        assert "k" not in registry.method(name).keywords
     assert toy()[0].classes == 4

@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import nn
 
-from fnlkit import catalogue
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Inputs
 from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit, plan
+from fnlkit.components import registry
 from fnlkit.engines import make
+from fnlkit.kernels.streams import stream
 from fnlkit.models.head import WithHead
-from fnlkit.streams import stream
 from tests import naive
 
 A, B = 0, 1
@@ -58,11 +58,11 @@ def worked(method, clients, *, w=(0.0, 0.0), rounds=1, module=None, **fit):
     for one in clients:
         one.secret = bytes(32)
     fed = make("sequential", clients, network, clients[0].inputs)
-    opt = catalogue.optimizer("fedavg", Fit(**({"epochs": 1, "batch_size": 10, "lr": 1.0, "momentum": 0.0} | fit)))
-    program = catalogue.method(method)
+    opt = registry.optimizer("fedavg", Fit(**({"epochs": 1, "batch_size": 10, "lr": 1.0, "momentum": 0.0} | fit)))
+    program = registry.method(method)
     model = Model(network, torch.tensor(w, dtype=torch.float64))
     steps = []
-    for step in program(fed, model, opt, catalogue.selector("uniform", 1.0), rounds=rounds):
+    for step in program(fed, model, opt, registry.selector("uniform", 1.0), rounds=rounds):
         steps.append(step)
     return steps[-1].model.weights.numpy(), fed, steps
 
@@ -86,15 +86,15 @@ def test_fedavg():
 
 def test_flr():
     # alpha = gamma = 1/2, beta = 0, lambda = 1, two epochs of one step.
-    # First step: p = p_srv = (1/2, 1/2) = t, the regulariser's gradient -p_j (t_j - <p,t>) / (1 - <p,t>) is 0:
+    # First step: p = p_srv = (1/2, 1/2) = t, the regularizer's gradient -p_j (t_j - <p,t>) / (1 - <p,t>) is 0:
     # FedAvg's step. Second step, client A at W = (1/2, -1/2): p0 = sigma(1); m = (1/2 + p) / 2; s = 1/2; t = (s + m)
     # / 2.
     p0 = sigma(1.0)
     t0 = (0.5 + (0.5 + p0) / 2) / 2
     along = p0 * t0 + (1 - p0) * (1 - t0)
-    regulariser = -p0 * (t0 - along) / (1 - along)
-    assert regulariser == pytest.approx(-0.0479910, abs=1e-7)
-    a = 0.5 - (p0 - 1 + regulariser)
+    regularizer = -p0 * (t0 - along) / (1 - along)
+    assert regularizer == pytest.approx(-0.0479910, abs=1e-7)
+    a = 0.5 - (p0 - 1 + regularizer)
     # B is A with the classes exchanged: -a.  Mean: (a - 3 a) / 4.
     weights, fed, _ = worked(
         "flr(strength=1, alpha=0.5, beta=0, gamma=0.5, warmup=0, rates=constant)", plain_clients(), epochs=2
@@ -196,7 +196,7 @@ def test_forward_correction():
 
 
 def test_confident_learning():
-    # Sample 4 is confidently 1 but labelled 0: it is left out.  The others: -1/4 each, mean over the three: -1/4.
+    # Sample 4 is confidently 1 but labeled 0: it is left out.  The others: -1/4 each, mean over the three: -1/4.
     w = math.log(3) / 2
     weights, fed, _ = worked("confident-learning(latest=0)", [fedefc_client()], w=(w, -w), rounds=2)
     assert fed.members[0].rows["keep"].tolist() == pytest.approx([4 / 3, 4 / 3, 4 / 3, 0])
@@ -272,12 +272,12 @@ def test_nnc():
     assert fed.members[0].given.tolist() == [0, 0, 0, 1, 1, 1, 1, 0]
     third = 1 / 3
     apart = [third, third, third, 1, third, third, third, 1]
-    assert fed.members[0].rows["neighbour_disagreement"].tolist() == pytest.approx(apart)
+    assert fed.members[0].rows["neighbor_disagreement"].tolist() == pytest.approx(apart)
     assert weights == antisymmetric(0.5)
 
 
 def test_akd_embeddings():
-    # Widths are equal, so there is no head.  A has one sample, no neighbour, level 0: cross entropy alone, 0.1 x 1/2
+    # Widths are equal, so there is no head.  A has one sample, no neighbor, level 0: cross entropy alone, 0.1 x 1/2
     # = 0.05. B has labels 0 0 1: the third is outvoted, level >= 1/3.  Cross entropy: mean of -1/2 -1/2 +1/2 is -1/6;
     # distillation: 10 x sign(0 - 1) / 2 = -5.  W_B = 0.1 x 31/6.  Mean: (0.05 + 3 x 31/60) / 4 = 0.4.
     teacher = [1.0, -1.0]
@@ -321,7 +321,7 @@ def test_akd_logits():
 
 
 def test_fedcorr():
-    # Two iterations, mixup off; in each A then B or B then A alone, the model handed on.  With k = 20 neighbours but
+    # Two iterations, mixup off; in each A then B or B then A alone, the model handed on.  With k = 20 neighbors but
     # at most three samples, all predictions equal, every LID is 0: no client is found noisy, mu = 0, labels stay.
     # One visit of A at w: w + 1 - sigma(2 w); of B: w - sigma(2 w) (classes exchanged).
     weights, fed, steps = worked("fedcorr(iterations=1, finetune_rounds=0, mixup=0)", plain_clients(), rounds=1)
@@ -340,7 +340,7 @@ def test_fedcorr_proximal_term():
 
     network = Network(Line(), dtype=torch.float64)
     fed = make("sequential", plain_clients(), network, plain_clients()[0].inputs)
-    opt = catalogue.optimizer("fedavg", Fit(epochs=2, lr=1.0, momentum=0.0))
+    opt = registry.optimizer("fedavg", Fit(epochs=2, lr=1.0, momentum=0.0))
     start = Model(network, torch.zeros(2, dtype=torch.float64))
     after, _ = opt.round(fed, [A], start, corrections=(adaptive_proximal,), scatter={"proximal": np.array([0.1])})
     assert after.weights.numpy() == antisymmetric(0.5 + 1 - sigma(1.0) - 0.1)
@@ -383,7 +383,7 @@ def fedcorr_by_hand(people, w, fit, *, seed, beta=5.0, theta=0.5, pi=0.5, kappa=
     """Two iterations, two rounds of fine-tuning, two of usual training; return what a run's steps must show."""
     x, y = [c.x[:, 0].numpy() for c in people], [c.y.numpy().copy() for c in people]
     count, r, sgd = len(people), 0, {"lr": fit.lr, "momentum": fit.momentum}
-    mu, lid, seen = np.zeros(count), np.zeros(count), {"relabelled": 0, "noisy": [], "mu": []}
+    mu, lid, seen = np.zeros(count), np.zeros(count), {"relabeled": 0, "noisy": [], "mu": []}
 
     def draws(k, mixup):
         return plan(len(y[k]), fit.changed(mixup=mixup), seed=seed, round=r, client=k)
@@ -391,7 +391,7 @@ def fedcorr_by_hand(people, w, fit, *, seed, beta=5.0, theta=0.5, pi=0.5, kappa=
     def sure(k, index):
         p = softmax(x[k][index], w)
         index = index[p.max(1) >= theta]
-        seen["relabelled"] += int((y[k][index] != softmax(x[k][index], w).argmax(1)).sum())
+        seen["relabeled"] += int((y[k][index] != softmax(x[k][index], w).argmax(1)).sum())
         y[k][index] = softmax(x[k][index], w).argmax(1)
 
     for iteration in range(2):
@@ -438,7 +438,7 @@ def noisy_line(seed):
 
 
 def test_fedcorr_whole():
-    """Mixup, the adaptive proximal term, cumulative LID, both mixtures, relabelling and kappa, against plain loops."""
+    """Mixup, the adaptive proximal term, cumulative LID, both mixtures, relabeling and kappa, against plain loops."""
     fit = Fit(epochs=2, batch_size=4, lr=0.3, momentum=0.5)
     expected, labels, lid, seen = fedcorr_by_hand(noisy_line(27), np.array([0.3, -0.1]), fit, seed=0)
     weights, fed, steps = worked(
@@ -452,7 +452,7 @@ def test_fedcorr_whole():
         momentum=0.5,
     )
     # The example exercises what it is for: another split each time, labels changed, one noisy client in fine-tuning.
-    assert seen["relabelled"] > 5 and all(0 < n.sum() < 8 for n in seen["noisy"])
+    assert seen["relabeled"] > 5 and all(0 < n.sum() < 8 for n in seen["noisy"])
     assert 0 < ((seen["mu"][1] > 0) & (seen["mu"][1] <= NOISY_HALF)).sum() and (seen["mu"][1] > NOISY_HALF).any()
     assert (seen["mu"][0] > 0).any()  # so that the second iteration has a proximal term
     found = [step.report for step in steps if "noisy_clients" in step.report]

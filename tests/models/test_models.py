@@ -13,8 +13,8 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 
 from fnlkit import models
 from fnlkit.errors import InputError
+from fnlkit.kernels.streams import stream
 from fnlkit.models.dropout import Dropout, Dropout2d
-from fnlkit.streams import stream
 
 # Small variants: the structure is under test, not the width.
 SMALL = {
@@ -332,7 +332,7 @@ def test_imagenet_weights_are_never_downloaded(tmp_path, monkeypatch):
 
 
 def test_resnet50_starts_from_a_file(tmp_path):
-    from fnlkit.vision import torchvision
+    from fnlkit.models.vision import torchvision
 
     net = torchvision().models.resnet50(weights=None)
     torch.save(net.state_dict(), tmp_path / "net.pth")

@@ -6,12 +6,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnlkit import datasets, partitioning
-from fnlkit.artefacts import files
-from fnlkit.artefacts.federation import Federation
+from fnlkit import datasets
+from fnlkit.artifacts import files
+from fnlkit.artifacts.federation import Federation
+from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
+from fnlkit.kernels.scores import confusion, transition
 from fnlkit.noise import MODELS, Corruption, inject, matrices, requested, summary
-from fnlkit.scores import confusion, transition
 
 GLOBAL = [
     "symmetric(eta=0.4)",
@@ -54,7 +55,7 @@ def noisy(spec, seed=0, federation=None, **options):
 
 
 def packed(federation):
-    return b"".join(files.encode(federation.to_artefact()))
+    return b"".join(files.encode(federation.to_artifact()))
 
 
 @pytest.mark.parametrize("spec", GLOBAL + CLIENTS)
@@ -349,7 +350,7 @@ def test_noise_on_noise_adds_up():
         twice.noise_transition, matrices.symmetric(10, 0.2) @ matrices.mapped((np.arange(10) + 1) % 10, 0.3)
     )
     assert summary(twice)["transition_error"] < 0.02
-    # Judgements of the old labels do not survive, arrays of a later version do.
+    # Judgments of the old labels do not survive, arrays of a later version do.
     assert "estimate_client_level" not in twice.extra and "future" in twice.extra
     # With one stream for both, equal seeds would corrupt the same samples again.
     again = noisy("symmetric(eta=0.2)", federation=once)

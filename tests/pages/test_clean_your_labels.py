@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from fnlkit.artefacts.federation import Federation
+from fnlkit.artifacts.federation import Federation
 from tests.pages.steps import walk
 
 

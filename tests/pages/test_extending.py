@@ -2,7 +2,7 @@
 
 import re
 
-from fnlkit import own
+from fnlkit.components import own
 from tests.pages.steps import ROOT, walk
 
 PAGE = (ROOT / "docs/extending.md").read_text(encoding="utf-8")

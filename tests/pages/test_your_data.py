@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from fnlkit.artefacts.federation import Federation
+from fnlkit.artifacts.federation import Federation
 from tests.pages.steps import ROOT, steps, walk
 
 TEXT = (ROOT / "docs/your-data.md").read_text(encoding="utf-8")

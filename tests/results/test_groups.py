@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fnlkit.artefacts.run import Run
+from fnlkit.artifacts.run import Run
 from fnlkit.results import evaluation
 from tests.commands import fnlkit
 

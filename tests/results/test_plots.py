@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import fnlkit
-from fnlkit import scores
 from fnlkit.errors import InputError
+from fnlkit.kernels import scores
 from fnlkit.noise.injection import requested
 from fnlkit.results import evaluation, plots
 from fnlkit.results.plots import KINDS, league, plot, style
@@ -85,14 +85,14 @@ def test_the_session_keeps_its_own_style(run, tmp_path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-def lightness(colour):
-    """CIE L*, 0 to 100, of a colour printed in grey."""
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in matplotlib.colors.to_rgb(colour))
+def lightness(color):
+    """CIE L*, 0 to 100, of a color printed in gray."""
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in matplotlib.colors.to_rgb(color))
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     return 116 * luminance ** (1 / 3) - 16 if luminance > 0.008856 else 903.3 * luminance
 
 
-def test_28_curves_differ_and_the_first_eight_in_grey_too():
+def test_28_curves_differ_and_the_first_eight_in_gray_too():
     looks = [style.look(number) for number in range(28)]
     assert len({tuple(look.items()) for look in looks}) == 28
     for i in range(8):
@@ -236,7 +236,7 @@ def many(clients, classes, size=3):
     }  # fmt: skip
     offsets = np.arange(clients + 1) * size
     meta = {"class_names": [f"$x_{{{c}}}$ \\undefined 类 class {c}" for c in range(classes)]}
-    return fnlkit.artefacts.federation.Federation("many", classes, offsets, rng.permutation(n), given, extra=extra, meta=meta)
+    return fnlkit.artifacts.federation.Federation("many", classes, offsets, rng.permutation(n), given, extra=extra, meta=meta)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in OF_LABELS if kind != "noise"])

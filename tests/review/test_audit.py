@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks.audit import world
-from fnlkit import datasets, partitioning
+from fnlkit import datasets
+from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.estimators import em, estimate
 from fnlkit.estimators.apply import judged
@@ -54,7 +55,7 @@ def test_noisy_sites_and_swapped_classes_are_named(doubtful, found):
 def test_pooled_estimates_are_the_same_numbers(doubtful, found):
     federation, data = doubtful
     pooled = estimate(federation, data, "em(folds=2)", warm_up=QUICK)
-    arrays = found.judgement.arrays(federation)
+    arrays = found.judgment.arrays(federation)
     for name in ("client_level", "client_level_low", "client_level_high", "issue_score", "transition"):
         np.testing.assert_allclose(arrays[f"estimate_{name}"], pooled[f"estimate_{name}"], atol=1e-6)
 

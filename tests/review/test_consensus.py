@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from fnlkit import datasets, partitioning
-from fnlkit.artefacts.federation import Federation
+from fnlkit import datasets
+from fnlkit.artifacts.federation import Federation
+from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.review.consensus import consensus, dawid_skene, fleiss, krippendorff, read_votes, shares
 from tests.commands import fnlkit
@@ -160,7 +161,7 @@ def test_one_table_of_votes_is_data_and_votes(tmp_path):
     assert (
         data.ids.tolist() == ["a", "b", "c", "d"] and data.y_train.tolist() == [0, 1, 0, 0] and data.y_test.tolist() == [1, 0]
     )
-    assert data.unlabelled.ids == ["e"] and any("1 ties" in note for note in data.notes)
+    assert data.unlabeled.ids == ["e"] and any("1 ties" in note for note in data.notes)
     federation = partitioning.federation(data, "sites", labels="observed", holdout=0.0)
     votes, names = read_votes(tmp_path / "t.csv", federation)
     assert names == ["r0", "r1", "r2"] and votes.tolist() == [[0, 0, 1], [1, 1, 0], [2, 1, 0], [0, 0, -1]]
@@ -180,7 +181,7 @@ def test_rows_that_are_no_votes_on_one_sample_are_refused(tmp_path, row, message
         datasets.load(tmp_path / "t.csv")
 
 
-def test_who_labelled_a_sample_is_a_field_where_nobody_else_did(tmp_path):
+def test_who_labeled_a_sample_is_a_field_where_nobody_else_did(tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(["id,annotator,label,age", *(f"{i},r{i % 2},{i % 2},{i}" for i in range(6))]))
     data = datasets.load(tmp_path / "t.csv")
     assert data.columns == ["age"] and data.fields["annotator"].tolist() == ["r0", "r1"] * 3

@@ -28,7 +28,7 @@ def found(parts, embeddings=None):
     """Return (replies of each site, exact copies across, near copies across), as the audit asks for them."""
     salt = {"salt": torch.tensor([3, 5])}
     people = [Held(*both) for both in zip(parts, embeddings or [None] * len(parts), strict=True)]
-    said = [copies.find_copies(one, None, salt, neighbours=5) for one in people]
+    said = [copies.find_copies(one, None, salt, neighbors=5) for one in people]
     widths = copies.cell_widths(np.stack([one["near_distance"].numpy() for one in said]))
     told = salt | {"width": torch.from_numpy(widths if embeddings else widths[:1])}
     cells = [copies.reply_cells(one, None, told)["cells"].numpy() for one in people]
@@ -78,7 +78,7 @@ def test_copies_within_a_site_are_counted_once(parts, how):
     rng = np.random.default_rng(2)
     changed = [recompressed(p) if how == "recompressed" else noisy(p, rng) for p in parts[0][:10]]
     one = Held(np.concatenate([parts[0], changed, parts[0][50:53]]))
-    said = copies.find_copies(one, None, {"salt": torch.tensor([3, 5])}, neighbours=5)
+    said = copies.find_copies(one, None, {"salt": torch.tensor([3, 5])}, neighbors=5)
     assert int(said["copies"]) == 3 and int(said["near_copies"]) == 10
     assert one.rows["audit/copy_of"].tolist() == [-1] * 250 + list(range(10)) + [50, 51, 52]
 
@@ -140,7 +140,7 @@ def test_large_images_are_compared_at_a_small_size():
         one = Held(pictures)
         (values,) = copies.spaces_of(one)
         assert values.shape[0] == 30 and values.shape[1] <= 64 * 64 * shape[2]
-        copies.find_copies(one, None, {"salt": torch.tensor([3, 5])}, neighbours=5)
+        copies.find_copies(one, None, {"salt": torch.tensor([3, 5])}, neighbors=5)
         assert np.flatnonzero(one.rows["audit/copy_of"].numpy() >= 0).tolist() == [29]
         square = -(-max(shape[:2]) // 64)
         assert values[0, 0] == pytest.approx(pictures[0, :square, :square, 0].mean(), rel=1e-6)

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fnlkit import datasets, partitioning
-from fnlkit.artefacts.sheets import Sheet, guarded, unguarded
+from fnlkit import datasets
+from fnlkit.artifacts.sheets import Sheet, guarded, unguarded
+from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.review import decisions
 from fnlkit.review.suspects import choose

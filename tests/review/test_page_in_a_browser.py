@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fnlkit import datasets, partitioning
+from fnlkit import datasets
+from fnlkit.datasets import partitioning
 from fnlkit.review import decisions, page, report
-from fnlkit.review.suspects import choose, neighbours_of, points_of
+from fnlkit.review.suspects import choose, neighbors_of, points_of
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra `browser`)")
 WebDriverWait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait
@@ -48,7 +49,7 @@ def test_keyboard_review(browser, tmp_path):
     first, held, of = int(chosen.positions[0]), clean.clients[2], np.full(len(clean.given), -1)
     of[held[held != first][0]] = first
     federation.extra["estimate_copy_of"] = of
-    near = neighbours_of(data.x_train.reshape(len(data.x_train), -1), chosen.positions, federation.clients[2])
+    near = neighbors_of(data.x_train.reshape(len(data.x_train), -1), chosen.positions, federation.clients[2])
     file = tmp_path / "review.html"
     file.write_text(page.page(federation, data, 2, chosen, near, "Bonn"), encoding="utf-8")
     browser.get(file.as_uri())
@@ -89,7 +90,7 @@ def opened(browser, folder, data, *, budget=4, client=1, at_random=0.5):
     arrays["suggested_label"] = (clean.given + 1) % data.classes
     federation = replace(clean, extra={f"estimate_{name}": values for name, values in arrays.items()})
     chosen = choose(federation, client, budget=budget, at_random=at_random)
-    near = neighbours_of(points_of(data, np.arange(n)), chosen.positions, federation.clients[client])
+    near = neighbors_of(points_of(data, np.arange(n)), chosen.positions, federation.clients[client])
     file = folder / "review.html"
     file.write_text(page.page(federation, data, client, chosen, near, "Bonn"), encoding="utf-8")
     browser.get(file.as_uri())
@@ -190,7 +191,7 @@ def test_a_photo_is_enlarged_and_a_table_shows_names_and_gaps(browser, tmp_path)
 def test_the_audit_fits_a_phone(browser, tmp_path):
     """No column is narrower than a word, and nothing is wider than the screen."""
     row = {"samples": 1234, "low": 0.05, "level": 0.1, "high": 0.2, "p": 0.0005, "confused": [], "missing": [], "balance": 0.2}
-    row |= {"largest": "a", "copies": 3, "near_copies": 2, "far": 1, "unlabelled": 0, "shared": {}, "near_shared": {}}
+    row |= {"largest": "a", "copies": 3, "near_copies": 2, "far": 1, "unlabeled": 0, "shared": {}, "near_shared": {}}
     sites = [row | {"site": name, "noisier": name != "Aix"} for name in ("University Hospital of Bonn", "x" * 80, "Aix")]
     sent = {"weights": {"what": "the local models; every round", "bytes": 29_004_000}}
     facts = {"dataset": "digits", "name": "digits", "samples": 3702, "classes": ["a", "b"], "sites": sites, "sent": sent}

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import datasets, partitioning
-from fnlkit.catalogue import method, optimizer, selector
+from fnlkit import datasets
 from fnlkit.client import Fit
+from fnlkit.components.registry import method, optimizer, selector
+from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.review import decisions, page
 from fnlkit.review.correct import correct
-from fnlkit.review.suspects import choose, client_of, neighbours_of, points_of, reviewed
+from fnlkit.review.suspects import choose, client_of, neighbors_of, points_of, reviewed
 from tests.toy import toy
 
 
@@ -227,7 +228,7 @@ def test_fedcorr_keeps_reviewed_labels():
 def test_the_page_holds_every_sample_and_escapes_names(world):
     federation, data, _ = world
     chosen = choose(federation, 1, budget=6)
-    near = neighbours_of(data.x_train.reshape(len(data.x_train), -1), chosen.positions, federation.clients[1])
+    near = neighbors_of(data.x_train.reshape(len(data.x_train), -1), chosen.positions, federation.clients[1])
     assert all(1 <= len(found) <= 3 for found in near) and np.isin(np.concatenate(near), federation.clients[1]).all()
     assert not any(position in found for position, found in zip(chosen.positions, near, strict=True))
     named = replace(data, class_names=["</script><b>", *data.class_names[1:]])
@@ -251,7 +252,7 @@ def test_the_page_shows_copies_at_the_site_and_no_other_ones(world):
     far[first] = True
     audited = replace(federation, extra=federation.extra | {"estimate_copy_of": of, "estimate_far": far})
     assert page.copies_of(audited, 1) == [(first, unlike), tuple(map(int, alike))]
-    near = neighbours_of(data.x_train.reshape(len(data.x_train), -1), chosen.positions, held)
+    near = neighbors_of(data.x_train.reshape(len(data.x_train), -1), chosen.positions, held)
     text = page.page(audited, data, 1, chosen, near, "Bonn")
     shown = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
     item, others = shown["items"][0], shown["items"][1:]
@@ -290,12 +291,12 @@ def test_waves_and_vectors_have_a_view():
     assert page.view(rows, 1)["row"][1] == ["1", "1"]
 
 
-def test_no_feature_decides_about_neighbours_by_its_unit():
+def test_no_feature_decides_about_neighbors_by_its_unit():
     # Unscaled, the second feature alone would say who is near: row 2.  In standard deviations row 1 is (0.04, 0.7) away,
     # row 2 (2, 0).
     x = np.array([[0, 0], [0.1, 300], [5, 10], [5, 1000]], np.float32)
     data = SimpleNamespace(x_train=x, kind="vector")
-    found = neighbours_of(points_of(data, np.arange(4)), np.array([0]), np.arange(4), count=1)
+    found = neighbors_of(points_of(data, np.arange(4)), np.array([0]), np.arange(4), count=1)
     assert [near.tolist() for near in found] == [[1]]
 
 

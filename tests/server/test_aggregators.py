@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import catalogue, datasets, partitioning
+from fnlkit import datasets
+from fnlkit.components import registry
+from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.server.aggregation import mean, outvotes_nobody, supplied, too_few
@@ -37,7 +39,7 @@ def cohort(seed=0, bad=0):
 
 
 def aggregated(spec, stacked, weights, start=None):
-    part = catalogue.aggregator(spec)
+    part = registry.aggregator(spec)
     start = torch.ones(stacked.shape[1], dtype=stacked.dtype) if start is None else start
     return part(stacked, weights, **supplied(part, start=start, slots=SLOTS, ids=np.arange(len(stacked))))
 
@@ -52,7 +54,7 @@ def scores(vectors, f):
 
 
 @pytest.mark.parametrize("f", [0, 1, 3])
-def test_krum_takes_the_client_with_the_nearest_neighbours(f):
+def test_krum_takes_the_client_with_the_nearest_neighbors(f):
     stacked, weights = cohort(1)
     order = scores(stacked.tolist(), f).argsort()
     assert torch.equal(aggregated(f"krum(f={f})", stacked, weights), stacked[order[0]])
@@ -61,7 +63,7 @@ def test_krum_takes_the_client_with_the_nearest_neighbours(f):
     torch.testing.assert_close(aggregated(f"multi-krum(f={f})", stacked, weights), stacked[order[: K - f]].mean(0))
 
 
-def test_rfa_minimises_the_weighted_sum_of_distances():
+def test_rfa_minimizes_the_weighted_sum_of_distances():
     stacked, weights = cohort(2, bad=3)
 
     def total(v):
@@ -151,7 +153,7 @@ def test_the_order_of_clients_and_their_type_do_not_matter(spec):
         torch.testing.assert_close(aggregated(spec, stacked[order], weights[order]), found)
 
 
-@pytest.mark.parametrize("spec", catalogue.AGGREGATORS)
+@pytest.mark.parametrize("spec", registry.AGGREGATORS)
 def test_each_trains(spec):
     fed, model, steps = train(rounds=2, fraction=0.5, aggregator=spec)
     assert len(steps) == 2 and torch.isfinite(model.weights).all() and not fed.rejected
@@ -166,8 +168,8 @@ def test_rounds_too_small_for_an_aggregator_are_refused_before_training():
     for spec, fraction in (("krum(f=2)", 0.4), ("multi-krum(f=3)", 0.5)):
         with pytest.raises(InputError, match=r"krum needs rounds of [56] clients or more, found [45]; raise --fraction"):
             Experiment(federation, digits, Settings(rounds=1, fraction=fraction, aggregator=spec))
-    krum = catalogue.aggregator("krum(f=2)")
+    krum = registry.aggregator("krum(f=2)")
     assert [too_few(krum, k) is None for k in (4, 5)] == [False, True]
     assert "rounds of 7 or more clients, found 6" in outvotes_nobody(krum, 6) and outvotes_nobody(krum, 7) is None
     for spec, count in itertools.product(("rfa", "arfl"), (2, 3)):
-        assert (outvotes_nobody(catalogue.aggregator(spec), count) is None) == (count == 3)
+        assert (outvotes_nobody(registry.aggregator(spec), count) is None) == (count == 3)

@@ -5,9 +5,10 @@ from functools import partial
 import pytest
 import torch
 
-from fnlkit import catalogue, engines
-from fnlkit.artefacts.exchange import pack_log, unpack_log
+from fnlkit import engines
+from fnlkit.artifacts.exchange import pack_log, unpack_log
 from fnlkit.client.training import Fit
+from fnlkit.components import registry
 from fnlkit.methods.flr import local_training
 from fnlkit.models import build
 from fnlkit.server.aggregation import mean
@@ -104,7 +105,7 @@ def test_training_that_runs_off_is_refused(federation):
 @pytest.mark.parametrize("weight", [float("nan"), float("inf"), -1.0, 0.0])
 def test_a_weight_that_is_no_positive_number_is_refused(federation, weight):
     fed, model = federation
-    opt, weights = catalogue.optimizer("fedavg", FIT), torch.ones(6, dtype=torch.float64)
+    opt, weights = registry.optimizer("fedavg", FIT), torch.ones(6, dtype=torch.float64)
     weights[BAD] = weight
     fed.rejected.clear()
     fed.rounds = 7
@@ -148,7 +149,7 @@ def poisoned(fed, model, optimizer, step):
     """Three rounds of which the second poisons a client; return the last model and what the client remembered."""
     fed.rejected.clear()
     fed.rounds, fed.log[:], memories = 7, [], []
-    opt, before = catalogue.optimizer(optimizer, FIT), step.get("before", ())
+    opt, before = registry.optimizer(optimizer, FIT), step.get("before", ())
     for r in range(3):
         first = (poison, *before) if r == 1 else before
         model, said = opt.round(fed, COHORT, model, **{**step, "before": first})

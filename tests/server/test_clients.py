@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit import catalogue
 from fnlkit.client.inputs import Augment, Inputs
 from fnlkit.client.training import Fit, plan
+from fnlkit.components import registry
 from fnlkit.errors import InputError
 from fnlkit.server.clients import TooManyLost
 from fnlkit.server.selection import average_for
@@ -118,7 +118,7 @@ def test_power_of_choice_averages_equally():
     sizes = fed.sizes / fed.sizes.sum()
     for spec, wanted in (("", local.mean(0)), ("(weights=samples)", (sizes[:, None] * local).sum(0))):
         fed, model = toy(count=3)
-        opt, select = catalogue.optimizer("fedavg", Fit(epochs=1, lr=0.1)), catalogue.selector(f"power-of-choice{spec}", 1.0)
+        opt, select = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1)), registry.selector(f"power-of-choice{spec}", 1.0)
         average_for(select, opt)
         torch.testing.assert_close(opt.round(fed, [0, 1, 2], model)[0].weights, wanted, rtol=0, atol=1e-12)
 
@@ -127,8 +127,8 @@ def test_feddyn_server_step_by_hand():
     # One round, two of two clients, alpha 0.5. With h = -alpha/N sum(w_k - w) = -0.5 (mean - w), the new model is
     # mean - h/alpha = mean + (mean - w) = 2 mean - w.
     fed, model = toy(count=2)
-    opt = catalogue.optimizer("feddyn(alpha=0.5)", Fit(epochs=1, lr=0.1))
-    plain = catalogue.optimizer("fedprox(mu=0.5)", Fit(epochs=1, lr=0.1), uniform_weights=True)
+    opt = registry.optimizer("feddyn(alpha=0.5)", Fit(epochs=1, lr=0.1))
+    plain = registry.optimizer("fedprox(mu=0.5)", Fit(epochs=1, lr=0.1), uniform_weights=True)
     merged = plain.round(toy(count=2)[0], [0, 1], model)[0].weights
     new, _ = opt.round(fed, [0, 1], model)
     torch.testing.assert_close(new.weights, 2 * merged - model.weights, rtol=0, atol=1e-12)
@@ -138,21 +138,21 @@ def test_augmentation_equals_slicing_by_hand():
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.integers(0, 256, (5, 9, 7, 3), dtype=np.uint8))
     augment, inputs = Augment(pad=2, flip=True, cutout=3), Inputs(True, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7), torch.float64)
-    shift, flip, centre = augment.draw(rng, (5,), (9, 7))
-    out = inputs.augmented(x, augment, *(torch.from_numpy(v) for v in (shift, flip, centre)))
+    shift, flip, center = augment.draw(rng, (5,), (9, 7))
+    out = inputs.augmented(x, augment, *(torch.from_numpy(v) for v in (shift, flip, center)))
     for i in range(5):
         padded = np.zeros((13, 11, 3))
         padded[2:11, 2:9] = x[i].numpy() / 255
         image = padded[shift[i, 0] : shift[i, 0] + 9, shift[i, 1] : shift[i, 1] + 7]
         image = image[:, ::-1] if flip[i] else image
         image = (image - [0.1, 0.2, 0.3]) / [0.5, 0.6, 0.7]
-        top, left = centre[i] - 1
+        top, left = center[i] - 1
         image[max(0, top) : max(0, top + 3), max(0, left) : max(0, left + 3)] = 0
         np.testing.assert_allclose(out[i].numpy(), image.transpose(2, 0, 1), atol=1e-12)
 
 
 def test_parts_refuse_what_cannot_work():
     with pytest.raises(InputError, match="'share' is 0.5"):
-        catalogue.aggregator("trimmed-mean(share=0.5)")(torch.zeros(4, 2), torch.ones(4))
+        registry.aggregator("trimmed-mean(share=0.5)")(torch.zeros(4, 2), torch.ones(4))
     with pytest.raises(InputError, match="'mu' is -1"):
-        catalogue.optimizer("fedprox(mu=-1)", Fit())
+        registry.optimizer("fedprox(mu=-1)", Fit())

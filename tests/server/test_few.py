@@ -4,7 +4,9 @@ from functools import partial
 
 import pytest
 
-from fnlkit import catalogue, datasets, partitioning
+from fnlkit import datasets
+from fnlkit.components import registry
+from fnlkit.datasets import partitioning
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.server.aggregation import mean, median, outvotes_nobody, trimmed_mean
 from tests.toy import train
@@ -12,7 +14,7 @@ from tests.toy import train
 
 @pytest.mark.parametrize(
     ("aggregate", "first"),
-    [(median, 3), (catalogue.aggregator("median"), 3), (partial(trimmed_mean, share=0.1), 10), (trimmed_mean, 10)],
+    [(median, 3), (registry.aggregator("median"), 3), (partial(trimmed_mean, share=0.1), 10), (trimmed_mean, 10)],
 )
 def test_from_how_many_clients_on_one_is_outvoted(aggregate, first):
     silent = [count for count in range(1, 30) if outvotes_nobody(aggregate, count) is None]
@@ -21,7 +23,7 @@ def test_from_how_many_clients_on_one_is_outvoted(aggregate, first):
 
 
 def test_the_mean_promises_nothing():
-    assert all(outvotes_nobody(part, 1) is None for part in (mean, catalogue.aggregator("mean")))
+    assert all(outvotes_nobody(part, 1) is None for part in (mean, registry.aggregator("mean")))
 
 
 @pytest.mark.parametrize(("fraction", "said"), [(1 / 12, True), (0.5, False)])

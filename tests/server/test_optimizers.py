@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from fnlkit import catalogue
 from fnlkit.client.training import Fit
+from fnlkit.components import registry
 from fnlkit.errors import InputError
 from fnlkit.server.optimizers import Additions, FedOpt, gradient_weight, local_steps
-from fnlkit.server.optimizers.fedbn import normalisers
+from fnlkit.server.optimizers.fedbn import normalizers
 from tests.engines.test_engines import federation
 from tests.toy import toy
 
@@ -72,7 +72,7 @@ def test_local_steps_are_counted_as_they_are_taken():
 def rounds_of(spec, cohorts, fit=FIT, aggregator="mean"):
     """Yield (weights before, local models by client, sizes by client, weights after, FedOpt, federation) of some rounds."""
     fed, model = toy()
-    opt = catalogue.optimizer(spec, fit, aggregate=catalogue.aggregator(aggregator))
+    opt = registry.optimizer(spec, fit, aggregate=registry.aggregator(aggregator))
     for ids in cohorts:
         before = model
         model, said = opt.round(fed, ids, model)
@@ -126,7 +126,7 @@ def test_scaffold_follows_its_control_variates():
     # One full-batch step from w: w - lr (g - c_k + c).
     single = FIT.changed(momentum=0.0, epochs=1, batch_size=64)
     fed, model = toy()
-    opt = catalogue.optimizer("scaffold", single)
+    opt = registry.optimizer("scaffold", single)
     model, _ = opt.round(fed, [0, 3], model)
     mine, everybody = fed.members[3].state["control"].clone(), fed.memory["control"].clone()
     _, said = opt.round(fed, [3], model)
@@ -177,14 +177,14 @@ def test_ditto_is_fedavg_with_a_model_of_its_own_on_each_client():
 def test_fedbn_leaves_batch_norm_on_the_clients():
     for engine in ("sequential", "stacked"):
         fed, model = federation(engine, [9, 4, 13])
-        mask, opt, start = normalisers(fed.network), catalogue.optimizer("fedbn", FIT), model.weights.clone()
+        mask, opt, start = normalizers(fed.network), registry.optimizer("fedbn", FIT), model.weights.clone()
         assert mask.sum() == 4 * 8  # scale, shift, mean, variance of eight channels
         for _ in range(2):
             model, said = opt.round(fed, [0, 1, 2], model)
             close(said["weights"][:, mask], start[mask].expand(3, -1))
         close(model.weights[mask], start[mask])
         assert (model.weights[~mask] - start[~mask]).norm() > 0.01
-        own = torch.stack([client.state["normalisers"] for client in fed.members])
+        own = torch.stack([client.state["normalizers"] for client in fed.members])
         assert (own[0] - own[1]).norm() > 1e-3
         # What a client trains with: the received model with its own batch norm.
         dressed = model.weights.clone()
@@ -194,7 +194,7 @@ def test_fedbn_leaves_batch_norm_on_the_clients():
         expected = twin.round([2], model.with_weights(dressed), FIT)["weights"][0]
         model, said = opt.round(fed, [2], model)
         torch.testing.assert_close(said["weights"][0][~mask], expected[~mask], rtol=0, atol=1e-9)
-        torch.testing.assert_close(fed.members[2].state["normalisers"], expected[mask], rtol=0, atol=1e-9)
+        torch.testing.assert_close(fed.members[2].state["normalizers"], expected[mask], rtol=0, atol=1e-9)
     fed, model = toy()
     with pytest.raises(InputError, match="this network has none"):
-        catalogue.optimizer("fedbn", FIT).round(fed, [0], model)
+        registry.optimizer("fedbn", FIT).round(fed, [0], model)

@@ -44,10 +44,10 @@ class Augment(NamedTuple):
         Width of the border.
     flip : (steps, B) bool
         Mirror left and right.
-    centre : (steps, B, 2) int
+    center : (steps, B, 2) int
         Row and column of the center of the cut-out square.
     side : int
-        Side of the square; it contains row r if ``centre - side // 2 <= r < centre - side // 2 + side``.
+        Side of the square; it contains row r if ``center - side // 2 <= r < center - side // 2 + side``.
     partner : (steps, B) int
         Mixup: the column of `order` whose sample is mixed in.
     share : (steps,) float64
@@ -57,7 +57,7 @@ class Augment(NamedTuple):
     shift: np.ndarray
     pad: int
     flip: np.ndarray
-    centre: np.ndarray
+    center: np.ndarray
     side: int
     partner: np.ndarray
     share: np.ndarray
@@ -118,9 +118,9 @@ def load_sample(samples, index, augment, step, slot, target, at, frame):
             else:
                 for c in range(channels):
                     target[place + c * frame.channel_stride] = samples.border[c]
-    if augment.centre.shape[0]:
-        top = augment.centre[step, slot, 0] - augment.side // 2
-        left = augment.centre[step, slot, 1] - augment.side // 2
+    if augment.center.shape[0]:
+        top = augment.center[step, slot, 0] - augment.side // 2
+        left = augment.center[step, slot, 1] - augment.side // 2
         for row in range(max(top, 0), min(top + augment.side, height)):
             for column in range(max(left, 0), min(left + augment.side, width)):
                 for c in range(channels):

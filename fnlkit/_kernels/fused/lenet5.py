@@ -70,7 +70,7 @@ def _first_convolution(channels):
     return tile_product(scalars, vectors)
 
 
-_first_grey, _first_colour = _first_convolution(1), _first_convolution(3)
+_first_gray, _first_color = _first_convolution(1), _first_convolution(3)
 _second = tile_product([[row * _ROW1 + column * _MAPS1 for row in range(2) for column in range(_CONV2)]], [[0]])
 _image_patches = patch_sum(_KERNEL, 1)
 _map_patches = patch_sum(_KERNEL, 2)
@@ -152,9 +152,9 @@ def _first_layer(theta, taps1, planes, channels, image_at, sums, best, pooled, a
     for i in range(_POOLED1):
         start = 2 * i * channels * _SIDE
         if channels == 1:
-            _first_grey(sums, 0, 4 * LANES, taps1, 0, planes, start, 1, 5, 0, 30, 0, _SIDE)
+            _first_gray(sums, 0, 4 * LANES, taps1, 0, planes, start, 1, 5, 0, 30, 0, _SIDE)
         else:
-            _first_colour(sums, 0, 4 * LANES, taps1, 0, planes, start, 1, 15, 0, 30, 0, _SIDE)
+            _first_color(sums, 0, 4 * LANES, taps1, 0, planes, start, 1, 15, 0, 30, 0, _SIDE)
         corner = image_at + start
         for m in range(_MAPS1):
             s0 = sums[4 * m * LANES : (4 * m + 1) * LANES]

@@ -3,7 +3,7 @@
 They operate on the last axis and broadcast over the others, so that one client and a stacked cohort share the code.
 Constants of a round are keywords, bound with functools.partial.  Values that differ by client or class are in
 ``batch.received``, ``batch.state`` and ``batch.rows``.  A loss that reads more than labels declares it with `reads`.
-The names for ``--loss`` are in fnlkit/catalogue.py.  Losses of methods:
+The names for ``--loss`` are in fnlkit/components/registry.py.  Losses of methods:
 
     ==========================  ===========================================================  ===============================
     loss                        value of one sample, p = softmax(logits)                     reads
@@ -21,7 +21,7 @@ The names for ``--loss`` are in fnlkit/catalogue.py.  Losses of methods:
     adjusted_distilled          -(1 - w) log p'_y + w KL(p_global^F || p')                   state, teacher, received["distil"]
     label_learning              KL(p || s) / C + b H(p) / C, s learned; or -log p'_y         rows, state, received["noisy"]
     near_centroids              -log p_y' + b |f - c_y|^2 + e H(p) on small losses           features, rows, state
-    self_regularised            -log p'_y + b JS(p1^F, p2^F) + e H, p' of two views          uniform
+    self_regularized            -log p'_y + b JS(p1^F, p2^F) + e H, p' of two views          uniform
     consistent                  -log p_y' of filtered, agreeing samples + b KL(1/C||mean p)  rows, state, unmixed
     mixmatch                    -<t, log p> or u mean_c (t - p)^2, t refined or guessed      rows, unmixed, features of a Pair
     joint                       -<s, log p> + a KL(1/C || mean p) + b H(p)                   rows["joint_*"]
@@ -32,7 +32,7 @@ The names for ``--loss`` are in fnlkit/catalogue.py.  Losses of methods:
 
 from fnlkit.client.losses.adjusted import adjusted_distilled, label_learning, logit_adjusted
 from fnlkit.client.losses.centroids import near_centroids
-from fnlkit.client.losses.consistency import self_regularised
+from fnlkit.client.losses.consistency import self_regularized
 from fnlkit.client.losses.contrastive import contrastive, draw_classes
 from fnlkit.client.losses.correction import forward_corrected, importance_reweighted
 from fnlkit.client.losses.cross_entropy import cross_entropy, kept_cross_entropy, smoothed_cross_entropy
@@ -66,7 +66,7 @@ __all__ = [
     "reads",
     "remember_predictions",
     "refurbished",
-    "self_regularised",
+    "self_regularized",
     "smoothed_cross_entropy",
     "suits",
 ]

@@ -1,7 +1,7 @@
 """The cross entropy of sharpened or flattened predictions: baselines of FLR's entropy regularization."""
 
 from fnlkit.client.losses.cross_entropy import cross_entropy
-from fnlkit.parameters import NotNegative, Positive
+from fnlkit.components.parameters import NotNegative, Positive
 
 
 def temperature_scaled(logits, batch, *, temperature: Positive = 4.0):
@@ -17,7 +17,7 @@ def temperature_scaled(logits, batch, *, temperature: Positive = 4.0):
     return cross_entropy(logits / temperature, batch)
 
 
-def entropy_minimised(logits, batch, *, strength: NotNegative = 4.0):
+def entropy_minimized(logits, batch, *, strength: NotNegative = 4.0):
     """Train more confident predictions by an entropy term that does not depend on the label.
 
     Return CE + strength H(p), H(p) = -sum_j p_j log p_j, (..., B) (Grandvalet, Bengio 2004; FLR, appendix E.6).

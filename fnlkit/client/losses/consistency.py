@@ -8,7 +8,7 @@ from fnlkit.client.losses.parts import at, reads
 
 
 @reads(uniform=True)
-def self_regularised(logits, batch, *, consistency, entropy=0.3, power=3.0, variant="public"):
+def self_regularized(logits, batch, *, consistency, entropy=0.3, power=3.0, variant="public"):
     """Return CE(sharpened p, y) + c JS(p1^, p2^) + e H, (..., 2 B): equal for both views of a sample (Jiang 2022).
 
     p = m p_1 + (1 - m) p_2 of the two views, with m uniform in each step (Beta(1, 1)).  Sharpening squares p and scales it to

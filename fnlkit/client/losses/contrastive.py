@@ -5,7 +5,7 @@ from typing import Annotated
 import torch
 
 from fnlkit.client.losses.parts import at, reads
-from fnlkit.parameters import NotNegative, Range
+from fnlkit.components.parameters import NotNegative, Range
 
 Floor = Annotated[float, Range(0, 1, open_high=True)]
 

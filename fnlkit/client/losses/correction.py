@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from fnlkit.client.losses.parts import at, reads
+from fnlkit.components.parameters import Range, SpecText
+from fnlkit.components.spec import MessageText, Spec, bind, find, parse
 from fnlkit.errors import InputError, nearest
 from fnlkit.noise import MODELS, Ground
-from fnlkit.parameters import Range, SpecText
-from fnlkit.spec import MessageText, Spec, bind, find, parse
 
 # Noise models that have one matrix, which is the same in each call.
 NAMED = {name: MODELS[name] for name in ("none", "symmetric", "pairflip", "asymmetric", "matrix")}

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from fnlkit.client.losses.parts import at
-from fnlkit.parameters import Range
+from fnlkit.components.parameters import Range
 
 
 def cross_entropy(logits, batch):

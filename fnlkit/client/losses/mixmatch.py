@@ -14,7 +14,7 @@ def sharpened(p, temperature):
 
 
 @reads(features=True, unmixed=True)
-def mixmatch(logits, batch, *, unlabelled, temperature=0.5, threshold=0.5, views=2):
+def mixmatch(logits, batch, *, unlabeled, temperature=0.5, threshold=0.5, views=2):
     """Return L_X + lambda_u L_U + L_reg of both models together, (..., B) (Li 2020, Algorithm 1).
 
     A sample is labeled for a model if the other model's probability w of a clean label, ``rows["divided_clean"]``, reaches the
@@ -28,7 +28,7 @@ def mixmatch(logits, batch, *, unlabelled, temperature=0.5, threshold=0.5, views
     ----------
     logits : Tensor (..., B, C)
         Not used: ``batch.features`` and ``batch.unmixed_features`` have both models' logits.  B includes all views.
-    unlabelled : float >= 0
+    unlabeled : float >= 0
         lambda_u of this round.
     temperature, threshold : float
         T and tau.
@@ -40,7 +40,7 @@ def mixmatch(logits, batch, *, unlabelled, temperature=0.5, threshold=0.5, views
     share = batch.share.to(logp)[..., None, None]
     mate = batch.partner[..., None, None]
     mixed = share[..., None] * targets + (1 - share[..., None]) * targets.gather(-3, mate.expand_as(targets))
-    labelled = torch.where(share >= 0.5, sure, sure.gather(-2, mate[..., 0].expand_as(sure))).to(logp)  # (..., B, 2)
+    labeled = torch.where(share >= 0.5, sure, sure.gather(-2, mate[..., 0].expand_as(sure))).to(logp)  # (..., B, 2)
     entropies, squares = -(mixed * logp).sum(-1), (mixed - logp.exp()).square().mean(-1)
 
     def mean_over(which, values):
@@ -48,7 +48,7 @@ def mixmatch(logits, batch, *, unlabelled, temperature=0.5, threshold=0.5, views
 
     mean = logp.exp().mean(-3)
     prior = -(mean.log().mean(-1) + math.log(classes))  # sum_c (1/C) log((1/C) / mean_c), (..., 2)
-    values = mean_over(labelled, entropies) + unlabelled * mean_over(1 - labelled, squares) + prior[..., None, :]
+    values = mean_over(labeled, entropies) + unlabeled * mean_over(1 - labeled, squares) + prior[..., None, :]
     return values.sum(-1)
 
 

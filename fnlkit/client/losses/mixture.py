@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import torch
 
 from fnlkit.client.losses.parts import at, reads
-from fnlkit.parameters import NotNegative, Range, Share
+from fnlkit.components.parameters import NotNegative, Range, Share
 
 Clamp = Annotated[float, Range(0, 0.5, open_high=True)]
 
@@ -108,7 +108,7 @@ def early_learning(
 
 
 @reads(unmixed=True, before=lambda **keywords: _own_average())
-def entropy_regularised(logits, batch, *, strength: NotNegative = 2.0):
+def entropy_regularized(logits, batch, *, strength: NotNegative = 2.0):
     """Keep each prediction near its current value, against the influence of wrong labels, without memory (ER).
 
     Return CE + strength log(1 - <p, p>), (..., B), with no gradient through the second p: ER (Kim 2024, appendix E.6).

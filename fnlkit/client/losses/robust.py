@@ -3,13 +3,13 @@
 from typing import Annotated
 
 from fnlkit.client.losses.parts import at
-from fnlkit.parameters import NotNegative, Range
+from fnlkit.components.parameters import NotNegative, Range
 
 # Value of log 0 for a one-hot label inside a logarithm.
 LogZero = Annotated[float, Range(-1000, 0, open_high=True)]
 
 
-def generalised_cross_entropy(
+def generalized_cross_entropy(
     logits,
     batch,
     *,
@@ -51,7 +51,7 @@ def symmetric_cross_entropy(logits, batch, *, alpha: NotNegative = 0.1, beta: No
     return -alpha * logp - beta * log_zero * (1 - logp.exp())
 
 
-def normalised_and_reverse_cross_entropy(
+def normalized_and_reverse_cross_entropy(
     logits, batch, *, alpha: NotNegative = 1.0, beta: NotNegative = 1.0, log_zero: LogZero = -4.0
 ):
     """Combine two losses that are robust to wrong labels, an active and a passive loss (NCE + RCE).

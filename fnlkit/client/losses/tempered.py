@@ -9,7 +9,7 @@ import torch
 
 from fnlkit.client.losses.cross_entropy import cross_entropy
 from fnlkit.client.losses.parts import at
-from fnlkit.parameters import Count, Positive, Range
+from fnlkit.components.parameters import Count, Positive, Range
 
 # Bisection steps that determine the normalizer of a tempered softmax with t < 1 to the last bit.
 _HALVINGS = 64
@@ -45,11 +45,11 @@ def tempered_softmax(logits, t, iterations=5):
     if t == 1:
         return logits.softmax(-1)
     with torch.no_grad():
-        normaliser = (_fixed_point if t > 1 else _bisection)(logits, t, iterations)
-        weight = exp_t(logits - normaliser, t) ** t
+        normalizer = (_fixed_point if t > 1 else _bisection)(logits, t, iterations)
+        weight = exp_t(logits - normalizer, t) ** t
         weight = weight / weight.sum(-1, keepdim=True)
     pulled = (weight * (logits - logits.detach())).sum(-1, keepdim=True)  # 0, with the gradient of lambda
-    return exp_t(logits - normaliser - pulled, t)
+    return exp_t(logits - normalizer - pulled, t)
 
 
 def _fixed_point(logits, t, iterations):

@@ -29,7 +29,7 @@ class Flower(Clients):
     client_timeout : float or None
         Seconds that a visit can take. 0 sets no limit. None means one hour.
     runtime : object or None
-        Connection to the nodes: a fnlkit.engines.flower.sites.Sites, or None for a simulation.
+        Connection to the nodes: a fnlkit.deploy.sites.Sites, or None for a simulation.
     address : str
         Address of the Ray cluster for the simulation, ``auto`` for the cluster of this machine. If empty, Ray is started for
         the run and stopped afterwards.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fnlkit.artefacts import files
+from fnlkit.artifacts import files
 from fnlkit.errors import InputError
 
 KIND = "fnlkit.state/1"
@@ -75,7 +75,7 @@ class Notebook:
         arrays = {"y": memory.y.numpy()}
         for group in ("rows", "state"):
             arrays |= {f"{group}/{k}": torch.as_tensor(v).numpy() for k, v in getattr(memory, group).items()}
-        files.write(files.Artefact(KIND, arrays, {"dropped": sorted(memory.dropped)}), self.path(round))
+        files.write(files.Artifact(KIND, arrays, {"dropped": sorted(memory.dropped)}), self.path(round))
 
     def read(self, base):
         """Return the Memory after a round, or None for a client without a counted round.

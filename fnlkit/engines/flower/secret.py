@@ -21,7 +21,7 @@ import torch
 
 from fnlkit.client.failure import CODES, Failure
 from fnlkit.engines.flower import wire
-from fnlkit.streams import stream
+from fnlkit.kernels.streams import stream
 
 STEPS, MODULUS = 2**22, 2**32  # levels of a quantized entry; modulus of the sums
 FEWEST, MOST = 3, MODULUS // STEPS - 1  # clients of a round: the sum of two reveals each update to the other client

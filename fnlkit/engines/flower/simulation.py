@@ -20,14 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fnlkit import own
-from fnlkit.artefacts.stored import Changed, Stored, blocks
+from fnlkit.artifacts.stored import Changed, Stored, blocks
+from fnlkit.client.client_list import ClientList
 from fnlkit.client.failure import Failure, log, show_log
-from fnlkit.client.members import Members
 from fnlkit.client.network import Network
+from fnlkit.components import own
 from fnlkit.engines.flower import wire
 from fnlkit.engines.flower.notebook import NEVER, Memory, Notebook
-from fnlkit.engines.flower.visits import Desk, answer
+from fnlkit.engines.flower.visits import NodeObjects, answer
 from fnlkit.errors import InputError, WorkStopped
 
 _START_SECONDS = 120
@@ -278,7 +278,7 @@ def _describe(clients, home):
         If the network or the samples cannot be sent to another process.
     """
     os.makedirs(os.path.join(home, "actors"))
-    network, members = clients.network.packed(), Members.of(clients.members)
+    network, members = clients.network.packed(), ClientList.of(clients.members)
     with open(os.path.join(home, "samples"), "wb") as file:
         source = _on_disk(members.source, file)
         rows = {name: _on_disk(values, file) for name, values in members.sources.items()}
@@ -332,7 +332,7 @@ def _desk(home):
         show_log()
     for path in files:  # so that the file of a user's network can be imported
         own.file_module(path)
-    return Desk(Network.unpacked(network), Members(*people), partial(_notebook, home))
+    return NodeObjects(Network.unpacked(network), ClientList(*people), partial(_notebook, home))
 
 
 def _visit(message, context, *, home):

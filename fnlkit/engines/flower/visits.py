@@ -16,7 +16,7 @@ from fnlkit.server.replies import MAX_NAME
 
 
 @dataclass
-class Desk:
+class NodeObjects:
     """Objects of a node that are never part of a message.
 
     Attributes

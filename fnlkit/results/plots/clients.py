@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from fnlkit.artefacts.names import client_names
+from fnlkit.artifacts.names import client_names
 from fnlkit.errors import InputError
 from fnlkit.results import comparison, evaluation
-from fnlkit.results.plots.style import COLOURS, NAMED, beside, classes_of, data_set, matrix, panels, short
+from fnlkit.results.plots.style import COLORS, NAMED, beside, classes_of, data_set, matrix, panels, short
 
 _HATCHES = ("", "////")
 
@@ -25,8 +25,8 @@ def lid(run):
     bins = np.histogram_bin_edges(values, int(np.clip(round(2 * np.sqrt(len(values))), 5, 40)))
     for number, (name, mask) in enumerate(groups):
         label = f"{name}, {mask.sum()} client{'s' * int(mask.sum() != 1)}"
-        colour = COLOURS[number]
-        axis.hist(values[mask], bins, alpha=0.55, label=label, color=colour, hatch=_HATCHES[number], edgecolor="white")
+        color = COLORS[number]
+        axis.hist(values[mask], bins, alpha=0.55, label=label, color=color, hatch=_HATCHES[number], edgecolor="white")
     x = np.linspace(bins[0], bins[-1], 400)
     parts = sorted(zip(means.tolist(), variances.tolist(), shares.tolist(), strict=True))
     for which, (mean, variance, share) in zip(("lower", "upper"), parts, strict=True):
@@ -63,7 +63,7 @@ def noise(thing):
     figure, ((axis,),) = panels(5.4, 3.8)
     axis.plot([0, 1], [0, 1], color="0.6", linewidth=1, zorder=0, label="equal")
     for number, (name, true, estimated, ends) in enumerate(found):
-        look = {"fmt": "o^"[number], "color": COLOURS[number], "markersize": 5, "elinewidth": 1, "alpha": 0.85}
+        look = {"fmt": "o^"[number], "color": COLORS[number], "markersize": 5, "elinewidth": 1, "alpha": 0.85}
         label = name if ends is None else f"{name}, sampling range"
         axis.errorbar(true, estimated, yerr=ends, label=label, **look)
     names = short(federation.meta.get("client_names") or [])
@@ -95,9 +95,9 @@ def estimates(thing):
     figure, ((left, right),) = panels(9.4, 4.2, columns=2, width_ratios=(5, 4))
     order = np.argsort(-extra["estimate_client_score"], kind="stable")
     places = np.arange(len(order))
-    left.errorbar(places, level[order], yerr=ends[:, order], fmt=".", color=COLOURS[0], label="estimated, sampling range")
+    left.errorbar(places, level[order], yerr=ends[:, order], fmt=".", color=COLORS[0], label="estimated, sampling range")
     if truth is not None:
-        left.plot(places, truth[order], "x", color=COLOURS[1], label="true")
+        left.plot(places, truth[order], "x", color=COLORS[1], label="true")
     left.set(xlabel="client, the noisiest first", ylabel="share of wrong labels", ylim=(-0.03, 1.03))
     if len(order) <= 40:
         left.set_xticks(places, [names[k] for k in order], rotation=90 if max(map(len, names)) > 2 else 0, fontsize="x-small")

@@ -5,7 +5,7 @@ import numpy as np
 from fnlkit.errors import InputError
 from fnlkit.results import evaluation
 from fnlkit.results.held_out import differing
-from fnlkit.results.plots.style import COLOURS, STYLES, beside, data_set, look, panels
+from fnlkit.results.plots.style import COLORS, STYLES, beside, data_set, look, panels
 
 _CALLED = {"accuracy": "test accuracy (%)", "agreement": "agreement with given labels (%)"}
 # Largest number of curves whose stages are marked and named.
@@ -96,12 +96,12 @@ def _mark(axis, runs, middle, place, number, *, named):
     found = [_stages(run, place) for run in runs]
     for stage in dict.fromkeys(name for one in found for name in one):
         where = float(np.mean([one[stage] for one in found if stage in one]))
-        colour = look(number)["color"]
-        axis.plot([where], [np.interp(where, *middle)], marker="|", markersize=12, markeredgewidth=1.8, color=colour)
+        color = look(number)["color"]
+        axis.plot([where], [np.interp(where, *middle)], marker="|", markersize=12, markeredgewidth=1.8, color=color)
         if named:
-            axis.axvline(where, color=colour, linewidth=0.8, linestyle=":", zorder=0)
+            axis.axvline(where, color=color, linewidth=0.8, linestyle=":", zorder=0)
             axis.text(where, 0.02, f" {stage}", transform=axis.get_xaxis_transform(), rotation=90, ha="right", va="bottom",
-                      fontsize="x-small", color=colour)  # fmt: skip
+                      fontsize="x-small", color=color)  # fmt: skip
 
 
 def named(group, groups):
@@ -123,7 +123,7 @@ def memorization(run):
             # A round without a client with wrong labels has no share, so the curve has a gap.
             points = [(row["client_rounds"], 100 * row.get(f"{where}_noisy_{what}", np.nan)) for row in rows]
             axis.plot(*np.array(points).T, label=what, marker=".", **look(number))
-        axis.set(title=f"{where} model, mislabelled samples", xlabel="client-rounds", ylim=(-3, 103))
+        axis.set(title=f"{where} model, mislabeled samples", xlabel="client-rounds", ylim=(-3, 103))
     axes[0].set_ylabel("share (%)")
     beside(axes[1], title="predicted is", alignment="left")
     figure.suptitle(f"{data_set(run.meta['dataset'])}, {run.settings['method']}")
@@ -145,7 +145,7 @@ def prestopping(run):
         axis.plot(*tested.T, label=_CALLED[name].removesuffix(" (%)"), marker="." if len(tested) < 15 else "", **look(1))
     found = [row["round"] + 1 for row in run.history if "prestopping_round" in row]
     for chosen in found[:1]:
-        axis.axvline(chosen, color=COLOURS[5], linestyle=STYLES[3], label=f"prestopping round {chosen}")
+        axis.axvline(chosen, color=COLORS[5], linestyle=STYLES[3], label=f"prestopping round {chosen}")
     if not found:
         axis.plot([], [], " ", label="no prestopping round found")
     axis.set(xlabel="round", ylabel="share (%)", title=f"{data_set(run.meta['dataset'])}, {run.settings['method']}")

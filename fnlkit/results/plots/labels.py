@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from fnlkit import scores
 from fnlkit.errors import InputError
+from fnlkit.kernels import scores
 from fnlkit.noise.injection import requested
 from fnlkit.results import comparison, evaluation
-from fnlkit.results.plots.style import COLOURS, NAMED, classes_of, data_set, matrix, panels, short, side
+from fnlkit.results.plots.style import COLORS, NAMED, classes_of, data_set, matrix, panels, short, side
 
 # With more clients, a bubble is smaller than a point in print.
 CLIENTS = 100
@@ -73,7 +73,7 @@ def partition(thing):
     # The largest bubble fills its cell, in square points; with many clients it can exceed the cell to stay visible.
     largest = (72 * max(0.14, 0.92 * max(wide / shown, high / classes) if shown > NAMED else 0.92 * cell)) ** 2
     clients, labels = np.nonzero(counts)
-    look = {"color": COLOURS[0], "linewidths": 0, "alpha": 0.8}
+    look = {"color": COLORS[0], "linewidths": 0, "alpha": 0.8}
     axis.scatter(clients, labels, s=largest * counts[clients, labels] / most, **look)
     axis.set(xlim=(-0.8, shown - 0.2), ylim=(-0.8, classes - 0.2), xlabel="client", ylabel="class")
     for ticks in (axis.xaxis, axis.yaxis):

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from fnlkit.errors import InputError
-from fnlkit.results.plots.style import COLOURS, panels, short
+from fnlkit.results.plots.style import COLORS, panels, short
 from fnlkit.results.ranking import ranking
 
 
@@ -64,7 +64,7 @@ def _ranks(axis, ranks, order):
     for place, method in enumerate(order):
         mine = list(ranks["ranks"][method].values())
         axis.plot(mine, [place] * len(mine), "|", color="0.45", markersize=7, label=None if place else "in a regime")
-        look = {"color": COLOURS[0], "markersize": 7}
+        look = {"color": COLORS[0], "markersize": 7}
         axis.plot([ranks["mean_rank"][method]], [place], "o", label=None if place else "mean rank", **look)
     axis.set_yticks(range(len(order)), short(order, 40))
     axis.set(xlabel="rank, 1 is best", xlim=(0.5, len(order) + 0.5), ylim=(len(order) - 0.4, -0.6))
@@ -79,8 +79,8 @@ def _accuracies(axis, late, ranks, order):
     dark = 1 - (place - 1) / max(1, len(order) - 1)
     axis.imshow(0.75 * dark, vmin=0, vmax=1, aspect="auto")
     for (i, j), value in np.ndenumerate(late):
-        colour = "white" if 0.75 * dark[i, j] > 0.5 else "black"
-        axis.text(j, i, f"{value:.1f}", ha="center", va="center", fontsize="x-small", color=colour)
+        color = "white" if 0.75 * dark[i, j] > 0.5 else "black"
+        axis.text(j, i, f"{value:.1f}", ha="center", va="center", fontsize="x-small", color=color)
     axis.set_xticks(range(len(regimes)), short(regimes, 40), rotation=90)
     axis.tick_params(left=False)
     axis.grid(False)

@@ -2,17 +2,17 @@
 
 import numpy as np
 
-from fnlkit import scores
 from fnlkit.errors import InputError
+from fnlkit.kernels import scores
+from fnlkit.kernels.streams import stream
 from fnlkit.results import comparison
-from fnlkit.results.plots.style import COLOURS, NAMED, below, beside, classes_of, data_set, panels
-from fnlkit.streams import stream
+from fnlkit.results.plots.style import COLORS, NAMED, below, beside, classes_of, data_set, panels
 
 # At most this many points are drawn: more points cover each other, and t-SNE takes minutes.
 POINTS = 2_000
 _FLAGS = {"marker": "x", "linestyle": "", "color": "black", "markersize": 8, "markeredgewidth": 2, "label": "flagged"}
 # Black is reserved for suspects.
-_CLOUDS = tuple("#999999" if colour == "#000000" else colour for colour in COLOURS)
+_CLOUDS = tuple("#999999" if color == "#000000" else color for color in COLORS)
 
 
 def issues(thing):
@@ -54,7 +54,7 @@ def _wrong(federation, held):
 def _histogram(axis, issue, groups):
     bins = np.linspace(min(0, issue.min()), max(1, issue.max()), 31)
     for number, (name, mask) in enumerate(groups):
-        look = {"color": COLOURS[number], "alpha": 0.55, "hatch": ("", "////")[number], "edgecolor": "white"}
+        look = {"color": COLORS[number], "alpha": 0.55, "hatch": ("", "////")[number], "edgecolor": "white"}
         axis.hist(issue[mask], bins, label=f"{name}, {mask.sum():,}", **look)
     axis.set(xlabel="issue score", ylabel="samples, logarithmic", title="labels by their score", yscale="log", ylim=(0.7, None))
     axis.yaxis.set_major_formatter("{x:,.0f}")
@@ -67,7 +67,7 @@ def _roc(axis, issue, wrong, flagged):
 
     false, hits, _ = roc_curve(wrong, issue)
     axis.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":", label="chance")
-    axis.plot(false, hits, color=COLOURS[0], label=f"AUC {scores.auc(issue, wrong):.3f}")
+    axis.plot(false, hits, color=COLORS[0], label=f"AUC {scores.auc(issue, wrong):.3f}")
     axis.plot([flagged[~wrong].mean()], [flagged[wrong].mean()], **_FLAGS)
     axis.set(xlabel="of the right labels, share above", ylabel="of the wrong labels, share above", title="ROC")
     below(axis)
@@ -79,7 +79,7 @@ def _precision(axis, issue, wrong, flagged):
     precision, recall, _ = precision_recall_curve(wrong, issue)
     average = average_precision_score(wrong, issue)
     axis.axhline(wrong.mean(), color="0.6", linewidth=1, linestyle=":", label="chance")
-    axis.plot(recall, precision, color=COLOURS[0], drawstyle="steps-post", label=f"average precision {average:.3f}")
+    axis.plot(recall, precision, color=COLORS[0], drawstyle="steps-post", label=f"average precision {average:.3f}")
     if flagged.any():
         axis.plot([flagged[wrong].mean()], [wrong[flagged].mean()], **_FLAGS)
     axis.set(xlabel="recall: wrong labels found", ylabel="precision: found ones wrong", ylim=(-0.03, 1.03))
@@ -146,9 +146,9 @@ def _scatter(axis, flat, labels, names):
     for number, name in enumerate(names):
         mine = flat[labels == number]
         if len(mine):
-            colour, marker = _CLOUDS[number % len(_CLOUDS)], "o^s"[number // len(_CLOUDS) % 3]
+            color, marker = _CLOUDS[number % len(_CLOUDS)], "o^s"[number // len(_CLOUDS) % 3]
             label = f"given {name}, {len(mine):,}"
-            axis.plot(*mine.T, marker, color=colour, markersize=4, alpha=0.75, markeredgewidth=0, label=label)
+            axis.plot(*mine.T, marker, color=color, markersize=4, alpha=0.75, markeredgewidth=0, label=label)
 
 
 def _name(axis, flat, labels, names):

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fnlkit.artefacts import saving, shown
-from fnlkit.artefacts.names import class_names
+from fnlkit.artifacts import saving, shown
+from fnlkit.artifacts.names import class_names
 from fnlkit.errors import InputError
 
 # Okabe and Ito's colors without yellow, which is hardly visible on paper. Seven colors and four line styles have no common
 # divisor, so 28 curves differ. Among the first eight curves, those with the same line style differ in gray by a tenth of the
 # range from black to white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#E69F00")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#E69F00")
 STYLES = ("-", "--", "-.", ":")
 # A matrix with at most this many classes shows names and numbers.
 NAMED = 20
@@ -69,7 +69,7 @@ def save(figure, target):
 
 def look(number):
     """Return color and line style of a curve by its number; the first 28 all differ."""
-    return {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[number % len(STYLES)]}
+    return {"color": COLORS[number % len(COLORS)], "linestyle": STYLES[number % len(STYLES)]}
 
 
 def beside(axis, **more):
@@ -83,7 +83,7 @@ def below(axis):
 
 
 def data_set(name):
-    """Return a data set's short name for titles; see `fnlkit.artefacts.shown.data_set`."""
+    """Return a data set's short name for titles; see `fnlkit.artifacts.shown.data_set`."""
     return shown.data_set(name)
 
 
@@ -116,8 +116,8 @@ def matrix(axis, shares, names):
     axis.set_xticks(range(len(names)), names, rotation=upright(names))
     axis.set_yticks(range(len(names)), names)
     for i, j in zip(*np.nonzero(np.round(100 * shares)), strict=True):
-        colour = "white" if shares[i, j] > 0.5 else "black"
-        axis.text(j, i, f"{100 * shares[i, j]:.0f}", ha="center", va="center", fontsize=6.5, color=colour)
+        color = "white" if shares[i, j] > 0.5 else "black"
+        axis.text(j, i, f"{100 * shares[i, j]:.0f}", ha="center", va="center", fontsize=6.5, color=color)
 
 
 def side(names):

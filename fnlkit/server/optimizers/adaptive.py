@@ -8,7 +8,7 @@ from typing import Annotated
 
 import torch
 
-from fnlkit.parameters import Positive, Range, checked
+from fnlkit.components.parameters import Positive, Range, checked
 from fnlkit.server.optimizers.optimizer import FedOpt
 
 Rate = Annotated[float, Range(0, 1, open_high=True)]

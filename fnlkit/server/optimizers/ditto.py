@@ -6,7 +6,7 @@ Li, Hu, Beirami, Smith. Ditto: Fair and robust federated learning through person
 from functools import partial
 
 from fnlkit.client.drift import towards_global
-from fnlkit.parameters import NotNegative, checked
+from fnlkit.components.parameters import NotNegative, checked
 from fnlkit.server.optimizers.optimizer import Additions, FedOpt
 
 

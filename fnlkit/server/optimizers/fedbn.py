@@ -10,7 +10,7 @@ from fnlkit.errors import InputError
 from fnlkit.server.optimizers.optimizer import Additions, FedOpt
 
 
-def normalisers(network):
+def normalizers(network):
     """Return True for the weights (P + Q,) of batch norm: scales, shifts, running means and variances."""
     kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
     inside = {name for name, module in network.module.named_modules() if isinstance(module, kinds)}
@@ -23,23 +23,23 @@ def normalisers(network):
 # ---- on the client
 def wear_own(client, model, received):
     """Replace batch norm in the received model by that of the client, if the client has one."""
-    if "normalisers" in client.state:
+    if "normalizers" in client.state:
         weights = model.weights.clone()
-        weights[normalisers(model.network)] = client.state["normalisers"].to(weights)
+        weights[normalizers(model.network)] = client.state["normalizers"].to(weights)
         model.weights = weights
 
 
 def keep_own(client, model, received):
     """Store the trained batch norm and reply the weights with the received batch norm."""
-    mask = normalisers(model.network)
-    client.state["normalisers"] = model.weights[mask].clone()
+    mask = normalizers(model.network)
+    client.state["normalizers"] = model.weights[mask].clone()
     return {"weights": torch.where(mask, model.start, model.weights)}
 
 
 # ---- the server
 def must_be_normed(network):
     """Raise InputError if a network has no batch norm."""
-    if not normalisers(network).any():
+    if not normalizers(network).any():
         raise InputError("--optimizer fedbn keeps batch norm on the clients; this network has none, use --optimizer fedavg")
 
 
@@ -52,7 +52,7 @@ def locally(request):
 def fedbn(fit, **settings):
     """Keep batch normalization on each client, for sites that differ in their images but not in their classes.
 
-    Return FedBN (Li 2021, Algorithm 1): batch norm's parameters and statistics stay in ``client.state["normalisers"]``.
+    Return FedBN (Li 2021, Algorithm 1): batch norm's parameters and statistics stay in ``client.state["normalizers"]``.
 
     The common model, which a run stores and evaluates, keeps its initial batch norm.  It is only a basis for the models of the
     clients and is less accurate than those.

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from fnlkit.client.drift import dynamic
-from fnlkit.parameters import Positive, checked
+from fnlkit.components.parameters import Positive, checked
 from fnlkit.server.optimizers.optimizer import FedOpt
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from fnlkit.parameters import NotNegative, checked
+from fnlkit.components.parameters import NotNegative, checked
 from fnlkit.server.optimizers.optimizer import FedOpt
 
 

@@ -7,7 +7,7 @@ NeurIPS 2020.
 from fnlkit.server.optimizers.optimizer import FedOpt, gradient_weight
 
 
-def normalise(updates):
+def normalize(updates):
     """Return w + (tau_eff / ||a_k||_1) (w_k - w), (K, P), with tau_eff the weighted mean of ||a_k||_1 (eqs. 7 and 9)."""
     length = gradient_weight(updates.sizes[updates.ids], updates.fit)
     effective = (updates.weights * length).sum() / updates.weights.sum()
@@ -23,4 +23,4 @@ def fednova(fit, **settings):
     The server computes the steps from each client's number of samples, so clients send no additional replies.  With local Adam
     each step counts as one.
     """
-    return FedOpt(fit, rescale=normalise, **settings)
+    return FedOpt(fit, rescale=normalize, **settings)

@@ -6,7 +6,7 @@ Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated optimization in heterogen
 from functools import partial
 
 from fnlkit.client.drift import proximal
-from fnlkit.parameters import NotNegative, checked
+from fnlkit.components.parameters import NotNegative, checked
 from fnlkit.server.optimizers.optimizer import FedOpt
 
 

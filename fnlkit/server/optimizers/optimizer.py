@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fnlkit import own
 from fnlkit.client.losses import needs
 from fnlkit.client.network import Model
 from fnlkit.client.training import Fit
+from fnlkit.components import own
 from fnlkit.errors import InputError
 from fnlkit.server.aggregation import mean, outvotes_nobody, supplied
 from fnlkit.server.protection import NotSummed, Secret, Summed

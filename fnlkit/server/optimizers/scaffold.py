@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from fnlkit.client.drift import control_variate
-from fnlkit.parameters import Positive, checked
+from fnlkit.components.parameters import Positive, checked
 from fnlkit.server.optimizers.optimizer import Additions, FedOpt, gradient_weight
 
 

@@ -1,0 +1,322 @@
+"""Read and write artifacts on disk and in pipes.
+
+The reader validates all input, and the writer never leaves an incomplete file.
+
+An artifact is a kind with a version, named arrays, and plain JSON values.  It is stored as an npz or as a .pt.  Both are zips
+of uncompressed members in one fixed layout, so that equal content gives equal bytes and every changed bit is detected.
+docs/files.md describes the layout.
+"""
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fnlkit.artifacts import npz as files_npz
+from fnlkit.artifacts import zip as files_zip
+from fnlkit.artifacts.intake import slurp
+from fnlkit.artifacts.paths import one_line, shown
+from fnlkit.artifacts.saving import write_bytes
+from fnlkit.artifacts.stored import Rows
+from fnlkit.errors import InputError, nearest
+
+MAX_BYTES = 4 * 2**30 - 1
+MAX_META = 16 * 2**20
+# The newest version of every kind that this fnlkit reads and writes.
+KINDS = {
+    "fnlkit.federation": 1,
+    "fnlkit.run": 1,
+    "fnlkit.embeddings": 1,
+    "fnlkit.probabilities": 1,
+    "fnlkit.evaluation": 1,
+    "fnlkit.model": 1,
+    "fnlkit.state": 1,
+}
+RESERVED = ("kind", "meta", "sha256")
+PLAIN = "a plain npz without {!r}, not a file of fnlkit; use --dataset PATH.npz to read your own data"
+_NAME = re.compile(r"[A-Za-z0-9_./-]{0,199}[A-Za-z0-9_-]")
+
+
+@dataclass
+class Artifact:
+    """Content of a file of fnlkit.
+
+    Attributes
+    ----------
+    kind : str
+        Name and version, for example ``fnlkit.federation/1``.
+    arrays : dict of str to numpy.ndarray or torch.Tensor
+        Numbers, booleans or (npz only) texts.
+    meta : dict
+        Plain JSON values; ``meta["provenance"]`` lists the commands that created the file.
+    """
+
+    kind: str
+    arrays: dict = field(default_factory=dict)
+    meta: dict = field(default_factory=dict)
+
+
+def read(source, *, kinds=None, max_bytes=MAX_BYTES):
+    """Return the artifact stored in a file, a pipe or bytes.
+
+    The content decides between npz and .pt.  Sizes are checked before memory is allocated, pickles are never executed, and the
+    bytes must be exactly those that `write` creates: any flipped bit raises an error.
+
+    Parameters
+    ----------
+    source : str, os.PathLike or bytes
+        A path, ``-`` for stdin (which is read completely first), or the bytes.
+    kinds : str or iterable of str, optional
+        Accepted kinds, for example ``fnlkit.federation``.  Default: all known kinds.
+    max_bytes : int
+        Maximum file size in bytes.
+
+    Returns
+    -------
+    Artifact
+        With NumPy arrays from an npz, or torch tensors on the CPU from a .pt.
+
+    Raises
+    ------
+    InputError
+        One line that names the file, for any defect.
+    """
+    name, raw = slurp(source, max_bytes)
+    with one_line(name):
+        if files_zip.looks_like(raw) and files_zip.is_torch(raw):
+            from fnlkit.artifacts import pt as files_pt
+
+            members = files_zip.members(raw, max_members=files_pt.MAX_MEMBERS, max_bytes=max_bytes)
+            tree, tensors = files_pt.symbols(members)
+            kind, text, digest = files_pt.header(tree)
+            check_kind(kind, kinds)
+            files_zip.check_layout(raw, members)
+            arrays = files_pt.load(raw, tree, tensors)
+        elif files_zip.looks_like(raw):
+            members = files_zip.members(raw, max_members=64, max_bytes=max_bytes)
+            arrays = files_npz.arrays(members)
+            missing = [key for key in RESERVED if key not in arrays]
+            if missing:
+                raise InputError(PLAIN.format(missing[0]))
+            kind, text, digest = (files_npz.text(arrays.pop(key), key) for key in RESERVED)
+            check_kind(kind, kinds)
+            files_zip.check_layout(raw, members)
+        else:
+            raise InputError(f"not a file of fnlkit (expected PK at the start of an npz or .pt, found {bytes(raw[:4])!r})")
+        if content_digest(kind, text, arrays) != digest:
+            raise InputError("damaged: the SHA-256 of the content does not match; create the file again")
+        return Artifact(kind, arrays, parsed_meta(text))
+
+
+def read_arrays(source, *, max_bytes=MAX_BYTES):
+    """Return the arrays of a user's file: npz, npy, .pt or csv.
+
+    A .pt must be a dict of tensors or arrays, and is not executed.
+
+    Parameters
+    ----------
+    source : str, os.PathLike or bytes
+    max_bytes : int
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        A csv with a header line gives one entry per column.  An npy, and a csv without a header line, give one entry ``array``.
+
+    Raises
+    ------
+    InputError
+        One line that names the file.
+    """
+    name, raw = slurp(source, max_bytes)
+    with one_line(name):
+        if files_zip.looks_like(raw) and files_zip.is_torch(raw):
+            from fnlkit.artifacts import pt as files_pt
+
+            members = files_zip.members(raw, max_members=files_pt.MAX_MEMBERS, max_bytes=max_bytes)
+            return files_pt.foreign(*files_pt.symbols(members))
+        if files_zip.looks_like(raw):
+            return files_npz.arrays(files_zip.members(raw, max_members=64, max_bytes=max_bytes, deflate=True))
+        if bytes(raw[:6]) == b"\x93NUMPY":
+            return {"array": files_npz.array(raw, "array")}
+        if bytes(raw[:2]) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+            raise InputError("a bare pickle (or a .pt from before torch 1.6); save it again with a current torch.save")
+        return files_npz.csv(bytes(raw))
+
+
+def read_text(source, *, max_bytes=2**24):
+    """Return the text of a regular file (UTF-8, with or without byte order mark).
+
+    Parameters
+    ----------
+    source : str or os.PathLike
+    max_bytes : int
+
+    Raises
+    ------
+    InputError
+        One line that names the file, if it is a pipe, a device, a folder, too large, or not text.
+    """
+    name, raw = slurp(os.fspath(source), max_bytes)
+    try:
+        return bytes(raw).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: not UTF-8 text: {error.reason} at byte {error.start:,}") from error
+
+
+def pick(arrays, key, source):
+    """Return the array `key` of a user's file; without a key, the only array.
+
+    Raises
+    ------
+    InputError
+        If the key is missing or ambiguous.  The message lists the arrays.
+    """
+    names = ", ".join(ascii(name)[1:-1] for name in sorted(arrays)[:20])
+    if key and key not in arrays:
+        raise InputError(f"{shown(source)}: has no array {key!r}{nearest(key, arrays)}; the arrays are {names}")
+    if not key and len(arrays) != 1:
+        raise InputError(f"{shown(source)}: contains several arrays; add key=NAME with one of {names}")
+    return arrays[key] if key else next(iter(arrays.values()))
+
+
+def write(artifact, target, *, format="npz"):
+    """Write an artifact completely or not at all.
+
+    The bytes are written to a temporary file in the same folder and synced, and the file is renamed.  Temporary files that
+    killed writers left in this folder are removed.  A device (/dev/null) is written directly.
+
+    Parameters
+    ----------
+    artifact : Artifact
+    target : str or os.PathLike
+        A path, or ``-`` for stdout.
+    format : {"npz", "pt"}
+
+    Raises
+    ------
+    InputError
+        If the folder does not exist or the target is a folder.
+    OSError
+        If the machine cannot store the file (disk full, read-only).
+    """
+    write_bytes(encode(artifact, format=format), target)
+
+
+def encode(artifact, *, format="npz"):
+    """Return the file of an artifact as buffers; equal content gives equal bytes.
+
+    Arrays that are read by rows (fnlkit.artifacts.stored) are never completely in memory; only an npz supports them.
+
+    Parameters
+    ----------
+    artifact : Artifact
+    format : {"npz", "pt"}
+
+    Returns
+    -------
+    iterable of bytes or memoryview
+
+    Raises
+    ------
+    ValueError
+        If an array has a dtype or a name that no reader accepts.
+    """
+    check_kind(artifact.kind, None)
+    text = json.dumps(artifact.meta, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    if len(text) > MAX_META:
+        raise ValueError(f"`meta` has {len(text):,} characters as JSON, more than {MAX_META:,}; put large values into arrays")
+    for name in artifact.arrays:
+        if not (isinstance(name, str) and _NAME.fullmatch(name)) or ".." in name or name.startswith("/"):
+            raise ValueError(f"array name {name!r}: use letters, digits and _ . / - only")
+        if name in RESERVED:
+            raise ValueError(f"array name {name!r} is reserved by the file format")
+    if format == "pt":
+        from fnlkit.artifacts import pt as files_pt
+
+        tensors = files_pt.tensors(artifact.arrays)
+        digest = content_digest(artifact.kind, text, tensors)
+        return files_zip.chunks(files_pt.encode(artifact.kind, text, digest, tensors))
+    if format != "npz":
+        raise ValueError(f"format {format!r}: write npz or pt")
+    if len(artifact.arrays) > 61:
+        raise ValueError(f"{len(artifact.arrays)} arrays: an npz of fnlkit contains at most 61; write a .pt")
+    arrays = {name: files_npz.plain(value, name) for name, value in artifact.arrays.items()}
+    head = {
+        "kind": np.array(artifact.kind),
+        "meta": np.array(text),
+        "sha256": np.array(content_digest(artifact.kind, text, arrays)),
+    }
+    members = [(f"{name}.npy", files_npz.encode(value)) for name, value in {**head, **arrays}.items()]
+    # Arrays that are read by rows can have any length, because `open_artifact` reads them by rows again. All others are read
+    # completely.
+    return files_zip.chunks(members, wide=any(isinstance(value, Rows) for value in arrays.values()))
+
+
+def digest(artifact):
+    """Return the SHA-256 of an artifact's content as 64 hexadecimal digits.
+
+    The npz and the .pt of an artifact have the same SHA-256.
+
+    Parameters
+    ----------
+    artifact : Artifact
+    """
+    text = json.dumps(artifact.meta, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return content_digest(artifact.kind, text, artifact.arrays)
+
+
+def check_kind(kind, kinds):
+    base, slash, version = kind.partition("/")
+    if not slash or not version.isdecimal() or len(version) > 6 or not version.isascii():
+        raise InputError(f"the kind is {ascii(kind[:60])}; expected for example fnlkit.federation/1")
+    if base not in KINDS:
+        raise InputError(f"the kind {ascii(base[:60])} is unknown{nearest(base, KINDS)}; known: {', '.join(KINDS)}")
+    if int(version) > KINDS[base]:
+        raise InputError(
+            f"written by a newer fnlkit: {kind}, but this fnlkit reads up to {base}/{KINDS[base]}; install a newer fnlkit"
+        )
+    if int(version) < 1:
+        raise InputError(f"the kind is {kind}; versions start at 1")
+    if kinds is not None:
+        wanted = [text.partition("/")[0] for text in ([kinds] if isinstance(kinds, str) else kinds)]
+        if base not in wanted:
+            raise InputError(f"contains {kind}; this command needs {' or '.join(wanted)}")
+
+
+def parsed_meta(text):
+    if len(text) > MAX_META:
+        raise InputError(f"`meta` has {len(text):,} characters, more than {MAX_META:,}")
+    meta = json.loads(text, parse_constant=_no_constant)
+    if not isinstance(meta, dict):
+        raise InputError(f"`meta` is a {type(meta).__name__}; expected a JSON object")
+    return meta
+
+
+def _no_constant(word):
+    raise InputError(f"`meta` contains {word}, which is not JSON")
+
+
+def content_digest(kind, text, arrays):
+    """Return the SHA-256 of kind, meta and arrays.
+
+    For every array in order of the names, it covers name, type, shape and little-endian C-order bytes.
+    """
+    total = hashlib.sha256(f"{kind}\0{text}\0".encode())
+    for name in sorted(arrays):
+        value = arrays[name]
+        if not hasattr(value, "detach"):
+            value = files_npz.plain(value, name)
+            what, data = value.dtype.name if value.dtype.kind != "U" else value.dtype.str, files_npz.raw_blocks(value)
+        else:
+            from fnlkit.artifacts import pt as files_pt
+
+            what, whole = files_pt.raw_bytes(value)
+            data = [whole]
+        total.update(f"{name}\0{what}\0{tuple(value.shape)}\0".encode())
+        for part in data:
+            total.update(part)
+    return total.hexdigest()

@@ -1,0 +1,201 @@
+"""Read arrays that are too large for memory row by row from their file."""
+
+import contextlib
+import hashlib
+import math
+import mmap
+import os
+import shutil
+from typing import NamedTuple
+
+import numpy as np
+
+from fnlkit.artifacts import files
+from fnlkit.artifacts import npz as files_npz
+from fnlkit.artifacts import zip as files_zip
+from fnlkit.artifacts.paths import one_line, shown
+from fnlkit.artifacts.saving import write_bytes
+from fnlkit.artifacts.stored import Stored
+from fnlkit.errors import InputError
+
+SMALL = 64 * 2**20  # maximum bytes of a user's array in memory
+MAX_DECODED = 64 * 2**30
+
+
+class Head(NamedTuple):
+    """Metadata of an array that has not been read.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+    shape : tuple of int
+    """
+
+    dtype: np.dtype
+    shape: tuple
+
+
+def heads(path, *, small=SMALL):
+    """Return (Artifact, SHA-256) of an npz of any size.
+
+    Arrays above `small` bytes are not read; they become a Head.  The SHA-256 is copied from the file without checking it.
+    Smaller files and other formats are read and checked as in `read`.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    small : int
+
+    Raises
+    ------
+    InputError
+        One line that names the file.
+    """
+    if path != "-" and os.path.isfile(path) and os.stat(path).st_size > small:
+        with one_line(shown(path)), open(path, "rb") as handle:
+            mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+            with memoryview(mapped) as raw:
+                if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
+                    places = files_zip.places(raw, max_members=64, max_bytes=2**50)
+                    return _of_heads({p.name.removesuffix(".npy"): _head(raw, p, small) for p in places})
+    artifact = files.read(path)
+    return artifact, files.digest(artifact)
+
+
+def _of_heads(arrays):
+    missing = [key for key in files.RESERVED if not isinstance(arrays.get(key), np.ndarray)]
+    if missing:
+        raise InputError(files.PLAIN.format(missing[0]))
+    kind, text, said = (files_npz.text(arrays.pop(key), key) for key in files.RESERVED)
+    files.check_kind(kind, None)
+    return files.Artifact(kind, arrays, files.parsed_meta(text)), said
+
+
+def _head(raw, place, small):
+    name = place.name.removesuffix(".npy")
+    if place.unpacked <= (SMALL if name in files.RESERVED else small):
+        return files_npz.array(memoryview(np.frombuffer(files_zip.content(raw, place).data, np.uint8).copy()), name)
+    dtype, shape, _, start = files_npz.header(raw[place.begin : place.begin + files_npz.MAX_HEADER + 12], name)
+    if math.prod(shape) * dtype.itemsize != place.unpacked - start:
+        raise InputError(f"array {name!r} declares {shape} of {dtype.name} but has {place.unpacked - start:,} bytes")
+    return Head(dtype, shape)
+
+
+def open_arrays(path, *, decoded, small=SMALL):
+    """Return the arrays of a user's npz or npy; large arrays stay on disk.
+
+    Arrays above `small` bytes are read by rows.  If such an array is compressed, it is decompressed into a file once, up to
+    64 GiB and the free disk space.  That file is reused while size and time of the npz are unchanged.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    decoded : pathlib.Path
+        The folder for decompressed arrays, which is created when needed.
+    small : int
+
+    Returns
+    -------
+    dict of str to numpy.ndarray or fnlkit.artifacts.stored.Stored
+
+    Raises
+    ------
+    InputError
+        One line that names the file.
+    """
+    try:
+        size = os.stat(path).st_size if os.path.isfile(path) else 0
+    except OSError:
+        size = 0
+    if size <= small and not _grows(path, small):
+        return files.read_arrays(path)
+    with one_line(shown(path)), open(path, "rb") as handle:
+        mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+        with memoryview(mapped) as raw:
+            if bytes(raw[:6]) == b"\x93NUMPY":
+                return {"array": _in_place(path, raw, "array", 0, size)}
+            if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
+                # Large arrays are decompressed to disk in pieces. Therefore, a ratio of 200 is allowed.
+                places = files_zip.places(raw, max_members=64, max_bytes=2**50, deflate=True, ratio=200)
+                return {p.name.removesuffix(".npy"): _placed(path, raw, p, decoded, small) for p in places}
+    return files.read_arrays(path)
+
+
+def _grows(path, small):
+    """Return whether a small file is an npz with arrays above the memory limit."""
+    if not os.path.isfile(path) or os.stat(path).st_size < 64:
+        return False
+    with open(path, "rb") as handle:
+        raw = memoryview(handle.read(small))
+    with contextlib.suppress(Exception):  # the reader will report the defect
+        if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
+            places = files_zip.places(raw, max_members=64, max_bytes=2**50, deflate=True, ratio=200)
+            return sum(place.unpacked for place in places) > small
+    return False
+
+
+def open_artifact(path, *, kinds, decoded, remember):
+    """Return the artifact in an npz as `read` does, with arrays above 64 MiB on disk.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    kinds : list of str
+    decoded : pathlib.Path
+    remember : callable
+        ``remember(name, compute)`` returns ``compute()`` or the cached result for this file.  It is used for the SHA-256, which
+        requires reading the whole file.
+    """
+    if not os.path.isfile(path) or os.stat(path).st_size <= SMALL:
+        return files.read(path, kinds=kinds)
+    arrays = open_arrays(path, decoded=decoded)
+    with one_line(shown(path)):
+        missing = [key for key in files.RESERVED if key not in arrays]
+        if missing:
+            raise InputError(f"not an npz of fnlkit: {missing[0]!r} is missing")
+        kind, text, digest = (files_npz.text(arrays.pop(key), key) for key in files.RESERVED)
+        files.check_kind(kind, kinds)
+        if remember("sha256", lambda: files.content_digest(kind, text, arrays)) != digest:
+            raise InputError("damaged: the SHA-256 of the content does not match; create the file again")
+        return files.Artifact(kind, arrays, files.parsed_meta(text))
+
+
+def _placed(path, raw, place, decoded, small):
+    """Return one array of an npz: in memory, or on disk (decompressed if needed)."""
+    name = place.name.removesuffix(".npy")
+    if not place.name.endswith(".npy"):
+        raise InputError(f"member {place.name!r} is not an array; an npz contains only NAME.npy")
+    if place.unpacked <= small:
+        data = np.frombuffer(files_zip.content(raw, place).data, np.uint8).copy()
+        return files_npz.array(memoryview(data), name)
+    if place.stored:
+        return _in_place(path, raw, name, place.begin, place.unpacked)
+    if place.unpacked > MAX_DECODED:
+        raise InputError(
+            f"array {name!r} unpacks to {place.unpacked:,} bytes; store arrays above {MAX_DECODED:,} bytes uncompressed"
+        )
+    found = os.stat(path)
+    key = f"{os.path.realpath(path)}\0{found.st_size}\0{found.st_mtime_ns}\0{name}"
+    target = decoded / f"{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.npy"
+    if not target.is_file():
+        decoded.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(decoded).free
+        if free < place.unpacked:
+            raise InputError(
+                f"array {name!r} unpacks to {place.unpacked:,} bytes, but {decoded} has only {free:,} free; store it "
+                "uncompressed (numpy.savez) or set FNLKIT_CACHE to a larger disk"
+            )
+        write_bytes(files_zip.unpacked(raw, place), target)
+    with open(target, "rb") as handle:
+        head = memoryview(handle.read(files_npz.MAX_HEADER + 12))
+    return _in_place(target, head, name, 0, place.unpacked)
+
+
+def _in_place(path, raw, name, begin, size):
+    """Return the array in npy bytes of a file as Stored; `raw` contains the header."""
+    dtype, shape, fortran, start = files_npz.header(raw[begin : begin + files_npz.MAX_HEADER + 12], name)
+    if fortran or dtype.kind not in "iuf" or not shape:
+        raise InputError(f"array {name!r} is {dtype.name} {shape}; large arrays must contain numbers in C order")
+    if math.prod(shape) * dtype.itemsize != size - start:
+        raise InputError(f"array {name!r} declares {shape} of {dtype.name} but has {size - start:,} bytes")
+    return Stored(os.fspath(path), begin + start, dtype, shape)

@@ -1,0 +1,311 @@
+"""Ledger: a text file that records permanently which labels were released.
+
+A release discloses labels, or models that were trained with protected updates (`updates`), and costs a certain epsilon.
+
+Each line is one JSON object and one release.  A release is identified by all facts that determine its draws (`identity`): a
+resumed or repeated run is the same release, and a run with another seed is another release, even if both released the same
+values.  The ledger contains positions of samples, but no labels.  Every line contains a SHA-256 of itself and the previous
+line.
+"""
+
+import base64
+import hashlib
+import json
+import math
+import os
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+
+from fnlkit.artifacts import paths, saving
+from fnlkit.errors import InputError
+
+KIND = "fnlkit.ledger/1"
+MAX_BYTES, MAX_SAMPLES = 2**28, 2**30
+PATIENCE = 60  # seconds to wait for another process that has locked the ledger
+
+
+class Release(NamedTuple):
+    """One release of labels of some samples of a data set.
+
+    Attributes
+    ----------
+    id : str
+        See `identity`.
+    epsilon : float or None
+        Of randomized response; None if exact counts were sent without any bound.
+    classes : int
+    data : str
+        Checksum of the data set.
+    held : bool (n,)
+        Samples with released labels, by position in the training set.
+    seed, round : int
+        Seed and round of the run, for information.
+    updates : dict or None
+        The fields of fnlkit.privacy.Sums for protected updates; None for labels.
+    key : str
+        Fingerprint of the privacy key for the draws; "" if the draws depend on the seed, as in old runs.
+    clients : str
+        See `partition`; "" in old ledgers.
+    """
+
+    id: str
+    epsilon: float | None
+    classes: int
+    data: str
+    held: np.ndarray
+    seed: int = 0
+    round: int = 0
+    updates: dict | None = None
+    key: str = ""
+    clients: str = ""
+
+
+def partition(offsets, indices):
+    """Return 32 hexadecimal digits that identify the partition into clients.
+
+    Parameters
+    ----------
+    offsets, indices : int64
+        As in a federation.
+    """
+    return _named(["clients"], offsets, indices)
+
+
+def identity(*, seed, round, epsilon, given, offsets, indices, key=""):
+    """Return the identity of a release as 32 hexadecimal digits.
+
+    It depends on all facts that determine the draws and counts.
+
+    Parameters
+    ----------
+    seed, round : int
+        Seed of the run, and the communication round in which labels were released.
+    epsilon : float or None
+    given : int64 (n,)
+    offsets, indices : int64
+        The clients, as in a federation.
+    key : str
+        Fingerprint of the privacy key; "" if draws depend on the seed.
+    """
+    return _named([int(seed), int(round), epsilon, *([key] if key else [])], given, offsets, indices)
+
+
+def _named(facts, *arrays):
+    total = hashlib.sha256(json.dumps([KIND, *facts]).encode())
+    for array in arrays:
+        array = np.ascontiguousarray(array, np.int64)
+        total.update(f"{array.shape}".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()[:32]
+
+
+def release(*, seed, round, epsilon, classes, data, given, offsets, indices, key=""):
+    """Return the Release of a run's labels; parameters as in `identity` and `Release`."""
+    held = np.zeros(len(given), bool)
+    held[np.asarray(indices)] = True
+    name = identity(seed=seed, round=round, epsilon=epsilon, given=given, offsets=offsets, indices=indices, key=key)
+    return Release(name, epsilon, int(classes), data, held, int(seed), int(round), None, key, partition(offsets, indices))
+
+
+def training(sums, *, name, lost, seed, classes, data, given, offsets, indices, key):
+    """Return the Release of a run's protected updates.
+
+    Parameters
+    ----------
+    sums : dict
+        The fields of fnlkit.privacy.Sums, for all planned rounds.
+    name : str
+        See `named_training`.
+    lost : list
+        See `lost`; runs that lose other clients are other releases, because their sums and noise differ.
+    seed, classes, data, given, offsets, indices, key
+        As in `release`.
+    """
+    held = np.zeros(len(given), bool)
+    held[np.asarray(indices)] = True
+    clients = partition(offsets, indices)
+    name = named_training([name, lost], given=given, offsets=offsets, indices=indices) if lost else name
+    return Release(name, None, int(classes), data, held, int(seed), 0, dict(sums), key, clients)
+
+
+def lost(log):
+    """Return [[round, clients]] of the replies that are missing in a log.
+
+    Parameters
+    ----------
+    log : list of fnlkit.artifacts.exchange.Exchange
+    """
+    missing = ((r, sorted(set(entry.asked.tolist()) - set(entry.kept.tolist()))) for r, entry in enumerate(log))
+    return [[r, clients] for r, clients in missing if clients]
+
+
+def named_training(facts, *, given, offsets, indices):
+    """Return the name of a run's protected updates as 32 hexadecimal digits.
+
+    Parameters
+    ----------
+    facts : JSON value
+        All facts that determine the updates and their noise in addition to labels and clients, except the number of rounds:
+        a resumed run is the same release.
+    given, offsets, indices
+        As in `identity`.
+    """
+    return _named(["updates", facts], given, offsets, indices)
+
+
+def read(path):
+    """Return the Releases in a ledger in chronological order; [] if there is no file.
+
+    Raises
+    ------
+    InputError
+        If the file is not a ledger or was edited.
+    """
+    _must_be_a_file(path)
+    try:
+        with open(path, "rb") as handle:
+            data = handle.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InputError(f"ledger {paths.shown(path)}: {error.strerror}; name another with --ledger") from error
+    if len(data) > MAX_BYTES:
+        raise InputError(f"ledger {paths.shown(path)}: larger than {MAX_BYTES:,} bytes; name a ledger with --ledger")
+    out, before = [], ""
+    for number, line in enumerate(data.splitlines(), 1):
+        try:
+            body = json.loads(line)
+            check = body.pop("sha256")
+            if body.get("kind") != KIND or check != _chained(before, body):
+                raise ValueError("the checksum does not match")
+            out.append(_unpacked(body))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, zlib.error) as error:
+            raise InputError(
+                f"ledger {paths.shown(path)}: line {number} is not a release that fnlkit wrote ({error}), so that the "
+                "total cannot be computed: restore the file, or name another with --ledger"
+            ) from error
+        before = check
+    return out
+
+
+def _must_be_a_file(path):
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InputError(f"ledger {paths.shown(path)}: is not a regular file; name another with --ledger")
+
+
+def commit(path, made, *, replacing=None):
+    """Add a Release to a ledger unless present, and return all releases in the file.
+
+    When this function returns, the release is on the disk; call it before any data is sent.  Protected updates with more rounds
+    replace their earlier entry.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        Missing folders are created.
+    made : Release
+    replacing : str or None
+        The `id` of an entry to remove.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or written.
+    """
+    from filelock import FileLock
+
+    _must_be_a_file(path)
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        lock = f"{os.fspath(path)}.lock"
+        open(lock, "ab").close()  # raises if FileLock would retry forever
+        with FileLock(lock, timeout=PATIENCE):
+            known = read(path)
+            before = next((other for other in known if other.id == made.id), None)
+            if before is None or (made.updates and made.updates["rounds"] > before.updates["rounds"]):
+                known = [other for other in known if other is not before] + [made]
+            elif replacing is None:
+                return known
+            known = [other for other in known if other.id != replacing]
+            saving.write_bytes([_text(known)], path)
+            return known
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(
+            f"ledger {paths.shown(path)}: {reason}; labels and updates are sent only if the ledger can be written: name "
+            "another file with --ledger"
+        ) from error
+
+
+def together(releases, data):
+    """Return all releases of the sample with the highest total epsilon.
+
+    Releases of a sample add up over all federations and labels.
+
+    Parameters
+    ----------
+    releases : iterable of Release
+        Duplicates count once.
+    data : str
+        Checksum of the data set; releases of other data are ignored.
+    """
+    ours = list({one.id: one for one in releases if one.data == data and one.updates is None}.values())
+    spent = np.zeros(max((len(one.held) for one in ours), default=0))
+    for one in ours:
+        spent[: len(one.held)][one.held] += math.inf if one.epsilon is None else one.epsilon
+    if not spent.any():
+        return []
+    sample = int(spent.argmax())
+    return [one for one in ours if sample < len(one.held) and one.held[sample]]
+
+
+def _text(releases):
+    lines, before = [], ""
+    for one in releases:
+        body = _packed(one)
+        before = _chained(before, body)
+        lines.append(json.dumps({**body, "sha256": before}))
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _chained(before, body):
+    return hashlib.sha256((before + json.dumps(body, sort_keys=True)).encode()).hexdigest()
+
+
+def _packed(one):
+    bits = zlib.compress(np.packbits(one.held).tobytes(), 9)
+    return {
+        "kind": KIND,
+        "release": one.id,
+        "epsilon": one.epsilon,
+        "classes": one.classes,
+        "data": one.data,
+        "samples": len(one.held),
+        "held": base64.b64encode(bits).decode(),
+        "seed": one.seed,
+        "round": one.round,
+        **({} if one.updates is None else {"updates": one.updates}),
+        **({"key": one.key} if one.key else {}),
+        **({"clients": one.clients} if one.clients else {}),
+    }
+
+
+def _unpacked(body):
+    samples, epsilon = body["samples"], body["epsilon"]
+    if type(samples) is not int or not 0 <= samples <= MAX_SAMPLES:
+        raise ValueError(f"`samples` is {samples!r}")
+    if epsilon is not None and not (isinstance(epsilon, int | float) and 0 < epsilon < math.inf):
+        raise ValueError(f"`epsilon` is {epsilon!r}")
+    length = -(-samples // 8)
+    bits = zlib.decompressobj().decompress(base64.b64decode(body["held"], validate=True), length + 1)
+    if len(bits) != length:
+        raise ValueError(f"`held` has {len(bits)} bytes for {samples} samples")
+    held = np.unpackbits(np.frombuffer(bits, np.uint8), count=samples).astype(bool)
+    numbers = [int(body[name]) for name in ("classes", "seed", "round")]
+    updates = body.get("updates")
+    if updates is not None and not (isinstance(updates, dict) and type(updates["rounds"]) is int):
+        raise ValueError(f"`updates` is {str(updates)[:60]!r}")
+    names = [str(body.get(name, "")) for name in ("key", "clients")]
+    return Release(str(body["release"]), epsilon, numbers[0], str(body["data"]), held, *numbers[1:], updates, *names)

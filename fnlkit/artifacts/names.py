@@ -1,0 +1,40 @@
+"""Names of classes and clients in a file."""
+
+REAL_SITES = "real-sites"  # data set of a run over real sites, where the samples stay
+
+
+def class_names(meta, classes):
+    """Return the class names (C,) in a file's metadata, or numbers if there are none.
+
+    Parameters
+    ----------
+    meta : dict
+        Of a Federation or a Run.
+    classes : int
+        C.
+
+    Examples
+    --------
+    >>> class_names({"class_names": ["cat", "dog"]}, 2), class_names({}, 2)
+    (['cat', 'dog'], ['0', '1'])
+    """
+    samples = meta.get("samples")
+    found = meta.get("class_names") or (samples.get("class_names") if isinstance(samples, dict) else None)
+    fits = isinstance(found, list) and len(found) == classes and all(isinstance(name, str) for name in found)
+    return list(found) if fits else [str(label) for label in range(classes)]
+
+
+def client_names(meta, clients):
+    """Return the client names (N,) in a file's metadata, or numbers if there are none.
+
+    Parameters
+    ----------
+    meta : dict
+        Of a Federation.
+    clients : int
+        N.
+    """
+    names = meta.get("client_names")
+    if isinstance(names, list) and len(names) == clients:
+        return [str(name) for name in names]
+    return [str(k) for k in range(clients)]

@@ -1,0 +1,27 @@
+"""Provenance: one record for each command that has processed a file."""
+
+from fnlkit.components.spec import digests
+
+
+def provenance(command, seed=None, **parameters):
+    """Return the provenance record of one command.
+
+    The record contains the command, all parameters that are not None, the seed, versions, and as ``own`` the SHA-256 of each
+    user-defined component among the parameters.
+    """
+    import platform
+    from importlib.metadata import version
+
+    own = digests(parameters.values())
+    return {
+        "command": command,
+        "parameters": {key: value for key, value in parameters.items() if value is not None},
+        "seed": seed,
+        "versions": {"fnlkit": version("fnlkit"), "python": platform.python_version(), "numpy": version("numpy")},
+        **({"own": own} if own else {}),
+    }
+
+
+def with_record(meta, record):
+    """Return a copy of a file's metadata with another provenance record."""
+    return {**meta, "provenance": [*meta.get("provenance", []), record]}

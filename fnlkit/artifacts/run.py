@@ -1,0 +1,193 @@
+"""Run: written by `train`, read by `evaluate` and `train --resume`."""
+
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from fnlkit.artifacts import files, paths, run_schema, shown
+from fnlkit.artifacts.exchange import Traffic, pack_log, unpack_log
+from fnlkit.artifacts.federation import Federation
+from fnlkit.components.spec import from_file
+from fnlkit.errors import InputError
+
+KIND = "fnlkit.run/1"
+
+
+@dataclass
+class Run:
+    """A trained or interrupted run.
+
+    Attributes
+    ----------
+    settings : dict
+        All options of `train` that determine the result.  In a run from an untrusted file, texts are
+        `fnlkit.components.spec.FileText`: specs in these texts can name only components of fnlkit.
+    weights : Tensor (P + Q,)
+        The global model.
+    labels : dict of int64 (n,)
+        ``given``, ``corrected`` and, if known, ``true``, by position in the training set; ``holdout_client``,
+        ``gold_label`` and ``received`` as in a federation.
+    client_offsets (N + 1,), client_indices (m,) : int64
+    history : list of dict
+        The rows of metrics.jsonl.
+    records : dict of (rounds int64 (r,), values (r, ...))
+        Arrays that the method reported, by name.
+    truth : dict of arrays
+        Noise metadata from the federation, used only for evaluation.
+    memory : dict
+        State of the clients, their samples and the server, for resuming.
+    log : list of Exchange
+    results : list of Result
+        Results of the server's computations with weights (`Clients.once`), in order.
+    traffic : Traffic
+    rejected : list of dict
+    finished : bool
+    meta : dict
+        dataset, classes, network spec, input shape, provenance, machine.
+    """
+
+    settings: dict
+    weights: torch.Tensor
+    labels: dict
+    client_offsets: np.ndarray
+    client_indices: np.ndarray
+    history: list
+    records: dict
+    truth: dict
+    memory: dict
+    log: list
+    traffic: Traffic
+    rejected: list
+    finished: bool
+    meta: dict = field(default_factory=dict)
+    results: list = field(default_factory=list)
+
+    def __repr__(self):
+        rounds = sum(row["stage"] != "final" for row in self.history)
+        name = "accuracy" if any("accuracy" in row for row in self.history) else "agreement"
+        scored = [row[name] for row in self.history if name in row]
+        text = f"Run: {self.settings['method']} on {self.meta.get('dataset')}, {rounds:,} rounds"
+        text += "" if self.finished else " so far"
+        text += f"; {name} {scored[-1]:.4f}, best {max(scored):.4f}" if scored else ""
+        return shown.plain(text)
+
+    def to_pandas(self):
+        """Return a data frame with one row per round.
+
+        The columns are those of metrics.jsonl: stage, client_rounds, bytes, and accuracy if it was measured.
+
+        Raises
+        ------
+        InputError
+            If pandas is not installed.
+        """
+        return shown.frame(self.history)
+
+    def federation(self):
+        """Return the Federation of the run, with the data that the run contains."""
+        noise = ("noise_client_level", "noise_client_noisy", "noise_transition")
+        extra = {name: values for name, values in self.truth.items() if name not in noise}
+        extra |= {name: self.labels[name] for name in ("holdout_client", "gold_label", "received") if name in self.labels}
+        return Federation(
+            self.meta["dataset"],
+            int(self.meta["classes"]),
+            self.client_offsets,
+            self.client_indices,
+            self.labels["given"],
+            true=self.labels.get("true"),
+            extra=extra,
+            meta={name: self.meta[name] for name in ("client_names", "dataset_checksum", "samples") if self.meta.get(name)},
+            **{name: self.truth.get(name) for name in noise},
+        )
+
+    def to_artifact(self):
+        """Return the Artifact with the complete run."""
+        tensors = {"weights": self.weights.detach().cpu().contiguous()}
+        for group in ("labels", "truth"):
+            for name, values in getattr(self, group).items():
+                tensors[f"{group}/{name}"] = _tensor(values)
+        tensors["client_offsets"], tensors["client_indices"] = (
+            _tensor(self.client_offsets),
+            _tensor(self.client_indices),
+        )
+        for name, (rounds, values) in self.records.items():
+            tensors[f"record/{name}/rounds"], tensors[f"record/{name}"] = _tensor(rounds), _tensor(values)
+        for name, value in self.memory.items():
+            tensors[f"memory/{name}"] = _tensor(value)
+        index, results, tensors["log"] = pack_log(self.log, self.results)
+        body = {
+            "settings": self.settings,
+            "history": self.history,
+            "log": index,
+            "results": results,
+            "traffic": vars(self.traffic),
+            "rejected": self.rejected,
+            "finished": self.finished,
+        }
+        # One text is cheaper for the safe reader than thousands of nodes.
+        tensors["body"] = torch.frombuffer(bytearray(json.dumps(body).encode()), dtype=torch.uint8)
+        return files.Artifact(KIND, tensors, self.meta)
+
+    def write(self, target):
+        """Write the run as .pt by rename; `-` is stdout."""
+        files.write(self.to_artifact(), target, format="pt")
+
+    @classmethod
+    def read(cls, source, *, trust=False):
+        """Read a Run from a file, stdin (`-`) or bytes.
+
+        Parameters
+        ----------
+        source : str, os.PathLike or bytes
+        trust : bool
+            Whether components in the settings can be imported from a user's files (``--model mine.py:build``).
+
+        Raises
+        ------
+        InputError
+            If the input is not a run, is damaged, or was written by a newer version.
+        """
+        found = files.read(source, kinds=[KIND])
+        tensors = found.arrays
+        try:
+            body = json.loads(bytes(tensors["body"].numpy()).decode())
+            groups = {"labels": {}, "truth": {}, "memory": {}}
+            records = {}
+            for name, value in tensors.items():
+                group, _, rest = name.partition("/")
+                if group in groups:
+                    groups[group][rest] = value if group == "memory" else value.numpy()
+                elif group == "record" and not rest.endswith("/rounds"):
+                    records[rest] = (tensors[f"{name}/rounds"].numpy(), value.numpy())
+            log, results = unpack_log(body["log"], body.get("results", []), tensors["log"])
+            run = cls(
+                settings=body["settings"],
+                weights=tensors["weights"],
+                client_offsets=tensors["client_offsets"].numpy(),
+                client_indices=tensors["client_indices"].numpy(),
+                history=body["history"],
+                records=records,
+                log=log,
+                results=results,
+                traffic=Traffic(**body["traffic"]),
+                rejected=body["rejected"],
+                finished=body["finished"],
+                meta=found.meta,
+                **groups,
+            )
+            run_schema.check(run)
+        except InputError as error:
+            raise InputError(f"{paths.shown(source)}: not a usable run: {error}") from error
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+            detail = " ".join(str(error).split())[:120]
+            shown = paths.shown(source)
+            raise InputError(f"{shown}: not a usable run ({type(error).__name__}: {detail}); train it again") from error
+        if not trust:
+            run.settings = from_file(run.settings)
+        return run
+
+
+def _tensor(values):
+    return values.detach().cpu().contiguous() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))

@@ -1,0 +1,110 @@
+"""Write files atomically: after a failure, the previous file is unchanged."""
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+import sys
+
+from fnlkit.artifacts.paths import shown
+from fnlkit.errors import InputError
+
+_TEMPORARY = re.compile(r"\.fnlkit-[0-9a-f]{16}\.tmp")
+_STALE_SECONDS = 60
+
+
+def write_bytes(chunks, target):
+    """Write buffers to a path atomically; ``-`` is stdout.
+
+    A reader finds either the old file or the complete new file.
+
+    Parameters
+    ----------
+    chunks : iterable of bytes-like
+    target : str or os.PathLike
+    """
+    if isinstance(target, str) and target == "-":
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+        return
+    # Follow a symbolic link, as other tools do.
+    path = os.path.realpath(target)
+    folder = os.path.dirname(path)
+    if os.path.isdir(path):
+        raise InputError(f"{shown(target)}: is a folder; name a file in it")
+    if not os.path.isdir(folder):
+        raise InputError(f"{shown(target)}: the folder {shown(folder)} does not exist; create it first")
+    try:
+        old = os.stat(path)
+    except FileNotFoundError:
+        old = None
+    try:
+        if old is not None and not stat.S_ISREG(old.st_mode):
+            with open(path, "wb") as handle:
+                for chunk in chunks:
+                    handle.write(chunk)
+            return
+        _sweep(folder)
+        _replace(chunks, path, folder, old)
+    except OSError as error:
+        # Report the target, because the temporary name is unknown to the user.
+        raise OSError(error.errno, error.strerror or str(error), os.fspath(target)) from error
+
+
+def _replace(chunks, path, folder, old):
+    temporary = os.path.join(folder, f".fnlkit-{secrets.token_hex(8)}.tmp")
+    try:
+        # Ctrl-C can arrive after the file was created and before its descriptor is assigned, hence inside try.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+        with open(descriptor, "wb", buffering=0) as handle:
+            _lock(handle)
+            if old is not None:
+                with contextlib.suppress(OSError):
+                    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+            for chunk in chunks:
+                rest = memoryview(chunk).cast("B")
+                while len(rest):
+                    rest = rest[handle.write(rest) :]
+            os.fsync(descriptor)
+            os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    with contextlib.suppress(OSError):  # some file systems cannot sync a folder; the file is synced
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _lock(handle):
+    """Lock the temporary file while this process lives; return False if it is locked."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:
+        pass
+    except OSError:
+        return False
+    return True
+
+
+def _sweep(folder):
+    """Remove temporary files of dead writers: unlocked files that are not brand new."""
+    import time
+
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not _TEMPORARY.fullmatch(entry.name):
+                continue
+            with contextlib.suppress(OSError):
+                if time.time() - entry.stat(follow_symlinks=False).st_mtime < _STALE_SECONDS:
+                    continue
+                with open(entry.path, "rb") as handle:
+                    if _lock(handle):
+                        os.unlink(entry.path)

@@ -1,0 +1,88 @@
+"""Tables for users: CSV files without executable formulas, and data frames."""
+
+import csv
+import io
+import os
+import re
+
+from fnlkit.artifacts import saving, shown
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def guarded(cell):
+    """Return a cell as text; a formula gets a leading apostrophe as protection.
+
+    Numbers such as ``-1.5`` are unchanged.  `unguarded` returns the original text.  The review page uses the same rule.
+    """
+    text = str(cell)
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def unguarded(text):
+    """Return the original text of a cell that `guarded` wrote."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
+class Sheet:
+    """A table of plain values.
+
+    Parameters
+    ----------
+    columns : list of str
+    rows : list of lists
+        Texts, numbers, booleans or None; one value per column.
+
+    Examples
+    --------
+    >>> from fnlkit.artifacts.sheets import Sheet
+    >>> print(Sheet(["sample", "label"], [["a.png", "=1+1"]]).csv(), end="")
+    sample,label
+    a.png,'=1+1
+    """
+
+    def __init__(self, columns, rows):
+        self.columns, self.rows = columns, rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def csv(self):
+        """Return the table as CSV.
+
+        None becomes an empty cell, booleans become yes and no, and formulas are guarded.
+        """
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(map(guarded, self.columns))
+        writer.writerows([_cell(value) for value in row] for row in self.rows)
+        return text.getvalue()
+
+    def write(self, target):
+        """Write the table as CSV (UTF-8) to a path, or to stdout if `target` is ``-``."""
+        saving.write_bytes([self.csv().encode()], os.fspath(target))
+
+    def to_pandas(self):
+        """Return the table as a pandas.DataFrame.
+
+        Raises
+        ------
+        InputError
+            If pandas is not installed.
+        """
+        return shown.frame([dict(zip(self.columns, row, strict=True)) for row in self.rows])
+
+    def _repr_html_(self):
+        return shown.html_table(f"{len(self.rows):,} rows", self.columns, self.rows[:20])
+
+    def __repr__(self):
+        return f"Sheet: {len(self.rows):,} rows of {', '.join(self.columns)}"
+
+
+def _cell(value):
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6f}" if isinstance(value, float) else guarded(value)

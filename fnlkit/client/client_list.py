@@ -1,0 +1,148 @@
+"""The clients of a federation over one data set: positions in the data, whose samples are read during a visit."""
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from fnlkit.artifacts.stored import blocks
+from fnlkit.client.client import Client, Part
+
+FEW = 2**26  # arrays up to this size in bytes are kept in memory
+
+
+class ClientList(Sequence):
+    """Clients 0 to N - 1 of a federation, created on access; the labels of all clients are in one tensor.
+
+    Parameters
+    ----------
+    source : array (n, ...)
+        All samples: a numpy array, or an array of fnlkit.artifacts.stored.
+    offsets, indices : int64 (N + 1,), (m,)
+        Client k has the samples ``indices[offsets[k]:offsets[k + 1]]``.
+    given : int64 (n,)
+    classes : int
+    inputs : fnlkit.client.inputs.Inputs
+    rows : dict of arrays (n, ...)
+        Additional data of each sample, which a client has among its rows during a visit.
+    reviewed : bool (n,) or None
+        Samples whose given label a reviewer decided.
+    secret : bytes or None
+        Secret for random draws that privacy depends on.
+
+    Attributes
+    ----------
+    y, given : int64 Tensor (m,)
+        Working and given labels of all clients' samples, in client order.
+    """
+
+    def __init__(self, source, offsets, indices, given, classes, inputs, rows=None, reviewed=None, secret=None):
+        self.source, self.classes, self.inputs, self.sources = source, int(classes), inputs, rows or {}
+        self.offsets, self.indices = np.asarray(offsets, np.int64), np.asarray(indices, np.int64)
+        self.given = torch.from_numpy(np.asarray(given, np.int64)[self.indices])
+        self.y, self._made, self.secret = self.given.clone(), {}, secret
+        self.reviewed = None if reviewed is None else torch.from_numpy(np.asarray(reviewed, bool)[self.indices])
+
+    @classmethod
+    def of(cls, clients):
+        """Return ClientList for a list of clients 0 to N - 1 that have their own samples; ClientList are returned unchanged."""
+        if isinstance(clients, cls):
+            return clients
+        sizes = [len(c) for c in clients]
+        x = torch.cat([c.x.cpu() for c in clients]).numpy()
+        given = torch.cat([c.given.cpu() for c in clients]).numpy()
+        first = clients[0]
+        return cls(x, np.concatenate([[0], np.cumsum(sizes)]), np.arange(len(x)), given, first.classes, first.inputs,
+                   secret=first.secret)  # fmt: skip
+
+    @property
+    def sizes(self):
+        """Numbers of samples (N,)."""
+        return np.diff(self.offsets)
+
+    def __len__(self):
+        return len(self.offsets) - 1
+
+    def __getitem__(self, k):
+        if isinstance(k, slice):
+            return [self[i] for i in range(*k.indices(len(self)))]
+        k = range(len(self))[k]
+        if k not in self._made:
+            a, b = int(self.offsets[k]), int(self.offsets[k + 1])
+            index = self.indices[a:b]
+            self._made[k] = Client(
+                k,
+                Part(self.source, index),
+                self.y[a:b],
+                self.given[a:b],
+                self.classes,
+                self.inputs,
+                secret=self.secret,
+                parts={name: Part(source, index) for name, source in self.sources.items()},
+                reviewed=None if self.reviewed is None else self.reviewed[a:b],
+            )
+        return self._made[k]
+
+    def made(self):
+        """Return the clients that are in memory."""
+        return list(self._made.values())
+
+    def with_memory(self):
+        """Return the clients with memory in addition to their labels, in ascending order."""
+        return [client for _, client in sorted(self._made.items()) if client.rows or client.state]
+
+    def forget(self):
+        """Release, between two rounds, clients without memory other than positions and labels."""
+        self._made = {k: c for k, c in self._made.items() if c.rows or c.state or c.dropped}
+
+
+def sizes_of(clients):
+    """Return the numbers of samples (N,) of ClientList or a list of clients."""
+    return clients.sizes if isinstance(clients, ClientList) else np.array([len(c) for c in clients], np.int64)
+
+
+def held(rows):
+    """Return an array unchanged, or read into memory if it is small."""
+    return rows[:] if not isinstance(rows, np.ndarray) and rows.nbytes <= FEW else rows
+
+
+def in_blocks(function, x):
+    """Apply a function to a Tensor, or to the blocks of an array of rows, and return the joined results.
+
+    Parameters
+    ----------
+    function : Tensor (m, ...) -> Tensor (m, ...)
+    x : Tensor or array (n, ...)
+    """
+    if isinstance(x, torch.Tensor):
+        return function(x)
+    parts = [function(tensor(x[a:b])) for a, b in blocks(x, FEW, 512)]
+    return torch.cat(parts) if parts else function(tensor(x[:]))
+
+
+def tensor(array):
+    """Return an array as a Tensor; without a copy if the array is writable."""
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def ahead(clients):
+    """Yield clients; if reading samples is slow (decoding images), threads read those of the next clients in advance."""
+    clients = list(clients)
+    if len(clients) < 2 or not any(getattr(getattr(c.samples, "source", None), "slow", False) for c in clients):
+        yield from clients
+        return
+    count = len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(count, thread_name_prefix="fnlkit-fetch") as threads:
+        coming = deque(threads.submit(c.fetch) for c in clients[:count])
+        try:
+            for i, client in enumerate(clients):
+                coming.popleft().exception()  # an unreadable sample raises again in the visit of its client
+                if i + count < len(clients):
+                    coming.append(threads.submit(clients[i + count].fetch))
+                yield client
+        finally:
+            for future in coming:
+                future.cancel()

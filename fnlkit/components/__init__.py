@@ -1,0 +1,1 @@
+"""Specs, parameters, the registry, user files and presets."""

@@ -1,0 +1,121 @@
+"""Published settings of the papers, by method/dataset."""
+
+import tomllib
+from functools import cache
+from importlib import resources
+
+from fnlkit.components.parameters import Patience, Rounds, kinds
+from fnlkit.components.registry import METHODS
+from fnlkit.components.spec import Spec, find, parse
+from fnlkit.errors import InputError, nearest
+
+
+@cache
+def _table():
+    return tomllib.loads(resources.files("fnlkit.data").joinpath("presets.toml").read_text(encoding="utf-8"))
+
+
+def names():
+    """Return the names of all presets."""
+    return list(_table())
+
+
+def describe(name):
+    """Return the contents of a preset.
+
+    Parameters
+    ----------
+    name : str
+        For example ``fedcorr/cifar10``.
+
+    Returns
+    -------
+    dict
+        ``source``, ``dataset``, ``steps`` (the commands before `train`), ``train`` (its options) and, if the paper leaves a
+        setting open, ``unstated``: the setting and the value used here.
+
+    Raises
+    ------
+    InputError
+        If there is no such preset.
+    """
+    table = _table()
+    if name not in table:
+        raise InputError(f"--preset: unknown {name!r}{nearest(name, table)}; known: {', '.join(table)}")
+    return table[name]
+
+
+def load(name):
+    """Return the options of `fnlkit train` that a preset sets, by name.
+
+    Parameters
+    ----------
+    name : str
+
+    Raises
+    ------
+    InputError
+        If there is no such preset.
+
+    Examples
+    --------
+    >>> from fnlkit.components.presets import load
+    >>> load("fedcorr/cifar10")["lr"]
+    0.03
+    """
+    return dict(describe(name)["train"])
+
+
+def beside(name, given):
+    """Return the preset's remaining options and the method parameters left out.
+
+    Numbers of rounds in a method's parameters (all parameters with the default -1) are parts of the preset's budget.  With
+    another budget these parameters are left out, so that the method splits the new budget.
+
+    Parameters
+    ----------
+    name : str
+    given : iterable of str
+        Options given by the user.
+
+    Returns
+    -------
+    options : dict
+        Option values; none of `given`.
+    left_out : list of str
+        ``parameter=value`` of the method's parameters that were left out, usually [].
+
+    Examples
+    --------
+    >>> from fnlkit.components.presets import beside
+    >>> options, left_out = beside("fedefc/mnist", ["rounds"])
+    >>> options["method"], left_out
+    ('fedefc', ['start=10', 'patience=3'])
+    """
+    options = {key: value for key, value in load(name).items() if key not in given}
+    if "method" not in options or not {"rounds", "fraction"} & set(given):
+        return options, []
+    options["method"], left_out = of_any_budget(options["method"])
+    return options, left_out
+
+
+def of_any_budget(method):
+    """Return (method without numbers of rounds, parameters left out).
+
+    The result is valid for any budget.
+
+    Parameters
+    ----------
+    method : str
+
+    Examples
+    --------
+    >>> from fnlkit.components.presets import of_any_budget
+    >>> of_any_budget("fedefc(start=10, patience=3, clip=true)")
+    ('fedefc(clip=true)', ['start=10', 'patience=3'])
+    """
+    method = parse(method, "--method")
+    known = kinds(find(method, METHODS, "method"))
+    share = {key for key in method.parameters if key in known and known[key] in (Rounds, Patience)}
+    kept = {key: value for key, value in method.parameters.items() if key not in share}
+    return str(Spec(method.name, kept)), [f"{key}={method.parameters[key]}" for key in method.parameters if key in share]

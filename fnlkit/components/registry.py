@@ -1,0 +1,275 @@
+"""Names of components and their modules, which are imported on first use."""
+
+import inspect
+from functools import partial
+
+from fnlkit.components.spec import Spec, bind, find, parse, shown
+from fnlkit.errors import InputError, nearest
+
+METHODS = {
+    "fedavg": "fnlkit.methods.fedavg:fedavg",
+    "fedcorr": "fnlkit.methods.fedcorr:fedcorr",
+    "fedefc": "fnlkit.methods.fedefc:fedefc",
+    "feddpcont": "fnlkit.methods.feddpcont:feddpcont",
+    "flr": "fnlkit.methods.flr:flr",
+    "flr-plus": "fnlkit.methods.flr_plus:flr_plus",
+    "elr": "fnlkit.methods.flr:elr",
+    "slr": "fnlkit.methods.flr:slr",
+    "er": "fnlkit.methods.flr:er",
+    "nnc": "fnlkit.methods.nnc:nnc",
+    "akd": "fnlkit.methods.akd:akd",
+    "na-fedavg": "fnlkit.methods.na_fedavg:na_fedavg",
+    "forward": "fnlkit.methods.forward:forward",
+    "t-revision": "fnlkit.methods.t_revision:t_revision",
+    "confident-learning": "fnlkit.methods.forward:confident_learning",
+    "fednoro": "fnlkit.methods.fednoro:fednoro",
+    "fedelc": "fnlkit.methods.fedelc:fedelc",
+    "rofl": "fnlkit.methods.rofl:rofl",
+    "fedlsr": "fnlkit.methods.fedlsr:fedlsr",
+    "fedelr": "fnlkit.methods.fedelr:fedelr",
+    "fedrn": "fnlkit.methods.fedrn:fedrn",
+    "feddiv": "fnlkit.methods.feddiv:feddiv",
+    "rhfl": "fnlkit.methods.rhfl:rhfl",
+    "clipfl": "fnlkit.methods.clipfl:clipfl",
+    "dividemix": "fnlkit.methods.dividemix:dividemix",
+    "jointopt": "fnlkit.methods.jointopt:jointopt",
+    "selfie": "fnlkit.methods.selfie:selfie",
+    "coteaching": "fnlkit.methods.coteaching:coteaching",
+    "coteaching-plus": "fnlkit.methods.coteaching:coteaching_plus",
+    "centralized": "fnlkit.methods.centralized:centralized",
+    "local": "fnlkit.methods.local:local",
+    "oracle": "fnlkit.methods.oracle:oracle",
+}
+# Additions to a method's local training: (r, rounds) -> (keywords of FedOpt.round, report).
+REGULARIZERS = {
+    "flr": "fnlkit.methods.flr:local_training",
+}
+LOSSES = {
+    "ce": "fnlkit.client.losses.cross_entropy:cross_entropy",
+    "smoothing": "fnlkit.client.losses.cross_entropy:smoothed_cross_entropy",
+    "gce": "fnlkit.client.losses.robust:generalized_cross_entropy",
+    "sce": "fnlkit.client.losses.robust:symmetric_cross_entropy",
+    "nce-rce": "fnlkit.client.losses.robust:normalized_and_reverse_cross_entropy",
+    "bi-tempered": "fnlkit.client.losses.tempered:bi_tempered",
+    "temperature": "fnlkit.client.losses.calibration:temperature_scaled",
+    "entropy": "fnlkit.client.losses.calibration:entropy_minimized",
+    "er": "fnlkit.client.losses.mixture:entropy_regularized",
+    "elr": "fnlkit.client.losses.mixture:early_learning",
+    "peer": "fnlkit.client.losses.contrastive:peer",
+    "cores": "fnlkit.client.losses.contrastive:cores",
+    "forward": "fnlkit.client.losses.correction:forward_given",
+    "backward": "fnlkit.client.losses.correction:backward_given",
+}
+OPTIMIZERS = {
+    "fedavg": "fnlkit.server.optimizers.fedavg:fedavg",
+    "fedprox": "fnlkit.server.optimizers.fedprox:fedprox",
+    "feddyn": "fnlkit.server.optimizers.feddyn:feddyn",
+    "scaffold": "fnlkit.server.optimizers.scaffold:scaffold",
+    "fednova": "fnlkit.server.optimizers.fednova:fednova",
+    "fedexp": "fnlkit.server.optimizers.fedexp:fedexp",
+    "fedadam": "fnlkit.server.optimizers.adaptive:fedadam",
+    "fedyogi": "fnlkit.server.optimizers.adaptive:fedyogi",
+    "ditto": "fnlkit.server.optimizers.ditto:ditto",
+    "fedbn": "fnlkit.server.optimizers.fedbn:fedbn",
+}
+AGGREGATORS = {
+    "mean": "fnlkit.server.aggregation:mean",
+    "median": "fnlkit.server.aggregation:median",
+    "trimmed-mean": "fnlkit.server.aggregation:trimmed_mean",
+    "krum": "fnlkit.server.robust:krum",
+    "multi-krum": "fnlkit.server.robust:multi_krum",
+    "rfa": "fnlkit.server.robust:rfa",
+    "norm-clipping": "fnlkit.server.robust:norm_clipping",
+    "arfl": "fnlkit.server.residuals:arfl",
+    "daagg": "fnlkit.server.distance:daagg",
+}
+SELECTORS = {
+    "uniform": "fnlkit.server.selection:Uniform",
+    "poisson": "fnlkit.server.selection:Poisson",
+    "power-of-choice": "fnlkit.server.selection:PowerOfChoice",
+}
+PROTECTIONS = {
+    "dp": "fnlkit.server.protection:dp",
+    "secagg": "fnlkit.server.protection:secagg",
+}
+# Arguments that a round passes to an aggregator with these parameters.
+AGGREGATED = ("start", "slots", "ids", "memory")
+# Parameters of a method that are themselves methods: usual=flr(strength=3).
+_METHOD_PARAMETERS = ("usual",)
+# Parameters of a method that are other components: table, kind, arguments supplied by the method, an example.
+_PART_PARAMETERS = {
+    "regularizer": (REGULARIZERS, "regularizer", (), "flr(strength=3)"),
+    "usual_optimizer": (OPTIMIZERS, "optimizer", (), "feddyn(alpha=0.01)"),
+    "usual_aggregator": (AGGREGATORS, "aggregator", AGGREGATED, "median"),
+    "usual_selector": (SELECTORS, "selector", ("fraction",), "power-of-choice(d=30)"),
+}
+_BY_THE_RUN = ("rounds", "among", "stage", "schedule")
+
+
+def method(spec):
+    """Return a method with bound parameters.
+
+    It is called as (clients, model, opt, select, *, rounds) and returns a generator of Round.
+
+    Parameters
+    ----------
+    spec : str or Spec
+        For example ``fedcorr(beta=5, usual=flr(strength=3))``.
+
+    Raises
+    ------
+    InputError
+        For an unknown method or parameter.
+    """
+    spec = parse(spec, "--method")
+    function = find(spec, METHODS, "method")
+    nested = {}
+    for key, value in spec.parameters.items():
+        if key not in (*_METHOD_PARAMETERS, *_PART_PARAMETERS) or (key in _PART_PARAMETERS and value is None):
+            continue
+        table, what, given, example = _PART_PARAMETERS.get(key, (None, "method", (), "flr(strength=3)"))
+        if not isinstance(value, Spec):
+            where = f"method {spec.name!r}: parameter {key!r}"
+            raise InputError(f"{where} is {shown(value)}; write a {what}, for example {key}={example}")
+        nested[key] = bind(value, find(value, table, what), what, given=given) if table else method(value)
+    rest = Spec(spec.name, {key: value for key, value in spec.parameters.items() if key not in nested})
+    bound = bind(rest, function, "method", given=_BY_THE_RUN)
+    bound.keywords.update(nested)
+    return bound
+
+
+def needs(spec):
+    """Return the names of the inputs that a run must provide for a method.
+
+    ``embedding`` at the clients, ``head`` on the network, ``pair`` for two networks instead of one, ``public`` samples that
+    belong to no client, ``secret`` draws for privacy, and for references ``pooled``, ``own`` or ``truth``.
+
+    Parameters
+    ----------
+    spec : str or Spec
+        Spec of a method; inputs of nested methods are included.
+    """
+    found, bound = set(), method(spec)
+    while isinstance(bound, partial):
+        ask = getattr(inspect.getmodule(bound.func), "needs", None)
+        found |= set(ask(**bound.keywords)) if ask else set()
+        bound = bound.keywords.get("usual")
+    return found
+
+
+def of_budget(spec, rounds):
+    """Return the part of a method's schedule that depends on `rounds`.
+
+    A run can be resumed with another budget only if this part is unchanged.
+
+    Parameters
+    ----------
+    spec : str or Spec
+        Spec of a method; nested methods are included.
+    rounds : int
+    """
+    found, bound = [], method(spec)
+    while bound is not None:
+        function = getattr(bound, "func", bound)
+        ask = getattr(inspect.getmodule(function), "of_budget", None)
+        parameters = {name: p.default for name, p in inspect.signature(bound).parameters.items() if p.kind is p.KEYWORD_ONLY}
+        found.append(ask(**{**parameters, "rounds": rounds}) if ask else None)
+        bound = parameters.get("usual")
+    return found
+
+
+def loss(spec, method="fedavg"):
+    """Return the loss for a spec such as ``gce(q=0.7)``.
+
+    It is used in local training if the method has no loss.
+
+    Parameters
+    ----------
+    spec, method : str or Spec
+
+    Raises
+    ------
+    InputError
+        For an unknown loss or parameter, and for any loss but the default ``ce`` if the method has its own loss.
+    """
+    spec = parse(spec, "--loss")
+    bound = bind(spec, find(spec, LOSSES, "loss"), "loss")
+    if spec != Spec("ce") and brings_loss(method):
+        free = ", ".join(name for name in METHODS if not brings_loss(name))
+        raise InputError(f"--loss {spec}: {parse(method)} has its own loss; remove --loss, or use one of {free}")
+    return bound if bound.keywords else bound.func
+
+
+def brings_loss(spec):
+    """Return whether a method defines the loss of all local training.
+
+    Its module then has ``LOSS = "own"``, or ``LOSS = "usual"`` if the nested method decides.
+
+    Parameters
+    ----------
+    spec : str or Spec
+        Spec of a method.
+    """
+    bound = method(spec)
+    while getattr(inspect.getmodule(bound.func), "LOSS", "open") == "usual":
+        usual = inspect.signature(bound).parameters["usual"].default
+        bound = usual if isinstance(usual, partial) else partial(usual)
+    return getattr(inspect.getmodule(bound.func), "LOSS", "open") == "own" or bound.keywords.get("regularizer") is not None
+
+
+def optimizer(spec, fit, **settings):
+    """Return a FedOpt for a spec such as ``fedprox(mu=0.001)``, with the given Fit."""
+    spec = parse(spec, "--optimizer")
+    made = bind(spec, find(spec, OPTIMIZERS, "optimizer"), "optimizer")(fit, **settings)
+    if not hasattr(made, "round"):
+        raise InputError(f"optimizer {spec.name!r} returned {type(made).__name__}; expected a FedOpt")
+    return made
+
+
+def aggregator(spec):
+    """Return an aggregator (K, P), (K,) -> (P,) for a spec such as ``trimmed-mean(share=0.1)``."""
+    spec = parse(spec, "--aggregator")
+    return bind(spec, find(spec, AGGREGATORS, "aggregator"), "aggregator", given=AGGREGATED)
+
+
+def protection(spec, cohort=1.0):
+    """Return the protection of updates for a spec.
+
+    The result is a Protection for ``dp(clip=1, noise=1.1)``, a Secret for ``secagg``, and None for ``none``.
+
+    Parameters
+    ----------
+    spec : str or Spec
+    cohort : float
+        Mean number of clients in a round.
+
+    Raises
+    ------
+    InputError
+        For any other spec.  Users' functions are not accepted, because their privacy cost would be unknown.
+    """
+    spec = parse(spec, "--protect")
+    if spec == Spec("none"):
+        return None
+    if spec.name not in PROTECTIONS:
+        known = ["none", *PROTECTIONS]
+        raise InputError(f"--protect {spec.name}{nearest(spec.name, known)}; write none, dp(clip=1, noise=1.1) or secagg")
+    return bind(spec, find(spec, PROTECTIONS, "protection"), "protection", given=("cohort",))(cohort=cohort)
+
+
+def hides(spec):
+    """Return whether a protection draws noise (``dp``); ``none`` and ``secagg`` do not."""
+    found = protection(spec)
+    return hasattr(found, "hidden")
+
+
+def selector(spec, fraction):
+    """Return a selector for a spec such as ``power-of-choice(d=30)``."""
+    spec = parse(spec, "--selector")
+    made = bind(spec, find(spec, SELECTORS, "selector"), "selector", given=("fraction",))(fraction=fraction)
+    if not callable(made) or not hasattr(made, "fraction"):
+        raise InputError(
+            f"selector {spec.name!r} returned {type(made).__name__}; expected what is called as (clients, model, "
+            "among=None) and has `fraction`"
+        )
+    return made

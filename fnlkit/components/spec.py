@@ -1,0 +1,376 @@
+"""Specs: text `name(key=value, ...)` for a component, parsed, never evaluated."""
+
+import functools
+import importlib
+import inspect
+import re
+from dataclasses import dataclass, field
+
+from fnlkit.components import own
+from fnlkit.components.parameters import SpecText, Text, check
+from fnlkit.errors import InputError, nearest
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<number>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?)(?![\w.:-]))
+      | (?P<text>"[^"]*"|'[^']*')
+      | (?P<word>[A-Za-z_./~][\w./:~+-]*)
+      | (?P<mark>[(),=\[\]])
+    )""",
+    re.VERBOSE,
+)
+_WORD = re.compile(r"[A-Za-z_./~][\w./:~+-]*")
+_CONSTANTS = {"true": True, "false": False, "none": None}
+
+
+class FileText(str):
+    """Text from an untrusted file; its specs can name components of fnlkit only."""
+
+    __slots__ = ()
+
+
+class MessageText(FileText):
+    """Text from a Flower server: as `FileText`, and specs in it read no file."""
+
+    __slots__ = ()
+
+
+def from_file(value):
+    """Return a copy of a plain value with every text as a `FileText`.
+
+    Parameters
+    ----------
+    value : object
+        Dicts and lists are copied at any depth; keys and values other than texts are unchanged.
+    """
+    if isinstance(value, str):
+        return FileText(value)
+    if isinstance(value, dict):
+        return {key: from_file(inner) for key, inner in value.items()}
+    return [from_file(inner) for inner in value] if isinstance(value, list) else value
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A component by name, with keyword parameters.
+
+    Values are numbers, texts, true, false, none, lists or other specs.
+
+    Attributes
+    ----------
+    name : str
+    parameters : dict
+    origin : type
+        Type of the parsed text: str (command line or Python call), `FileText` or `MessageText`.  `find` uses it to decide
+        whether a user's file can be imported.  Comparisons ignore it.
+    """
+
+    name: str
+    parameters: dict = field(default_factory=dict)
+    origin: type = field(default=str, compare=False, repr=False)
+
+    def __str__(self):
+        plain = _WORD.fullmatch(self.name)
+        name = self.name if plain else shown(self.name)
+        if not self.parameters:
+            return self.origin(name if plain else f"{name}()")
+        return self.origin(f"{name}({', '.join(f'{key}={shown(value)}' for key, value in self.parameters.items())})")
+
+
+def shown(value):
+    """Return the text of a parameter's value in a spec."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(shown, value))}]"
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f"'{value}'" if '"' in value else f'"{value}"'
+    return str(value)
+
+
+def parse(text, option="spec"):
+    """Parse `text` and return the Spec.
+
+    Parameters
+    ----------
+    text : str or Spec
+        For example ``fedcorr(beta=5, usual=flr(strength=3))``.  A bare word is a name; as a parameter's value it becomes a
+        Spec without parameters; quotes make it a text.  A name with spaces is also quoted: ``"my files/mine.py:x"(a=1)``.
+    option : str
+        Name of the option in error messages.
+
+    Raises
+    ------
+    InputError
+        If the text is not a spec.
+
+    Examples
+    --------
+    >>> from fnlkit.components.spec import parse
+    >>> parse("clients(rho=0.6, tau=0.5)").parameters
+    {'rho': 0.6, 'tau': 0.5}
+    """
+    if isinstance(text, Spec):
+        return text
+    tokens, at = [], 0
+    while text[at:].strip():
+        found = _TOKEN.match(text, at)
+        if not found:
+            raise InputError(f"{option}: cannot read {text!r} from {text[at:].strip()[:20]!r} on; write name(key=value, ...)")
+        tokens.append((found.lastgroup, found.group(found.lastgroup)))
+        at = found.end()
+    reader = _Reader(tokens, text, option)
+    spec = reader.value(top=True)
+    if reader.tokens or not isinstance(spec, Spec):
+        reader.fail()
+    return spec
+
+
+class _Reader:
+    def __init__(self, tokens, text, option):
+        self.tokens, self.text, self.option = tokens[::-1], text, option
+        self.origin = type(text) if isinstance(text, FileText) else str
+
+    def fail(self):
+        rest = self.tokens[-1][1] if self.tokens else "the end"
+        raise InputError(f"{self.option}: cannot read {self.text!r} at {rest!r}; write name(key=value, ...)")
+
+    def take(self, mark=None):
+        if not self.tokens or (mark and self.tokens[-1] != ("mark", mark)):
+            self.fail()
+        return self.tokens.pop()
+
+    def at(self, mark):
+        return bool(self.tokens) and self.tokens[-1] == ("mark", mark)
+
+    def value(self, top=False):
+        if self.at("["):
+            return self.items()
+        kind, word = self.take()
+        if kind == "number":
+            return float(word) if re.search(r"[.eE]", word) else int(word)
+        if kind == "text":
+            word = self.origin(word[1:-1])
+            return self.spec(word) if top or self.at("(") else word
+        if kind != "word":
+            self.tokens.append((kind, word))
+            self.fail()
+        if not (top or self.at("(")) and word.lower() in _CONSTANTS:
+            return _CONSTANTS[word.lower()]
+        return self.spec(word)
+
+    def spec(self, name):
+        return Spec(name, self.arguments() if self.at("(") else {}, self.origin)
+
+    def items(self):
+        self.take("[")
+        out = []
+        while not self.at("]"):
+            out.append(self.value())
+            if not self.at("]"):
+                self.take(",")
+        self.take("]")
+        return out
+
+    def arguments(self):
+        self.take("(")
+        out = {}
+        while not self.at(")"):
+            kind, key = self.take()
+            if kind != "word" or key in out:
+                self.tokens.append((kind, key))
+                self.fail()
+            self.take("=")
+            out[key] = self.value()
+            if not self.at(")"):
+                self.take(",")
+        self.take(")")
+        return out
+
+
+def own_names(text):
+    """Return the names of a user's components in a spec, without duplicates.
+
+    Names have the form ``FILE.py:NAME`` or ``module:NAME``.
+
+    Parameters
+    ----------
+    text : str or Spec
+        A text that is not a spec has none.
+    """
+    found, left = {}, [text]
+    while left:
+        value = left.pop(0)
+        if isinstance(value, str):
+            try:
+                value = parse(value)
+            except InputError:
+                continue
+        if isinstance(value, Spec):
+            found |= {value.name: None} if ":" in value.name else {}
+            left += [inner for inner in value.parameters.values() if not isinstance(inner, str) or ":" in inner]
+        elif isinstance(value, list):
+            left += [inner for inner in value if not isinstance(inner, str) or ":" in inner]
+    return list(found)
+
+
+def digests(specs):
+    """Return {name: SHA-256 of its files} of imported users' components in specs.
+
+    Files count as they were when this process imported them.
+
+    Parameters
+    ----------
+    specs : iterable of object
+        Values other than texts are skipped, and so are components that this process did not import.
+    """
+    names = [name for text in specs if isinstance(text, str) and ":" in text for name in own_names(text)]
+    return {name: found for name in names if (found := own.imported_digest(name))}
+
+
+def renamed(text, name_of):
+    """Return a spec's text with other names for a user's components.
+
+    Every other text is unchanged.
+
+    Parameters
+    ----------
+    text : str
+    name_of : callable (name) -> str
+    """
+
+    def changed(value):
+        if isinstance(value, Spec):
+            name = name_of(value.name) if ":" in value.name else value.name
+            return Spec(name, {key: changed(inner) for key, inner in value.parameters.items()}, value.origin)
+        if isinstance(value, str):
+            return renamed(value, name_of) if ":" in value else value
+        return [changed(inner) for inner in value] if isinstance(value, list) else value
+
+    return str(changed(parse(text))) if own_names(text) else text
+
+
+def find(spec, table, what):
+    """Return the function that a spec names, from a table or from a user's file.
+
+    A user's file is used only if the user wrote the spec.
+
+    All imports by name use this function.  A text from a file or message (`FileText`) can only name keys of the table, so that
+    no unlisted module is imported.
+
+    Parameters
+    ----------
+    spec : Spec or str
+        A str is a key of `table`.
+    table : dict of str to str
+        Names to ``module:function``; the module is imported here.
+    what : str
+        The kind of component for messages, for example ``method``.
+
+    Raises
+    ------
+    InputError
+        For an unknown name, or a user's component that a file or a message names.
+    """
+    spec = spec if isinstance(spec, Spec) else Spec(spec, origin=FileText)
+    name = spec.name
+    if name in table:
+        module, _, function = table[name].partition(":")
+        return getattr(importlib.import_module(module), function)
+    if ":" not in name:
+        known = ", ".join(sorted(table))
+        raise InputError(f"unknown {what} {name!r}{nearest(name, table)}; known: {known}, or your FILE.py:NAME")
+    if issubclass(spec.origin, MessageText):
+        raise InputError(f"a message names the {what} {name!r}, which is not in the installed fnlkit")
+    if issubclass(spec.origin, FileText):
+        raise InputError(
+            f"{what} {name!r} is named by a file and is not part of fnlkit: using it would run that code; read the code, then "
+            "add --trust"
+        )
+    return own.load(name, what)
+
+
+def bind(spec, function, what, *, given=()):
+    """Return `function` with the spec's parameters bound by keyword.
+
+    Each value is checked against the signature.
+
+    Parameters
+    ----------
+    spec : Spec
+    function : callable
+        A spec can set its keyword-only parameters; the type of a default determines the allowed values.
+    what : str
+        The kind of component for messages, for example ``method``.
+    given : iterable of str
+        Parameters that the caller supplies and a spec must not set.
+
+    Raises
+    ------
+    InputError
+        For a parameter that does not exist, is missing, or has a value of the wrong kind.
+    """
+    known = {
+        name: parameter
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and name not in given
+    }
+    values = {}
+    for key, value in spec.parameters.items():
+        if key not in known:
+            names = ", ".join(known) or "none"
+            if key in inspect.signature(function).parameters and key not in given:
+                raise InputError(f"{what} {spec.name!r}: parameter {key!r} cannot be set; write it after a `*` in the function")
+            raise InputError(f"{what} {spec.name!r} has no parameter {key!r}{nearest(key, known)}; it takes: {names}")
+        default = "" if known[key].annotation is Text else known[key].default
+        if known[key].annotation is SpecText and isinstance(value, Spec):
+            value = str(value)
+        values[key] = _checked(value, default, f"{what} {spec.name!r}: parameter {key!r}")
+    check(function, values, f"{what} {spec.name!r}")
+    for key, parameter in known.items():
+        if parameter.default is parameter.empty and key not in values:
+            raise InputError(f"{what} {spec.name!r} needs {key!r}; write {spec.name}({key}=...)")
+    return functools.partial(function, **values)
+
+
+def _checked(value, default, where):
+    """Convert a value to the type of the default: a word to a text, an int to a float."""
+    if isinstance(value, Spec) and isinstance(default, str) and not value.parameters:
+        return value.origin(value.name)
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise InputError(f"{where} is {shown(value)}; write true or false")
+    elif isinstance(default, (int, float)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InputError(f"{where} is {shown(value)}; write a number")
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise InputError(f"{where} is too large; write a number below 2^63")
+        if isinstance(default, int) and isinstance(value, float):
+            if not value.is_integer():  # excludes infinity
+                raise InputError(f"{where} is {value}; write a whole number")
+            return int(value)
+        return float(value) if isinstance(default, float) else value
+    elif isinstance(default, str) and not isinstance(value, str):
+        raise InputError(f"{where} is {shown(value)}; write a word")
+    return value
+
+
+def written(name, function, given=()):
+    """Return the spec of a component with all parameters and defaults.
+
+    For example ``dirichlet(alpha=0.5)``.
+
+    Parameters
+    ----------
+    name : str
+    function : callable
+    given : iterable of str
+        Parameters that the caller supplies and a spec must not set.
+    """
+    parts = []
+    for p in inspect.signature(function).parameters.values():
+        if p.kind is p.KEYWORD_ONLY and p.name not in given:
+            word = isinstance(p.default, str) and re.fullmatch(r"[A-Za-z][\w-]*", p.default)
+            default = p.default if word else p.default.__name__ if callable(p.default) else shown(p.default)
+            parts.append(f"{p.name}={'...' if p.default is p.empty else default}")
+    return f"{name}({', '.join(parts)})" if parts else name

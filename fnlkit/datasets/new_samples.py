@@ -1,0 +1,97 @@
+"""Read new samples in the layout of a data set, with a name for each sample."""
+
+import os
+import pathlib
+
+from fnlkit.artifacts import files, large, paths
+from fnlkit.datasets.decoding import decoded, reader
+from fnlkit.datasets.layout import LAYOUTS, laid_out
+from fnlkit.datasets.local import samples_in
+from fnlkit.datasets.manifest import is_manifest, opened
+from fnlkit.errors import InputError
+
+
+def new_samples(like, source, *, where, load, unlabeled=False):
+    """Return (names, samples (n, ...)) of new data in the layout of a data set.
+
+    Parameters
+    ----------
+    like : object
+        With ``x_train`` (n, ...), ``kind``, ``sample_rate``, ``name`` and ``table``, as in a Dataset.
+    source : str
+        An npy file; an npz with one array, or with ``x``, ``x_new`` or ``x_test``; a folder of images, read in the order of
+        their names; or a table with one row per sample (fnlkit.datasets.manifest), from which labels are ignored.
+    where : pathlib.Path
+        The cache folder.
+    load : callable
+        fnlkit.datasets.load.
+    unlabeled : bool
+        Treat `source` as a data set and return only its samples without a label.
+
+    Returns
+    -------
+    names : list of n str
+        Ids or rows of a table, file names of a folder, otherwise positions.
+    samples : array (n, ...)
+
+    Raises
+    ------
+    InputError
+        If the samples do not match the data set.
+    """
+    wanted, kind = tuple(like.x_train.shape[1:]), like.kind
+    if is_manifest(source) and (like.table or kind != "vector" or source.startswith("manifest")):
+        names, x = _of_table(like, opened(source), wanted, unlabeled)
+    elif unlabeled:
+        spare = load(source).unlabeled
+        if spare is None:
+            raise InputError(f"--unlabeled: every training sample of {source} has a label")
+        names, x = list(spare.ids), spare.samples()
+    elif os.path.isdir(source):
+        names, x, kind = _of_folder(like, source, wanted)
+    else:
+        x, kind = _of_arrays(source, like.sample_rate, where, wanted)
+        names = list(map(str, range(len(x))))
+    if kind != like.kind or tuple(x.shape[1:]) != wanted:
+        raise InputError(f"{paths.shown(source)}: {kind} samples of {x.shape[1:]}; the samples of {like.name} are {wanted}")
+    return names, x
+
+
+def _of_folder(like, source, wanted):
+    root = pathlib.Path(source)
+    found, others = samples_in(root)
+    if not found:
+        raise InputError(f"{paths.shown(source)}: no image or wav file among {len(others):,} files")
+    if like.kind not in ("image", "wave"):
+        raise InputError(f"{paths.shown(source)}: contains images or sounds; the samples of {like.name} are {like.kind}s")
+    if like.kind == "image":
+        kind, read = reader(found, size=wanted[0] if wanted[0] == wanted[1] else 0)
+    else:
+        kind, read = reader(found, seconds=wanted[0] / like.sample_rate)
+    shape = wanted if kind == like.kind else None
+    return [file.relative_to(root).as_posix() for file in found], decoded([found], read, shape=shape)[0], kind
+
+
+def _of_arrays(source, rate, where, wanted):
+    arrays = large.open_arrays(source, decoded=where / "decoded")
+    key = next((key for key in ("x", "x_new", "x_test") if key in arrays), "")
+    raw = files.pick(arrays, key, source)
+    try:
+        known = raw.ndim == 4 and {wanted: LAYOUTS[0], (wanted[-1], *wanted[:-1]): LAYOUTS[1]}.get(tuple(raw.shape[1:]), "")
+        return laid_out(raw, key or "array", rate, known or "")[:2]
+    except InputError as error:
+        raise InputError(f"{paths.shown(source)}: {error}") from error
+
+
+def _of_table(like, found, wanted, unlabeled):
+    rows = found.bare() if unlabeled else list(range(len(found.table)))
+    if not rows:
+        raise InputError(f"--unlabeled: every row of {paths.shown(found.file)} has a label")
+    if like.table is None and "path" not in found.roles:
+        raise InputError(f"{paths.shown(found.file)}: no column contains file paths; {like.name} has {like.kind} samples")
+    if like.kind == "image" and not found.reading["size"] and wanted[0] == wanted[1]:
+        found.reading["size"] = wanted[0]
+    if like.kind == "wave" and not found.reading["seconds"]:
+        found.reading["seconds"] = wanted[0] / like.sample_rate
+    names, x = found.ids(), found.samples([rows], like.table, wanted)[0]
+    return [names[row] for row in rows], x

@@ -1,0 +1,167 @@
+"""ServerApp and ClientApp of a deployment, called by the files of a generated project."""
+
+import os
+import re
+from functools import lru_cache
+
+from fnlkit.client.failure import failure, logged
+from fnlkit.deploy import leaving
+from fnlkit.deploy.allowed import may_be_named
+from fnlkit.deploy.leaving import Undeclared
+from fnlkit.deploy.releases import Withheld
+from fnlkit.engines.flower import required, secret, wire
+from fnlkit.engines.flower.notebook import Notebook
+from fnlkit.engines.flower.visits import answer, checked
+from fnlkit.errors import InputError
+
+required()
+
+
+def server_app(conduct):
+    """Return a ServerApp that trains.
+
+    Parameters
+    ----------
+    conduct : callable (grid, config dict) -> None
+        Function that trains. Any exception marks the run as failed.
+    """
+    from flwr.serverapp import ServerApp
+
+    app = ServerApp()
+
+    @app.main()
+    def main(grid, context):
+        conduct(grid, dict(context.run_config))
+
+    return app
+
+
+def client_app(open_site):
+    """Return the ClientApp of a site.
+
+    Parameters
+    ----------
+    open_site : callable (run config dict, node config dict) -> (NodeObjects, Declared, folder)
+        Function that opens the site. `folder` contains the memory of clients and the ledger of the replies.
+    """
+    from flwr.app import Message
+    from flwr.clientapp import ClientApp
+
+    opened = lru_cache(maxsize=1)(lambda config, node: open_site(dict(config), dict(node)))
+
+    def site(context):
+        try:
+            return opened(tuple(sorted(context.run_config.items())), tuple(sorted(context.node_config.items())))
+        except Withheld:
+            raise
+        except InputError as error:
+            raise Withheld(str(error)) from error
+
+    class Outlet(ClientApp):
+        """Answer messages of every kind. Every reply is written to the ledger before it is sent."""
+
+        def __call__(self, message, context):
+            """Return a reply with the declared arrays only; for a failure, its code and class name."""
+            with logged():
+                return answered(message, context, super().__call__)
+
+    def answered(message, context, call_next):
+        declared, about = None, {"run": "", "round": None}
+        try:
+            _, declared, _ = site(context)
+            if message.metadata.message_type == "train":
+                about = _about(message) or about
+                reply, line = (_masked if declared.secret else _open)(message, context, call_next, declared, about["run"])
+            else:
+                call_next(message, context)
+                line = declared.hello()
+                reply = Message(wire.write(line), reply_to=message)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - its text stays here
+            reply, line = _failed(message, error, declared, about["round"])
+        try:
+            leaving.enter(_ledger(context), **about, said=line)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - what cannot be entered does not leave
+            reply, _ = _failed(message, error, declared, about["round"])
+        return reply
+
+    app = Outlet()
+
+    @app.query()
+    def hello(message, context):
+        return Message(wire.write({}), reply_to=message)
+
+    @app.train()
+    def visit(message, context):
+        desk, declared, folder = site(context)
+        asked = checked(wire.read(message.content), client=declared.client, network=desk.network)
+        desk.allowed = may_be_named
+        desk.notebook = lambda i: Notebook(os.path.join(folder, asked["run"], f"client-{int(i)}"))
+        return Message(wire.write(answer(desk, asked)), reply_to=message)
+
+    return app
+
+
+def _ledger(context):
+    """Return the path of a site's ledger, which is available before the site is opened."""
+    if not isinstance(folder := context.node_config.get("memory"), str) or not folder:
+        raise InputError(
+            "--node-config lacks memory; give the folder where the site keeps its ledger and what clients remember"
+        )
+    return os.path.join(folder, "left.jsonl")
+
+
+def _about(message):
+    """Return {"run": ..., "round": ...} of a request for the ledger, None if invalid."""
+    try:
+        asked = wire.read(message.content)
+        right = isinstance(asked["run"], str) and re.fullmatch("[0-9a-f]{16}", asked["run"]) and type(asked["round"]) is int
+        return {"run": asked["run"], "round": asked["round"]} if right and abs(asked["round"]) < 2**53 else None
+    except (wire.Unreadable, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _open(message, context, call_next, declared, run):
+    """Return (reply, ledger entry) of a visit whose reply is sent unmasked."""
+    from flwr.app import Message
+
+    said = declared.reply(wire.read(call_next(message, context).content), run)
+    return Message(wire.write(said), reply_to=message), said
+
+
+def _masked(message, context, call_next, declared, run):
+    """Return (reply, ledger entry) of a step of secure aggregation."""
+
+    def update():
+        asked = wire.read(message.content)
+        ((_, found),) = declared.reply(wire.read(call_next(message, context).content), run)["replies"]
+        if isinstance(found, tuple):
+            raise secret.Failed(*found[1:3])
+        if set(found) != {"weights"}:
+            raise secret.Refused("it asks for more than masked weights")
+        moved = found["weights"].double() - asked["weights"].double()
+        return moved.numpy(), secret.rounding(asked["seed"], asked["round"], declared.client)
+
+    reply = secret.answered(message, context, update, declared.secret)
+    return reply, secret.summary(reply.content)
+
+
+def _failed(message, error, declared, round):
+    """Return (reply, ledger entry) of a failure.
+
+    The message of the failure is written only to the site's log.
+    """
+    from flwr.app import Error, Message
+
+    if isinstance(error, secret.Failed):
+        code, name = error.args
+    else:
+        found = failure(error, -1 if declared is None else declared.client, -1 if round is None else round)
+        codes = {Undeclared: "undeclared"}
+        code = error.code if isinstance(error, Withheld) else codes.get(type(error), found.code)
+        name = found.name if code != "undeclared" else "Undeclared"
+    _, code, name, _ = told = leaving.failure(code, name)
+    line = {"failure": [code, name]} | ({"refused": str(error)} if isinstance(error, Undeclared | Withheld) else {})
+    if declared is not None and declared.secret and message.metadata.message_type == "train":
+        return Message(Error(code=0, reason=f"{code} {name}"), reply_to=message), line
+    content = wire.write({"replies": [[-1 if declared is None else declared.client, told]]})
+    return Message(content, reply_to=message), line

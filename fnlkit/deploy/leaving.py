@@ -1,0 +1,189 @@
+"""Check of a site's replies against the method's declaration, and ledger of replies.
+
+The check runs after the code that answers a message. It builds each accepted reply again from the values that it read. The
+names, types, shapes and sizes are therefore as declared, and the bytes contain no other data.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fnlkit.artifacts.paths import shown
+from fnlkit.deploy.releases import Releases
+from fnlkit.engines.flower.secret import Terms
+from fnlkit.errors import InputError
+
+KIND = "fnlkit.left/1"
+CODES = ("failed", "input", "one-sample", "lost", "reply", "entry", "undeclared", "setup", "terms", "release")
+_CLASS = re.compile(r"[A-Za-z_]\w{0,60}")
+
+
+class Undeclared(Exception):
+    """Error: a reply contains undeclared data. The reason contains no values."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Declaration of the replies that a site can send.
+
+    Attributes
+    ----------
+    client, samples : int
+        Number of the client, and number of samples.
+    arrays : dict of str to (dtype, shape)
+        NumPy's name of the type and the shape, by the name of the reply.
+    secret : fnlkit.engines.flower.secret.Terms or None
+        Terms of masked updates. None if replies are not masked.
+    releases : Releases
+        Labels that can be released.
+    """
+
+    client: int
+    samples: int
+    arrays: dict
+    secret: Terms | None = None
+    releases: Releases = Releases()
+
+    def reply(self, said, run=""):
+        """Return the checked value of a reply to a visit.
+
+        Raises
+        ------
+        Undeclared, LabelsWithheld
+        """
+        if not (isinstance(said, dict) and set(said) == {"replies"} and len(said["replies"]) == 1):
+            raise Undeclared("it is no reply to one visit")
+        (client, what) = said["replies"][0]
+        if client != self.client:
+            raise Undeclared("it is about another client")
+        if isinstance(what, tuple):
+            return {"replies": [[self.client, failure(*what[1:3])]]}
+        arrays = {name: self._array(name, value) for name, value in what.items()}
+        return {"replies": [[self.client, self.releases.passed(arrays, run=run)]]}
+
+    def _array(self, name, value):
+        if name not in self.arrays:
+            raise Undeclared(f"{str(name)[:40]!r} is not declared")
+        dtype, shape = self.arrays[name]
+        if not isinstance(value, torch.Tensor):
+            raise Undeclared(f"{name!r} is no array")
+        found = str(value.dtype).removeprefix("torch."), tuple(value.shape)
+        if found != (dtype, tuple(shape)):
+            raise Undeclared(f"{name!r} is {found[0]} {found[1]}, declared {dtype} {tuple(shape)}")
+        return value
+
+    def hello(self):
+        """Return the introduction of a site: client number and number of samples."""
+        return {"client": self.client, "samples": self.samples}
+
+
+def failure(code, name):
+    """Return a failure in the form that can be sent: a code and a class name, no message."""
+    code, name = str(code), str(name)
+    return ("failure", code if code in CODES else "failed", name if _CLASS.fullmatch(name) else "Exception", "")
+
+
+def enter(path, *, run, round, said):
+    """Write a reply to the ledger of a site before it is sent, and flush it to the disk.
+
+    Each line is a JSON object that describes a message: names with types, shapes, bytes and a SHA-256 of the content, or the
+    reported failure. Each line contains a SHA-256 over this line and the previous line.
+
+    Parameters
+    ----------
+    path : str
+    run : str
+    round : int or None
+    said : dict
+        Value of `Declared.reply` or `Declared.hello`, or {"failure": [code, name]}. If the reply was refused at this site,
+        "refused" contains the reason, which is not sent.
+    """
+    from filelock import FileLock
+
+    body = {"kind": KIND, "run": run, "round": round, **_summary(said)}
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    with FileLock(f"{path}.lock"):
+        lines = read(path)
+        before = lines[-1]["sha256"] if lines else ""
+        line = json.dumps({**body, "sha256": _chained(before, body)}) + "\n"
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            _end_at_a_line(descriptor)
+            if os.write(descriptor, line.encode()) < len(line):  # ASCII; a full disk writes a part without an error
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _end_at_a_line(descriptor):
+    """Remove an incomplete last line.
+
+    The process ended while writing this line, so that the message was never sent.
+    """
+    size = os.fstat(descriptor).st_size
+    torn = os.pread(descriptor, size, 0).rpartition(b"\n")[2] if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
+    if torn:
+        os.ftruncate(descriptor, size - len(torn))
+
+
+def read(path):
+    """Return the lines of a site's ledger as dicts, [] if there is no ledger.
+
+    An incomplete last line is ignored, because its message was never sent.
+
+    Raises
+    ------
+    InputError
+        If a line was changed, or if a line before another line is missing.
+    """
+    if not os.path.exists(path):
+        return []
+    out, before = [], ""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith("\n"):
+                break
+            try:
+                entry = json.loads(line)
+                body = {name: value for name, value in entry.items() if name != "sha256"}
+                right = entry["sha256"] == _chained(before, body)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                right = False
+            if not right:
+                raise InputError(f"{shown(path)}: line {number} is not as fnlkit wrote it; put the file back, or name another")
+            out.append(entry)
+            before = entry["sha256"]
+    return out
+
+
+def _chained(before, body):
+    return hashlib.sha256((before + json.dumps(body, sort_keys=True)).encode()).hexdigest()
+
+
+def _summary(said):
+    if "failure" in said:
+        return {"failure": said["failure"]} | ({"told": {"refused": said["refused"]}} if "refused" in said else {})
+    if "replies" not in said:
+        return {"told": said}
+    ((_, what),) = said["replies"]
+    if isinstance(what, tuple):
+        return {"failure": list(what[1:3])}
+    arrays = {name: np.ascontiguousarray(value.numpy()) for name, value in what.items()}
+    return {
+        "arrays": {
+            name: {
+                "dtype": values.dtype.name,
+                "shape": list(what[name].shape),
+                "bytes": values.nbytes,
+                "sha256": hashlib.sha256(values.tobytes()).hexdigest(),
+            }
+            for name, values in arrays.items()
+        }
+    }

@@ -1,0 +1,222 @@
+"""EstimatorInputs for an estimator: labels, embedding, predicted probabilities, model; computed on first use."""
+
+import numpy as np
+
+from fnlkit.artifacts.exchange import Traffic
+from fnlkit.artifacts.stored import Chosen, Rows, blocks
+from fnlkit.datasets.dataset import must_be
+from fnlkit.errors import InputError
+
+# With more values per sample than this, distances between pixels are expensive and carry little information.
+MOST_PIXELS = 64
+
+
+class EstimatorInputs:
+    """The labels of a federation and the available evidence about its samples.
+
+    Parameters
+    ----------
+    federation, dataset, embeddings, probabilities, run, form, seed, warm_up, engine, device, say, progress
+        As in `fnlkit.estimators.estimate`.
+    apart : bool (m,), optional
+        Held-out samples of the clients, which no cross-validated model trains on.
+
+    Attributes
+    ----------
+    labels : int64 (m,)
+        Given labels of the clients' samples, client by client.
+    offsets : int64 (N + 1,)
+    positions : int64 (m,)
+        The samples' positions in the training set.
+    classes, seed : int
+    federated : bool
+        Whether all evidence is computed at the clients (fnlkit.estimators.federated).
+    traffic : fnlkit.artifacts.exchange.Traffic
+        Data exchanged between clients and server so far.
+    sends : dict of str to fnlkit.server.replies.Sent, or None
+        Replies that can leave clients; None allows all names until they are counted.
+    replies : list of dict
+        The clients' replies to the steps of `fnlkit.estimators.federated.ClientSession`, in order.
+    """
+
+    def __init__(
+        self,
+        federation,
+        dataset,
+        *,
+        embeddings=None,
+        probabilities=None,
+        run=None,
+        form="pooled",
+        seed=0,
+        warm_up=None,
+        engine="auto",
+        device="auto",
+        say=None,
+        progress=None,
+        apart=None,
+    ):
+        if len(federation) < 1:
+            raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
+        self.federation, self.classes, self.seed = federation, int(federation.classes), seed
+        self.positions = np.asarray(federation.client_indices, np.int64)
+        self.offsets = np.asarray(federation.client_offsets, np.int64)
+        self.labels = np.asarray(federation.given, np.int64)[self.positions]
+        self.apart = np.zeros(len(self.labels), bool) if apart is None else np.asarray(apart, bool)
+        self.run, self.warm_up, self.engine, self.device = run, warm_up, engine, device
+        self.say = say or (lambda text: None)
+        self.progress = progress or (lambda done, total, what: None)
+        self._dataset, self._embeddings, self._probabilities = dataset, embeddings, probabilities
+        self._checked, self._scale = False, None
+        self.federated, self.traffic, self.replies, self.sends = form == "federated", Traffic(), [], None
+
+    @property
+    def dataset(self):
+        """The data set, loaded on first use and checked against the federation."""
+        if callable(self._dataset):
+            self._dataset = self._dataset()
+        if not self._checked:
+            trust = must_be(self._dataset, self.federation.meta, len(self.federation.given), what="the federation")
+            if trust:
+                self.say(trust)
+            self._checked = True
+        return self._dataset
+
+    @property
+    def has_probabilities(self):
+        """Whether a file or a run provides predictions."""
+        return self._probabilities is not None or self.run is not None
+
+    @property
+    def given_probabilities(self):
+        """Whether a file provides predictions."""
+        return self._probabilities is not None
+
+    def crossed(self, traffic, up=0, down=0, sent=None):
+        """Add the traffic that exceeds `up`, `down` and `sent`, earlier totals of the same Traffic."""
+        self.traffic.bytes_up += traffic.bytes_up - up
+        self.traffic.bytes_down += traffic.bytes_down - down
+        for name, count in traffic.sent.items():
+            self.traffic.sent[name] = self.traffic.sent.get(name, 0) + count - (sent or {}).get(name, 0)
+
+    def image_scale(self):
+        """Return the Scale of all clients' images, or None for other data, which each training scales.
+
+        Clients send their image statistics once for all trainings.
+        """
+        from fnlkit.experiment.scale import cost_of_telling, scale_of
+
+        if self.dataset.kind != "image":
+            return None
+        if self._scale is None:
+            self._scale = scale_of(self.federation, self.dataset, self.dataset.x_train)
+            if self._scale.told:
+                cost_of_telling(self.traffic, len(self.federation), len(self._scale.mean))
+        return self._scale
+
+    def refuse(self, estimator, **unused):
+        """Raise InputError if the user provided evidence that this estimator does not use."""
+        given = {"embeddings": self._embeddings, "probs": self._probabilities, "run": self.run}
+        for name, instead in unused.items():
+            if given[name] is not None:
+                raise InputError(f"--{name}: {estimator} does not use it; {instead}")
+
+    def weigh(self, guess, what):
+        """Warn if the guessed labels (m,) agree with the given labels only by chance."""
+        self.weigh_counts(np.bincount(guess * self.classes + self.labels, minlength=self.classes**2), what)
+
+    def weigh_counts(self, counts, what):
+        """Warn as `weigh` does, from counts of samples by guessed and given label, (C, C) or flat."""
+        counts = np.asarray(counts).reshape(self.classes, self.classes)
+        total = counts.sum()
+        share = float(counts.trace() / total)
+        chance = float((counts.sum(1) / total) @ (counts.sum(0) / total))
+        if share <= chance + 3 * np.sqrt(max(chance * (1 - chance), 1e-12) / total):
+            self.say(
+                f"void: {what} agree with {100 * share:.0f} % of the given labels, and {100 * chance:.0f} % are expected by "
+                "chance; do not use these levels, flags and suggestions"
+            )
+
+    def embedded(self):
+        """Return embeddings (m, d) of the clients' samples. Default: pixels or principal components.
+
+        Rows of a large file are read in blocks (fnlkit.artifacts.stored).
+        """
+        if self._embeddings is None:
+            from fnlkit.datasets.embed import embed
+
+            values = int(np.prod(self.dataset.x_train.shape[1:]))
+            if self.federated and values > MOST_PIXELS:
+                raise InputError(
+                    f"--form federated: principal components of {self.dataset.name} would need all clients' samples in one "
+                    "place; write --embeddings (from fnlkit embed with a pretrained backbone, which each client can run)"
+                )
+            backbone = "pixels" if values <= MOST_PIXELS else f"pca(dim={min(MOST_PIXELS, len(self.labels))})"
+            self.say(
+                f"no --embeddings: neighbors are searched among {backbone} of {self.dataset.name}; embeddings of a "
+                "pretrained network (fnlkit embed) find far more wrong labels on photographs"
+            )
+            self._embeddings = embed(self.dataset, backbone)
+        found = self._rows(self._embeddings, "embeddings", "fnlkit embed")
+        if found.shape[1] < 1:
+            raise InputError("`embeddings` have no dimension; make them again with `fnlkit embed`")
+        if len(found) > 1 and all((found[a:b] == found[0]).all() for a, b in blocks(found)):
+            raise InputError("the embedding is the same for every sample, so no sample has neighbors; check the embedded data")
+        return found
+
+    def say_of_run(self):
+        """Warn that a given run's predictions can be in-sample."""
+        self.say("--run: if this model was trained on the judged labels, the labels look better than they are")
+
+    def predicted(self):
+        """Return probabilities (m, C) of the given file, the given run's model, or a short warm-up on all clients."""
+        if self._probabilities is None:
+            from fnlkit.estimators.warmup import model_probabilities, trained
+
+            if self.run is not None:
+                self.say_of_run()
+                return model_probabilities(self.run, self.dataset, self.positions, self.classes, self.device)
+            return trained(self).probabilities(self.positions)
+        found = self._rows(self._probabilities, "probabilities", "the model that predicted them")
+        if found.shape[1] != self.classes:
+            raise InputError(f"`probabilities` has {found.shape[1]} columns; expected {self.classes}, one per class")
+        found = np.asarray(found, np.float64)
+        if found.size and (found.min() < -1e-6 or np.abs(found.sum(1) - 1).max() > 1e-3):
+            worst = int(np.abs(found.sum(1) - 1).argmax())
+            raise InputError(
+                f"`probabilities` must be >= 0 with rows that sum to 1; the row of sample {self.positions[worst]} has "
+                f"minimum {found[worst].min():.3g} and sum {found[worst].sum():.6g}; are they logits?"
+            )
+        if len(found) > 1 and np.ptp(found, 0).max() < 1e-9:
+            raise InputError("`probabilities` are the same for every sample, so they judge no label; check the model")
+        found = np.maximum(found, 0)
+        return found / found.sum(1, keepdims=True)
+
+    def folds(self, folds, by):
+        """Return the cross-validation fold (m,) of each sample, or None if predictions are given."""
+        from fnlkit.estimators.warmup import fold_of
+
+        if self.has_probabilities:
+            return None
+        found = fold_of(self.offsets, folds, by, self.seed)
+        if found.max(initial=0) < 1:
+            raise InputError("cross-validation needs at least 2 samples; give --probs")
+        return found
+
+    def _rows(self, values, name, maker):
+        """Return the rows (m, ...) of the clients' samples, checked block by block; rows of a file stay on disk."""
+        values = values if isinstance(values, Rows) else np.asarray(values)
+        if values.ndim != 2 or values.dtype.kind not in "fiu":
+            raise InputError(f"`{name}` is {values.dtype} of shape {values.shape}; expected numbers (n, d)")
+        size = len(self.federation.given)
+        if len(values) != size:
+            raise InputError(
+                f"`{name}` has {len(values):,} rows but the federation has {size:,} samples; did {maker} read another data set?"
+            )
+        found = Chosen(values, self.positions) if isinstance(values, Rows) else values[self.positions]
+        for a, b in blocks(found):
+            part = found[a:b]
+            if not np.isfinite(part.sum(dtype=np.float64)) and not np.isfinite(part).all():
+                missing = int(self.positions[a + np.argmin(np.isfinite(part).all(1))])
+                raise InputError(f"`{name}` has no finite row for sample {missing}, which a client holds")
+        return found

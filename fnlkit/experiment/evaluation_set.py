@@ -1,0 +1,74 @@
+"""The samples on which a model is tested during training, and the name of its score."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fnlkit.artifacts.stored import Chosen
+from fnlkit.client.client_list import held
+from fnlkit.client.scoring import sample_losses
+
+
+@dataclass
+class EvaluationSet:
+    """Samples and labels for testing a model.
+
+    Attributes
+    ----------
+    x : array (n, ...)
+    labels : dict of int64 Tensor (n,)
+        ``accuracy``: true labels; ``agreement``: given labels, some of which can be wrong.
+    clients : int
+        Number of clients that hold the samples; 0 for a test set.
+    """
+
+    x: object
+    labels: dict
+    clients: int = 0
+
+    def __len__(self):
+        return len(self.x)
+
+    @property
+    def name(self):
+        """ "accuracy" or "agreement"; accuracy if both are known."""
+        return next(iter(self.labels))
+
+    def scores(self, logits):
+        """Return the share of labels that logits (n, C) predict, by name, and the mean cross entropy.
+
+        The cross entropy refers to the labels of `name`.
+        """
+        out = {name: (logits.argmax(-1) == y).double().mean().item() for name, y in self.labels.items()}
+        return out | {"loss": sample_losses(logits, self.labels[self.name]).double().mean().item()}
+
+
+def evaluation_set(federation, dataset, train, test):
+    """Return the EvaluationSet of a federation: the test samples of the data set, or the clients' held-out samples.
+
+    Held-out samples are used if the data set has no test samples.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+    dataset : fnlkit.datasets.Dataset
+    train, test : array (n, ...)
+        As networks read them.
+    """
+    if len(test):
+        name = "accuracy" if federation.true is not None or dataset.test_verified else "agreement"
+        return EvaluationSet(held(test), {name: torch.from_numpy(np.asarray(dataset.y_test, np.int64))})
+    positions = held_out_positions(federation)
+    labels = {"agreement": federation.given[positions]}
+    if federation.true is not None:
+        labels = {"accuracy": federation.true[positions]} | labels
+    labels = {name: torch.from_numpy(np.asarray(y, np.int64)) for name, y in labels.items()}
+    return EvaluationSet(held(Chosen(train, positions)), labels, len(federation))
+
+
+def held_out_positions(federation):
+    """Return the positions (h,) of held-out samples without verified samples, client by client."""
+    positions = np.concatenate([np.zeros(0, np.int64), *federation.held_out])
+    gold = federation.extra.get("gold_label")
+    return positions if gold is None else positions[gold[positions] < 0]

@@ -1,0 +1,99 @@
+"""Prepare a federation for baselines that pool samples, use true labels or test one model per client."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fnlkit.artifacts.federation import ESTIMATES
+from fnlkit.errors import InputError
+
+
+def arranged(federation, wanted, method):
+    """Return the federation that a run trains on, and additional rows for its clients.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+    wanted : set of str
+        Of `fnlkit.components.registry.needs`: ``pooled`` puts all samples on one client, ``truth`` provides the true labels.
+    method : str
+        Name of the method in messages.
+
+    Raises
+    ------
+    InputError
+        If the method requires true labels and none are declared.
+    """
+    rows = {}
+    if "truth" in wanted:
+        if federation.true is None:
+            raise InputError(
+                f"--method {method} trains on true labels, but {federation.dataset} declares none; {_remedy(federation)}"
+            )
+        rows["input/true"] = np.asarray(federation.true, np.int64)
+    if "pooled" in wanted:
+        federation = _pooled(federation)
+    return federation, rows
+
+
+def _remedy(federation):
+    """Return a hint on how to declare true labels, given the noise of a federation."""
+    if federation.meta.get("noise"):
+        return (
+            "labels from a file replaced labels that were not declared true: if the replaced labels are true, start with "
+            "`fnlkit partition --labels true`, or declare them as y_train_true in the data set"
+        )
+    return "declare them (y_train_true in the data set), or create wrong labels with `fnlkit inject-noise`"
+
+
+def _pooled(federation):
+    """Return the federation with all samples on one client, without the metadata of single clients."""
+    held = np.sort(np.asarray(federation.client_indices, np.int64))
+    extra = {name: array for name, array in federation.extra.items() if name not in ESTIMATES}
+    if "holdout_client" in extra:
+        extra["holdout_client"] = np.minimum(extra["holdout_client"], 0)
+    asked = federation.noise_transition
+    return replace(
+        federation,
+        client_offsets=np.array([0, len(held)]),
+        client_indices=held,
+        extra=extra,
+        meta={name: value for name, value in federation.meta.items() if name not in ("client_names", "client_unlabeled")},
+        noise_client_level=None,
+        noise_client_noisy=None,
+        noise_transition=asked if asked is None or asked.ndim == 2 else None,
+    )
+
+
+class OwnScores:
+    """Test scores of client models that are never averaged.
+
+    A client's score is computed again after the client trained.
+
+    Parameters
+    ----------
+    clients : fnlkit.server.clients.Clients
+        Their ``state["own"]`` (P + Q,) is tested, or the common initial weights if a client has none yet.
+    score : callable
+        Weights (P + Q,) -> dict of floats.
+    """
+
+    def __init__(self, clients, score):
+        self.clients, self.score, self._known = clients, score, {}
+
+    def trained(self, ids):
+        """Discard the scores of clients (K,) that trained."""
+        for i in ids.tolist():
+            self._known.pop(i, None)
+
+    def mean(self, start):
+        """Return the mean of each score over all clients."""
+        fresh = None
+        for i in range(len(self.clients)):
+            own = self.clients.members[i].state.get("own")
+            if own is None:
+                fresh = fresh or self.score(start)
+            elif i not in self._known:
+                self._known[i] = self.score(own)
+        every = [self._known.get(i, fresh) for i in range(len(self.clients))]
+        return {name: float(np.mean([scores[name] for scores in every])) for name in every[0]}

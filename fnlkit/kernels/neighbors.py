@@ -1,0 +1,170 @@
+"""Exact nearest neighbors, with the fastest algorithm for the size of the input.
+
+Rationale
+---------
+A client of a few hundred or thousand samples is compared with itself, and a matrix of inner products with itself is
+symmetric, so BLAS computes half of it.  One single-threaded product per client, with clients in parallel, uses all cores
+without a barrier.  For large sets FAISS reaches most of the peak performance and never stores the whole matrix.  This is
+the only file that imports FAISS.
+"""
+
+import ctypes
+import functools
+import sys
+import threading
+
+import numpy as np
+
+from fnlkit._kernels import vote
+from fnlkit._kernels.threads import even, run
+from fnlkit.kernels import checks
+
+# Largest client for which a separate matrix of products is faster (measured at 16 to 1,280 dimensions).
+LARGEST_PRODUCT = 4096
+
+
+def origin(points):
+    """Return a center (d,) of points; relative to it, inner products lose fewer digits of a distance.
+
+    The center is rounded to a power of two below the spread, so that points on a grid stay on the grid and ties stay ties.
+    """
+    out = np.empty(points.shape[1], points.dtype)
+    vote.midst(points, out)
+    return out
+
+
+def centered(points, dtype):
+    """Return the points (n, d) in `dtype` relative to their center, scaled by a power of two if squares would overflow."""
+    points = np.ldexp(points, -checks.exponent_of_scale(points, dtype))
+    points -= origin(points)
+    return np.ldexp(points, -checks.exponent_of_scale(points, dtype), out=points).astype(dtype, copy=False)
+
+
+@functools.cache
+def _pools(loaded):
+    # Inspecting all loaded libraries can take longer than the call itself; scipy has its own BLAS.
+    import threadpoolctl
+
+    return threadpoolctl.ThreadpoolController()
+
+
+def blas_threads(threads):
+    """Return a context in which each call of BLAS and LAPACK uses `threads` threads."""
+    return _pools("scipy.linalg" in sys.modules).limit(limits=threads, user_api="blas")
+
+
+@functools.cache
+def _half_product(dtype):
+    """Return a function that writes the lower triangle of ``own @ own.T`` to the corner of its second argument.
+
+    It calls BLAS's syrk by its address: scipy's wrapper keeps the GIL, and numpy's product of a matrix with itself spends the
+    saved time on copying.
+    """
+    from scipy.linalg import cython_blas
+
+    single = dtype == np.float32
+    number = ctypes.c_float if single else ctypes.c_double
+    capsule = cython_blas.__pyx_capi__["ssyrk" if single else "dsyrk"]
+    name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))(capsule)
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+    syrk = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 10)(pointer(capsule, name))
+
+    def multiply(own, products):
+        members, dimensions = (ctypes.c_int(size) for size in own.shape)
+        width = ctypes.c_int(products.shape[1])
+        one, zero = number(1), number(0)
+        # BLAS is column-major: its upper triangle is our lower triangle.
+        syrk(
+            ctypes.addressof(_UPPER), ctypes.addressof(_TURNED), ctypes.addressof(members), ctypes.addressof(dimensions),
+            ctypes.addressof(one), own.ctypes.data, ctypes.addressof(dimensions),
+            ctypes.addressof(zero), products.ctypes.data, ctypes.addressof(width),
+        )  # fmt: skip
+
+    return multiply
+
+
+_UPPER, _TURNED = ctypes.c_char(b"U"), ctypes.c_char(b"T")
+
+
+def vote_by_products(points, labels, offsets, classes, k, include_self, draws, threads):
+    """Return votes (n,) int64 and shares (n,) for clients small enough for a matrix of all inner products."""
+    multiply = _half_product(points.dtype)
+    votes, shares = labels.copy(), np.zeros(len(labels))
+    width = 64 // points.itemsize
+    scratch = threading.local()
+    lowest, highest = (1e-20, 1e30) if points.dtype == np.float32 else (1e-250, 1e250)
+
+    def one(first, last):
+        members = last - first
+        use = min(k, members - (not include_self))
+        if use < 1:
+            return
+        padded = -(-members // width) * width
+        # New memory for each client would cost up to a fifth of the product.
+        if not hasattr(scratch, "own"):
+            largest = -(-int(np.diff(offsets).max()) // width) * width
+            scratch.own = np.empty(largest * points.shape[1], points.dtype)
+            scratch.products = np.empty(largest * largest, points.dtype)
+        own = scratch.own[: members * points.shape[1]].reshape(members, -1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.subtract(points[first:last], origin(points[first:last]), out=own)
+        products = scratch.products[: padded * padded].reshape(padded, padded)
+        multiply(own, products)
+        largest = products.diagonal()[:members].max()
+        if not lowest <= largest <= highest:
+            # Searched for only here: checking all points in advance would cost up to a twentieth of the total.
+            checks.finite(points, "embeddings")
+            own[:] = centered(points[first:last], points.dtype)
+            multiply(own, products)
+        vote.mirror(products, members)
+        squares = np.zeros(padded, points.dtype)
+        # Use the same product, so that a sample is at distance 0 from its copies.
+        squares[:members] = products.diagonal()[:members]
+        here = slice(first, last)
+        flat = products[:members].ravel()
+        vote.vote_products(flat, squares, labels[here], classes, use, include_self, draws[here], 0, votes[here], shares[here])
+
+    with blas_threads(1):
+        run(one, zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True), threads)
+    return votes, shares
+
+
+def nearest(points, k, *, include_self=False, threads=1):
+    """Return the positions (n, k) of the k nearest other points, nearest first, by FAISS in float32.
+
+    Points exactly as far as the k-th are in FAISS's order.
+
+    Parameters
+    ----------
+    points : ndarray (n, d)
+    k : int
+        At most n - 1, or n with `include_self`.
+    include_self : bool
+    threads : int
+    """
+    import faiss
+
+    points = centered(points, np.float32)
+    index = faiss.IndexFlatL2(points.shape[1])
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(threads)
+    try:
+        with blas_threads(threads):
+            index.add(points)
+            _, found = index.search(points, k if include_self else k + 1)
+    finally:
+        faiss.omp_set_num_threads(before)
+    if include_self:
+        return found
+    out = np.empty((len(points), k), np.int64)
+    vote.drop_self(found, 0, out)
+    return out
+
+
+def vote_by_index(points, labels, classes, k, include_self, draws, threads):
+    """Return votes (n,) int64 and shares (n,) for a large set."""
+    votes, shares = np.empty(len(labels), np.int64), np.empty(len(labels))
+    found = nearest(points, min(k, len(points) - (not include_self)), include_self=include_self, threads=threads)
+    pieces = even(len(labels), threads)
+    run(lambda a, b: vote.vote_neighbors(found, labels, classes, draws, a, b, votes, shares), pieces, threads)
+    return votes, shares

@@ -1,0 +1,111 @@
+"""Random streams keyed by (seed, purpose, round, client), or by a secret if privacy depends on them."""
+
+import hashlib
+import hmac
+import json
+import zlib
+
+import numpy as np
+
+from fnlkit.errors import InputError
+
+
+def stream(seed, purpose, round=0, client=0):
+    """Return the generator for a purpose, round and client.
+
+    Calls with equal keys return generators that draw the same numbers on every engine, in every process and after a resume.
+
+    Parameters
+    ----------
+    seed : int >= 0
+        The seed of the command.
+    purpose : str
+        Name of the use of the numbers, for example ``"batches"`` or ``"noise"``.
+    round, client : int >= 0
+
+    Returns
+    -------
+    numpy.random.Generator
+
+    Examples
+    --------
+    >>> from fnlkit.kernels.streams import stream
+    >>> int(stream(0, "noise", client=3).integers(10)), int(stream(0, "noise", client=3).integers(10))
+    (4, 4)
+    """
+    return np.random.default_rng([int(seed), zlib.crc32(purpose.encode()), int(round), int(client)])
+
+
+def derived(secret, *facts):
+    """Return 32 bytes that depend on a secret and on every fact (HMAC-SHA256); they reveal nothing about the secret.
+
+    Parameters
+    ----------
+    secret : bytes
+    *facts : array, bytes, or what JSON can hold
+    """
+    total = hmac.new(secret, digestmod="sha256")
+    for fact in facts:
+        if isinstance(fact, bytes):
+            kind, data = "bytes", fact
+        elif isinstance(fact, np.ndarray):
+            kind, data = f"{fact.dtype}{fact.shape}", np.ascontiguousarray(fact).tobytes()
+        else:
+            kind, data = "json", json.dumps(fact, sort_keys=True).encode()
+        total.update(f"{kind} {len(data)} ".encode())
+        total.update(data)
+    return total.digest()
+
+
+class HiddenStream:
+    """Random numbers that only the holder of a secret can repeat or predict (SHAKE-256 of the secret and the facts).
+
+    For draws on which privacy depends; `stream` follows from the seed, which is public.
+
+    Parameters
+    ----------
+    secret : bytes or None
+        None makes a stream that raises when something is drawn.
+    *facts
+        As in `derived`.  Streams of different facts are independent.
+
+    Examples
+    --------
+    >>> from fnlkit.kernels.streams import HiddenStream
+    >>> a, b = HiddenStream(b"secret", "noise", 3), HiddenStream(b"secret", "noise", 4)
+    >>> bool(a.random(2).tolist() == HiddenStream(b"secret", "noise", 3).random(2).tolist() != b.random(2).tolist())
+    True
+    """
+
+    def __init__(self, secret, *facts):
+        self._key = None if secret is None else derived(secret, *facts)
+        self._count = 0
+
+    def keyed(self, *facts):
+        """Return the stream of more facts, whatever was drawn from this one."""
+        return HiddenStream(self._key, *facts)
+
+    def random(self, size):
+        """Return uniform draws in (0, 1) as float64 of shape `size`, with 52 random bits each.
+
+        Raises
+        ------
+        InputError
+            If there is no secret.
+        """
+        if self._key is None:
+            raise InputError("a draw on which privacy depends needs a secret; give one with --privacy-key")
+        self._count += 1
+        data = hashlib.shake_256(self._key + self._count.to_bytes(8, "big")).digest(8 * int(np.prod(size)))
+        return ((np.frombuffer(data, "<u8") >> 12) + 0.5).reshape(size) / 2**52
+
+    def standard_normal(self, size):
+        """Return normal draws as float64 of shape `size`; see `random`."""
+        from scipy.special import ndtri
+
+        return ndtri(self.random(size))
+
+    def generator(self):
+        """Return a numpy Generator seeded with 256 bits of this stream, for draws that nobody sees one by one."""
+        words = (self.random(16) * 2**16).astype(int).tolist()
+        return np.random.default_rng(words)

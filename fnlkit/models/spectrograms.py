@@ -1,0 +1,128 @@
+"""Log-Mel spectrograms of waves, the front end of audio networks."""
+
+import math
+
+import numpy as np
+
+from fnlkit.errors import InputError
+
+# Added to the energy of a Mel band before the logarithm, so that silence (zeros) stays finite.
+FLOOR = 1e-6
+
+
+class LogMel:
+    """Transform waves (..., samples) into log-Mel spectrograms (..., bins, T), without trainable parts.
+
+    It is not a torch module: the window and the filters are constants of the sample rate, not buffers to send or average.
+
+    Parameters
+    ----------
+    sample_rate : int
+        Hz.
+    bins : int
+        Mel bands from 0 to half the sample rate (HTK scale).
+    window, hop : float
+        Seconds; Hann window.  FedLN: 0.025 and 0.010.
+    full_scale : float
+        Divisor of the waves: 32768 for int16 samples.
+
+    Notes
+    -----
+    There is a frame for every whole window, T = 1 + (samples - window) // hop: 98 per second.  The transform is longer
+    than the window (padded with zeros), so that the narrowest Mel band contains a frequency.  Values are natural
+    logarithms, ln(energy + 1e-6): -13.8 for silence, up to about 7 for loud speech.
+    """
+
+    def __init__(self, sample_rate, *, bins=64, window=0.025, hop=0.010, full_scale=1.0):
+        import torch
+
+        from fnlkit.models.vision import torchaudio
+
+        if sample_rate < 1000 or bins < 1 or not 0 < hop or not window >= 2 / sample_rate or not full_scale > 0:
+            raise InputError(
+                f"`sample_rate` {sample_rate} Hz, `bins` {bins}, `window` {window} s, `hop` {hop} s, `full_scale` "
+                f"{full_scale}: expected at least 1000 Hz, one bin, positive lengths and scale"
+            )
+        self.window, self.hop = round(window * sample_rate), max(1, round(hop * sample_rate))
+        self.bins, self.full_scale = bins, full_scale
+        top = 2595 * math.log10(1 + sample_rate / 2 / 700)
+        lowest = 700 * (10 ** (top / (bins + 1) / 2595) - 1)  # upper limit of the first band in Hz is twice this
+        self.size = 2 ** math.ceil(math.log2(max(self.window, sample_rate / lowest)))
+        self.hann = torch.hann_window(self.window, dtype=torch.float64)
+        self.filters = torchaudio().functional.melscale_fbanks(
+            self.size // 2 + 1, 0.0, sample_rate / 2, bins, sample_rate, norm=None, mel_scale="htk"
+        )
+
+    def frames(self, samples):
+        """Return T for waves of this many samples; 0 if they are shorter than the window."""
+        return max(0, 1 + (samples - self.window) // self.hop)
+
+    def __call__(self, waves):
+        """Return the spectrograms (..., bins, T) of waves (..., samples), a float tensor."""
+        import torch
+
+        from fnlkit.models.vision import torchaudio
+
+        around = self.size - self.window
+        waves = torch.nn.functional.pad(waves / self.full_scale, (around // 2, around - around // 2))
+        # torch centers a window that is shorter than the transform, at the position that the padding gives each frame.
+        power = torchaudio().functional.spectrogram(
+            waves, 0, self.hann.to(waves), self.size, self.hop, self.window, power=2.0, normalized=False, center=False
+        )
+        bands = power.transpose(-1, -2) @ self.filters.to(waves)
+        return (bands + FLOOR).log().transpose(-1, -2)
+
+
+def log_mel(waves, sample_rate, *, bins=64, window=0.025, hop=0.010, batch_size=256, device="cpu", progress=None):
+    """Return log-Mel spectrograms, computed once for repeated training.
+
+    Parameters
+    ----------
+    waves : int16 or float (n, samples)
+        Integers are divided by 32768; floats must lie in [-1, 1].
+    sample_rate : int
+        Hz.
+    bins : int
+    window, hop : float
+        Seconds; the defaults are FedLN's.
+    batch_size : int
+        Waves per step; bounds the additional memory.
+    device : str
+    progress : callable or None
+        Called with the number of finished waves after each batch.
+
+    Returns
+    -------
+    float32 (n, 1, bins, T)
+        One channel; natural logarithms, frequency from low to high; see `LogMel`.
+
+    Raises
+    ------
+    InputError
+        If waves are not (n, samples), shorter than a window, or not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fnlkit.models.spectrograms import log_mel
+    >>> log_mel(np.zeros((2, 16000), np.int16), 16000).shape
+    (2, 1, 64, 98)
+    """
+    import torch
+
+    waves = np.asarray(waves)
+    if waves.ndim != 2 or (waves.dtype != np.int16 and waves.dtype.kind != "f"):
+        raise InputError(f"`waves` is {waves.dtype} of shape {waves.shape}; expected int16 or float (n, samples)")
+    front = LogMel(int(sample_rate), bins=bins, window=window, hop=hop, full_scale=32768.0 if waves.dtype == np.int16 else 1.0)
+    frames = front.frames(waves.shape[1])
+    if not frames:
+        raise InputError(f"`waves` have {waves.shape[1]} samples, less than one window of {front.window}; pad them")
+    out = np.empty((len(waves), 1, bins, frames), np.float32)
+    for start in range(0, len(waves), batch_size):
+        part = torch.from_numpy(np.ascontiguousarray(waves[start : start + batch_size], np.float32))
+        if not torch.isfinite(part).all():
+            raise InputError(f"`waves` {start} to {start + len(part) - 1} hold values that are not finite")
+        out[start : start + len(part), 0] = front(part.to(device)).cpu().numpy()
+        if progress:
+            progress(start + len(part))
+    return out

@@ -1,0 +1,342 @@
+"""Published numbers of the five papers, and the runs that reproduce them.
+
+`data/published.csv` contains the numbers, one per row. `data/published.toml` gives the preset of a row's training and the
+changes of its method.  This module derives clients and labels from the row's setting.
+"""
+
+import csv
+import re
+import tomllib
+from functools import cache
+from importlib import resources
+
+from fnlkit.components import presets
+from fnlkit.errors import InputError, nearest
+from fnlkit.reproduce import reproduce
+from fnlkit.results import statistics
+
+DATASETS = {
+    "MNIST": "mnist", "CIFAR-10": "cifar10", "CIFAR-10N": "cifar10", "CIFAR-100": "cifar100", "CIFAR-100N": "cifar100",
+    "Clothing1M": "clothing1m", "FashionMNIST": "fashion-mnist", "PathMNIST": "pathmnist", "EuroSAT": "eurosat",
+    "SpeechCommands": "speechcommands12",
+}  # fmt: skip
+# FedDPCont's names of CIFAR-N's labels -> file and key as published.
+HUMAN = {
+    "worst": "labels(path=CIFAR-10_human.pt, key=worse_label)",
+    "random": "labels(path=CIFAR-10_human.pt, key=random_label1)",
+    "aggregate": "labels(path=CIFAR-10_human.pt, key=aggre_label)",
+    "fine": "labels(path=CIFAR-100_human.pt, key=noisy_label)",
+}
+
+
+class NotHere(Exception):
+    """A row cannot be run.
+
+    The text gives the reason and, for a number that is not an accuracy, the command that prints our number.
+    """
+
+
+@cache
+def rows():
+    """Return all published numbers as a tuple of dicts.
+
+    Keys: paper, table, measure, dataset, model, setting, method, value, spread. Values are in percent, AUCs in percent, costs
+    in client-rounds, times in hours; None if the paper has a dash (a target that was not reached) or no spread.
+    """
+    text = (resources.files("fnlkit.data") / "published.csv").read_text(encoding="utf-8")
+    out = []
+    for row in csv.DictReader(text.splitlines()):
+        out.append(row | {name: float(row[name]) if row[name] else None for name in ("value", "spread")})
+    return tuple(out)
+
+
+@cache
+def _how():
+    return tomllib.loads((resources.files("fnlkit.data") / "published.toml").read_text(encoding="utf-8"))
+
+
+def papers():
+    """Return {paper: {title, trials, reports, ...}}."""
+    return {name: about for name, about in _how().items() if name != "measures"}
+
+
+def tables():
+    """Return the names of all tables in the order of the papers, ``fedcorr/table2``."""
+    return list(dict.fromkeys(f"{row['paper']}/table{row['table']}" for row in rows()))
+
+
+def table(name):
+    """Return the rows of a table by its name.
+
+    Raises
+    ------
+    InputError
+        If there is no such table.
+
+    Examples
+    --------
+    >>> len(table("fedcorr/table2"))
+    63
+    """
+    if name not in tables():
+        raise InputError(f"no published table {name!r}{nearest(name, tables())}; write one of {', '.join(tables())}")
+    return [row for row in rows() if f"{row['paper']}/table{row['table']}" == name]
+
+
+def called(row):
+    """Return the title of a row: ``FedCorr, CIFAR-10 ResNet-18, iid rho=0.6 tau=0.5``."""
+    measure = "" if row["measure"] == "accuracy" else f", {row['measure']}"
+    return f"{row['method']}, {row['dataset']} {row['model']}, {row['setting']}{measure}"
+
+
+def select(found, only):
+    """Return the rows that match every comma-separated part of a text such as ``fedcorr, 0.6, 0.5``.
+
+    A number must be one of the setting's numbers; parts and numbers are matched one to one, in order. A word must be the
+    method or occur in the row's title.
+
+    Parameters
+    ----------
+    found : list of dict
+    only : str or None
+
+    Raises
+    ------
+    InputError
+        If no row matches.
+    """
+    if not only:
+        return found
+    parts = [part.strip().lower() for part in only.split(",") if part.strip()]
+    kept = [row for row in found if _matches(row, parts)]
+    if not kept:
+        methods = dict.fromkeys(row["method"] for row in found)
+        settings = dict.fromkeys(row["setting"] for row in found)
+        raise InputError(f"--only {only!r} matches no row; methods: {', '.join(methods)}; settings: {'; '.join(settings)}")
+    methods = {row["method"].lower() for row in found}
+    exact = [row for row in kept if row["method"].lower() in parts]
+    return exact if methods & set(parts) else kept
+
+
+def _matches(row, parts):
+    numbers = [float(text) for text in re.findall(r"=(\d+(?:\.\d+)?)", row["setting"])]
+    for part in parts:
+        if re.fullmatch(r"\d+(\.\d+)?", part):
+            if float(part) not in numbers:
+                return False
+            numbers = numbers[numbers.index(float(part)) + 1 :]
+        elif part not in called(row).lower():
+            return False
+    return True
+
+
+def plan(row):
+    """Return the parts of a run for a row: {dataset, steps, method, train, backbone, note}.
+
+    Raises
+    ------
+    NotHere
+    """
+    how = _how()
+    if row["measure"] != "accuracy":
+        kind = next(word for word in how["measures"] if row["measure"].startswith(word))
+        raise NotHere(how["measures"][kind])
+    paper = how[row["paper"]]
+    change = dict(paper["methods"][row["method"]])
+    change |= change.get(row["dataset"], {}) | (change.get("asymmetric", {}) if "asymmetric" in row["setting"] else {})
+    if "missing" in change:
+        raise NotHere(change["missing"])
+    base = presets.load(_preset(row, paper))
+    own = base.pop("method")
+    if "preset" in change:
+        base = presets.load(f"{change['preset']}/{DATASETS[row['dataset']]}")
+        own = base.pop("method")
+    method = change.get("method") or (own if "own" in change or "preset" in change else "fedavg")
+    method = _by_setting(row, method)
+    train = base | {key: change[key] for key in ("optimizer", "aggregator", "loss", "lr", "rounds", "epochs") if key in change}
+    if row["model"] in paper.get("models", {}):
+        train["model"] = paper["models"][row["model"]]
+    return {
+        "dataset": DATASETS[row["dataset"]],
+        "steps": [_public(step, change.get("public")) for step in _steps(row)],
+        "method": method,
+        "train": train,
+        "backbone": paper.get("backbone") if row["dataset"] != "SpeechCommands" else None,
+        "note": change.get("note", ""),
+    }
+
+
+def _preset(row, paper):
+    """Return the name of the preset for a row's training and its paper's method."""
+    name = paper["presets"][f"{row['dataset']} {row['model']}"]
+    if row["paper"] == "flr" and "asymmetric" in row["setting"]:
+        return f"{name}-asymmetric"
+    if row["paper"] == "fedefc" and "p=0.2" in row["setting"] and row["dataset"] != "CIFAR-100":
+        return f"{name}-imbalanced"
+    return name
+
+
+def _by_setting(row, method):
+    """Return the method with parameters from the setting: FedDPCont's epsilon."""
+    found = re.search(r"epsilon=([\d.]+)", row["setting"])
+    return f"feddpcont(epsilon={found[1]})" if found else method
+
+
+def _steps(row):
+    """Return the commands before training that make a row's clients and labels."""
+    said = dict(re.findall(r"(\w+)=([\d.]+)", row["setting"]))
+    return {"fedcorr": _fedcorr, "flr": _flr, "feddpcont": _feddpcont, "fedln": _fedln, "fedefc": _fedefc}[row["paper"]](
+        row, said
+    )
+
+
+def _public(step, share):
+    """Return a `partition` step that assigns a share of the samples to no client, for methods with a public set."""
+    return f"{step} --public {share}" if share and step.startswith("partition") else step
+
+
+def _clients(row):
+    return {"CIFAR-100": 50, "Clothing1M": 500}.get(row["dataset"], 100)
+
+
+def _fedcorr(row, said):
+    if row["dataset"] == "Clothing1M":
+        return ["partition --clients 500 --scheme 'bernoulli-dirichlet(p=0.7, alpha=10)'"]
+    tau = "0" if "caption says tau=0" in row["setting"] else said["tau"]  # the authors' errata agree with the caption
+    scheme = "iid" if row["setting"].startswith("iid") else f"bernoulli-dirichlet(p={said['p']}, alpha={said['alpha']})"
+    noise = f"inject-noise --noise 'clients(rho={said['rho']}, tau={tau})'"
+    return [f"partition --clients {_clients(row)} --scheme '{scheme}'", noise]
+
+
+def _flr(row, said):
+    if row["dataset"] == "Clothing1M":
+        return ["partition --clients 500 --scheme iid"]
+    scheme = "iid(balanced=true)"
+    if row["setting"].startswith("non-iid"):
+        scheme = f"bernoulli-dirichlet(p=1, alpha={said['alpha']}, at_least_one=true)"
+    kind = ", kind=asymmetric" if "asymmetric" in row["setting"] else ""
+    noise = f"inject-noise --noise 'clients(rho={said['rho']}, tau={said['tau']}, exact=true{kind})'"
+    return [f"partition --clients {_clients(row)} --scheme '{scheme}'", noise]
+
+
+def _feddpcont(row, said):
+    uniform = "true" if row["setting"].startswith("symmetric") else "false"
+    split = f"partition --clients 100 --scheme 'openset(uniform={uniform})'"
+    if row["dataset"] == "Clothing1M":
+        return [split]
+    if row["dataset"].endswith("N"):
+        return [f"inject-noise --noise '{HUMAN[row['setting'].split()[2]]}'", split]
+    return [f"inject-noise --noise '{'symmetric' if uniform == 'true' else 'random'}(eta={said['eta']})'", split]
+
+
+def _fedln(row, said):
+    share = re.search(r"carry (\d+)% of nl", row["setting"])
+    clean = f", clean_level={float(said['nl']) * int(share[1]) / 100:g}" if share and share[1] != "0" else ""
+    noise = f"sparse(level={said['nl']}, sparsity={said['ns']}, per_client=true, noisy_share={said['F']}{clean})"
+    return ["partition --clients 30 --scheme 'sizes(sigma=0.25)'", f"inject-noise --noise '{noise}'"]
+
+
+def _fedefc(row, said):
+    split = f"partition --clients 100 --scheme 'bernoulli-dirichlet(p={said['p']}, alpha={said['alpha']})'"
+    if float(said["rho"]) == 0:
+        return [split]
+    return [f"inject-noise --noise 'sparse(level={said['rho']}, sparsity={said['zeta']})'", split]
+
+
+def recipe(name, *, scale=1.0):
+    """Return (recipe, reasons) of a table: a recipe with one regime per row, and reasons for missing rows.
+
+    Parameters
+    ----------
+    name : str
+    scale : float in (0, 1]
+        Use this share of the paper's rounds. Below 1, the method chooses the lengths of its stages.
+
+    Returns
+    -------
+    recipe : dict
+        As `fnlkit.reproduce.recipe.load` returns; a regime's name is the row's title.
+    reasons : dict of str to str
+        By the row's title.
+    """
+    if not 0 < scale <= 1:
+        raise InputError(f"--scale {scale:g}: write a share above 0 and at most 1; 1 is the paper's length")
+    found, about, regimes, reasons = table(name), papers()[name.partition("/")[0]], [], {}
+    for number, row in enumerate(found):
+        try:
+            how = plan(row)
+        except NotHere as reason:
+            reasons[called(row)] = str(reason)
+            continue
+        train, method = how["train"], how["method"]
+        if scale < 1:
+            train, method = train | {"rounds": max(1, round(scale * train["rounds"]))}, presets.of_any_budget(method)[0]
+        regime = {"name": called(row), "dataset": how["dataset"], "steps": how["steps"], "methods": [method], "train": train}
+        regime["key"] = f"{row['paper']}-{row['table']}-{number}"
+        regime["published"] = {method: [value for value in (row["value"], row["spread"]) if value is not None]}
+        regimes.append(regime | ({"backbone": how["backbone"]} if how["backbone"] else {}) | {"note": how["note"]})
+    top = {"title": f"{about['title']}, Table {found[0]['table']}", "seeds": list(range(about["trials"]))}
+    return top | {"dataset": "", "train": {}, "regime": regimes}, reasons
+
+
+def jobs(name, *, only=None, scale=1.0, dataset=None, seeds=None, embeddings=None, **train):
+    """Return (jobs, notes, reasons) of the selected rows of a table.
+
+    Parameters
+    ----------
+    name : str
+    only : str or None
+        As for `select`.
+    scale : float
+        As for `recipe`.
+    dataset, seeds, embeddings, **train
+        As for `fnlkit.reproduce.reproduce.jobs`. Default of seeds: the paper's number of trials.
+
+    Returns
+    -------
+    jobs : list of fnlkit.reproduce.reproduce.Job
+    notes, reasons : dict of str to str
+        Differences from the paper in rows that run, and reasons why other rows cannot run, by the row's title.
+
+    Raises
+    ------
+    InputError
+        If no row is selected, or `dataset` would replace several data sets.
+    """
+    wanted = {called(row): row for row in select(table(name), only)}
+    made, reasons = recipe(name, scale=scale)
+    reasons = {row: why for row, why in reasons.items() if row in wanted}
+    regimes = [regime for regime in made["regime"] if regime["name"] in wanted]
+    sets = {regime["dataset"] for regime in regimes}
+    if dataset and len(sets) > 1:
+        raise InputError(f"--dataset {dataset} would replace {', '.join(sorted(sets))}; select one data set with --only")
+    notes = {regime["name"]: regime["note"] for regime in regimes if regime["note"]}
+    for regime in regimes:
+        if "path=" in " ".join(regime["steps"]):
+            notes[regime["name"]] = "the file of human labels must be in the folder of -o"
+    if not regimes:
+        return [], {}, reasons
+    made = made | {"regime": regimes}
+    return reproduce.jobs(made, dataset=dataset, seeds=seeds, embeddings=embeddings, **train), notes, reasons
+
+
+def measured(name, all_jobs, folder):
+    """Return one dict per row with finished runs: the result of `fnlkit.reproduce.reproduce.rows`, and a verdict.
+
+    ``reports`` is the accuracy that the paper prints (best or last). ``measured`` and ``spread`` are our values of it over
+    runs, in percent. ``verdict`` is "within" if our mean is within one standard deviation of the published mean, else "above"
+    or "below"; None if the paper prints no deviation. ``apart`` is measured less published.
+
+    Parameters
+    ----------
+    name : str
+    all_jobs : list of Job
+    folder : str or Path
+    """
+    reports, out = papers()[name.partition("/")[0]]["reports"], []
+    for row in reproduce.rows(all_jobs, folder):
+        mean, spread = row[f"{reports}_mean"], row[f"{reports}_spread"]
+        value, *deviation = row["published"]
+        row |= {"reports": reports, "measured": mean, "spread": spread, "apart": mean - value}
+        out.append(row | {"verdict": statistics.verdict(mean, value, *deviation)})
+    return out

@@ -1,0 +1,353 @@
+"""Run recipes as the commands that a user would type, and compare results with published numbers."""
+
+import os
+import re
+import shlex
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from fnlkit import datasets
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.run import Run
+from fnlkit.components import registry
+from fnlkit.components.spec import own_names, parse
+from fnlkit.datasets.features import open_embeddings
+from fnlkit.errors import InputError, WorkStopped
+from fnlkit.estimators.rows import read_rows
+from fnlkit.experiment.experiment import sources_of
+from fnlkit.reproduce.children import Children
+from fnlkit.reproduce.gathering import difference
+from fnlkit.reproduce.recipe import step as recipe_step
+from fnlkit.reproduce.settled import Settled
+from fnlkit.results import evaluation
+from fnlkit.results.comparison import score_name
+from fnlkit.results.grouping import baseline_among
+from fnlkit.results.statistics import paired, spread
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a recipe.
+
+    Attributes
+    ----------
+    regime, method : str
+    seed : int
+    prepare : tuple of (arguments of fnlkit, output name)
+        Commands that make the federation; jobs of one regime and seed share them.
+    train : tuple of str
+        Arguments of `fnlkit train` without input and output.
+    name : str
+        Of the run's file, without suffix.
+    published : (mean, standard deviation) or None
+        In percent.
+    """
+
+    regime: str
+    method: str
+    seed: int
+    prepare: tuple
+    train: tuple
+    name: str
+    published: tuple | None
+
+
+def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, **train):
+    """Return the Jobs of a recipe.
+
+    Parameters
+    ----------
+    recipe : dict
+    dataset : str or None
+        Replaces the recipe's data set, for example an .npz file of the same data.
+    seeds : int or None
+        Use this number of seeds: the first ones of the recipe, or 0..seeds-1 if the recipe lists fewer.
+    only : str or None
+        Select the regime of this name, or all regimes whose names contain this text.
+    embeddings : str or None
+        A file from `fnlkit embed`, which replaces the embeddings that a regime computes with its backbone.
+    **train
+        Options of `train` that replace the recipe's, if not None.
+    """
+    listed = recipe["seeds"]
+    used = listed if seeds is None else (listed[:seeds] if seeds <= len(listed) else list(range(seeds)))
+    names, out = [regime["name"].lower() for regime in recipe["regime"]], []
+    # A name can be the beginning of another name; an exact match is preferred.
+    wanted = [only.lower()] if only and only.lower() in names else [name for name in names if (only or "").lower() in name]
+    for number, regime in enumerate(recipe["regime"]):
+        if names[number] not in wanted:
+            continue
+        options = recipe["train"] | regime.get("train", {}) | {k: v for k, v in train.items() if v is not None}
+        data, number = dataset or regime.get("dataset") or recipe["dataset"], regime.get("key", number)
+        for seed in used:
+            prepare, source = [], f"--dataset={data}"
+            for i, step in enumerate(regime["steps"]):
+                target = f"{number}-{seed}-{i}.npz"
+                prepare.append(((*recipe_step(step), source, f"--seed={seed}"), target))
+                source = target
+            vectors, embed = embeddings, None
+            if embeddings is None and "backbone" in regime:
+                of = f"{os.path.basename(data)}-{regime['backbone']}" if "dataset" in regime else regime["backbone"]
+                vectors = f"embeddings-{re.sub('[^A-Za-z0-9]+', '-', of)}.npz"
+                embed = (("embed", f"--dataset={data}", f"--backbone={regime['backbone']}"), vectors)
+            published = regime.get("published", {})  # by a method's name, or by its whole spec
+            for place, method in enumerate(regime["methods"]):
+                short = parse(method).name
+                arguments = (f"--method={method}", f"--seed={seed}", *_options(options))
+                steps = prepare
+                if vectors and "embedding" in registry.needs(method):
+                    arguments += (f"--embeddings={vectors}",)
+                    steps = [*([embed] if embed else []), *prepare]
+                word = re.sub("[^A-Za-z0-9.+_-]+", "-", os.path.basename(short))  # of a user's method FILE.py-NAME
+                name = f"{number}-{place}-{word}-{seed}"
+                out.append(
+                    Job(
+                        regime["name"],
+                        method,
+                        seed,
+                        tuple(steps),
+                        arguments,
+                        name,
+                        published.get(method, published.get(short)),
+                    )
+                )
+    if not out:
+        raise InputError(f"no regime has {only!r} in the name; write one of {', '.join(r['name'] for r in recipe['regime'])}")
+    return out
+
+
+def _options(values):
+    """Return options as command line words; a boolean is a switch."""
+    given = {key.replace("_", "-"): value for key, value in values.items() if value is not False}
+    return tuple(f"--{key}" if value is True else f"--{key}={value}" for key, value in given.items())
+
+
+def commands(job):
+    """Return the shell lines of a job, as a user would type them."""
+    lines = [_line(("fnlkit", *arguments, "-o", target)) for arguments, target in job.prepare]
+    return [*lines, _line(("fnlkit", "train", job.prepare[-1][1], *job.train, "-o", f"{job.name}.pt"))]
+
+
+def pipeline(job):
+    """Return a job as one independent shell line for GNU parallel or Slurm.
+
+    If the line is run again, it resumes.
+    """
+    before, stages = "", []
+    for arguments, target in job.prepare:
+        if arguments[0] == "embed":
+            before = f"{{ test -e {shlex.quote(target)} || {_line(('fnlkit', *arguments, '-o', target))}; }} && "
+        else:
+            made = {name for _, name in job.prepare}
+            stages.append(_line(("fnlkit", *("-" if word in made else word for word in arguments))))
+    target = f"{job.name}.pt"
+    return before + " | ".join([*stages, _line(("fnlkit", "train", "-", *job.train, "--resume", target, "-o", target))])
+
+
+def _line(words):
+    return " ".join(shlex.quote(w) for w in words)
+
+
+def run(all_jobs, folder, *, at_once, on_done=None, on_changed=None):
+    """Run jobs in a folder, several at once, each in a single-threaded process; finished runs are kept.
+
+    A federation or a run of another specification (options, steps, seeds, content of the data, code of the user's
+    components) is made again.  The file of such a run is kept as NAME.pt.old.
+
+    Parameters
+    ----------
+    all_jobs : list of Job
+    folder : str or Path
+        Contains federations and runs; a second call continues where the first stopped.
+    at_once : int
+    on_done : callable(Job, error text or None) or None
+    on_changed : callable(Job, text) or None
+        Called with the difference before a run is made again.
+
+    Returns
+    -------
+    dict of str to str
+        The error text of each failed job, by its name.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        "FNLKIT_THREADS": "1",
+        "NUMBA_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    failed, children = {}, Children(folder, environment)
+    named = (word.partition("=")[2] for job in all_jobs for step, _ in job.prepare for word in step if "--dataset=" in word)
+    settled = Settled(folder, dict.fromkeys(named))
+    # Concurrent runs share the cores.
+    cores = max(1, len(os.sched_getaffinity(0)) // at_once)
+
+    def call(arguments):
+        code, said = children.run(arguments)
+        if code:
+            lines = said.decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
+            raise (InputError if code == 2 else WorkStopped)(lines[-1].removeprefix("fnlkit: error: "))
+
+    def federation(step):
+        arguments, target = step
+        key = settled.of_step(arguments)
+        if not settled.has(target, key):
+            if not _is_older_embedding(settled, folder, arguments, target):
+                call([*arguments, "-o", target])
+            settled.add(target, key)
+
+    def train(job):
+        error, file = None, f"{job.name}.pt"
+        if settled.has(file, settled.of_run(job, commands(job))):
+            if on_done and not children.ending:
+                on_done(job, None)
+            return
+        try:
+            if (folder / file).exists() and (why := changed(job, folder)):
+                os.replace(folder / file, folder / f"{file}.old")
+                if on_changed:
+                    on_changed(job, why)
+            where = ["--resume", file, "-o", file]
+            chosen = any(option.startswith(("--engine=", "--workers=")) for option in job.train)
+            share = [] if chosen else [f"--workers={cores}"]
+            call(["train", job.prepare[-1][1], *job.train, *share, *where])
+            settled.add(file, settled.of_run(job, commands(job)))
+        except (InputError, WorkStopped) as failure:
+            error = failed[job.name] = str(failure)
+        if on_done and not children.ending:
+            on_done(job, error)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        try:
+            # The steps are run level by level, so that steps shared by several jobs run once.
+            levels = max(len(job.prepare) for job in all_jobs)
+            for i in range(levels):
+                list(pool.map(federation, dict.fromkeys(job.prepare[i] for job in all_jobs if i < len(job.prepare))))
+            list(pool.map(train, all_jobs))
+        except BaseException:  # also Ctrl-C and SIGTERM sent to this process alone
+            pool.shutdown(wait=False, cancel_futures=True)
+            children.end()
+            raise
+        finally:
+            children.close()
+    return failed
+
+
+def _is_older_embedding(settled, folder, arguments, target):
+    """Return whether a file has the embeddings of a fnlkit step, made before specifications were recorded."""
+    if arguments[0] != "embed" or target in settled.known or not (folder / target).exists():
+        return False
+    said = dict(word.partition("=")[::2] for word in arguments[1:])
+    meta = open_embeddings(str(folder / target)).meta
+    known = said["--dataset"] in datasets.registry() and not own_names(said["--backbone"])
+    return known and (meta.get("dataset"), meta.get("backbone")) == (said["--dataset"], str(parse(said["--backbone"])))
+
+
+def changed(job, folder):
+    """Return the difference of a run's specification in a folder from the job's, or None if they are equal.
+
+    Parameters
+    ----------
+    job : Job
+        Its federation and its embeddings are in the folder.
+    folder : Path
+    """
+    run = Run.read(str(folder / f"{job.name}.pt"))
+    if found := difference(job, run):
+        return found
+    federation = Federation.read(str(folder / job.prepare[-1][1]))
+    vectors = next((word.partition("=")[2] for word in job.train if word.startswith("--embeddings=")), None)
+    if vectors is not None:
+        vectors = read_rows(str(folder / vectors), "embeddings", federation)
+    now = sources_of(federation, job.method, vectors)
+    words = {"dataset_checksum": "data set", "federation": "federation", "embedding": "embeddings"}
+    return next((f"made from another {word}" for name, word in words.items() if run.meta.get(name) != now[name]), None)
+
+
+def _memorized(runs):
+    """Return the mean shares, in percent, of wrong labels that global and local models repeat at the last evaluation."""
+    out = {}
+    for whose in ("global", "local"):
+        name = f"{whose}_noisy_memorized"
+        last = [next((row[name] for row in reversed(run.history) if name in row), None) for run in runs]
+        out[f"{whose}_memorized"] = None if None in last else 100 * mean(last)
+    return out
+
+
+def rows(all_jobs, folder, baseline=None):
+    """Return one dict per regime and method: scores in percent, differences from the baseline, published scores, cost.
+
+    ``measures`` is ``accuracy``, or ``agreement`` with unverified labels.  ``best`` is the best evaluation of each
+    seed's run, ``late`` the mean of the evaluations in the last fifth of its rounds.  ``baseline`` is the method that others
+    are compared with. ``ahead`` is the mean difference from the baseline in the same regime, over common seeds, with its spread
+    and half its 95 % interval (Student's, of these paired differences); it is None for the baseline itself. ``clear`` is true
+    if the interval excludes zero.  ``global_memorized`` and ``local_memorized`` are shares of wrong labels that models repeat
+    at the last evaluation (global models, and a cohort's local models on their samples), or None if `memorization` was off.
+    Runs that are not finished are left out.
+
+    Parameters
+    ----------
+    all_jobs : list of Job
+    folder : str or Path
+    baseline : str, optional
+        A method of the jobs.  Default: ``fedavg`` if it is among them, else the first.
+
+    Raises
+    ------
+    InputError
+        If a run has no evaluation.
+    """
+    groups = {}
+    for job in all_jobs:
+        path = Path(folder) / f"{job.name}.pt"
+        run = Run.read(str(path)) if path.exists() else None
+        if run is not None and run.finished:  # half a run would look like a bad method
+            found = evaluation.summary(run)
+            groups.setdefault((job.regime, job.method), []).append((job, found, run))
+    if not groups:
+        return []
+    baseline = baseline or baseline_among([job.method for job in all_jobs])
+    scores = {key: _scores(found) for key, found in groups.items()}
+    out = []
+    for (regime, method), found in groups.items():
+        measures, ours = scores[regime, method]
+        theirs = scores.get((regime, baseline), (measures, None))[1]
+        row = {
+            "regime": regime,
+            "method": method,
+            "runs": len(found),
+            "measures": measures,
+            "baseline": baseline,
+            "last_mean": mean(ours["last"].values()),
+            "published": found[0][0].published,
+            "client_rounds": round(mean(s["client_rounds"] for _, s, _ in found)),
+            "seconds": mean(s["seconds"] for _, s, _ in found),
+            **_memorized([run for *_, run in found]),
+        }
+        row["last_spread"] = spread(ours["last"].values())
+        for name in ("best", "late"):
+            row[name], row[f"{name}_mean"] = ours[name], mean(ours[name].values())
+            row[f"{name}_spread"] = spread(ours[name].values())
+            ahead = None if theirs is None or theirs is ours else paired(ours[name], theirs[name])
+            ahead = ahead or {"mean": None, "spread": None, "half": None, "clear": False}
+            row |= {f"{name}_ahead": ahead["mean"], f"{name}_ahead_spread": ahead["spread"]}
+            row |= {f"{name}_ahead_half": ahead["half"], f"{name}_clear": ahead["clear"]}
+        out.append(row)
+    return out
+
+
+def _scores(found):
+    """Return (``accuracy`` or ``agreement``, {best, last, late: {seed: percent}}) of the runs of one group."""
+    measures, out = score_name(found[0][1]), {"best": {}, "last": {}, "late": {}}
+    for job, summary, _ in found:
+        for name, values in out.items():
+            value = summary.get(f"{measures}_{name}")
+            if value is None:
+                raise InputError(
+                    f"{job.name}: the run has no {measures} to compare; its federation needs test or held-out samples"
+                )
+            values[job.seed] = 100 * value
+    return measures, out

@@ -1,0 +1,335 @@
+"""Artifacts: what goes in comes out, equal content is equal bytes, and a writer never leaves half a file."""
+
+import hashlib
+import io
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from fnlkit.artifacts import files, saving
+from fnlkit.artifacts.files import Artifact
+from fnlkit.errors import InputError
+
+NUMBERS = [np.bool_, np.int8, np.uint8, np.int16, np.int32, np.int64, np.float16, np.float32, np.float64]
+ARRAYS = st.sampled_from(NUMBERS).flatmap(
+    lambda kind: hnp.arrays(kind, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+)
+NAMES = st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_./-]{0,12}[A-Za-z0-9_-]\Z").filter(
+    lambda name: ".." not in name and name not in ("kind", "meta", "sha256")
+)
+META = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=20), max_size=4)
+
+
+def sample():
+    return Artifact(
+        "fnlkit.run/1",
+        {
+            "weights": np.arange(12.0).reshape(3, 4),
+            "layer/0.bias": np.zeros((0, 3), np.float32),
+            "flags": np.array([True, False, True]),
+            "one": np.int64(-3),
+        },
+        {"provenance": [{"command": "train", "seed": 0}], "note": "é\n"},
+    )
+
+
+def packed(artifact, format="npz"):
+    return b"".join(files.encode(artifact, format=format))
+
+
+def same(left, right):
+    left, right = (np.asarray(value) for value in (left, right))
+    return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.dictionaries(NAMES, ARRAYS, max_size=4), META, st.sampled_from(["npz", "pt"]))
+def test_what_is_written_is_read(arrays, meta, format):
+    artifact = Artifact("fnlkit.run/1", arrays, meta)
+    raw = packed(artifact, format)
+    back = files.read(raw)
+    assert (back.kind, back.meta, list(back.arrays)) == (artifact.kind, meta, list(arrays))
+    assert all(same(back.arrays[name], value) for name, value in arrays.items())
+    assert packed(back, format) == raw
+    assert files.digest(back) == files.digest(artifact)
+
+
+def test_npz_and_pt_have_one_digest_and_libraries_can_read_them():
+    artifact = sample()
+    npz, pt = packed(artifact), packed(artifact, "pt")
+    assert files.digest(files.read(npz)) == files.digest(files.read(pt)) == files.digest(artifact)
+    with np.load(io.BytesIO(npz), allow_pickle=False) as plain:
+        assert str(plain["kind"]) == "fnlkit.run/1" and same(plain["weights"], artifact.arrays["weights"])
+    plain = torch.load(io.BytesIO(pt), weights_only=True)
+    assert plain["kind"] == "fnlkit.run/1" and same(plain["tensors"]["weights"], artifact.arrays["weights"])
+
+
+def test_bytes_do_not_depend_on_python_numpy_or_the_day():
+    # A changed figure means that files of older versions are refused: raise the kinds' versions instead.
+    assert hashlib.sha256(packed(sample())).hexdigest() == PINNED
+
+
+PINNED = "7089545ff5e0ce1cb8612a7f991ded95bbdda8a1d7a808f1765fbbf455b22b34"
+
+
+def test_layouts_and_byte_orders_make_no_difference():
+    plain = np.arange(24, dtype=np.float64).reshape(4, 6)
+    for other in (
+        np.asfortranarray(plain),
+        plain.astype(">f8"),
+        np.repeat(plain, 2, 1)[:, ::2],
+        torch.from_numpy(plain),
+    ):
+        assert packed(Artifact("fnlkit.run/1", {"x": other})) == packed(Artifact("fnlkit.run/1", {"x": plain}))
+        tensor = other if isinstance(other, torch.Tensor) else np.asarray(other)
+        assert packed(Artifact("fnlkit.run/1", {"x": tensor}), "pt") == packed(Artifact("fnlkit.run/1", {"x": plain}), "pt")
+
+
+def test_pt_keeps_what_numpy_cannot():
+    tensor = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
+    back = files.read(packed(Artifact("fnlkit.model/1", {"w": tensor.requires_grad_()}), "pt")).arrays["w"]
+    assert back.dtype == torch.bfloat16 and torch.equal(back, tensor.detach()) and not back.requires_grad
+
+
+@pytest.mark.parametrize("format", ["npz", "pt"])
+def test_every_flipped_bit_is_found(format):
+    raw = packed(Artifact("fnlkit.run/1", {"x": np.arange(3.0)}, {"a": 1}), format)
+    for bit in range(8 * len(raw)):
+        broken = bytearray(raw)
+        broken[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(InputError):
+            files.read(bytes(broken))
+
+
+@pytest.mark.parametrize("format", ["npz", "pt"])
+def test_every_shorter_file_is_refused(format):
+    raw = packed(sample(), format)
+    for length in range(len(raw)):
+        with pytest.raises(InputError):
+            files.read(raw[:length])
+
+
+def test_kinds_and_versions():
+    raw = packed(sample())
+    assert files.read(raw, kinds="fnlkit.run").kind == files.read(raw, kinds=["fnlkit.run/1"]).kind == "fnlkit.run/1"
+    with pytest.raises(InputError, match=r"contains fnlkit.run/1; this command needs fnlkit.federation"):
+        files.read(raw, kinds=("fnlkit.federation",))
+    with pytest.raises(InputError, match="written by a newer fnlkit: fnlkit.run/2"):
+        packed(Artifact("fnlkit.run/2"))
+    with pytest.raises(InputError, match="did you mean 'fnlkit.run'"):
+        packed(Artifact("fnlkit.rum/1"))
+
+
+@pytest.mark.parametrize(
+    "artifact",
+    [
+        Artifact("fnlkit.run/1", {"../x": np.zeros(1)}),
+        Artifact("fnlkit.run/1", {"a b": np.zeros(1)}),
+        Artifact("fnlkit.run/1", {"kind": np.zeros(1)}),
+        Artifact("fnlkit.run/1", {"x": np.array([{}], object)}),
+        Artifact("fnlkit.run/1", {"x": np.zeros(1, complex)}),
+        Artifact("fnlkit.run/1", {}, {"loss": float("nan")}),
+        Artifact("fnlkit.run/1", {f"a{i}": np.zeros(1) for i in range(62)}),
+    ],
+)
+def test_what_no_reader_accepts_is_not_written(artifact):
+    with pytest.raises(ValueError):
+        packed(artifact)
+
+
+def test_paths_with_spaces_newlines_and_other_scripts(tmp_path):
+    for name in ("with space.npz", "new\nline.npz", "číslo 数.npz", "a" * 250 + ".npz"):
+        files.write(sample(), tmp_path / name)
+        assert files.read(tmp_path / name).kind == "fnlkit.run/1"
+    (tmp_path / "new\nline.npz").write_bytes(b"PK\x03\x04 broken")
+    with pytest.raises(InputError) as error:
+        files.read(tmp_path / "new\nline.npz")
+    assert "\n" not in str(error.value) and "line.npz" in str(error.value)
+
+
+def test_missing_files_folders_and_pipes(tmp_path):
+    with pytest.raises(InputError, match="nothing.npz: no such file"):
+        files.read(tmp_path / "nothing.npz")
+    with pytest.raises(InputError, match="is a folder"):
+        files.read(tmp_path)
+    with pytest.raises(InputError, match="is a folder"):
+        files.write(sample(), tmp_path)
+    with pytest.raises(InputError, match="does not exist; create it first"):
+        files.write(sample(), tmp_path / "no" / "x.npz")
+    (tmp_path / "empty.npz").touch()
+    with pytest.raises(InputError, match="is empty"):
+        files.read(tmp_path / "empty.npz")
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(InputError, match="not a regular file"):
+        files.read(tmp_path / "fifo")
+    with pytest.raises(InputError, match="more than the limit"):
+        files.read(packed(sample()), max_bytes=100)
+
+
+def test_writing_goes_through_links_and_into_devices_and_keeps_the_mode(tmp_path):
+    real, link = tmp_path / "real.npz", tmp_path / "link.npz"
+    files.write(Artifact("fnlkit.run/1"), real)
+    real.chmod(0o640)
+    link.symlink_to(real)
+    files.write(sample(), link)
+    assert link.is_symlink() and len(files.read(real).arrays) == 4
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    files.write(sample(), "/dev/null")
+    assert not stat.S_ISREG(os.stat("/dev/null").st_mode)
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace", "open"])
+def test_a_full_or_read_only_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, call):
+    target = tmp_path / "run.npz"
+    files.write(Artifact("fnlkit.run/1"), target)
+    before = target.read_bytes()
+
+    def refuse(*args, **kwargs):
+        raise OSError(28, "No space left on device", "something temporary")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, refuse)
+        with pytest.raises(OSError, match="No space left on device.*run.npz"):
+            files.write(sample(), target)
+    assert target.read_bytes() == before and os.listdir(tmp_path) == ["run.npz"]
+
+
+def test_a_full_device_is_an_os_error():
+    with pytest.raises(OSError, match="No space left on device"):
+        files.write(sample(), "/dev/full")
+
+
+def test_stale_temporaries_are_swept_and_living_ones_are_not(tmp_path):
+    import fcntl
+
+    dead, new, held = (tmp_path / f".fnlkit-{c * 16}.tmp" for c in "abc")
+    for path in (dead, new, held):
+        path.write_bytes(b"half")
+    for path in (dead, held):
+        os.utime(path, (time.time() - 3600,) * 2)
+    with open(held, "rb") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        files.write(sample(), tmp_path / "x.npz")
+        assert sorted(os.listdir(tmp_path)) == sorted([new.name, held.name, "x.npz"])
+
+
+WRITER = """
+import sys, numpy as np
+from fnlkit.artifacts import files, saving
+print("ready", flush=True)
+for i in range(10_000):
+    files.write(files.Artifact("fnlkit.run/1", {"x": np.full(2_000_000, i % 2, np.float64)}), sys.argv[1])
+"""
+
+
+def killed_writers(tmp_path, times, seed=0):
+    """Kill a writer at random instants; return how often the file was then not whole."""
+    target = tmp_path / "big.npz"
+    files.write(Artifact("fnlkit.run/1", {"x": np.zeros(2_000_000)}), target)
+    broken = 0
+    for pause in np.random.default_rng(seed).uniform(0, 0.15, times):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(target)], stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            time.sleep(pause)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        try:
+            x = files.read(target).arrays["x"]
+            broken += len(x) != 2_000_000 or not (x == x[0]).all()
+        except InputError:
+            broken += 1
+    return broken
+
+
+def test_a_killed_writer_leaves_a_whole_file(tmp_path):
+    assert killed_writers(tmp_path, 5) == 0
+
+
+@pytest.mark.slow
+def test_many_killed_writers(tmp_path):
+    assert killed_writers(tmp_path, 500, seed=1) == 0
+    for path in tmp_path.glob(".fnlkit-*"):
+        os.utime(path, (time.time() - 3600,) * 2)
+    files.write(sample(), tmp_path / "x.npz")
+    assert sorted(os.listdir(tmp_path)) == ["big.npz", "x.npz"]
+
+
+def test_files_flow_through_pipes(tmp_path):
+    files.write(sample(), tmp_path / "x.npz")
+    program = "from fnlkit.artifacts import files; files.write(files.read('-'), '-')"
+    command = f'cat x.npz | "{sys.executable}" -c "{program}" | "{sys.executable}" -c "{program}" > y.npz'
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    assert (tmp_path / "x.npz").read_bytes() == (tmp_path / "y.npz").read_bytes()
+    done = subprocess.run([sys.executable, "-c", program], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert "the pipe is empty" in done.stderr
+
+
+def test_arrays_of_the_user(tmp_path):
+    labels = np.array([3, 1, 2])
+    np.save(tmp_path / "l.npy", labels)
+    assert same(files.read_arrays(tmp_path / "l.npy")["array"], labels)
+    np.savez_compressed(tmp_path / "l.npz", a=labels, b=np.array(["x", "yy"]), c=labels.astype(">i4"))
+    found = files.read_arrays(tmp_path / "l.npz")
+    assert same(found["a"], labels) and found["b"].tolist() == ["x", "yy"] and found["c"].tolist() == [3, 1, 2]
+    assert all(value.flags.writeable and value.flags.aligned for value in found.values())
+    # As CIFAR-N publishes its labels: a dict of numpy arrays through torch.save.
+    torch.save({"clean_label": labels, "deep": {"t": torch.eye(2), "n": [1, None, "x"]}}, tmp_path / "l.pt")
+    found = files.read_arrays(tmp_path / "l.pt")
+    assert same(found["clean_label"], labels) and found["deep/t"].tolist() == [[1, 0], [0, 1]]
+    torch.save(torch.nn.Linear(2, 3).state_dict(), tmp_path / "s.pt")
+    assert files.read_arrays(tmp_path / "s.pt")["weight"].shape == (3, 2)
+    (tmp_path / "a.csv").write_text("1,2\n3,4\n")
+    assert files.read_arrays(tmp_path / "a.csv")["array"].tolist() == [[1, 2], [3, 4]]
+    (tmp_path / "b.csv").write_text("id,label,name\n0,0.5,a\n1,2,b\n")
+    found = files.read_arrays(tmp_path / "b.csv")
+    assert found["id"].tolist() == [0, 1] and found["label"].tolist() == [0.5, 2] and found["name"].tolist() == ["a", "b"]
+    (tmp_path / "c.csv").write_text("3\n1\n")
+    assert same(files.read_arrays(tmp_path / "c.csv")["array"], np.array([3, 1]))
+    torch.save(labels, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    with pytest.raises(InputError, match="save it again"):
+        files.read_arrays(tmp_path / "old.pt")
+    for encoding in ("utf-16", "cp1252"):
+        (tmp_path / "e.csv").write_bytes("größe\n3\n1\n".encode(encoding))
+        assert files.read_arrays(tmp_path / "e.csv")["größe"].tolist() == [3, 1]
+    (tmp_path / "d.csv").write_text("1,2\n3\n")
+    with pytest.raises(InputError, match="1 to 2 entries per row"):
+        files.read_arrays(tmp_path / "d.csv")
+
+
+def test_picking_an_array():
+    arrays = {"worse_label": np.zeros(1), "aggre_label": np.ones(1)}
+    assert files.pick(arrays, "worse_label", "l.pt") is arrays["worse_label"]
+    with pytest.raises(InputError, match="add key=NAME with one of aggre_label, worse_label"):
+        files.pick(arrays, "", "l.pt")
+    with pytest.raises(InputError, match="did you mean 'worse_label'"):
+        files.pick(arrays, "worst_label", "l.pt")
+
+
+def test_reading_an_npz_imports_no_torch(tmp_path):
+    files.write(sample(), tmp_path / "x.npz")
+    path = str(tmp_path / "x.npz")
+    program = f"import sys; from fnlkit.artifacts import files; files.read({path!r}); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_ctrl_c_while_the_temporary_is_made_leaves_nothing(tmp_path, monkeypatch):
+    really = os.open
+
+    def interrupted(path, *arguments, **keywords):
+        really(path, *arguments, **keywords)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        saving.write_bytes([b"new"], tmp_path / "a.npz")
+    assert not list(tmp_path.iterdir())

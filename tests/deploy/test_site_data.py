@@ -1,0 +1,185 @@
+"""Samples of sites become those of the task: tables by the names of their columns, an npz of one site as it lies."""
+
+import json
+import tomllib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import datasets
+from fnlkit.artifacts.run import Run
+from fnlkit.datasets.partitioning import federation
+from fnlkit.deploy import project
+from fnlkit.deploy.agreement import samples_like
+from fnlkit.errors import InputError
+from fnlkit.experiment import Experiment, Settings
+from tests.commands import fnlkit
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
+
+from fnlkit.deploy import apps  # noqa: E402
+from tests.engines.here import Grid  # noqa: E402
+
+HEAD = "age,crp,ward,stage,label"
+
+
+def patients(count, seed, wards=("north", "south", "east")):
+    """Return rows of a table whose features have very different scales."""
+    rng = np.random.default_rng(seed)
+    ill = rng.integers(0, 2, count)
+    age, crp = 60 + 12 * rng.standard_normal(count), 2000 + 300 * ill + 200 * rng.standard_normal(count)
+    ward, stage = rng.choice(wards, count), 0.001 * (ill + rng.standard_normal(count))
+    return [
+        f"{a:.1f},{c:.2f},{w},{s:.6f},{('well', 'ill')[i]}" for a, c, w, s, i in zip(age, crp, ward, stage, ill, strict=True)
+    ]
+
+
+def write(path, rows, head=HEAD):
+    path.write_text("\n".join([head, *rows]) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """The coordinator's table, and those of three sites; one site has fewer wards, one the columns in another order."""
+    write(tmp_path / "ours.csv", patients(90, 0))
+    write(tmp_path / "site-0.csv", patients(80, 1, wards=("north",)))
+    write(tmp_path / "site-1.csv", [",".join(row.split(",")[::-1]) for row in patients(70, 2)], ",".join(HEAD.split(",")[::-1]))
+    write(tmp_path / "site-2.csv", [f"{row},x{i}" for i, row in enumerate(patients(60, 3))], f"{HEAD},comment")
+    return tmp_path
+
+
+def deployed(folder, **settings):
+    """Return (Grid, configuration) of a project over the tables."""
+    common = {"rounds": 6, "fraction": 1.0, "epochs": 3, "model": "mlp(hidden=8)", "precision": "fp64", "method": "fedavg"}
+    data = datasets.load(str(folder / "ours.csv"))
+    project.write_project(folder / "project", data, Settings(**(common | settings)), sites=3, wait=0)
+    agreed = folder / "project/pyproject.toml"
+    config = tomllib.loads(agreed.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
+    config |= {"output": str(folder / "run.pt"), "server_data": ""}
+    nodes = {
+        10 + k: {"client": k, "data": str(folder / f"site-{k}.csv"), "memory": str(folder / f"m{k}"), "agreed": str(agreed)}
+        for k in range(3)
+    }
+    return Grid(apps.client_app(project.open_site), config, nodes), config
+
+
+def test_a_deployment_over_tables_ends_where_a_simulation_does(tables, capsys):
+    """Same columns, categories and scale; the simulation takes them from the coordinator's table too."""
+    grid, config = deployed(tables)
+    project.conduct(grid, config)
+    run, task = Run.read(config["output"]), project.read_config(config)[1]
+    parts = [samples_like(str(tables / f"site-{k}.csv"), task) for k in range(3)]
+    # Classes are sorted in each table alike: ill, well.
+    x, y = (np.concatenate([np.asarray(getattr(part, name)) for part in parts]) for name in ("x_train", "y_train"))
+    sites = np.repeat(["a", "b", "c"], [len(part.y_train) for part in parts])
+    whole = datasets.dataset.Dataset("all", "vector", y, y[:0], list(task.classes), lambda: (x, x[:0]),
+                                     statistics=(task.mean, task.std), fields={"site": sites}, observed=True)  # fmt: skip
+    settings = project.read_config(config)[0]
+    plain = Experiment(federation(whole, "sites", holdout=0), whole, settings, engine="sequential").run()
+    assert torch.equal(run.weights, plain.weights) and x.shape[1] == 6
+    assert run.meta["samples"]["columns"] == task.columns and len(task.mean) == 6
+
+
+def test_features_of_other_scales_are_scaled(tables, capsys):
+    """Without a scale such a table is hardly learned; with that of the coordinator's table it is."""
+    found = {}
+    write(
+        tables / "test.csv",
+        [f"{row},test" for row in patients(400, 9)] + [f"{row},train" for row in patients(4, 8)],
+        f"{HEAD},split",
+    )
+    for standardize in ("none", "auto"):
+        folder = tables / standardize
+        folder.mkdir()
+        for name in ("ours", *(f"site-{k}" for k in range(3))):
+            (folder / f"{name}.csv").write_text((tables / f"{name}.csv").read_text())
+        grid, config = deployed(folder, standardize=standardize)
+        project.conduct(grid, config | {"server_data": str(tables / "test.csv")})
+        run = Run.read(config["output"])
+        found[standardize] = run.history[-1]["accuracy"]
+        assert bool(json.loads(config["mean"])) == (standardize == "auto")
+    assert found["auto"] > 0.75 and found["auto"] > found["none"] + 0.1, found
+
+
+@pytest.mark.parametrize(
+    ("head", "change", "named"),
+    [
+        ("age,CRP,ward,stage,label", None, "crp"),
+        ("a,b,c,d,label", None, "age"),
+        (HEAD, ("north", "nowhere"), "nowhere"),
+        (HEAD, ("well", "healthy"), "healthy"),
+        (HEAD, (".", ",5,", 1), "row 2"),
+    ],
+)
+def test_a_site_whose_columns_do_not_fit_is_refused(head, change, named, tables):
+    grid, config = deployed(tables)
+    rows = [row.replace(*change) if change else row for row in patients(20, 5)]
+    grid.nodes[10]["data"] = write(tables / "other.csv", rows, head)
+    with pytest.raises(InputError, match=named) as refused:
+        project.open_site(config, grid.nodes[10])
+    assert "other.csv" in str(refused.value) or named == "healthy"
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("form", ["npz", "folder", "manifest of files"])
+def test_samples_of_another_form_are_no_table(form, tables):
+    grid, config = deployed(tables)
+    np.savez(
+        tables / "v.npz", x_train=np.zeros((4, 6), np.float32), y_train=np.array([0, 1, 0, 1]), class_names=["ill", "well"]
+    )
+    np.save(tables / "a.npy", np.zeros(6, np.float32))
+    write(tables / "files.csv", ["a.npy,ill", "a.npy,well"], "path,label")
+    path = {"npz": "v.npz", "folder": "project", "manifest of files": "files.csv"}[form]
+    with pytest.raises(InputError, match=path):
+        project.open_site(config, grid.nodes[10] | {"data": str(tables / path)})
+
+
+def test_a_table_is_no_sample_of_a_project_without_columns(tables):
+    np.savez(tables / "v.npz", x_train=np.zeros((4, 6), np.float32), y_train=np.array([0, 1, 0, 1]))
+    task = SimpleNamespace(columns=None, kind="vector")
+    with pytest.raises(InputError, match="site-0.csv"):
+        samples_like(str(tables / "site-0.csv"), task)
+    assert samples_like(str(tables / "v.npz"), task).kind == "vector"
+
+
+def test_a_run_over_tables_predicts_new_rows(tables, capsys):
+    grid, config = deployed(tables, rounds=1)
+    project.conduct(grid, config)
+    done = fnlkit(f"fnlkit predict {config['output']} {tables}/site-1.csv -o new.csv", tables)
+    assert done.returncode == 0 and len((tables / "new.csv").read_text().splitlines()) == 71, done.stderr
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_an_npz_of_one_site_is_taken(split, tmp_path, capsys):
+    """x and y, as in a folder of sites: numbers, texts, -1 for no label, rows for test left out."""
+    rng = np.random.default_rng(0)
+    x = rng.random((40, 5)).astype(np.float32)
+    np.savez(tmp_path / "ours.npz", x_train=x, y_train=np.arange(40) % 2, class_names=np.array(["ill", "well"]))
+    more = {"split": np.array(["test"] * 4 + ["train"] * 36)} if split else {}
+    np.savez(tmp_path / "Aix.npz", x=x, y=np.array(["ill", "well", "", "well"] * 10), **more)
+    settings = Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0)
+    project.write_project(tmp_path / "project", datasets.load(str(tmp_path / "ours.npz")), settings, sites=1, wait=0)
+    agreed = tmp_path / "project/pyproject.toml"
+    config = tomllib.loads(agreed.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
+    node = {"client": 0, "data": str(tmp_path / "Aix.npz"), "memory": str(tmp_path / "m"), "agreed": str(agreed)}
+    desk, declared, _ = project.open_site(config, node)
+    assert declared.samples == len(desk.clients[0]) == (27 if split else 30)
+    assert desk.clients[0].given[0].item() == (0 if not split else 0) and set(desk.clients[0].given.tolist()) == {0, 1}
+    np.savez(tmp_path / "Aix.npz", x=x, y=np.arange(3))
+    with pytest.raises(InputError, match="Aix.npz"):
+        project.open_site(config, node)
+
+
+def test_what_a_project_says_of_a_table(tables):
+    """No row of the table is in the project: names, levels, two numbers a feature."""
+    _, config = deployed(tables)
+    columns = json.loads(config["columns"])
+    assert [(c["name"], c["kind"]) for c in columns] == [
+        ("age", "number"), ("crp", "number"), ("ward", "one-hot"), ("stage", "number")
+    ]  # fmt: skip
+    assert columns[2]["levels"] == ["east", "north", "south"] and "standardize" not in config
+    x = np.asarray(datasets.load(str(tables / "ours.csv")).x_train, np.float64)
+    assert np.allclose(json.loads(config["mean"]), x.mean(0)) and np.allclose(json.loads(config["std"]), x.std(0))

@@ -1,0 +1,317 @@
+"""What a site agreed to holds against its server, and what a server agreed to holds against its sites."""
+
+import base64
+import hashlib
+import json
+import shutil
+import tracemalloc
+from dataclasses import fields
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit.deploy import agreement, project
+from fnlkit.engines import travel
+from fnlkit.errors import InputError, WorkStopped
+from fnlkit.experiment import Settings
+from tests.commands import fnlkit
+from tests.deploy.test_sites import Deployed, place  # noqa: F401 - a fixture
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
+
+from fnlkit.client.failure import CODES  # noqa: E402
+from fnlkit.deploy import leaving, sites
+from fnlkit.engines.flower import secret, visits, wire  # noqa: E402
+from fnlkit.methods.feddpcont import release_labels  # noqa: E402
+from tests.engines.here import Grid  # noqa: E402
+
+RUN = "0123456789abcdef"
+
+
+def sent(deployed, value, *, node=101, kind="train", config=None):
+    """Return what a site replies to a server's message, as a value."""
+    from flwr.app import Message, RecordDict
+
+    content = value if isinstance(value, RecordDict) else wire.write(value)
+    before = deployed.grid.config
+    deployed.grid.config = config or before
+    (reply,) = deployed.grid.send_and_receive([Message(content, node, kind)])
+    deployed.grid.config = before
+    return reply.error.reason if reply.has_error() else wire.read(reply.content)
+
+
+def request(deployed, *steps, run=RUN, round=0, client=1, **changes):
+    """Return a request to site 1."""
+    settings, task = project.read_config(deployed.config)
+    weights = project._network(settings, task, (1, 8, 8)).flat.clone()
+    packed = [travel.pack(step) for step in steps]
+    visit = (client, -1, -1, {})
+    return visits.request(run=run, round=round, seed=0, weights=weights, steps=packed, broadcast={}, visits=[visit]) | changes
+
+
+def lines(deployed, k=1):
+    return leaving.read(str(deployed.folder / f"memory-{k}/left.jsonl"))
+
+
+def told(reply):
+    """Return the code of a failure, else the names of the arrays in a reply."""
+    ((_, said),) = reply["replies"]
+    return said[1] if isinstance(said, tuple) else sorted(said)
+
+
+# ---- the server against the site
+@pytest.mark.parametrize(
+    ("method", "asked", "code"),
+    [
+        ("feddpcont(epsilon=0.5)", 0.5, ["epsilon", "private_counts"]),
+        ("feddpcont(epsilon=0.5)", 0.25, ["epsilon", "private_counts"]),
+        ("feddpcont(epsilon=0.5)", 0.51, "release"),
+        ("feddpcont(epsilon=0.5)", 1e9, "release"),
+        ("feddpcont(epsilon=0.5)", None, "release"),
+        ("fedavg", None, "undeclared"),
+        ("feddpcont(release=exact)", None, ["exact_counts"]),
+    ],
+)
+def test_labels_leave_at_the_agreed_price_at_most(method, asked, code, place, tmp_path):  # noqa: F811
+    deployed = Deployed(place, tmp_path, method)
+    reply = sent(deployed, request(deployed, partial(release_labels, epsilon=asked)))
+    assert told(reply) == code and len(lines(deployed)) == 1
+    assert lines(deployed)[0].get("failure", [""])[0] == (code if isinstance(code, str) else "")
+    assert (tmp_path / "memory-1/released.json").exists() == isinstance(code, list)
+
+
+def test_labels_are_told_once_for_all_runs(place, tmp_path):  # noqa: F811
+    """A new run name, another round, or a lost memory of the client: the counts are those of the first time."""
+    deployed = Deployed(place, tmp_path, "feddpcont(epsilon=0.5)")
+    step = partial(release_labels, epsilon=0.5)
+    first = sent(deployed, request(deployed, step))["replies"][0][1]["private_counts"]
+    for number, (run, round) in enumerate([("a" * 16, 0), ("b" * 16, 7), (RUN, 3), ("c" * 16, 0)]):
+        if number == 3:
+            shutil.rmtree(tmp_path / "memory-1" / RUN)
+        again = sent(deployed, request(deployed, step, run=run, round=round))["replies"][0][1]
+        assert torch.equal(again["private_counts"], first) and again["epsilon"].item() == 0.5
+    # At another price both releases would add up, whichever is the smaller.
+    assert told(sent(deployed, request(deployed, partial(release_labels, epsilon=0.4), run="d" * 16))) == "release"
+
+
+def test_other_labels_are_no_second_release(place, tmp_path):  # noqa: F811
+    deployed = Deployed(place, tmp_path, "feddpcont(epsilon=0.5)")
+    step = partial(release_labels, epsilon=0.5)
+    assert told(sent(deployed, request(deployed, step))) == ["epsilon", "private_counts"]
+    site = dict(np.load(deployed.nodes[101]["data"]))
+    site["y_train"][0] = (site["y_train"][0] + 1) % 10
+    np.savez(tmp_path / "changed.npz", **site)
+    deployed.nodes[101]["data"] = str(tmp_path / "changed.npz")
+    assert told(sent(deployed, request(deployed, step, run="a" * 16))) == "release"
+    (tmp_path / "memory-1/released.json").write_text("{}")
+    assert told(sent(deployed, request(deployed, step, run="b" * 16))) == "release"
+
+
+@pytest.mark.parametrize("change", [{"protect": "none"}, {"method": "fedcorr"}, {"max_samples": 10**9}, {"lr": 9.0}, {"x": 1}])
+def test_a_site_runs_what_it_agreed_to(change, place, tmp_path, capsys):  # noqa: F811
+    deployed = Deployed(place, tmp_path, "fedavg", protect="secagg")
+    deployed.grid.config = deployed.config | change
+    with pytest.raises(WorkStopped, match="3 of 3 sites .*did not agree"):
+        deployed.train()
+    (name,) = change
+    site_log = capsys.readouterr().err
+    assert f"pyproject.toml: {name} is" in site_log and "Traceback" not in site_log
+    assert [line["failure"] for line in lines(deployed)] == [["terms", "InputError"]]
+    deployed.grid.config = deployed.config | {"rounds": 1, "output": "elsewhere", "wait": 1.0}  # of the server alone
+    assert set(sent(deployed, {"hello": 1}, kind="query")) == {"client", "samples"}
+
+
+def test_masks_of_sites_that_were_asked_for_different_things_do_not_cancel():
+    """A server that makes all other updates known, by other weights or steps, would read the last one from the sum."""
+    from flwr.clientapp import ClientApp
+
+    def gathered(requests):
+        app = ClientApp()
+
+        @app.train()
+        def part(message, context):
+            values = np.full(50, 0.25 * (context.node_config["k"] == 2))
+            return secret.answered(message, context, lambda: (values, 0), secret.Terms(1.0, 1, 1.0))
+
+        grid = Grid(app, {}, {10 + k: {"k": k} for k in range(3)})
+        return secret.gathered(grid, requests, largest=1.0, clip=1.0, limit=None, round=0)[0]
+
+    one, other = ({"weights": torch.full((50,), v), "visits": []} for v in (0.0, 1.0))
+    assert np.abs(gathered({10: one, 11: one, 12: one}).numpy() - 0.25 / 3).max() < 1e-5
+    mean = gathered({10: one, 11: one, 12: other})
+    assert mean is None or np.abs(mean.numpy() - 0.25 / 3).min() > 1e-3
+
+
+# ---- every message has a line
+def hostile(deployed):
+    """Yield messages that a site does not answer, as (value, kind)."""
+    from flwr.app import ConfigRecord, RecordDict
+
+    right = request(deployed)
+    for name, values in {
+        "run": ["../../x", "", 3, None, "A" * 16], "round": [-1, 2**70, "0", True, 1.5], "seed": [-1, "x", None],
+        "weights": [torch.zeros(3), None, right["weights"].float(), right["weights"].long()],
+        "steps": [None, "x", [("function", "os", "system")], [3], [()], [("record", "Net", {})], [("plain",)], [None] * 65],
+        "broadcast": [None, [], {3: torch.zeros(1)}, {"x": "y"}], "extra": [1],
+        "visits": [[], [1], [[1, -1, -1, {}]] * 2, [[0, -1, -1, {}]], [[True, -1, -1, {}]], [[1, "../x", -1, {}]],
+                   [[1, -1, 2**64, {}]], [[1, -1, -1, []]], [[1, 5, -1, {}]]],
+    }.items():  # fmt: skip
+        yield from ((right | {name: value}, "train") for value in values)
+    yield from (({k: v for k, v in right.items() if k != name}, "train") for name in right)
+    yield from ((value, kind) for value in (None, 3, [], {}, "x") for kind in ("train", "evaluate"))
+    yield RecordDict({}), "train"
+    yield RecordDict({"text": ConfigRecord({"text": "{"})}), "train"
+    yield {"hello": 1}, "train.other"
+
+
+def test_every_message_has_a_line_in_the_ledger(place, tmp_path):  # noqa: F811
+    deployed = Deployed(place, tmp_path, "fedavg")
+    for number, (value, kind) in enumerate(hostile(deployed), 1):
+        reply = sent(deployed, value, kind=kind)
+        assert told(reply) in CODES, (value, kind, reply)
+        assert len(lines(deployed)) == number and "failure" in lines(deployed)[-1], (value, kind)
+    assert number > 50 and told(sent(deployed, request(deployed))) == []
+
+
+def test_a_site_that_cannot_be_opened_says_why_in_its_own_log_and_a_code_to_the_server(place, tmp_path, capsys):  # noqa: F811
+    deployed = Deployed(place, tmp_path, "fedavg")
+    deployed.nodes[101]["data"] = str(tmp_path / "no/such.npz")
+    with pytest.raises(WorkStopped, match="1 of 3 sites .*cannot be opened: InputError"):
+        deployed.train()
+    server, site = capsys.readouterr()
+    assert str(tmp_path / "no/such.npz") in site and str(tmp_path / "no") not in server
+    assert "cannot be opened: InputError" in server
+    assert lines(deployed)[0]["failure"] == ["setup", "InputError"] and lines(deployed)[0]["run"] == ""
+
+
+def test_a_failure_in_a_visit_is_in_the_log_of_the_site_alone(place, tmp_path, capsys):  # noqa: F811
+    deployed = Deployed(place, tmp_path, "fedavg")
+    reply = sent(deployed, request(deployed, partial(release_labels, epsilon=-3)))
+    server, site = capsys.readouterr()
+    assert told(reply) == "input" and "client 1, round 0: " in site and "secret" in site and "secret" not in server
+    assert all("secret" not in str(part) for part in reply["replies"][0][1])
+
+
+def test_the_servers_data_is_checked_before_sites_are_waited_for(place, tmp_path):  # noqa: F811
+    deployed = Deployed(place, tmp_path, "fedavg")
+    deployed.grid.get_nodes = None  # nobody is asked
+    deployed.config |= {"server_data": str(tmp_path / "none.npz")}
+    with pytest.raises(InputError, match="none.npz"):
+        deployed.train()
+
+
+# ---- a site against the server
+def saying(deployed, changes):
+    """Make sites say other things in their hellos: {node: changes}."""
+
+    def mangle(node, reply):
+        if reply.metadata.message_type == "query" and node in changes:
+            reply.content = wire.write(wire.read(reply.content) | changes[node])
+        return reply
+
+    deployed.grid.mangle = mangle
+
+
+@pytest.mark.parametrize("samples", [10**9, 10**30, 61, 0, -5, True, 2.0, "50", None])
+def test_a_number_of_samples_beyond_the_bound_is_refused(samples, place, tmp_path, capsys):  # noqa: F811
+    deployed = Deployed(place, tmp_path, "fedavg")
+    saying(deployed, {101: {"samples": samples}})
+    with pytest.raises(WorkStopped, match="clients .1."):
+        deployed.train()
+    assert len(capsys.readouterr().out) < 1000
+
+
+def test_the_server_allocates_nothing_for_stated_samples(place, tmp_path, capsys):  # noqa: F811
+    deployed = Deployed(place, tmp_path, "fedavg", rounds=1)
+    text = (deployed.folder / "project/pyproject.toml").read_text()
+    (deployed.folder / "project/pyproject.toml").write_text(text.replace("max_samples = 60", "max_samples = 100000000"))
+    deployed.config["max_samples"] = 10**8
+    saying(deployed, {100: {"samples": 10**8}})
+    tracemalloc.start()
+    run = deployed.train()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert run.finished and peak < 4 * 10**8 and (tmp_path / "run.pt").stat().st_size < 10**6
+
+
+def test_another_sites_number_stops_nobody_else(place, tmp_path, capsys):  # noqa: F811
+    """The site that had the number first keeps it, and the newcomer is named."""
+    deployed = Deployed(place, tmp_path, "fedavg", rounds=1)
+    deployed.nodes[103] = deployed.nodes[102] | {"memory": str(tmp_path / "memory-3")}
+    saying(deployed, {103: {"client": 0, "samples": 7}})
+    run = deployed.train()
+    assert run.finished and not run.rejected and "node 103 claims to be client 0" in capsys.readouterr().out
+
+
+def keys(folder, count):
+    """Write public keys as ssh-keygen does; return [(path, PEM)]."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    out, form = [], serialization
+    for k in range(count):
+        public = ec.generate_private_key(ec.SECP384R1()).public_key()
+        path = folder / f"site-{k}.key.pub"
+        path.write_bytes(public.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH) + b" a@b\n")
+        out.append((path, public.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)))
+    return out
+
+
+def test_a_fingerprint_is_that_of_ssh_keygen(tmp_path):
+    ((path, pem),) = keys(tmp_path, 1)
+    found = hashlib.sha256(base64.b64decode(path.read_bytes().split()[1])).digest()
+    assert sites.fingerprint(pem) == f"SHA256:{base64.b64encode(found).decode()[:-1]}" == project._fingerprint(path)
+
+
+def test_a_key_is_a_number(place, tmp_path, capsys):  # noqa: F811
+    """A SuperNode takes part under the number of its key alone, whatever it claims and whoever came first."""
+    pairs = keys(tmp_path, 4)
+    deployed = Deployed(place, tmp_path / "run", "fedavg", rounds=1)
+    words = json.dumps([sites.fingerprint(pem) for _, pem in pairs[:3]])
+    text = (deployed.folder / "project/pyproject.toml").read_text()
+    (deployed.folder / "project/pyproject.toml").write_text(text.replace('keys = "[]"', f"keys = {json.dumps(words)}"))
+    deployed.config["keys"] = words
+    deployed.nodes = deployed.grid.nodes = {99: deployed.nodes[100] | {"memory": str(tmp_path / "x")}} | deployed.nodes
+    deployed.grid.keys = {100 + k: pem for k, (_, pem) in enumerate(pairs[:3])} | {99: pairs[3][1]}
+    run = deployed.train()
+    server = capsys.readouterr().out
+    assert run.finished and not run.rejected and "node 99: its key SHA256:" in server and not (tmp_path / "x").exists()
+    saying(deployed, {102: {"client": 0}})
+    (tmp_path / "run/run.pt").unlink()
+    with pytest.raises(WorkStopped, match="clients .2.;.* client 2 claims to be client 0"):
+        deployed.train()
+
+
+@pytest.mark.parametrize("given", [2, "twice", "text"])
+def test_keys_are_those_of_all_sites(given, tmp_path):
+    paths = [str(path) for path, _ in keys(tmp_path, 3)]
+    (tmp_path / "text").write_text("ssh-rsa AAAA")
+    chosen = {2: paths[:2], "twice": [*paths[:2], paths[0]], "text": [*paths[:2], str(tmp_path / "text")]}[given]
+    options = " ".join(f"--key {path}" for path in chosen)
+    done = fnlkit(f"fnlkit flower-app project --dataset digits --sites 3 {options}", tmp_path)
+    assert done.returncode == 2 and "--key" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "project").exists()
+
+
+def test_every_entry_of_a_project_is_checked(place, tmp_path):  # noqa: F811
+    config = Deployed(place, tmp_path, "fedavg").config
+    for name, values in {
+        "sites": [0, "3", True, None], "shape": ["", "3", "[0]", "[1.5]", "[]", "[1e999]"], "classes": ["[1]", "{}"],
+        "mean": ["[NaN]", "[[1]]", "3"], "std": ["[0.0]", "[-1]", "[]", "[1, 2]"], "kind": ["wave", 3], "max_samples": [0, 1.5],
+        "columns": ["[]", '[{"name": 1}]', '[{"name": "a", "kind": "number", "fill": "x", "missing": false}]', "3"],
+        "keys": ['["x"]', '["SHA256:x"]'], "method": ["none such"], "lr": [-1.0],
+    }.items():  # fmt: skip
+        for value in values:
+            with pytest.raises(InputError, match=name if name != "method" else "none such"):
+                project.read_config(config | {name: value})
+        if name not in ("lr", "method"):
+            with pytest.raises(InputError, match=f"lacks {name}"):
+                project.read_config({key: value for key, value in config.items() if key != name})
+
+
+def test_settings_that_only_the_server_uses_exist():
+    """A renamed setting would otherwise be compared at every site."""
+    known = {field.name for field in fields(Settings)} | {"wait", "timeout", "server_data", "output"}
+    assert set(agreement.FREE) <= known

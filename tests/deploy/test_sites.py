@@ -1,0 +1,379 @@
+"""Sites of their own: what they send is declared and nothing else, and they end where a simulation does.
+
+Sites answer in this process here, with Flower's own messages; tests/deploy/test_deployment.py starts real ones.
+"""
+
+import functools
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import datasets
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.run import Run
+from fnlkit.client.losses.correction import forward_given
+from fnlkit.client.training import Fit
+from fnlkit.deploy import project
+from fnlkit.errors import InputError, WorkStopped
+from fnlkit.experiment import Experiment, Settings
+from tests.commands import fnlkit
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
+
+from fnlkit.deploy import apps, leaving  # noqa: E402
+from fnlkit.server.clients import TooManyLost  # noqa: E402
+from tests.engines.here import Grid  # noqa: E402
+
+CANARY = "CanaryQ7x"
+NUMBER = 0.7236067977499789  # a pixel that nobody else has
+METHODS = [
+    ("fedcorr", {"optimizer": "feddyn(alpha=0.1)", "aggregator": "median", "selector": "power-of-choice(d=2)"}),
+    ("fedefc(latest=2)", {}),
+    ("feddpcont(epsilon=50)", {}),  # keeps every label: a site draws from a secret of its own
+    ("flr", {}),
+    ("na-fedavg", {}),
+    ("dividemix", {}),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with the npz of three sites, each with wrong labels of its own, and the server's."""
+    folder, rng = tmp_path_factory.mktemp("sites"), np.random.default_rng(1)
+    digits = datasets.load("digits")
+    order = rng.permutation(len(digits.y_train))[:150]
+    for k, part in enumerate(np.array_split(order, 3)):
+        given = digits.y_train[part].copy()
+        given[: 10 * k] = rng.integers(0, 10, 10 * k)
+        x = digits.x_train[part].astype(np.float32) / 255
+        x[0, 0, 0, 0] = NUMBER
+        np.savez(folder / f"{CANARY}-{k}.npz", x_train=x, y_train=given)
+    x, test = (values.astype(np.float32) / 255 for values in (digits.x_train[:20], digits.x_test[:60]))
+    np.savez(folder / "server.npz", x_train=x, y_train=digits.y_train[:20], x_test=test, y_test=digits.y_test[:60])
+    return folder
+
+
+class Deployed:
+    """A written project, its sites and its server, in this process."""
+
+    def __init__(self, place, folder, method, **settings):
+        self.folder = Path(folder)
+        common = {"rounds": 4, "fraction": 1.0, "epochs": 1, "batch_size": 16, "model": "mlp(hidden=8)", "precision": "fp64"}
+        self.settings = Settings(method=method, **(common | settings))
+        about = {"sites": 3, "wait": 0, "max_samples": 60}
+        project.write_project(folder / "project", datasets.load(str(place / "server.npz")), self.settings, **about)
+        import tomllib
+
+        text = (self.folder / "project/pyproject.toml").read_text(encoding="utf-8")
+        self.config = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
+        self.config |= {"server_data": str(place / "server.npz"), "output": str(self.folder / "run.pt"), "timeout": 5.0}
+        self.place = place
+        self.nodes = {
+            100 + k: {"client": k, "data": str(place / f"{CANARY}-{k}.npz"), "memory": str(self.folder / f"memory-{k}"),
+                      "agreed": str(self.folder / "project/pyproject.toml")}
+            for k in range(3)
+        }  # fmt: skip
+        self.grid = Grid(apps.client_app(project.open_site), self.config, self.nodes)
+
+    def train(self):
+        project.conduct(self.grid, self.config)
+        return Run.read(self.config["output"])
+
+    def simulated(self):
+        """Return the run that sequential makes of the same samples, labels and scale."""
+        task = project.read_config(self.config)[1]
+        sites = [np.load(self.place / f"{CANARY}-{k}.npz") for k in range(3)]
+        x, given = (np.concatenate([site[name] for site in sites]) for name in ("x_train", "y_train"))
+        with np.load(self.place / "server.npz") as file:
+            server = dict(file)
+        data = datasets.dataset.Dataset(
+            "all", "image", given, server["y_test"], list(task.classes), lambda: (x, server["x_test"]),
+            statistics=(task.mean, task.std), observed=True, test_true=True,
+        )  # fmt: skip
+        offsets = np.concatenate([[0], np.cumsum([len(site["y_train"]) for site in sites])])
+        federation = Federation("all", 10, offsets, np.arange(len(x)), given)
+        settings = project.deployable(self.settings, task)
+        return Experiment(federation, data, settings, engine="sequential").run()
+
+
+@pytest.mark.parametrize(("method", "more"), METHODS)
+def test_sites_end_where_a_simulation_does(method, more, place, tmp_path, capsys):
+    deployed = Deployed(place, tmp_path, method, **more)
+    run, plain = deployed.train(), deployed.simulated()
+    assert torch.equal(run.weights, plain.weights) and vars(run.traffic) == vars(plain.traffic)
+    assert [row.get("accuracy") for row in run.history] == [row.get("accuracy") for row in plain.history]
+    assert not run.rejected and run.finished
+    told = fnlkit(f"fnlkit evaluate {deployed.config['output']} --json", tmp_path)
+    assert told.returncode == 0 and json.loads(told.stdout)["accuracy_last"] == plain.history[-1]["accuracy"], told.stderr
+    for k in range(3):
+        left = leaving.read(str(tmp_path / f"memory-{k}/left.jsonl"))
+        sent = {name for line in left for name in line.get("arrays", {})}
+        assert "weights" in sent and sent <= set(run.traffic.sent)
+        assert sum(a["bytes"] for line in left for a in line.get("arrays", {}).values()) > 0
+
+
+def test_a_stopped_server_goes_on_where_it_was(place, tmp_path, monkeypatch, capsys):
+    """Sites need not know: what they remember is named by the run and the round."""
+    deployed = Deployed(place, tmp_path, "fedcorr", optimizer="feddyn(alpha=0.1)")
+    whole = deployed.simulated()
+    push, asked = deployed.grid.push_messages, []
+
+    def stops(messages):
+        asked.append(1)
+        if len(asked) in (4, 9):
+            list(push(messages))  # the sites do their part, and nobody hears of it
+            raise KeyboardInterrupt
+        return push(messages)
+
+    monkeypatch.setattr(deployed.grid, "push_messages", stops)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            deployed.train()
+    run = deployed.train()
+    assert torch.equal(run.weights, whole.weights) and len(run.history) == len(whole.history)
+
+
+def test_too_few_sites_are_no_success(place, tmp_path, capsys):
+    deployed = Deployed(place, tmp_path, "fedavg", min_replies=0.6)
+    del deployed.nodes[101]
+    with pytest.raises(WorkStopped, match="1 of 3 sites did not come within 0 s: clients .1."):
+        deployed.train()
+    deployed = Deployed(place, tmp_path / "again", "fedavg", min_replies=0.7)
+    push, gone = deployed.grid.push_messages, deployed.nodes[101]
+
+    def dies(messages):
+        for message in messages:
+            if message.metadata.message_type == "train" and message.metadata.dst_node_id == 101:
+                deployed.nodes.pop(101, None)
+                yield None
+            else:
+                yield from push([message])
+
+    deployed.grid.push_messages = dies
+    with pytest.raises(TooManyLost, match="client 1: its node did not reply"):
+        deployed.train()
+    deployed.grid.push_messages = push
+    deployed.nodes[205] = gone  # restarted, it has another number
+    assert deployed.train().finished
+
+
+# ---- what leaves
+def _all_bytes(deployed):
+    return b"".join(deployed.grid.left)
+
+
+def _has_canary(data):
+    forms = [CANARY.encode(), np.float32(NUMBER).tobytes(), np.float64(np.float32(NUMBER)).tobytes()]
+    return [form for form in forms if form in data]
+
+
+def _fails_with_a_sample(client, model, received):
+    raise ValueError(f"{CANARY}: {client.x[0].tolist()} {client.y.tolist()}")
+
+
+def _leaks(client, model, received):
+    return {"labels": client.y}
+
+
+def _leaks_in_a_declared_name(client, model, received):
+    return {"lid": client.x.flatten().double()}
+
+
+def _leaks_in_a_name(client, model, received):
+    return {f"{CANARY}": torch.tensor(0.0)}
+
+
+def _class_of_a_sample(client, model, received):
+    raise type(CANARY, (Exception,), {})
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (_fails_with_a_sample, "failed: ValueError"),
+        (_leaks, "its reply has names or values that the method does not declare"),
+        (_leaks_in_a_declared_name, "its reply has names or values that the method does not declare"),
+        (_leaks_in_a_name, "its reply has names or values that the method does not declare"),
+        (_class_of_a_sample, "failed: Exception"),
+    ],
+)
+def test_what_is_not_declared_stays_and_is_written_down(step, reason, place, tmp_path, monkeypatch, capsys):
+    """A step that the server chose misbehaves: it is refused at the site, not at the server."""
+    monkeypatch.setattr(apps, "may_be_named", lambda module, name: True)
+    deployed = Deployed(place, tmp_path, "fedcorr")
+    with pytest.raises(TooManyLost) as stopped:
+        _round_of(deployed, step)
+    assert reason in str(stopped.value)
+    assert not _has_canary(_all_bytes(deployed)) and _all_bytes(deployed)
+    left = leaving.read(str(tmp_path / "memory-1/left.jsonl"))
+    refused = [line["told"]["refused"] for line in left if "refused" in line.get("told", {})]
+    assert bool(refused) == ("declare" in reason)
+    assert not any("labels" in line.get("arrays", {}) for line in left)
+
+
+def _round_of(deployed, step):
+    """One round of `step` with the deployment's own server."""
+    from fnlkit.deploy.sites import Sites
+
+    settings, task = project.read_config(deployed.config)
+    sites = Sites(deployed.grid, 3, run="0" * 16, wait=0, most=task.most)
+    experiment = project._experiment(settings, task, sites, None, deployed.config)
+    return experiment.clients.round(range(3), experiment.model, step)
+
+
+def test_no_canary_in_a_whole_run(place, tmp_path, capsys):
+    deployed = Deployed(place, tmp_path, "fedcorr", optimizer="feddyn(alpha=0.1)")
+    deployed.train()
+    data = _all_bytes(deployed)
+    assert len(data) > 10_000 and not _has_canary(data)
+    for k in range(3):
+        site = np.load(place / f"{CANARY}-{k}.npz")
+        for dtype in (np.int64, np.int32, np.uint8):
+            assert site["y_train"].astype(dtype).tobytes() not in data
+    assert _has_canary(pickle.dumps([site["x_train"], CANARY]))  # that one would be found
+
+
+@pytest.mark.parametrize(
+    "change", [{"data": "/no/CanaryQ7x.npz"}, {"client": "CanaryQ7x"}, {"memory": "/proc/CanaryQ7x"}, {"data": None}]
+)
+def test_a_site_that_is_set_up_wrongly_tells_no_more_than_that(change, place, tmp_path, capsys):
+    deployed = Deployed(place, tmp_path, "fedavg")
+    deployed.nodes[101] |= change
+    with pytest.raises(WorkStopped, match="1 of 3 sites"):
+        deployed.train()
+    assert not _has_canary(_all_bytes(deployed))
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "may"),
+    [
+        ("fnlkit.methods.fedefc", "score_accuracy", True),
+        ("fnlkit.client.losses.cross_entropy", "cross_entropy", True),
+        ("fnlkit.server.selection", "local_loss", True),
+        ("os", "system", False),
+        ("fnlkit.methods.fedcorr", "np.load", False),
+        ("fnlkit.client.client", "predict", False),  # imported there, made elsewhere
+        ("fnlkit.components.own", "load", False),
+        ("fnlkit.methods_of_mine", "step", False),
+    ],
+)
+def test_a_server_may_name_steps_of_fnlkit_only(module, name, may):
+    assert apps.may_be_named(module, name) == may
+
+
+@pytest.mark.parametrize("transition", ["{}:f/..", "evil:f", "{}"])
+def test_a_value_in_a_message_imports_and_reads_nothing_at_a_site(transition, place, tmp_path, monkeypatch, capsys):
+    evil = tmp_path / "evil.py"
+    evil.write_text("import pathlib\npathlib.Path(__file__).with_name('imported').touch()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    loss = functools.partial(forward_given, transition=transition.format(evil))
+    deployed = Deployed(place, tmp_path, "fedavg")
+    with pytest.raises((TooManyLost, InputError)):
+        _round_of(deployed, Fit(loss=loss, epochs=1))
+    assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.parametrize("changed", [{"method": "evil:x"}, {"model": "evil:x"}, {"loss": "forward(transition=evil:x)"}])
+def test_the_settings_of_a_deployment_import_nothing(changed, place, tmp_path, monkeypatch):
+    (tmp_path / "evil.py").write_text("import pathlib\npathlib.Path(__file__).with_name('imported').touch()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    deployed = Deployed(place, tmp_path, "fedavg")
+    with pytest.raises(InputError, match="evil:x"):
+        project.open_site(deployed.config | changed, deployed.nodes[100])
+    assert not (tmp_path / "imported").exists()
+
+
+def test_a_loss_that_reads_a_file_at_the_sites_is_refused_when_the_project_is_written(place, tmp_path):
+    np.savetxt(tmp_path / "T.csv", np.full((10, 10), 0.1), delimiter=",")
+    with pytest.raises(InputError, match="--loss"):
+        Deployed(place, tmp_path, "fedavg", loss=f"forward(transition='{tmp_path}/T.csv')")
+
+
+def test_a_changed_ledger_is_refused(tmp_path):
+    path = str(tmp_path / "left.jsonl")
+    for round in range(3):
+        leaving.enter(path, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
+    assert [line["round"] for line in leaving.read(path)] == [0, 1, 2]
+    lines = Path(path).read_text().splitlines()
+    for changed in (lines[:1] + lines[2:], [*lines[:1], lines[1].replace('"bytes": 8', '"bytes": 7'), lines[2]]):
+        Path(path).write_text("\n".join(changed) + "\n")
+        with pytest.raises(InputError, match="line 2 is not as fnlkit wrote it"):
+            leaving.read(path)
+
+
+def test_a_line_that_its_writer_died_over_is_no_line(tmp_path):
+    path = tmp_path / "left.jsonl"
+
+    def enter(round):
+        leaving.enter(str(path), run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
+
+    enter(0)
+    whole = path.read_bytes()
+    enter(1)
+    second = path.read_bytes()[len(whole) :]
+    for length in (1, len(second) // 2, len(second) - 1):
+        path.write_bytes(whole + second[:length])
+        assert [line["round"] for line in leaving.read(str(path))] == [0]
+        enter(2)
+        assert [line["round"] for line in leaving.read(str(path))] == [0, 2]
+    path.write_bytes(b"{")
+    enter(3)
+    assert [line["round"] for line in leaving.read(str(path))] == [3]
+
+
+# ---- the project
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--method nnc", "needs embedding"),
+        ("--method oracle", "needs truth"),
+        ("--memorization", "needs the true labels"),
+        ("--model mine.py:Net", "--model"),
+    ],
+)
+def test_what_cannot_be_deployed_is_said(options, words, tmp_path):
+    done = fnlkit(f"fnlkit flower-app project --dataset digits --sites 3 {options}", tmp_path)
+    assert done.returncode == 2 and words in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "project").exists()
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
+    line = "fnlkit flower-app project --dataset digits --sites 3"
+    assert fnlkit(line, tmp_path).returncode == 0
+    done = fnlkit(line, tmp_path)
+    assert done.returncode == 2 and "there is something already" in done.stderr
+
+
+def test_a_site_flips_its_labels_with_a_secret_that_the_server_does_not_have(place, tmp_path):
+    told = []
+    for attempt in range(2):
+        (tmp_path / str(attempt)).mkdir()
+        deployed = Deployed(place, tmp_path / str(attempt), "feddpcont(epsilon=0.5)", rounds=1)
+        told.append(np.stack(deployed.train().log[0].values["private_counts"]))
+        keys = [(tmp_path / f"{attempt}/memory-{k}/privacy.key").read_bytes() for k in range(3)]
+        assert len(set(keys)) == 3 and not any(key.split()[1] in sent for key in keys for sent in deployed.grid.left)
+    assert (told[0] != told[1]).any()  # of one seed, and of other keys
+
+
+def test_a_project_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    data, write = datasets.load("digits"), Path.write_text
+
+    def full(self, text, **how):
+        if self.name == "client.py":
+            raise OSError(28, "No space left on device")
+        return write(self, text, **how)
+
+    (tmp_path / "empty").mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        for name in ("new", "empty"):
+            with pytest.raises(OSError, match="No space"):
+                project.write_project(tmp_path / name, data, Settings(), sites=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"] and not any((tmp_path / "empty").iterdir())
+    for name in ("new", "empty"):
+        files = project.write_project(tmp_path / name, data, Settings(), sites=2)
+        assert all(path.is_file() for path in files) and len(list((tmp_path / name).rglob("*.py"))) == 3

@@ -1,0 +1,57 @@
+"""The example method runs, and cards describe the source, cost and replies of components."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import costs
+from fnlkit.artifacts.run import Run
+from fnlkit.components import registry
+from fnlkit.experiment import cards
+from fnlkit.experiment.cards import TABLES, card
+from tests.commands import fnlkit
+from tests.toy import train
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_example_is_a_whole_method_in_thirty_lines(tmp_path):
+    path = ROOT / "examples/your_method.py"
+    code = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    assert len(code) <= 30
+    fed, model, steps = train(method=f"{path}:by_loss(strength=2)", rounds=3, fraction=0.5)
+    said = steps[0].replies
+    # Its formula, by hand, from the first round's replies.
+    weights = [fed.sizes[i].item() * np.exp(-2 * fit) for i, fit in zip(said.ids, said["fit"].tolist(), strict=True)]
+    expected = sum(w * v for w, v in zip(weights, said["weights"], strict=True)) / sum(weights)
+    torch.testing.assert_close(steps[0].model.weights, expected)
+    assert steps[0].report["fit"] == pytest.approx(said["fit"].mean().item())
+    federated = "fnlkit partition --clients 4 | fnlkit train --rounds 2 --epochs 1 --fraction 0.5 --model mlp"
+    done = fnlkit(f"{federated} --engine sequential --method {path}:by_loss -o run.pt", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert Run.read(tmp_path / "run.pt").traffic.sent["fit"] == 2 * 2 * 8
+
+
+def test_every_part_names_its_source_in_its_docstring():
+    free = {"ce", "uniform", "centralized", "local", "oracle"}
+    for kind, table in TABLES.items():
+        for name in table:
+            found = card(kind, name)
+            assert bool(found.source) == (name not in free), f"{kind} {name}: {found.source!r}"
+            assert found.year is None or 2000 < found.year < 2030
+    said = {("method", "fedcorr"): "Xu 2022", ("method", "elr"): "Liu 2020", ("method", "feddpcont"): "Di 2024"}
+    said |= {("loss", "gce"): "Zhang 2018", ("aggregator", "arfl"): "Fu 2019", ("optimizer", "scaffold"): "Karimireddy 2020"}
+    assert {key: card(*key).source for key in said} == said
+    assert card("method", "oracle").kind == "reference" and card("method", "flr").kind == "method"
+
+
+def test_costs_are_what_the_meter_says(tmp_path):
+    assert set(cards._costs()) == set(registry.METHODS), "python -m benchmarks.costs > data/costs.toml"
+    plain = costs.spent("fedavg")
+    for method in ("feddpcont", "coteaching"):
+        known = card("method", method).cost
+        assert costs.relative(method, plain) == [known["client_rounds"], known["up"], known["down"]]
+    done = fnlkit("fnlkit methods coteaching", tmp_path)
+    assert "FedAvg being 1: client-rounds 1, bytes up 2, bytes down 2" in done.stdout

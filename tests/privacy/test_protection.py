@@ -1,0 +1,493 @@
+"""Updates that are clipped and noised: what may be hidden, that bound and noise are as they are said to be, the price."""
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from fnlkit import privacy
+from fnlkit import train as fnlkit_train
+from fnlkit.artifacts import ledger
+from fnlkit.artifacts.run import Run
+from fnlkit.client.failure import Failure
+from fnlkit.client.training import Fit
+from fnlkit.components import registry
+from fnlkit.engines.sequential import Sequential
+from fnlkit.errors import InputError
+from fnlkit.experiment import cards
+from fnlkit.kernels.streams import HiddenStream
+from fnlkit.privacy import Sums, updates_epsilon
+from fnlkit.server.clients import Clients, Replies
+from fnlkit.server.protection import Protection, clipped
+from tests import toy
+from tests.commands import fnlkit
+
+# By hand, from the papers' algorithms.
+SINGLE = {"fedcorr", "flr-plus", "nnc", "akd", "na-fedavg", "fednoro", "fedelc", "rofl", "fedrn", "feddiv", "rhfl", "clipfl",
+          "centralized", "local"}  # fmt: skip
+SUMMED = {"fedefc", "forward", "confident-learning", "feddpcont"}
+
+
+# ---- which methods can
+def test_what_may_be_hidden_follows_from_what_is_sent():
+    found = {name: cards.hidden(name) for name in registry.METHODS}
+    assert {name for name, said in found.items() if said == "–"} == SINGLE
+    assert {name for name, said in found.items() if said == "sum"} == SUMMED
+    assert "fedcorr reads each client's reply: mean LID" in cards.looked_at("fedcorr")
+    assert "sends more than weights: label counts" in cards.unprotected("feddpcont")
+    assert "reads each" in cards.looked_at("oracle(usual=fedcorr)") and cards.looked_at("oracle(usual=flr)") is None
+
+
+def test_aggregators_optimizers_and_selection_that_look_at_single_clients():
+    specs = {"daagg": "daagg(clean=[0])"}
+    assert [a for a in registry.AGGREGATORS if cards.looked_at(aggregator=specs.get(a, a)) is None] == ["mean"]
+    assert {o for o in registry.OPTIMIZERS if cards.looked_at(optimizer=o)} == {"scaffold", "fednova", "fedexp"}
+    assert cards.looked_at(optimizer="feddyn(rule=fedefc)") and not cards.looked_at(optimizer="feddyn")
+    assert [s for s in registry.SELECTORS if cards.looked_at(selector=s)] == ["power-of-choice"]
+
+
+@pytest.mark.parametrize("method", sorted(SUMMED))
+def test_what_is_declared_to_be_summed_is_only_summed(method, monkeypatch):
+    """Each client's reply replaced by the mean over the round: sums stay, and so does the run."""
+
+    def trained():
+        clients, model = toy.toy(network=toy.fitting(toy.Net, method))
+        opt = registry.optimizer("fedavg", Fit(epochs=1, batch_size=10, lr=0.1))
+        program = registry.method(method)(clients, model, opt, registry.selector("uniform", 0.5), rounds=6)
+        return [step.model.weights for step in program][-1]
+
+    plain, real, hidden = trained(), Clients.round, []
+
+    def averaged(self, *args, **more):
+        said = real(self, *args, **more)
+        for name in set(said) - {"weights"}:
+            hidden.append(name)
+            said[name] = said[name].double().mean(0, keepdim=True).expand_as(said[name])
+        return Replies(said, said.ids)
+
+    monkeypatch.setattr(Clients, "round", averaged)
+    declared = {name for _, sends in cards._sends(method) for name in sends}
+    torch.testing.assert_close(trained(), plain, rtol=1e-9, atol=1e-12)
+    assert hidden and set(hidden) <= declared
+
+
+LINES = {
+    "--method fedcorr": "--method fedcorr reads each client's reply: mean LID",
+    "--method fedefc": "--method fedefc sends more than weights: model accuracy",
+    "--method feddpcont": "sends more than weights: label counts after randomized response",
+    "--aggregator median": "--aggregator median compares the clients' models",
+    "--aggregator krum --fraction 0.5": "--aggregator krum compares",
+    "--aggregator norm-clipping": "--aggregator norm-clipping compares",
+    "--optimizer scaffold": "--optimizer scaffold reads each client's model",
+    "--optimizer fedexp": "--optimizer fedexp reads each",
+    "--selector power-of-choice": "--selector power-of-choice selects by the reply of each client",
+    "--optimizer own.py:nosy": "--optimizer own.py:nosy reads each client's model",
+    "--method own.py:silent": "--method silent does not declare its replies (SENDS)",
+    "--model resnet20": "the network has statistics of samples in addition to its weights (batch norm)",
+    "--features emb.npz --standardize always": "sums of their features, which the noise on updates does not cover",
+    "--method centralized": "is a reference without a round of several clients",
+}
+OWN = """
+from fnlkit.methods.fedavg import Round
+from fnlkit.server.optimizers.optimizer import FedOpt
+
+def nosy(fit, **settings):
+    return FedOpt(fit, server=lambda updates, merged: merged + 0 * updates.trained.sum(), **settings)
+
+def silent(clients, model, opt, select, *, rounds):
+    model, said = opt.round(clients, select(clients, model), model)
+    yield Round(model, "training", said, {})
+"""
+
+
+@pytest.mark.parametrize("options", LINES)
+def test_what_cannot_be_protected_is_refused_before_training_in_one_line(options, noisy, tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    if "emb.npz" in options:
+        assert fnlkit(f"fnlkit embed {noisy} --backbone 'pca(dim=4)' -o emb.npz", tmp_path).returncode == 0
+    done = fnlkit(f"fnlkit train {noisy} --protect dp {options} --rounds 1 -o run.pt", tmp_path)
+    assert done.returncode == 2 and LINES[options] in done.stderr, done.stderr
+    assert len(re.findall("error", done.stderr)) == 1 and done.stderr.splitlines()[-1].startswith(
+        "fnlkit: error: --protect dp: "
+    )
+    assert not (tmp_path / "run.pt").exists()
+
+
+MISTAKES = {
+    "dpp": "did you mean 'dp'?; ",
+    "own.py:dp": "write none, dp(",
+    "dp(clip=0)": "above 0",
+    "dp(noise=-1)": "above 0",
+    "dp(cohort=3)": "has no parameter 'cohort'",
+}
+
+
+@pytest.mark.parametrize("spec", MISTAKES)
+def test_a_protection_that_there_is_not(spec, noisy, tmp_path):
+    done = fnlkit(f"fnlkit train {noisy} --protect '{spec}'", tmp_path)
+    assert done.returncode == 2 and MISTAKES[spec] in done.stderr.splitlines()[-1]
+
+
+def test_without_an_accountant_nothing_is_protected(noisy, tmp_path, monkeypatch):
+    monkeypatch.setattr("fnlkit.privacy.updates.importlib.util.find_spec", lambda name: None)
+    done = fnlkit(f"fnlkit train {noisy} --protect dp -o run.pt", tmp_path)
+    assert done.returncode == 2 and "pip install 'fnlkit[privacy]'" in done.stderr and not (tmp_path / "run.pt").exists()
+
+
+# ---- the mechanism
+def test_no_update_is_longer_than_the_bound_and_short_ones_are_untouched():
+    rng = np.random.default_rng(0)
+    for scale in (1e-9, 0.01, 0.1, 1.0, 1e9, 1e150):
+        update = torch.from_numpy(rng.normal(size=300) * scale)
+        short = clipped(update, 1.7)
+        length = float(torch.linalg.vector_norm(update))
+        if length <= 1.7:
+            assert torch.equal(short, update)
+        else:
+            assert float(torch.linalg.vector_norm(short)) == pytest.approx(1.7, rel=1e-14)
+            torch.testing.assert_close(short / 1.7, update / length)
+    assert torch.equal(clipped(torch.zeros(3, dtype=torch.float64), 1.0), torch.zeros(3, dtype=torch.float64))
+
+
+def test_one_client_moves_the_sum_by_the_bound_and_no_further():
+    """Without noise to speak of: gone it takes 0.5 / 4 away, replaced by its opposite twice that; short ones are whole."""
+    start = torch.zeros(50, dtype=torch.float64)
+    protect, others = Protection(0.5, 1e-15, 4.0), torch.randn(3, 50, dtype=torch.float64)
+    victim = 1e6 * torch.ones(1, 50, dtype=torch.float64)
+
+    def after(*parts):
+        return protect(start, torch.cat(parts), round=7)
+
+    there, gone, opposite = after(others, victim), after(others), after(others, -victim)
+    assert float((there - gone).norm()) == pytest.approx(0.5 / 4, rel=1e-12)
+    assert float((there - opposite).norm()) == pytest.approx(2 * 0.5 / 4, rel=1e-12)
+    assert float((after(others, victim * 1e-9) - gone).norm()) == pytest.approx(1e-3 * math.sqrt(50) / 4, rel=1e-9)
+
+
+def test_the_noise_is_normal_of_the_size_that_was_said():
+    """Deviation z S / (q N) in every weight, of a sum of nobody too; 4 standard errors of 100,000 draws."""
+    start = torch.full((100_000,), 2.0, dtype=torch.float64)
+
+    def noise(secret, round, ids=(), begin=start):
+        protect = Protection(0.5, 1.3, 4.0, HiddenStream(bytes(32), secret))
+        return protect(begin, begin[None, :][:0], round=round, ids=ids) - begin
+
+    out = noise(3, 9)
+    expected = 1.3 * 0.5 / 4
+    assert float(out.std()) == pytest.approx(expected, rel=4 / math.sqrt(2 * len(out)))
+    assert abs(float(out.mean())) < 4 * expected / math.sqrt(len(out))
+    assert float((out.abs() > 2 * expected).double().mean()) == pytest.approx(2 * norm.sf(2), abs=0.003)
+    assert torch.equal(noise(3, 9), out)
+    for other in (noise(3, 10), noise(4, 9), noise(3, 9, ids=[5]), noise(3, 9, begin=start + 1e-9)):
+        assert abs(float((other * out).mean())) < 4 * expected**2 / math.sqrt(len(out))
+
+
+# ---- the price
+def gaussian_delta(epsilon, mu):
+    """Of one Gaussian whose inputs lie mu deviations apart (Balle and Wang 2018, Theorem 8)."""
+    return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+
+
+@pytest.mark.parametrize(("noise", "rounds"), [(1.0, 1), (2.0, 10), (10.0, 300)])
+def test_everybody_in_every_round_is_one_gaussian(noise, rounds):
+    """The sum over T rounds: neighbors 2 sqrt(T) / z apart where one is replaced, sqrt(T) / z where one is left out."""
+    for sampling, apart in (("fixed", 2), ("poisson", 1)):
+        found = updates_epsilon(Sums(sampling, 40, 40.0, 0.3, noise, rounds))
+        exact = brentq(lambda e, mu: gaussian_delta(e, mu) - 1e-5, 0, 500, (apart * math.sqrt(rounds) / noise,))
+        assert exact <= found * (1 + 1e-6) and found == pytest.approx(exact, rel=0.01), sampling
+
+
+@pytest.mark.parametrize(("noise", "share"), [(1.0, 0.1), (0.7, 0.02), (3.0, 0.5)])
+def test_one_round_of_some_is_not_said_to_cost_less_than_it_does(noise, share):
+    """delta(ln(1 + q (e^e - 1))) = q delta_Gaussian(e), of either drawing with its own neighbors (Balle 2018)."""
+    for sampling, apart in (("poisson", 1), ("fixed", 2)):
+        inner = brentq(lambda e, mu: share * gaussian_delta(e, mu) - 1e-5, 0, 500, (apart / noise,))
+        exact = math.log1p(share * math.expm1(inner))
+        found = updates_epsilon(Sums(sampling, 1000, 1000 * share, 1.0, noise, 1))
+        assert found >= exact * (1 - 1e-4)
+        assert found <= exact * (1.02 if sampling == "poisson" else 4) + 0.5, (sampling, found, exact)
+
+
+def test_more_noise_costs_less_and_more_rounds_cost_more():
+    for sampling in ("fixed", "poisson"):
+        by_noise = [updates_epsilon(Sums(sampling, 200, 20.0, 1.0, z, 20)) for z in (0.6, 1.0, 2.0, 8.0)]
+        by_rounds = [updates_epsilon(Sums(sampling, 200, 20.0, 1.0, 1.0, t)) for t in (0, 1, 10, 100)]
+        assert by_noise == sorted(by_noise, reverse=True) and by_rounds == sorted(by_rounds) and by_rounds[0] == 0
+    # As docs/privacy.md has it.
+    assert round(updates_epsilon(Sums("fixed", 1000, 100, 1.0, 1.1, 100)), 1) == 53.7
+    assert Sums("fixed", 10**6, 100, 1.0, 1.0, 1).delta == pytest.approx(1e-7)
+    for wrong in ({"delta": 0}, {"delta": 1.0}):
+        with pytest.raises(InputError, match="between 0 and 1"):
+            updates_epsilon(Sums("fixed", 10, 10, 1.0, 1.0, 1), **wrong)
+    with pytest.raises(InputError, match="write fixed or poisson"):
+        updates_epsilon(Sums("half", 10, 10, 1.0, 1.0, 1))
+
+
+def outputs(update, *, noise=2.0, seed=0, count=8000):
+    """What one client's protected update looks like, over so many runs."""
+    start, sent = torch.zeros(1, dtype=torch.float64), torch.full((1, 1), update, dtype=torch.float64)
+    protect = Protection(1.0, noise, 1.0, HiddenStream(bytes(32), seed))
+    return [protect(start, sent, round=r).item() for r in range(count)]
+
+
+DELTA = 1e-2  # of the audits, which 8,000 outputs can see
+
+
+def test_an_audit_finds_wrong_noise_and_wrong_neighbors_and_nothing_else():
+    """8,000 draws of four tiny mechanisms: three seconds."""
+    replaced = updates_epsilon(Sums("fixed", 1, 1.0, 1.0, 2.0, 1), DELTA)
+    left_out = updates_epsilon(Sums("poisson", 1, 1.0, 1.0, 2.0, 1), DELTA)
+    there, opposite = outputs(5.0), outputs(-5.0, seed=1)
+    assert privacy.audit_pair(there, opposite, replaced, delta=DELTA).verdict == "consistent"
+    assert privacy.audit_pair(there, outputs(0.0, seed=1), left_out, delta=DELTA).verdict == "consistent"
+    half = privacy.audit_pair(outputs(5.0, noise=1.0), outputs(-5.0, noise=1.0, seed=1), replaced, delta=DELTA)
+    assert half.verdict == "violated" and half.low > replaced
+    # The accountant of one neighborhood taken for the other.
+    assert privacy.audit_pair(there, opposite, left_out, delta=DELTA).verdict == "violated"
+    with pytest.raises(InputError, match="give 100 or more of each"):
+        privacy.audit_pair(there, opposite[:50], 1.0)
+
+
+def test_an_audit_raises_no_false_alarm_over_seeds():
+    rng = np.random.default_rng(0)
+    declared = updates_epsilon(Sums("fixed", 1, 1.0, 1.0, 2.0, 1), DELTA)
+    for _ in range(30):
+        one, other = 1 + 2 * rng.normal(size=2000), -1 + 2 * rng.normal(size=2000)
+        assert privacy.audit_pair(one, other, declared, delta=DELTA).verdict == "consistent"
+
+
+# ---- runs
+PROTECTED = "--protect 'dp(clip=0.5, noise=0.8)' --rounds 4 --epochs 1 --fraction 0.25"
+
+
+def trained(noisy, folder, name, more=""):
+    done = fnlkit(f"fnlkit train {noisy} {PROTECTED} {more} --ledger none -o {name}.pt", folder)
+    assert done.returncode == 0 and "cannot be resumed" not in done.stderr, done.stderr
+    return Run.read(str(folder / f"{name}.pt"))
+
+
+def test_one_key_one_result_and_anything_else_other_noise(noisy, tmp_path):
+    """Seven runs, one of them by worker processes that are started for it."""
+    key = "--privacy-key mine.key --precision fp64"
+    plain = trained(noisy, tmp_path, "plain", f"{key} --engine sequential")
+    assert torch.equal(trained(noisy, tmp_path, "workers", f"{key} --engine workers --workers 2").weights, plain.weights)
+    names = {plain.meta["protection"]["release"]}
+    others = [f"{key} --engine {name}" for name in ("stacked", "fused")]  # which round otherwise
+    for more in (*others, f"{key} --engine sequential --decay 0.99", "--precision fp64 --engine sequential"):
+        other = trained(noisy, tmp_path, "other", more)
+        moved = [w - torch.mean(w) for w in (plain.weights, other.weights)]
+        assert abs(torch.nn.functional.cosine_similarity(*moved, dim=0)) < 0.9
+        names.add(other.meta["protection"]["release"])
+    assert len(names) == 5
+
+
+def test_runs_of_one_seed_do_not_reveal_the_mean_update(noisy, tmp_path):
+    """The difference of two releases is noise: its cosine with the difference of the mean updates is small."""
+
+    def difference(noise):
+        more = f"--protect 'dp(clip=0.5, noise={noise})' --fraction 1 --rounds 1 --engine stacked"
+        one, other = (trained(noisy, tmp_path, "run", f"{more} --lr {lr}").weights for lr in (0.01, 0.1))
+        return one - other
+
+    assert torch.nn.functional.cosine_similarity(difference(1e-9), difference(1e-9), dim=0) > 0.999
+    assert abs(torch.nn.functional.cosine_similarity(difference(20), difference(1e-9), dim=0)) < 0.1
+
+
+def test_a_run_is_continued_with_its_key_alone(noisy, tmp_path):
+    whole = trained(noisy, tmp_path, "whole", "--privacy-key mine.key --selector poisson")
+    trained(noisy, tmp_path, "part", "--privacy-key mine.key --selector poisson --rounds 2")
+    again = f"fnlkit train {noisy} {PROTECTED} --selector poisson --ledger none --resume part.pt -o part.pt"
+    done = fnlkit(f"{again} --privacy-key other.key", tmp_path)
+    assert done.returncode == 2 and "--privacy-key" in done.stderr
+    done = fnlkit(f"{again} --privacy-key mine.key --engine sequential", tmp_path)
+    assert done.returncode == 0 and "cannot be resumed" not in done.stderr, done.stderr
+    assert fnlkit(f"{again} --privacy-key mine.key", tmp_path).returncode == 0
+    trained(noisy, tmp_path, "part", "--privacy-key mine.key --selector poisson --rounds 2")
+    continued = trained(noisy, tmp_path, "part", "--privacy-key mine.key --selector poisson --resume part.pt")
+    assert torch.equal(continued.weights, whole.weights)
+
+
+def test_the_cohort_does_not_follow_from_the_seed(noisy, tmp_path):
+    """The gain from drawing clients rests on cohorts that nobody can predict."""
+    runs = [trained(noisy, tmp_path, "run", f"--privacy-key {name}.key --rounds 6") for name in ("a", "b", "a")]
+    cohorts = [[row["clients"] for row in run.history if row["stage"] != "final"] for run in runs]
+    assert cohorts[0] == cohorts[2] != cohorts[1]
+
+
+@pytest.mark.parametrize("selector", ["uniform", "poisson"])
+@pytest.mark.parametrize("optimizer", ["fedavg", "feddyn", "fedadam"])
+def test_a_continued_run_is_the_run_and_costs_what_it_costs(noisy, tmp_path, selector, optimizer):
+    more = f"--selector {selector} --optimizer {optimizer}"
+    whole = trained(noisy, tmp_path, "whole", more)
+    part = trained(noisy, tmp_path, "part", f"{more} --rounds 2")
+    assert part.meta["protection"]["epsilon"] < whole.meta["protection"]["epsilon"]
+    continued = trained(noisy, tmp_path, "part", f"{more} --resume part.pt")
+    assert torch.equal(continued.weights, whole.weights) and continued.meta["protection"] == whole.meta["protection"]
+    sampling = {"uniform": "fixed"}.get(selector, selector)
+    assert whole.meta["protection"]["sums"] == Sums(sampling, 20, 5, 0.5, 0.8, 4)._asdict()
+    assert whole.meta["protection"]["epsilon"] == updates_epsilon(Sums(sampling, 20, 5.0, 0.5, 0.8, 4))
+
+
+@pytest.mark.parametrize("method", sorted(set(registry.METHODS) - SINGLE - SUMMED))
+def test_every_method_that_can_be_protected_trains_and_pays_for_each_round(method):
+    """Under the clip and without noise to speak of it is the method with clients that count alike."""
+
+    def run(protect):
+        clients, model = toy.toy(network=toy.fitting(toy.Net, method))
+        found = {"protect": Protection(1e6, 1e-15, 6.0)} if protect else {"uniform_weights": True}
+        opt = registry.optimizer("fedavg", Fit(epochs=1, batch_size=10, lr=0.1), **found)
+        if "truth" in registry.needs(method):
+            for client in clients.members:
+                client.rows["input/true"] = client.given.clone()
+        program = registry.method(method)(clients, model, opt, registry.selector("uniform", 0.5), rounds=4)
+        weights = [step.model.weights for step in program][-1]
+        return weights, sum(len(entry.norms) > 0 for entry in clients.log)
+
+    (plain, count), (protected, paid) = run(False), run(True)
+    assert count == paid == 4
+    torch.testing.assert_close(protected, plain, rtol=0, atol=1e-7)
+
+
+def test_an_update_out_of_all_proportion_is_clipped_and_a_lost_one_weighs_nothing():
+    clients, model = toy.toy()
+    clients.bound, real = 0.0, clients._run
+
+    def hostile(ids, weights, steps, broadcast, scatter):
+        replies = real(ids, weights, steps, broadcast, scatter)
+        replies[0] = {"weights": weights * math.nan}
+        replies[1] = {"weights": weights + 1e12}
+        return replies
+
+    clients._run = hostile
+    protect = Protection(0.5, 1e-9, 4.0)
+    opt = registry.optimizer("fedavg", Fit(epochs=1, batch_size=10, lr=0.1), protect=protect)
+    after, said = opt.round(clients, [0, 1, 2, 3], model)
+    assert said.ids.tolist() == [1, 2, 3] and clients.rejected[0]["client"] == 0
+    assert "weights" not in said  # a method sees the sum, no client's model
+    start, sum_of_clipped = model.weights, 0
+    clients._run, clients.rounds = real, 0
+    honest = clients.round([2, 3], model, opt.fit)["weights"]
+    for vector in torch.cat([(model.weights + 1e12)[None], honest]):
+        away = vector - start
+        sum_of_clipped = sum_of_clipped + away * min(1.0, 0.5 / float(away.norm()))
+    torch.testing.assert_close(after.weights, start + sum_of_clipped / 4, rtol=0, atol=1e-6)
+
+
+def test_a_method_that_says_more_or_weighs_clients_is_stopped_in_the_round():
+    def tell(client, model, received):
+        return {"told": torch.ones(1)}
+
+    for more in ({"after": (tell,)}, {"weights": np.ones(12)}):
+        clients, model = toy.toy()
+        opt = registry.optimizer("fedavg", Fit(epochs=1), protect=Protection(1.0, 1.0, 3.0))
+        with pytest.raises(InputError, match="^--protect"):
+            opt.round(clients, [0, 1, 2], model, **more)
+
+
+def test_a_poisson_round_may_be_empty_and_costs_the_same(tmp_path):
+    """Five clients with probability 0.1: most rounds are of nobody, and the model moves in all of them."""
+    lines = "fnlkit partition --clients 5 | fnlkit train --selector poisson --fraction 0.1 --rounds 12 --epochs 1 --ledger none"
+    for protect, moved in (("--protect 'dp(noise=0.01)'", 12), ("", None)):
+        done = fnlkit(f"{lines} {protect} -o run.pt", tmp_path)
+        assert done.returncode == 0, done.stderr
+        run = Run.read(str(tmp_path / "run.pt"))
+        sizes = [len(row["clients"]) for row in run.history if row["stage"] != "final"]
+        assert len(sizes) == 12 and 0 in sizes and max(sizes) > 0
+        if moved:
+            assert run.meta["protection"]["sums"]["rounds"] == 12
+    clients, model = toy.toy()
+    opt = registry.optimizer("fedavg", Fit(epochs=1), protect=Protection(1.0, 1.0, 3.0))
+    after, _ = opt.round(clients, [], model)
+    assert (after.weights != model.weights).all()
+
+
+def test_poisson_rounds_are_binomial_and_each_client_is_drawn_alike():
+    clients, model = toy.toy(count=50)
+    select, drawn = registry.selector("poisson", 0.2), np.zeros((400, 50))
+    for r in range(400):
+        clients.rounds = r
+        drawn[r, select(clients, model)] = 1
+    sizes = drawn.sum(1)
+    assert sizes.mean() == pytest.approx(10, abs=4 * math.sqrt(8 / 400)) and sizes.var() == pytest.approx(8, rel=0.35)
+    assert abs(drawn.mean(0) - 0.2).max() < 4.5 * math.sqrt(0.16 / 400)
+    assert set(select(clients, model, np.arange(50) < 3)) <= {0, 1, 2}
+
+
+def test_evaluate_report_and_ledger_say_what_was_spent(noisy, tmp_path):
+    line = f"fnlkit train {noisy} {PROTECTED} --ledger spent"
+    for name, more in (("a", ""), ("b", "--seed 1"), ("a", ""), ("a", "--resume a.pt --rounds 6")):
+        done = fnlkit(f"{line} {more} -o {name}.pt", tmp_path)
+        assert done.returncode == 0, done.stderr
+    six = updates_epsilon(Sums("fixed", 20, 5.0, 0.5, 0.8, 6))
+    both = updates_epsilon(Sums("fixed", 20, 5.0, 0.5, 0.8, 10))
+    assert f"6 rounds under --protect will cost ({six:.4g}, 1e-05)-DP" in done.stderr
+    assert f"10 rounds of protected updates in the ledger spent: ({both:.4g}, 1e-05)-DP per client in total" in done.stderr
+    assert [one.updates["rounds"] for one in ledger.read(tmp_path / "spent")] == [4, 6]
+    facts = [json.loads(row) for row in fnlkit("fnlkit evaluate a.pt b.pt --json --ledger spent", tmp_path).stdout.splitlines()]
+    assert [row["update_rounds"] for row in facts] == [6, 4] and facts[0]["update_epsilon"] == six
+    assert facts[0]["update_together_epsilon"] == facts[1]["update_together_epsilon"] == both
+    assert "5 of 20 clients, drawn without replacement" in facts[0]["update_statement"]
+    shown = fnlkit("fnlkit evaluate a.pt b.pt --ledger spent", tmp_path).stdout
+    assert f"a.pt: protected updates of 6 rounds, ({six:.4g}, 1e-05)-DP of a client" in shown
+    assert f"All 2 runs of protected updates that are known of these clients: ({both:.4g}, 1e-05)-DP" in shown
+    done = fnlkit("fnlkit report a.pt -o report.html", tmp_path)
+    assert done.returncode == 0 and f"({six:.4g}, 1e-05)-DP" in (tmp_path / "report.html").read_text()
+    privately = fnlkit(f"fnlkit train {noisy} --method feddpcont --rounds 1 --epochs 1 --ledger spent -o c.pt", tmp_path)
+    assert privately.returncode == 0 and "(0.81, 0)-label-DP" in privately.stderr  # labels and updates are added up apart
+
+
+def test_a_repetition_that_loses_other_clients_counts_again(noisy, tmp_path, monkeypatch):
+    """What one lost client leaves out is the difference of two runs, so that noise and entry of the ledger differ."""
+    real, path = Sequential._run, tmp_path / "spent"
+
+    def entries(lost, **more):
+        def run(self, ids, *arguments):
+            replies = real(self, ids, *arguments)
+            return [Failure("late", "1") if self.rounds == lost and j == 0 else reply for j, reply in enumerate(replies)]
+
+        monkeypatch.setattr(Sequential, "_run", run)
+        about = {"protect": "dp(clip=0.5, noise=0.8)", "rounds": 3, "epochs": 1, "fraction": 0.25, "ledger": path}
+        made = fnlkit_train(noisy, engine="sequential", say=None, output=tmp_path / "run.pt", **about, **more)
+        together = fnlkit("fnlkit evaluate run.pt --json --ledger spent", tmp_path)
+        return made.weights, len(ledger.read(path)), json.loads(together.stdout).get("update_together_runs", 1)
+
+    with_loss, again, clean = entries(1), entries(1), entries(None)
+    assert with_loss[1:] == again[1:] == (1, 1) and torch.equal(with_loss[0], again[0])
+    assert clean[1:] == (2, 2) and entries(None)[1:] == (2, 2) and entries(1)[1:] == (2, 2)
+    assert entries(2)[1:] == (3, 3)
+
+
+def test_runs_over_other_clients_are_stated_apart(noisy, tmp_path):
+    """Ten clients of one partition may be one of another: no bound on one client's data covers both."""
+    line, eight = "--ledger spent -o", updates_epsilon(Sums("fixed", 20, 5.0, 0.5, 0.8, 8))
+    four, apart = (updates_epsilon(Sums("fixed", n, n / 4, 0.5, 0.8, 4)) for n in (20, 4))
+    other = f"fnlkit partition --clients 4 --seed 3 | fnlkit train {PROTECTED} {line} c.pt"
+    runs = [f"fnlkit train {noisy} {PROTECTED} {line} a.pt", other, f"fnlkit train {noisy} {PROTECTED} --seed 1 {line} b.pt"]
+    said = [fnlkit(run, tmp_path) for run in runs]
+    assert [done.returncode for done in said] == [0, 0, 0], said
+    assert f"4 rounds of protected updates in the ledger spent: ({apart:.4g}, 1e-05)-DP" in said[1].stderr
+    assert f"4 rounds ({four:.4g}, 1e-05)-DP" in said[1].stderr
+    assert f"8 rounds of protected updates in the ledger spent: ({eight:.4g}, 1e-05)-DP" in said[2].stderr
+    rows = [json.loads(row) for row in fnlkit("fnlkit evaluate a.pt c.pt --json --ledger spent", tmp_path).stdout.splitlines()]
+    assert rows[0]["update_together_epsilon"] == eight and "update_together_epsilon" not in rows[1]
+    assert f"({apart:.4g}, 1e-05)-DP" in rows[0]["update_apart_statement"]
+    assert f"8 rounds ({eight:.4g}, 1e-05)-DP" in rows[1]["update_apart_statement"]
+    rows = [json.loads(row) for row in fnlkit("fnlkit evaluate a.pt c.pt --json --ledger none", tmp_path).stdout.splitlines()]
+    assert all("update_together_runs" not in row and "update_apart_statement" in row for row in rows)
+
+
+@pytest.mark.parametrize("wrong", [{"epsilon": "1"}, {"delta": None}, {"sums": {}}, {"sums": 3}, {"sums": {"rounds": -1}}])
+def test_what_a_file_says_of_its_protection_is_checked(noisy, tmp_path, wrong):
+    run = trained(noisy, tmp_path, "run", "--rounds 1")
+    known = run.meta["protection"]
+    if isinstance(wrong.get("sums"), dict) and wrong["sums"]:
+        wrong = {"sums": known["sums"] | wrong["sums"]}
+    run.meta["protection"] = known | wrong
+    run.write(str(tmp_path / "run.pt"))
+    done = fnlkit("fnlkit evaluate run.pt", tmp_path)
+    assert done.returncode == 2 and "not a usable run: " in done.stderr and "protection" in done.stderr, done.stderr
