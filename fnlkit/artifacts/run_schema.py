@@ -72,7 +72,7 @@ def _meta(meta):
     _whole(meta.get("classes"), "classes", high=MAX_CLASSES)
     if meta.get("embedding") is not None:
         _text(meta["embedding"], "embedding")
-    _whole(meta.get("head") or 0, "head", high=2**20)
+    _whole(0 if meta.get("head") is None else meta["head"], "head", high=2**20)
     if meta.get("features") is not None:
         _kind(meta["features"], dict, "features")
         for name in ("path", "sha256"):
@@ -84,11 +84,13 @@ def _meta(meta):
     if meta.get("frozen") is not None:
         _text(meta["frozen"], "frozen")
     _kind(meta.get("pair", False), bool, "pair")
-    for need in _items(meta.get("needs") or [], str, "needs"):
-        _text(need, "needs")
-    _kind(meta.get("own") or {}, dict, "own")
-    for digest in (meta.get("own") or {}).values():
-        _text(digest, "own")
+    if meta.get("needs") is not None:
+        for need in _items(meta["needs"], str, "needs"):
+            _text(need, "needs")
+    if meta.get("own") is not None:
+        _kind(meta["own"], dict, "own")
+        for digest in meta["own"].values():
+            _text(digest, "own")
     for name in _items(meta.get("unsaved", []), str, "unsaved"):
         _text(name, "unsaved")
     must_be_steps(meta.get("provenance", []))

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import os
 import stat
 
@@ -96,14 +97,14 @@ class Metrics:
 
 
 def sparkline(values, width=60):
-    """Return values as a line of bars, each the mean of a range of values; an empty text without values.
+    """Return values as a line of bars, each the mean of a range of values; an empty text without finite values.
 
     Examples
     --------
     >>> sparkline([0.0, 0.5, 1.0])
     '▁▅█'
     """
-    values = list(values)
+    values = [value for value in values if math.isfinite(value)]
     if not values:
         return ""
     count = min(width, len(values))

@@ -147,7 +147,10 @@ def _crowdlab(votes, classes, probabilities):
         ) from error
     table = pandas.DataFrame(np.where(votes >= 0, votes, np.nan))
     table = table.loc[:, table.notna().any()]  # cleanlab rejects annotators without votes here
-    found = get_label_quality_multiannotator(table, probabilities, verbose=False)["label_quality"]
+    try:
+        found = get_label_quality_multiannotator(table, probabilities, verbose=False)["label_quality"]
+    except ValueError as error:  # cleanlab's own conditions, for example a sample with two votes
+        raise InputError(f"--method crowdlab does not accept these votes: {error}; use --method dawid-skene") from error
     label, quality = found["consensus_label"].to_numpy(int), found["consensus_quality_score"].to_numpy(float)
     out = np.repeat((1 - quality)[:, None] / (classes - 1), classes, 1)
     # Use the most probable label even if cleanlab doubts it.

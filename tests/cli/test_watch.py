@@ -34,6 +34,7 @@ def test_a_file_that_grows_is_read_once_and_one_that_begins_anew_from_the_start(
 
 def test_the_line_of_bars():
     assert sparkline([]) == "" and sparkline([0.5]) == "▄" and sparkline([0, 1, 0.5]) == "▁█▅"
+    assert sparkline([0, float("nan"), 1, float("inf")]) == "▁█" and sparkline([float("nan")]) == ""
     assert sparkline(range(1000), 10) == "▁▂▃▃▄▅▆▆▇█" and len(sparkline(range(1000), 60)) == 60
 
 
@@ -44,7 +45,7 @@ def test_it_follows_until_the_run_ends(tmp_path):
     held.acquire()
 
     def train():
-        time.sleep(0.3)
+        time.sleep(1.5)  # the command starts and shows the first row
         with open(path, "a") as file:
             file.write(row(1, 0.75) + row(2, 0.8, "final"))
         os.unlink(lock)

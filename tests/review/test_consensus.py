@@ -99,6 +99,9 @@ def test_crowdlab_is_cleanlabs(world):
     probabilities[np.arange(1438), true] = 0.82
     out, _ = consensus(federation, votes, "crowdlab", probabilities=probabilities)
     assert (out.given == true).mean() > 0.95
+    alone = np.where(np.arange(votes.shape[1]) == 0, votes, -1)  # cleanlab compares annotators within a sample
+    with pytest.raises(InputError, match="crowdlab"):
+        consensus(federation, alone, "crowdlab", probabilities=probabilities)
 
 
 def test_votes_from_a_table(world, tmp_path):
