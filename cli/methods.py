@@ -84,12 +84,12 @@ def _list(say, parts):
 
 
 def _of_kind(kind, parts):
-    from fnlkit.experiment import cards
+    from fnlkit.components.declarations import declaration
 
     table = Table("name", "what it is for" if kind == "method" else parts.KINDS[kind].what, "source")
     for name, each in parts.KINDS[kind].parts().items():
         (function,) = [found for of, found in parts.find_all(name) if of == kind]
-        table.add_row(name, parts.purpose(function), cards.cited(function))
+        table.add_row(name, parts.purpose(function), declaration(function).cite)
         del each
     return table
 
@@ -97,8 +97,8 @@ def _of_kind(kind, parts):
 def _show(say, parts, name, kind, function):
     """Print a component: purpose, spec, source, parameters and replies."""
     from fnlkit.components import registry
+    from fnlkit.components.declarations import declaration
     from fnlkit.experiment import cards
-    from fnlkit.server.replies import sends_of
 
     rows = parts.described(kind, function)
     some = next((f"{key}={default}" for key, default, _, _ in rows if default not in ("", "none")), None)
@@ -113,14 +113,14 @@ def _show(say, parts, name, kind, function):
         for row in rows:
             table.add_row(*row)
         say.print(table)
-    sends = sends_of(function)
+    sends = declaration(function).sends
     if kind == "estimator" and sends is not None:
         say.print("\nWhat leaves a client with --form federated, beside the weights of a warm-up:")
         for reply, what in sends.items():
             say.print(f"  {reply}: {what}")
     if kind == "method":
         say.print("\nWhat leaves a client:")
-        for reply, what in ({"weights": "the local model, every round"} | (sends or {})).items():
+        for reply, what in {"weights": "the local model, every round", **(sends or {})}.items():
             say.print(f"  {reply}: {what}")
         if reason := cards.unprotected(name) if name in registry.METHODS else None:
             say.print(f"\nUpdates cannot be protected (--protect): {reason}.")

@@ -140,6 +140,18 @@ def checked(function):
     return call
 
 
+def accepted(function, values):
+    """Return the entries of a dict whose names a function has as parameters."""
+    known = inspect.signature(function).parameters
+    return {name: value for name, value in values.items() if name in known}
+
+
+def arguments_of(function):
+    """Return the keyword-only parameters of a function and their values, bound ones before defaults."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}
+
+
 def passes_on(inner, *names):
     """Return a decorator that adds the parameters of `inner` to a function's signature.
 

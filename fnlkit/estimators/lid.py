@@ -9,23 +9,17 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, NotNegative, Range, checked
 from fnlkit.estimators import federated
 from fnlkit.estimators.defaults import WARM_UP
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment, owners, sums, transitions
-from fnlkit.estimators.loss import SENDS as OF_LOSSES
-from fnlkit.estimators.loss import of_counts, split, upper_probability
-from fnlkit.methods import fedcorr
-
-SENDS = (
-    federated.PREDICTED
-    | federated.RELABELED
-    | {"flagged": OF_LOSSES["flagged"]}
-    | {name: fedcorr.SENDS[name] for name in ("lid", "noise_level")}
-)
+from fnlkit.estimators.loss import FLAGGED, of_counts, split, upper_probability
+from fnlkit.methods.fedcorr import fedcorr
 
 
+@declare(sends={**federated.PREDICTED, **federated.RELABELED, **FLAGGED, **fedcorr.declaration.sends}, cite="Xu 2022")
 @checked
 def lid(
     evidence,

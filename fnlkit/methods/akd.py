@@ -10,38 +10,25 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fnlkit.client.losses import embedding_distilled, logit_distilled
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Automatic, NotNegative, Percentile, Positive, Range, Share, checked
 from fnlkit.methods import na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.na_fedavg import RoundNumber
 from fnlkit.methods.nnc import allowed_neighbors, vote
-from fnlkit.methods.sends import Sent
-
-LOSS = "own"
-SENDS = {
-    "noise_level": Sent.share("share of labels outvoted by nearest neighbors", "once, before training, with embeddings"),
-    "embedding_square": Sent("mean square of the embeddings", "once, before training, with scale=rms", (), low=0),
-    **{
-        name: Sent(na_fedavg.SENDS[name].what, "once, in the estimation round, with logits", ("n",))
-        for name in ("scores_global", "scores_local")
-    },
-}
 
 
-def needs(*, source="embeddings", level="auto", **parameters):
+def needs(source, level):
     """Return the names of the inputs that a run must provide."""
     if source == "embeddings":
         return ("embedding", "head")
     return ("embedding",) if level == "neighbors" else ()
 
 
-def of_budget(rounds, *, source, level, at, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
+def schedule(rounds, source, level, at):
+    """Return the estimation round if the method estimates by energy scores, else None."""
     energy = level == "energy" or (level == "auto" and source == "logits")
-    return na_fedavg.of_budget(rounds, at=at) if energy else None
+    return na_fedavg.round_of_estimation(at, rounds) if energy else None
 
 
 # ---- on the client
@@ -51,6 +38,17 @@ def measure_square(client, model, received):
 
 
 # ---- the server
+@method(
+    sends={
+        "noise_level": Sent.share("share of labels outvoted by nearest neighbors", "once, before training, with embeddings"),
+        "embedding_square": Sent("mean square of the embeddings", "once, before training, with scale=rms", (), low=0),
+        **{name: sent._replace(when="once, in the estimation round, with logits") for name, sent in na_fedavg.SCORED.items()},
+    },
+    loss="own",
+    needs=needs,
+    schedule=schedule,
+    cite="Tsouvalas 2024",
+)
 @checked
 def akd(
     clients,

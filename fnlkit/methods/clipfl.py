@@ -7,16 +7,9 @@ import math
 
 import numpy as np
 
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Rounds, Share, checked
 from fnlkit.methods.fedavg import Round, fedavg
-from fnlkit.methods.sends import Sent
-
-SENDS = {"public_accuracy": Sent.share("accuracy of the trained model on the public set", "each round before the pruning")}
-
-
-def needs(**parameters):
-    """Return what a run must provide: ``public``, samples that belong to no client."""
-    return ("public",)
 
 
 # ---- on the client
@@ -51,14 +44,14 @@ def rounds_before(before, rounds):
     return before if before >= 0 else rounds // 5
 
 
-def of_budget(rounds, *, before, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
-    return rounds_before(before, rounds)
-
-
+@method(
+    sends={
+        "public_accuracy": Sent.share("accuracy of the trained model on the public set", "each round before the pruning"),
+    },
+    needs=("public",),
+    schedule=rounds_before,
+    cite="Morafah 2024",
+)
 @checked
 def clipfl(
     clients,

@@ -8,9 +8,8 @@ import inspect
 from typing import NamedTuple
 
 from fnlkit.client.network import Model
+from fnlkit.components.declarations import method
 from fnlkit.errors import InputError
-
-SENDS = {}
 
 
 def follows_schedule(method):
@@ -58,6 +57,7 @@ class Round(NamedTuple):
     report: dict = {}
 
 
+@method(cite="McMahan 2017")
 def fedavg(clients, model, opt, select, *, rounds, among=None, stage="training", schedule=None, **step):
     """Average the clients' models without treating wrong labels; the common baseline.
 

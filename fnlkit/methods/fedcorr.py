@@ -12,23 +12,18 @@ import numpy as np
 import torch
 
 from fnlkit.client.scoring import double_softmax_losses, sample_losses, softmax_numpy
+from fnlkit.components.declarations import Sent, declare, method
 from fnlkit.components.parameters import Count, NotNegative, Rounds, Share, checked
 from fnlkit.errors import InputError
 from fnlkit.kernels import lid
 from fnlkit.kernels.mixture import two_components
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round, fedavg, follows_schedule
-from fnlkit.methods.sends import Sent
 from fnlkit.server.selection import average_for, cohort_size
-
-SENDS = {
-    "lid": Sent("mean LID of the local model's predictions (eq. 2)", "each visit of stage 1", (), low=0),
-    "noise_level": Sent.share("share of samples in the upper component of the losses", "noisy clients, after each iteration"),
-    "local_loss": Sent("mean loss of the received model", "candidates of usual_selector=power-of-choice", (), low=0),
-}
 
 
 # ---- on the client
+@declare(fused_kernel="adaptive")
 def adaptive_proximal(w, w_start, batch):
     """Return the gradient of beta mu_k ||w - w_global||^2 (eq. 5).
 
@@ -37,6 +32,7 @@ def adaptive_proximal(w, w_start, batch):
     return 2 * batch.received["proximal"][..., None].to(w.dtype) * (w - w_start)
 
 
+@declare(fused_kernel="adaptive_norm")
 def adaptive_proximal_norm(w, w_start, batch):
     """Return the gradient of beta mu_k ||w - w_global|| (public code).
 
@@ -89,14 +85,6 @@ def relabel(client, index, probabilities, confidence, strict=False):
 
 
 # ---- the server
-def of_budget(rounds, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
-    return rounds  # all stages share the budget
-
-
 def budget(rounds, fraction, iterations, finetune_rounds, usual_rounds):
     """Return (iterations, fine-tuning rounds, usual rounds) for a budget of `rounds`.
 
@@ -206,6 +194,16 @@ def pre_processing(clients, model, opt, *, iterations, group, beta, mixup, seek,
     return model, level, noisy, silent
 
 
+@method(
+    sends={
+        "lid": Sent("mean LID of the local model's predictions (eq. 2)", "each visit of stage 1", (), low=0),
+        "noise_level": Sent.share(
+            "share of samples in the upper component of the losses", "noisy clients, after each iteration"
+        ),
+    },
+    schedule=lambda rounds: rounds,  # all stages share the budget
+    cite="Xu 2022",
+)
 @checked
 def fedcorr(
     clients,

@@ -11,30 +11,11 @@ import numpy as np
 import torch
 
 from fnlkit.client.losses import contrastive, cross_entropy
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Automatic, NotNegative, Range, Rounds, checked
 from fnlkit.errors import InputError
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.sends import Sent
 from fnlkit.privacy import debias, randomized_response, to_simplex
-
-LOSS = "own"
-SENDS = {
-    "private_counts": Sent.counts("label counts after randomized response", "once, before training", ("C",), summed=True),
-    "epsilon": Sent("epsilon of this release", "once, before training", (), summed=True, low=1e-300),
-    "exact_counts": Sent.counts("label counts", "once, only with release=exact, instead of both", ("C",), summed=True),
-}
-# Replies that tell of labels, each with the reply that holds their epsilon; None for labels told as they are.
-RELEASES = {"private_counts": "epsilon", "exact_counts": None}
-
-
-def label_price(classes, *, epsilon=-1.0, release="private", **parameters):
-    """Return the epsilon at which labels are told under the method's parameters, None without randomized response."""
-    return None if release == "exact" else epsilon if epsilon > 0 else published_epsilon(classes)
-
-
-def needs(**parameters):
-    """Return what a run must provide: ``secret``, the seed of the randomized response."""
-    return ("secret",)
 
 
 # ---- on the client
@@ -69,12 +50,9 @@ def published_epsilon(classes):
     return known.get(classes) or (math.log(0.25 * (classes - 1)) if classes > 6 else 0.81)
 
 
-def of_budget(rounds, *, delay, length, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
-    return rounds if min(delay, length) < 0 else None
+def label_epsilon(classes, *, epsilon=-1.0, release="private"):
+    """Return the epsilon of the released labels, or None if they are not randomized."""
+    return None if release == "exact" else epsilon if epsilon > 0 else published_epsilon(classes)
 
 
 def ramp(r, rounds, *, strength, delay, length):
@@ -91,7 +69,7 @@ def told_prior(clients, model, *, epsilon, release, simplex):
     """Request the label counts of all clients; return the distribution (C,) and a report."""
     if release == "exact" and epsilon > 0:
         raise InputError(f"feddpcont: release=exact has no epsilon, found {epsilon:g}; remove one of the two")
-    price = label_price(clients.classes, epsilon=epsilon, release=release)
+    price = label_epsilon(clients.classes, epsilon=epsilon, release=release)
     clients.releasing_labels(price)
     told = ("exact_counts",) if price is None else ("private_counts", "epsilon")
     said = clients.round(np.arange(len(clients)), model, partial(release_labels, epsilon=price), expect=told)
@@ -105,6 +83,19 @@ def told_prior(clients, model, *, epsilon, release, simplex):
     return prior, {"label_epsilon": spent, **projected}
 
 
+@method(
+    sends={
+        "private_counts": Sent.counts("label counts after randomized response", "once, before training", ("C",), summed=True),
+        "epsilon": Sent("epsilon of this release", "once, before training", (), summed=True, low=1e-300),
+        "exact_counts": Sent.counts("label counts", "once, only with release=exact, instead of both", ("C",), summed=True),
+    },
+    loss="own",
+    needs=("secret",),
+    schedule=lambda rounds, delay, length: rounds if min(delay, length) < 0 else None,
+    releases={"private_counts": "epsilon", "exact_counts": None},
+    label_epsilon=label_epsilon,
+    cite="Di 2024",
+)
 @checked
 def feddpcont(
     clients,

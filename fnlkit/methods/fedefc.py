@@ -11,14 +11,15 @@ import torch
 
 from fnlkit.client.losses import forward_corrected
 from fnlkit.client.scoring import softmax_numpy
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import AboveOne, Patience, Rounds, checked, passes_on
 from fnlkit.kernels import count_matrix
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.sends import Sent
 
-LOSS = "own"
-SENDS = {
+ACCURACY = {
     "accuracy": Sent.share("model accuracy on the client's labels", "each round until the prestopping round", summed=True),
+}
+TRANSITION = {
     "transition": Sent.share(
         "estimate of T", "each round after that, only with report_transition=true", ("C", "C"), summed=True
     ),
@@ -110,12 +111,8 @@ def _within(matrix, seen, limit):
 
 
 # ---- the server
-def of_budget(rounds, *, start, patience, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    These are the first monitored round and the number of consecutive rounds without a rise.  A run can be resumed with another
-    budget only if this part is unchanged.
-    """
+def watched(rounds, start, patience):
+    """Return the first monitored round and the number of consecutive rounds without a rise."""
     if start < 0:  # published: after round 10 of 100 (MNIST), 40 of 200 and of 300 (CIFAR)
         start = rounds // 10 if rounds <= 100 else min(40, rounds // 5)
     if patience < 0:
@@ -141,7 +138,7 @@ def prestop(
 
     Return (model, rounds used).  Parameters are those of `fedefc`.
     """
-    start, patience = of_budget(rounds, start=start, patience=patience)
+    start, patience = watched(rounds, start, patience)
     reference, counter = -1.0, 0
     steps = {"before" if accuracy == "global" else "after": (score_accuracy,)}
     for t in range(rounds):
@@ -184,6 +181,7 @@ def corrected(clients, model, opt, select, *, rounds, estimate, **step):
     return model
 
 
+@method(sends=ACCURACY | TRANSITION, loss="own", schedule=watched, cite="Yu 2025")
 @checked
 @passes_on(prestop)
 def fedefc(

@@ -13,14 +13,13 @@ import torch
 
 from fnlkit.client.losses import adjusted_distilled, logit_adjusted
 from fnlkit.client.scoring import sample_losses
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Positive, Rounds, Share, checked
 from fnlkit.kernels.mixture import higher_group
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.sends import Sent
 from fnlkit.server.distance import distance_aware_weights
 
-LOSS = "own"
-SENDS = {
+CLASS_LOSSES = {
     "class_losses": Sent(
         "mean loss of the received model by class, -1 for absent classes", "once, after the warm-up", ("C",), low=-1
     )
@@ -44,14 +43,6 @@ def stages(rounds, warmup, end, share=0.1):
     Default: 10 and 49 of 100 rounds, as published.
     """
     return warmup if warmup >= 0 else round(share * rounds), end if end >= 0 else round(0.49 * rounds)
-
-
-def of_budget(rounds, *, warmup, end=0, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
-    return stages(rounds, warmup, end)
 
 
 def find_noisy(clients, model, missing):
@@ -100,6 +91,7 @@ def teachers_weight(r, *, strength, start, end):
     return strength * math.exp(-5 * (1 - x) ** 2)
 
 
+@method(sends=CLASS_LOSSES, loss="own", schedule=stages, cite="Wu 2023")
 @checked
 def fednoro(
     clients,

@@ -10,20 +10,12 @@ import torch
 
 from fnlkit.client.losses import kept_cross_entropy
 from fnlkit.client.scoring import sample_losses
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Count, Rounds, Share, checked
 from fnlkit.kernels.mixture import lower_probability
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.sends import Sent
-from fnlkit.methods.warmup import of_budget, warmup_rounds
-
-__all__ = ["SENDS", "fedrn", "of_budget"]
-
-LOSS = "own"
-SENDS = {
-    "expertise": Sent.share("accuracy of the trained model on the client's labels", "each round"),
-    "noise_output": Sent("logits of the trained model for a common noise sample", "each round", ("C",)),
-}
+from fnlkit.methods.warmup import warmup_rounds
 
 
 # ---- on the client
@@ -110,6 +102,15 @@ def judges_for(ids, model, memory, found, width):
     return {"judges": judges, "reliability": weights}
 
 
+@method(
+    sends={
+        "expertise": Sent.share("accuracy of the trained model on the client's labels", "each round"),
+        "noise_output": Sent("logits of the trained model for a common noise sample", "each round", ("C",)),
+    },
+    loss="own",
+    schedule=warmup_rounds,
+    cite="Kim 2022",
+)
 @checked
 def fedrn(
     clients,

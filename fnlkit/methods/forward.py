@@ -12,15 +12,12 @@ import torch
 
 from fnlkit.client.losses import forward_corrected, kept_cross_entropy
 from fnlkit.client.scoring import softmax_numpy
+from fnlkit.components.declarations import method
 from fnlkit.components.parameters import AboveOne, Natural, Percentile, Share, checked, passes_on
 from fnlkit.kernels import class_thresholds
 from fnlkit.kernels.scores import anchor_transition
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.fedefc import SENDS, conditioned, corrected, keep_transition, of_budget, prestop
-
-__all__ = ["SENDS", "confident_learning", "forward", "of_budget"]
-
-LOSS = "own"
+from fnlkit.methods.fedefc import ACCURACY, TRANSITION, conditioned, corrected, keep_transition, prestop, watched
 
 
 # ---- on the client
@@ -78,6 +75,7 @@ def confident_issues(probabilities, labels):
 
 
 # ---- the server
+@method(sends=ACCURACY | TRANSITION, loss="own", schedule=watched, cite="Patrini 2017")
 @checked
 @passes_on(prestop)
 def forward(
@@ -130,6 +128,7 @@ def forward(
     return (yield from corrected(clients, model, opt, select, rounds=rounds - used, **step))
 
 
+@method(sends=ACCURACY, loss="own", schedule=watched, cite="Northcutt 2021")
 @checked
 @passes_on(prestop)
 def confident_learning(clients, model, opt, select, *, rounds, local_epochs: Natural = 0, **watch):

@@ -12,19 +12,18 @@ import numpy as np
 import torch
 
 from fnlkit.client.scoring import confidence, energy
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Automatic, Percentile, Range, checked
 from fnlkit.errors import InputError
 from fnlkit.methods.fedavg import Round, fedavg
-from fnlkit.methods.sends import Sent
 from fnlkit.server.selection import cohort_size
 
 # A round number that starts at 1, as in the paper.
 RoundNumber = Annotated[int, Range(1), Automatic()]
 SCORES = {"energy": energy, "softmax": confidence}
-SENDS = {
+SCORED = {
     "scores_global": Sent("energy of each sample under the received model", "once, in the estimation round", ("n",)),
     "scores_local": Sent("energy of each sample under the trained model", "once, in the estimation round", ("n",)),
-    "noise_level": Sent.share("estimated noise level", "instead of the scores, with threshold=own"),
 }
 
 
@@ -138,11 +137,8 @@ def estimation_round(clients, model, opt, *, percentile, side, threshold, score=
     return model, said, *levels_of(said)
 
 
-def of_budget(rounds, *, at, **parameters):
-    """Return the part of the schedule that depends on `rounds`: R_w.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
+def round_of_estimation(at, rounds):
+    """Return R_w: `at`, or for -1 30, but at most 0.15 of the rounds."""
     return at if at >= 1 else min(30, max(1, round(0.15 * rounds)))
 
 
@@ -156,7 +152,7 @@ def when_to_estimate(rounds, clients, select, at, name):
     at : int >= 1, or -1
         R_w; the first round is 1.
     """
-    at = of_budget(rounds, at=at)
+    at = round_of_estimation(at, rounds)
     cost = len(clients) / cohort_size(clients, getattr(select, "fraction", 0.1))
     after = math.floor(rounds - (at - 1) - cost)
     if after < 0:
@@ -167,6 +163,11 @@ def when_to_estimate(rounds, clients, select, at, name):
     return at - 1, after
 
 
+@method(
+    sends={**SCORED, "noise_level": Sent.share("estimated noise level", "instead of the scores, with threshold=own")},
+    schedule=round_of_estimation,
+    cite="Tsouvalas 2024",
+)
 @checked
 def na_fedavg(
     clients,

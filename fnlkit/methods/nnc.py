@@ -10,22 +10,14 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Automatic, Range, Share, checked
 from fnlkit.errors import InputError
 from fnlkit.kernels import knn_vote
 from fnlkit.methods.fedavg import Round, fedavg
-from fnlkit.methods.sends import Sent
-
-LOSS = "usual"
-SENDS = {"noise_level": Sent.share("share of labels outvoted by nearest neighbors", "once, before training")}
 
 # Smallest and largest number of neighbors; the largest is the paper's.
 LEAST, MOST = 5, 100
-
-
-def needs(**parameters):
-    """Return what a run must provide: ``embedding``, as rows["input/embedding"] (n, D)."""
-    return ("embedding",)
 
 
 def neighbors_for(sizes, classes):
@@ -97,6 +89,12 @@ def vote(client, model, received, *, k, include_self, ties, correct, least):
 
 
 # ---- the server
+@method(
+    sends={"noise_level": Sent.share("share of labels outvoted by nearest neighbors", "once, before training")},
+    loss="usual",
+    needs=("embedding",),
+    cite="Tsouvalas 2024",
+)
 @checked
 def nnc(
     clients,

@@ -10,20 +10,9 @@ import torch
 
 from fnlkit.client.client import Batch
 from fnlkit.client.losses.robust import LogZero, symmetric_cross_entropy
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, checked
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.sends import Sent
-
-LOSS = "own"
-SENDS = {
-    "public_prediction": Sent.share("probabilities of the trained model for the public set", "each round", ("public", "C")),
-    "private_loss": Sent("mean symmetric cross entropy of the trained model", "each round", (), low=0),
-}
-
-
-def needs(**parameters):
-    """Return what a run must provide: ``public``, samples that belong to no client."""
-    return ("public",)
 
 
 # ---- on the client
@@ -82,6 +71,15 @@ def confidences(now, before, *, strength):
     return weights / weights.sum()
 
 
+@method(
+    sends={
+        "public_prediction": Sent.share("probabilities of the trained model for the public set", "each round", ("public", "C")),
+        "private_loss": Sent("mean symmetric cross entropy of the trained model", "each round", (), low=0),
+    },
+    loss="own",
+    needs=("public",),
+    cite="Fang 2022",
+)
 @checked
 def rhfl(
     clients,

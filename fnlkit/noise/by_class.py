@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Share, checked
 from fnlkit.noise import matrices
 from fnlkit.noise.ground import drawn
@@ -21,6 +22,7 @@ def symmetric(ground, *, eta: Share = 0.4, include_true=False):
     return drawn(ground, matrices.symmetric(ground.classes, eta, include_true))
 
 
+@declare(cite="Han 2018")
 @checked
 def pairflip(ground, *, eta: Share = 0.4):
     """Change each label to the next class with probability eta; the last class becomes the first (Han 2018).
@@ -33,6 +35,7 @@ def pairflip(ground, *, eta: Share = 0.4):
     return drawn(ground, matrices.mapped(target_of(ground, "pairflip", ""), eta))
 
 
+@declare(cite="Patrini 2017")
 @checked
 def asymmetric(ground, *, eta: Share = 0.4, map=""):
     """Change labels of easily confused classes with probability eta, by the published map of the data set.
@@ -47,6 +50,7 @@ def asymmetric(ground, *, eta: Share = 0.4, map=""):
     return drawn(ground, matrices.mapped(target_of(ground, "asymmetric", map), eta))
 
 
+@declare(cite="Di 2024")
 @checked
 def random(ground, *, eta: Share = 0.4):
     """Change labels with a random rate and random target classes for each class (FedDPCont, Di 2024).

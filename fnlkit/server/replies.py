@@ -1,106 +1,25 @@
-"""Replies of clients: their declaration by a method, and the check of each reply on arrival."""
+"""Check each reply of a client on arrival: names, shapes, types and ranges as declared."""
 
-import inspect
 from collections import Counter
-from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 
-_ITEM = {"float64": 8, "float32": 4, "int64": 8}
-# Largest entry without a declared range: the sum of thousands of squares still fits float32.
-LARGEST = 1e15
+from fnlkit.components.declarations import Sent, number
+
 # Largest number of characters of a name and of a reason that is quoted or stored.
 MAX_NAME, MAX_REASON = 40, 300
 _STORED = (torch.float16, torch.float32, torch.float64)  # floats that the log of a run can store
 
 
-class Sent(NamedTuple):
-    """Declaration of one reply.
-
-    Attributes
-    ----------
-    what : str
-        Description.
-    when : str
-        Frequency.
-    shape : tuple of int or str, or None
-        Sides; ``"C"`` classes, ``"n"`` samples of the client, ``"d"`` features of the network, ``"P"`` weights,
-        ``"public"`` samples of the public set; any other text allows any number.  None declares only the name: replies of one
-        round must then agree in shape and type.
-    dtype : str
-        A reply of another type is converted if no entry can change (an integer to a float), otherwise rejected.
-    summed : bool
-        True if the server uses only the sum over the clients of a round, so that single replies can stay hidden (secure
-        aggregation).
-    low, high : float, str or nested tuple of float
-        Smallest and largest allowed entry: a number, a text as in `shape`, or numbers that broadcast to the shape.
-    """
-
-    what: str
-    when: str = ""
-    shape: tuple | None = None
-    dtype: str = "float64"
-    summed: bool = False
-    low: float | str | tuple = -LARGEST
-    high: float | str | tuple = LARGEST
-
-    @classmethod
-    def share(cls, what, when, shape=(), **more):
-        """Return the declaration of numbers from 0 to 1."""
-        return cls(what, when, shape, low=0, high=1, **more)
-
-    @classmethod
-    def counts(cls, what, when, shape=(), **more):
-        """Return the declaration of numbers of samples: integers from 0 to the client's samples."""
-        return cls(what, when, shape, "int64", low=0, high="n", **more)
-
-    def sides(self, **known):
-        """Return the shape in numbers.
-
-        Parameters
-        ----------
-        **known : int
-            classes, samples, width, public, size; a side without a known number stays a text.
-        """
-        return tuple(_number(side, known) for side in self.shape)
-
-    def __str__(self):
-        return "; ".join(text for text in (self.what, self.when, self.size) if text)
-
-    @property
-    def size(self):
-        """Return the size of a reply as text: ``8 bytes`` or ``8 x C x C bytes``; empty if only the name is declared."""
-        if self.shape is None:
-            return ""
-        return " x ".join(map(str, (_ITEM[self.dtype], *self.shape))) + " bytes"
+# Replies of any training, with every method.
+TRAINING = {
+    "weights": Sent("the local models", "every round", ("P",), "float32"),
+    "moments": Sent("number, sum and sum of squares of the samples by feature or channel, for one scale", "once", (3, "d")),
+    "held_out": Sent("number of correct predictions and sum of losses on held-out samples", "at each measurement", (2,)),
+    "refused": Sent("replies that were not requested; the server ignores them", "when a client sends one"),
+}
 
 
-_LETTERS = {"C": "classes", "n": "samples", "d": "width", "public": "public", "P": "size"}
-
-
-def _number(side, known):
-    return known.get(_LETTERS.get(side), side) if isinstance(side, str) else side
-
-
-def declared(sends):
-    """Return a declaration as {name: Sent}; names without a Sent are declared by name alone.
-
-    Parameters
-    ----------
-    sends : dict of str to Sent or str, or iterable of str
-    """
-    pairs = sends.items() if isinstance(sends, Mapping) else dict.fromkeys(sends, "").items()
-    return {name: said if isinstance(said, Sent) else Sent(str(said) or name) for name, said in pairs}
-
-
-def sends_of(function):
-    """Return the declared replies {name: Sent} of a method or an estimator, or None without a declaration."""
-    sends = getattr(inspect.getmodule(function), "SENDS", None)
-    return None if sends is None else declared(sends)
-
-
-# ---- admission
 class Malformed(Exception):
     """A reply does not have the expected form; the text contains the reason and no value."""
 
@@ -180,7 +99,7 @@ def _values(name, value, sent, known):
         raise Malformed(f"{quoted(name)} is {found} {value.dtype}, expected {expected}")
     value = value.to(dtype)
     must_be_finite(name, value)
-    low, high = (torch.as_tensor(_number(bound, known), dtype=torch.float64) for bound in (sent.low, sent.high))
+    low, high = (torch.as_tensor(number(bound, known), dtype=torch.float64) for bound in (sent.low, sent.high))
     if ((value < low) | (value > high)).any():
         raise Malformed(f"{quoted(name)} has entries below {low.min():g} or above {high.max():g}")
     return value

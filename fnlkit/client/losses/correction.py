@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fnlkit.client.losses.parts import at, reads
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Range, SpecText
 from fnlkit.components.spec import MessageText, Spec, bind, find, parse
 from fnlkit.errors import InputError, nearest
@@ -25,6 +26,7 @@ NAMED_IN_MESSAGES = {name: target for name, target in NAMED.items() if name != "
 _WORST = 1e6
 
 
+@declare(fused_kernel="forward")
 def forward_corrected(logits, batch, *, floor=1e-12):
     """Return the forward-corrected cross entropy -log( (p T)_y ), (..., B) (Patrini 2017; FedEFC eq. 16).
 
@@ -142,6 +144,7 @@ def _tensor(of, transition, classes, stamp, dtype, device):
     return torch.from_numpy(of(transition, classes)).to(device, dtype)
 
 
+@declare(fused_kernel="forward_given", cite="Patrini 2017")
 @reads(check=lambda classes, *, transition, floor=0.0: transition_matrix(transition, classes))
 def forward_given(logits, batch, *, transition: SpecText, floor: Annotated[float, Range(0, 1, open_high=True)] = 1e-12):
     """Correct known confusions of classes: apply the transition matrix to predictions before the comparison with the label.
@@ -159,6 +162,7 @@ def forward_given(logits, batch, *, transition: SpecText, floor: Annotated[float
     return _through(logits, batch, matrix, floor)
 
 
+@declare(cite="Patrini 2017")
 @reads(check=lambda classes, *, transition: inverse_matrix(transition, classes))
 def backward_given(logits, batch, *, transition: SpecText):
     """Correct known confusions of classes: weight the losses such that the confusions cancel on average.

@@ -11,8 +11,9 @@ from fnlkit.client.losses import needs
 from fnlkit.client.network import Model
 from fnlkit.client.training import Fit
 from fnlkit.components import own
+from fnlkit.components.parameters import accepted
 from fnlkit.errors import InputError
-from fnlkit.server.aggregation import mean, outvotes_nobody, supplied
+from fnlkit.server.aggregation import mean, outvotes_nobody
 from fnlkit.server.protection import NotSummed, Secret, Summed
 
 
@@ -302,7 +303,7 @@ class FedOpt:
         if text := outvotes_nobody(self.aggregate, len(stacked)):
             clients.note(text)
         context = {"start": model.weights, "slots": model.network.slots, "ids": updates.ids, "memory": clients.memory}
-        merged = self.aggregate(stacked, weights, **supplied(self.aggregate, **context))
+        merged = self.aggregate(stacked, weights, **accepted(self.aggregate, context))
         if not isinstance(merged, torch.Tensor) or merged.shape != model.weights.shape:
             found = tuple(merged.shape) if isinstance(merged, torch.Tensor) else type(merged).__name__
             wanted = tuple(model.weights.shape)
