@@ -101,8 +101,8 @@ def faults(function, values):
 
 def kinds(function):
     """Return the annotations with allowed values by parameter: words or ranges."""
-    found = {p.name: p.annotation for p in inspect.signature(function).parameters.values()}
-    return {name: kind for name, kind in found.items() if get_origin(kind) in (Literal, Annotated)}
+    annotations = {p.name: p.annotation for p in inspect.signature(function).parameters.values()}
+    return {name: kind for name, kind in annotations.items() if get_origin(kind) in (Literal, Annotated)}
 
 
 def described(kind):

@@ -272,8 +272,7 @@ def protection(spec, cohort=1.0):
 
 def hides(spec):
     """Return whether a protection draws noise (``dp``); ``none`` and ``secagg`` do not."""
-    found = protection(spec)
-    return hasattr(found, "hidden")
+    return hasattr(protection(spec), "hidden")
 
 
 def selector(spec, fraction):

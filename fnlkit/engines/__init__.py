@@ -49,8 +49,8 @@ def make(name, clients, network, inputs, **settings):
             if settings.pop(option) and not reason:
                 flag = option.replace("_", "-")
                 raise InputError(f"--{flag} is for the engine {' or '.join(takers)}, not {name}; leave it out")
-    found = bind(spec, find(name, ENGINES, "engine"), "engine", given=(*OPTIONS, "runtime"))
-    engine = found(clients, network, inputs, **settings)
+    build = bind(spec, find(name, ENGINES, "engine"), "engine", given=(*OPTIONS, "runtime"))
+    engine = build(clients, network, inputs, **settings)
     engine.name = name
     if reason:
         engine.note(f"engine {name}: {reason}")

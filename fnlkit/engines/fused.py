@@ -99,8 +99,8 @@ class Fused(Stacked):
         self.net = fused_form(self.network.module, self.members[0].samples.shape, self.members[0].inputs.image)
         if self.net is None or self.network.device.type != "cpu":
             frozen = " with frozen parameters" if self.network.frozen else ""
-            found = f"{type(self.network.module).__name__}{frozen} on {self.network.device}"
-            raise InputError(f"--engine fused knows lenet5 and mlp on the CPU, not {found}; write --engine auto")
+            network = f"{type(self.network.module).__name__}{frozen} on {self.network.device}"
+            raise InputError(f"--engine fused knows lenet5 and mlp on the CPU, not {network}; write --engine auto")
         if self.network.precision == "bf16":
             raise InputError("--engine fused computes in fp32 or fp64, not in bf16; write --engine auto or another --precision")
         self.count = workers or len(os.sched_getaffinity(0))

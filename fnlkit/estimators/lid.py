@@ -58,7 +58,7 @@ def lid(
     fraction = (evidence.warm_up or {}).get("fraction", WARM_UP["fraction"])
     iterations = iterations or max(1, round(settings.rounds * fraction))
     parameters = f"iterations={iterations}, finetune_rounds=0, usual_rounds=0, correct=false"
-    method = f"fedcorr({parameters}, k={k}, beta={beta}, mixup={mixup}, lid_variant={variant})"
+    method = f"fedcorr({parameters}, k={k}, beta={beta}, mixup={mixup}, code=[{'lid' if variant == 'fedcorr' else ''}])"
     count = len(evidence.offsets) - 1
     cohort = max(1, round(settings.fraction * count))
     model = trained(evidence, method=method, rounds=-(-iterations * count // cohort))  # cost of visiting all clients

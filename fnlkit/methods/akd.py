@@ -110,29 +110,29 @@ def akd(
         level = "neighbors" if source == "embeddings" else "energy"
     everyone, report = np.arange(len(clients)), {}
     levels = np.full(len(clients), np.inf if level == "all" else 0.0)
-    asked, expect = [], []
+    steps, expect = [], []
     if level == "neighbors":
         k = allowed_neighbors(clients, k, "akd")
-        asked.append(partial(vote, k=k, include_self=include_self, ties="random", correct=False, least=0.0))
+        steps.append(partial(vote, k=k, include_self=include_self, ties="random", correct=False, least=0.0))
         expect.append("noise_level")
     if source == "embeddings" and scale == "rms":
-        asked.append(measure_square)
+        steps.append(measure_square)
         expect.append("embedding_square")
-    said = clients.round(everyone, model, *asked, expect=expect) if asked else {}
-    if "noise_level" in said:
-        levels[said.ids] = said["noise_level"].numpy()
+    replies = clients.round(everyone, model, *steps, expect=expect) if steps else {}
+    if "noise_level" in replies:
+        levels[replies.ids] = replies["noise_level"].numpy()
         report["noise_level"] = levels
     factor = 1.0
-    if "embedding_square" in said:
-        sizes, squares = clients.sizes[said.ids], said["embedding_square"]
+    if "embedding_square" in replies:
+        sizes, squares = clients.sizes[replies.ids], replies["embedding_square"]
         report["embedding_scale"] = factor = max(1e-24, ((sizes * squares).sum() / sizes.sum()).item()) ** -0.5
     if level == "energy":
         before, rounds = na_fedavg.when_to_estimate(rounds, clients, select, at, "akd")
         model = yield from fedavg(clients, model, opt, select, rounds=before, stage="before estimation")
-        model, said, levels, tau = na_fedavg.estimation_round(
+        model, replies, levels, tau = na_fedavg.estimation_round(
             clients, model, opt, percentile=percentile, side="below", threshold="pooled", score=score
         )
-        yield Round(model, "estimation", said, {"noise_level": levels, "energy_threshold": tau})
+        yield Round(model, "estimation", replies, {"noise_level": levels, "energy_threshold": tau})
     if source == "embeddings":
         step = {"loss": partial(embedding_distilled, strength=strength, scale=factor), "features": True}
     else:
@@ -141,7 +141,7 @@ def akd(
     distil = (levels > above).astype(np.float64)
     for _ in range(rounds):
         ids = select(clients, model)
-        model, said = opt.round(clients, ids, model, scatter={"distil": distil[ids]}, **step)
-        yield Round(model, "distillation", said, {"distilled_clients": int(distil[ids].sum()), **report})
+        model, replies = opt.round(clients, ids, model, scatter={"distil": distil[ids]}, **step)
+        yield Round(model, "distillation", replies, {"distilled_clients": int(distil[ids].sum()), **report})
         report = {}
     return model

@@ -90,14 +90,14 @@ def clipfl(
     public = {"public": clients.public.x, "public_label": clients.public.y}
     for r in range(scored):
         ids = select(clients, model)
-        model, said = opt.round(clients, ids, model, after=(judge_publicly,), expect=("public_accuracy",), broadcast=public)
-        if len(said.ids):
-            suspicions[said.ids] += suspected(said["public_accuracy"].numpy(), suspect)
-            visits[said.ids] += 1
+        model, replies = opt.round(clients, ids, model, after=(judge_publicly,), expect=("public_accuracy",), broadcast=public)
+        if len(replies.ids):
+            suspicions[replies.ids] += suspected(replies["public_accuracy"].numpy(), suspect)
+            visits[replies.ids] += 1
         report = {}
         if r == scored - 1:
             report["candidacy_score"] = suspicions / np.maximum(visits, 1)
             report["kept_clients"] = kept(suspicions, visits, prune)
-        yield Round(model, "scoring", said, report)
+        yield Round(model, "scoring", replies, report)
     among = kept(suspicions, visits, prune) if scored else None
     return (yield from fedavg(clients, model, opt, select, rounds=rounds - scored, among=among, stage="pruned"))

@@ -81,6 +81,6 @@ def fedavg(clients, model, opt, select, *, rounds, among=None, stage="training",
     for r in range(rounds):
         more, report = schedule(r) if schedule else ({}, {})
         ids = select(clients, model, among)
-        model, said = opt.round(clients, ids, model, **step, **more)
-        yield Round(model, stage, said, report)
+        model, replies = opt.round(clients, ids, model, **step, **more)
+        yield Round(model, stage, replies, report)
     return model

@@ -184,15 +184,15 @@ def feddiv(
             step["expect"], step["before"] = ("filter",), (select_samples,)
             step["after"] = (fit, partial(update_bias, momentum=momentum, debias=debias, sure=sure))
             step["loss"] = loss
-        model, said = opt.round(clients, select(clients, model), model, **step)
+        model, replies = opt.round(clients, select(clients, model), model, **step)
         if r < warmup:
-            yield Round(model, "warm-up", said)
+            yield Round(model, "warm-up", replies)
             continue
-        if len(said.ids):
-            filters[said.ids], known[said.ids] = said["filter"].numpy(), True
+        if len(replies.ids):
+            filters[replies.ids], known[replies.ids] = replies["filter"].numpy(), True
         report = {}
         if known.any():
             merged = np.average(filters[known], axis=0, weights=sizes[known])
             report = dict(zip(("filter_means", "filter_variances", "filter_shares"), merged, strict=True))
-        yield Round(model, "training", said, report)
+        yield Round(model, "training", replies, report)
     return model

@@ -29,11 +29,11 @@ def release_labels(client, model, received, *, epsilon):
     and replies the same counts to later requests, so that the labels are released only once.
     """
     if "released_counts" not in client.state:
-        told = client.rows.get("input/received", client.given).cpu().numpy()
+        labels = client.rows.get("input/received", client.given).cpu().numpy()
         if epsilon is not None:
-            told = randomized_response(told, client.classes, epsilon, client.hidden.keyed("labels", epsilon, told))
+            labels = randomized_response(labels, client.classes, epsilon, client.hidden.keyed("labels", epsilon, labels))
             client.state["released_epsilon"] = torch.tensor(epsilon, dtype=torch.float64)
-        client.state["released_counts"] = torch.from_numpy(np.bincount(told, minlength=client.classes))
+        client.state["released_counts"] = torch.from_numpy(np.bincount(labels, minlength=client.classes))
     if "released_epsilon" not in client.state:
         return {"exact_counts": client.state["released_counts"]}
     return {"private_counts": client.state["released_counts"], "epsilon": client.state["released_epsilon"]}
@@ -65,19 +65,19 @@ def ramp(r, rounds, *, strength, delay, length):
     return strength * min(1.0, (r - delay + 1) / (length + 1)) if r >= delay else 0.0
 
 
-def told_prior(clients, model, *, epsilon, release, simplex):
+def collected_prior(clients, model, *, epsilon, release, simplex):
     """Request the label counts of all clients; return the distribution (C,) and a report."""
     if release == "exact" and epsilon > 0:
         raise InputError(f"feddpcont: release=exact has no epsilon, found {epsilon:g}; remove one of the two")
     price = label_epsilon(clients.classes, epsilon=epsilon, release=release)
     clients.releasing_labels(price)
-    told = ("exact_counts",) if price is None else ("private_counts", "epsilon")
-    said = clients.round(np.arange(len(clients)), model, partial(release_labels, epsilon=price), expect=told)
+    names = ("exact_counts",) if price is None else ("private_counts", "epsilon")
+    replies = clients.round(np.arange(len(clients)), model, partial(release_labels, epsilon=price), expect=names)
     if price is None:
-        counts = said["exact_counts"].sum(0).double().numpy()
+        counts = replies["exact_counts"].sum(0).double().numpy()
         return counts / counts.sum(), {"prior_projected": False, "prior_moved": 0.0}
-    spent = said["epsilon"].median().item()  # the median, so that a single client cannot change it
-    raw = debias(said["private_counts"].sum(0).numpy(), spent)
+    spent = replies["epsilon"].median().item()  # the median, so that a single client cannot change it
+    raw = debias(replies["private_counts"].sum(0).numpy(), spent)
     prior = to_simplex(raw, how=simplex)
     projected = {"prior_projected": bool((raw < 0).any()), "prior_moved": float(np.abs(raw - prior).sum())}
     return prior, {"label_epsilon": spent, **projected}
@@ -144,12 +144,12 @@ def feddpcont(
     label_epsilon (none with release=exact), prior_projected (whether the estimate was corrected), prior_moved (sum of absolute
     changes by the correction), prior (C,), once; contrast each round.
     """
-    prior, report = told_prior(clients, model, epsilon=epsilon, release=release, simplex=simplex)
+    prior, report = collected_prior(clients, model, epsilon=epsilon, release=release, simplex=simplex)
     report["prior"] = prior
     for r in range(rounds):
         b = ramp(r, rounds, strength=strength, delay=delay, length=length)
         loss = partial(contrastive, strength=b, expected=expected, floor=floor) if b else cross_entropy
-        model, said = opt.round(
+        model, replies = opt.round(
             clients,
             select(clients, model),
             model,
@@ -157,6 +157,6 @@ def feddpcont(
             uniform=bool(b) and not expected,
             broadcast={"prior": torch.from_numpy(prior)},
         )
-        yield Round(model, "training", said, {"contrast": b, **report})
+        yield Round(model, "training", replies, {"contrast": b, **report})
         report = {}
     return model

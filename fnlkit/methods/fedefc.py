@@ -142,10 +142,10 @@ def prestop(
     reference, counter = -1.0, 0
     steps = {"before" if accuracy == "global" else "after": (score_accuracy,)}
     for t in range(rounds):
-        model, said = opt.round(clients, select(clients, model), model, expect=("accuracy",), **steps)
+        model, replies = opt.round(clients, select(clients, model), model, expect=("accuracy",), **steps)
         report = {}
-        if len(said.ids):
-            now = said["accuracy"].mean().item()  # A(t), all clients with equal weight (eq. 2)
+        if len(replies.ids):
+            now = replies["accuracy"].mean().item()  # A(t), all clients with equal weight (eq. 2)
             report = {"estimated_accuracy": now}
             if t >= start:
                 better = now > reference or (ties == "reset" and now == reference)
@@ -153,11 +153,11 @@ def prestop(
                 reference = max(now, reference)
             if compare == "previous":
                 reference = now
-        found = counter == patience or t == latest
-        if found:
+        stopped = counter == patience or t == latest
+        if stopped:
             report["prestopping_round"] = t
-        yield Round(model, "prestopping", said, report)
-        if found:
+        yield Round(model, "prestopping", replies, report)
+        if stopped:
             return model, t + 1
     return model, rounds
 
@@ -173,11 +173,11 @@ def corrected(clients, model, opt, select, *, rounds, estimate, **step):
             "compare=best finds a prestopping round more often, and latest=ROUND sets the last possible round"
         )
     for _ in range(rounds):
-        model, said = opt.round(clients, select(clients, model), model, before=(estimate,), **step)
+        model, replies = opt.round(clients, select(clients, model), model, before=(estimate,), **step)
         report = {}
-        if "transition" in said:
-            report["transition"] = said["transition"].mean(0).numpy()
-        yield Round(model, "correction", said, report)
+        if "transition" in replies:
+            report["transition"] = replies["transition"].mean(0).numpy()
+        yield Round(model, "correction", replies, report)
     return model
 
 

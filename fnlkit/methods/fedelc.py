@@ -84,7 +84,7 @@ def fedelc(
     for _ in range(warmup, rounds):
         ids = select(clients, model)
         scatter = {"noisy": torch.from_numpy(noisy[ids]).double()}
-        model, said = opt.round(clients, ids, model, loss=loss, after=(merge,), scatter=scatter, weights=weigh)
-        yield Round(model, "label correction", said, report)
+        model, replies = opt.round(clients, ids, model, loss=loss, after=(merge,), scatter=scatter, weights=weigh)
+        yield Round(model, "label correction", replies, report)
         report = {}
     return model

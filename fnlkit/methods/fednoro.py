@@ -50,11 +50,11 @@ def find_noisy(clients, model, missing):
 
     See `higher_group`.
     """
-    said = clients.round(np.arange(len(clients)), model, score_classes, expect=("class_losses",))
+    replies = clients.round(np.arange(len(clients)), model, score_classes, expect=("class_losses",))
     noisy = np.zeros(len(clients), bool)
-    if len(said.ids):
-        losses = said["class_losses"].numpy()
-        noisy[said.ids] = higher_group(np.where(losses < 0, np.nan, losses), missing=missing)
+    if len(replies.ids):
+        losses = replies["class_losses"].numpy()
+        noisy[replies.ids] = higher_group(np.where(losses < 0, np.nan, losses), missing=missing)
     return noisy
 
 
@@ -64,8 +64,8 @@ def warmed_up(clients, model, opt, select, *, rounds, missing):
     Return (model, noisy (N,)).
     """
     for _ in range(rounds):
-        model, said = opt.round(clients, select(clients, model), model, loss=logit_adjusted)
-        yield Round(model, "warm-up", said)
+        model, replies = opt.round(clients, select(clients, model), model, loss=logit_adjusted)
+        yield Round(model, "warm-up", replies)
     return model, find_noisy(clients, model, missing)
 
 
@@ -73,10 +73,10 @@ def aware_of_distance(clients, network, noisy, distance):
     """Return a function Replies -> (N,) with the aggregation weights of a round."""
     slots = [("whole", 0, network.size, ())] if distance == "whole" else network.slots
 
-    def weigh(said):
+    def weigh(replies):
         weights = clients.sizes.clone()
-        stacked, clean = said["weights"].cpu(), ~noisy[said.ids]
-        weights[said.ids] = distance_aware_weights(stacked, weights[said.ids], clean, slots)
+        stacked, clean = replies["weights"].cpu(), ~noisy[replies.ids]
+        weights[replies.ids] = distance_aware_weights(stacked, weights[replies.ids], clean, slots)
         return weights
 
     return weigh
@@ -141,7 +141,7 @@ def fednoro(
         ids = select(clients, model)
         weight = teachers_weight(r, strength=strength, start=warmup, end=end)
         step = {"loss": partial(adjusted_distilled, temperature=temperature), "scatter": {"distil": weight * noisy[ids]}}
-        model, said = opt.round(clients, ids, model, weights=weigh, **step)
-        yield Round(model, "noise-robust", said, {"teacher_weight": weight, **report})
+        model, replies = opt.round(clients, ids, model, weights=weigh, **step)
+        yield Round(model, "noise-robust", replies, {"teacher_weight": weight, **report})
         report = {}
     return model

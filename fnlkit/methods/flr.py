@@ -117,8 +117,8 @@ def flr(clients, model, opt, select, *, rounds, **regularizer):
     """
     for r in range(rounds):
         step, report = local_training(r, rounds, **regularizer)
-        model, said = opt.round(clients, select(clients, model), model, **step)
-        yield Round(model, "training" if step else "warm-up", said, report)
+        model, replies = opt.round(clients, select(clients, model), model, **step)
+        yield Round(model, "training" if step else "warm-up", replies, report)
     return model
 
 

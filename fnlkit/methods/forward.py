@@ -70,8 +70,8 @@ def confident_issues(probabilities, labels):
     most probable class counts, as in `fnlkit.count_matrix`.
     """
     sure = probabilities >= class_thresholds(probabilities, labels) - 1e-6
-    found = np.where(sure.sum(1) > 1, probabilities.argmax(1), sure.argmax(1))
-    return sure.any(1) & (found != labels)
+    confident = np.where(sure.sum(1) > 1, probabilities.argmax(1), sure.argmax(1))
+    return sure.any(1) & (confident != labels)
 
 
 # ---- the server
@@ -147,11 +147,11 @@ def confident_learning(clients, model, opt, select, *, rounds, local_epochs: Nat
         As in `fedefc`; unused with local_epochs.
     """
     if local_epochs:
-        said = clients.round(np.arange(len(clients)), model, opt.fit.changed(epochs=local_epochs), prune)
-        yield Round(model, "pruning", said)
+        replies = clients.round(np.arange(len(clients)), model, opt.fit.changed(epochs=local_epochs), prune)
+        yield Round(model, "pruning", replies)
         for _ in range(rounds):
-            model, said = opt.round(clients, select(clients, model), model, loss=kept_cross_entropy)
-            yield Round(model, "training", said)
+            model, replies = opt.round(clients, select(clients, model), model, loss=kept_cross_entropy)
+            yield Round(model, "training", replies)
         return model
     model, used = yield from prestop(clients, model, opt, select, rounds=rounds, **watch)
     step = {"estimate": prune, "loss": kept_cross_entropy}

@@ -34,6 +34,6 @@ def local(clients, model, opt, select, *, rounds):
     rounds : int
     """
     for _ in range(rounds):
-        _, said = opt.round(clients, select(clients, model), model, before=(take_own,), after=(keep_own,))
-        yield Round(model, "training", said)
+        _, replies = opt.round(clients, select(clients, model), model, before=(take_own,), after=(keep_own,))
+        yield Round(model, "training", replies)
     return model

@@ -60,14 +60,14 @@ def share_beyond(scores, threshold, side):
 
 
 # ---- the server
-def estimate_levels(said, count, *, percentile=75.0, side="below"):
+def estimate_levels(replies, count, *, percentile=75.0, side="below"):
     """Return the noise levels (N,) and the threshold tau (eq. 6).
 
     The level is 0 for clients without scores.
 
     Parameters
     ----------
-    said : Replies
+    replies : Replies
         scores_global and scores_local, or noise_level.
     count : int
         N.
@@ -78,11 +78,11 @@ def estimate_levels(said, count, *, percentile=75.0, side="below"):
         code.
     """
     levels = np.zeros(count)
-    if "noise_level" in said:
-        levels[said.ids] = said["noise_level"].numpy()
+    if "noise_level" in replies:
+        levels[replies.ids] = replies["noise_level"].numpy()
         return levels, np.nan
-    threshold = np.percentile(np.concatenate([np.asarray(s) for s in said["scores_global"]]), percentile)
-    for i, scores in zip(said.ids.tolist(), said["scores_local"], strict=True):
+    threshold = np.percentile(np.concatenate([np.asarray(s) for s in replies["scores_global"]]), percentile)
+    for i, scores in zip(replies.ids.tolist(), replies["scores_local"], strict=True):
         levels[i] = share_beyond(np.asarray(scores), threshold, side)
     return levels, threshold
 
@@ -129,12 +129,12 @@ def estimation_round(clients, model, opt, *, percentile, side, threshold, score=
             "expect": ("scores_global", "scores_local"),
         }
 
-    def levels_of(said):
-        return estimate_levels(said, len(clients), percentile=percentile, side=side)
+    def levels_of(replies):
+        return estimate_levels(replies, len(clients), percentile=percentile, side=side)
 
-    weights = None if weigh is None else lambda said: weigh(levels_of(said)[0])
-    model, said = opt.round(clients, np.arange(len(clients)), model, weights=weights, **steps)
-    return model, said, *levels_of(said)
+    weights = None if weigh is None else lambda replies: weigh(levels_of(replies)[0])
+    model, replies = opt.round(clients, np.arange(len(clients)), model, weights=weights, **steps)
+    return model, replies, *levels_of(replies)
 
 
 def round_of_estimation(at, rounds):
@@ -216,11 +216,11 @@ def na_fedavg(
     before, after = when_to_estimate(rounds, clients, select, at, "na-fedavg")
     weigh = partial(noise_aware_weights, clients.sizes.numpy(), weighting=weighting, least=least)
     model = yield from fedavg(clients, model, opt, select, rounds=before, stage="before estimation")
-    model, said, levels, tau = estimation_round(
+    model, replies, levels, tau = estimation_round(
         clients, model, opt, percentile=percentile, side=side, threshold=threshold, score=score, weigh=weigh
     )
     report = {"noise_level": levels, "aggregation_weights": weigh(levels)}
     if np.isfinite(tau):
         report["energy_threshold"] = tau
-    yield Round(model, "estimation", said, report)
+    yield Round(model, "estimation", replies, report)
     return (yield from fedavg(clients, model, opt, select, rounds=after, stage="noise-aware", weights=weigh(levels)))

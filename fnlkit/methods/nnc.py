@@ -135,9 +135,9 @@ def nnc(
     """
     k = allowed_neighbors(clients, k, "nnc")
     step = partial(vote, k=k, include_self=include_self, ties=ties, correct=True, least=least)
-    said = clients.round(np.arange(len(clients)), model, step, expect=("noise_level",))
+    replies = clients.round(np.arange(len(clients)), model, step, expect=("noise_level",))
     levels = np.zeros(len(clients))
-    levels[said.ids] = said["noise_level"].numpy()
+    levels[replies.ids] = replies["noise_level"].numpy()
     report = {"noise_level": levels}
     program = usual(clients, model, opt, select, rounds=rounds)
     while True:  # add the report to the first round of `usual`

@@ -41,7 +41,7 @@ def align(client, model, received, *, steps, lr, batch_size):
     model.weights = torch.cat([trained.detach(), buffers])
 
 
-def tell_knowledge(client, model, received, *, alpha, beta, log_zero):
+def reply_knowledge(client, model, received, *, alpha, beta, log_zero):
     """Reply the trained model's public probabilities and its mean loss on the client."""
     logits = model(client.x).cpu().double()
     batch = Batch(y=client.y.cpu())
@@ -134,18 +134,18 @@ def rhfl(
     constants = {"alpha": alpha, "beta": beta, "log_zero": log_zero}
     step = {
         "before": (partial(align, steps=steps, lr=lr, batch_size=batch_size),),
-        "after": (partial(tell_knowledge, **constants),),
+        "after": (partial(reply_knowledge, **constants),),
         "loss": partial(symmetric_cross_entropy, **constants),
         "expect": ("public_prediction", "private_loss"),
     }
     for _ in range(rounds):
         sent = public if target is None else {**public, "public_target": target}
-        model, said = opt.round(clients, select(clients, model), model, broadcast=sent, **step)
+        model, replies = opt.round(clients, select(clients, model), model, broadcast=sent, **step)
         confidence = np.zeros(len(clients))
-        if len(said.ids):
-            now = said["private_loss"].numpy()
-            weights = confidences(now, losses[said.ids], strength=strength)
-            target = torch.tensordot(torch.from_numpy(weights), said["public_prediction"], 1)
-            losses[said.ids], confidence[said.ids] = now, weights
-        yield Round(model, "training", said, {"confidence": confidence})
+        if len(replies.ids):
+            now = replies["private_loss"].numpy()
+            weights = confidences(now, losses[replies.ids], strength=strength)
+            target = torch.tensordot(torch.from_numpy(weights), replies["public_prediction"], 1)
+            losses[replies.ids], confidence[replies.ids] = now, weights
+        yield Round(model, "training", replies, {"confidence": confidence})
     return model

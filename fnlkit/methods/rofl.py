@@ -137,8 +137,8 @@ def rofl(
         loss = partial(near_centroids, forget=rate, pull=strength, entropy=entropy, pseudo=r >= start)
         sent = {} if centroids is None else {"broadcast": {"centroids": centroids}}
         steps = {"before": (take_centroids,), "after": (partial(move_centroids, forget=rate),), "expect": ("centroids",)}
-        model, said = opt.round(clients, select(clients, model), model, loss=loss, **steps, **sent)
-        if len(said.ids):
-            centroids = merged(said["centroids"], centroids)
-        yield Round(model, "training", said, {"forget_rate": rate})
+        model, replies = opt.round(clients, select(clients, model), model, loss=loss, **steps, **sent)
+        if len(replies.ids):
+            centroids = merged(replies["centroids"], centroids)
+        yield Round(model, "training", replies, {"forget_rate": rate})
     return model

@@ -6,7 +6,7 @@ import numpy as np
 
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Share, checked
-from fnlkit.noise import matrices
+from fnlkit.kernels import matrices
 from fnlkit.noise.by_class import target_of
 from fnlkit.noise.ground import Corruption, need_clients
 

@@ -8,7 +8,7 @@ import numpy as np
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Share, checked
 from fnlkit.errors import InputError
-from fnlkit.noise import matrices
+from fnlkit.kernels import matrices
 from fnlkit.noise.ground import Corruption, need_clients
 
 

@@ -40,9 +40,9 @@ def names_of(replies, allowed, required, *, exact):
         True if `required` contains all names that the method reads.  Of two equally frequent sets the smaller is then chosen,
         otherwise the larger.
     """
-    found = Counter(frozenset(reply) for reply in replies if isinstance(reply, dict))
-    found = {names: n for names, n in found.items() if names >= required and (allowed is None or names <= allowed)}
-    return max(found, key=lambda names: (found[names], -len(names) if exact else len(names)), default=required)
+    counts = Counter(frozenset(reply) for reply in replies if isinstance(reply, dict))
+    counts = {names: n for names, n in counts.items() if names >= required and (allowed is None or names <= allowed)}
+    return max(counts, key=lambda names: (counts[names], -len(names) if exact else len(names)), default=required)
 
 
 def admitted(reply, names, sends, network, **known):
@@ -81,8 +81,8 @@ def admitted(reply, names, sends, network, **known):
 def _weights(value, network):
     value = _tensor("weights", value).to(network.device)
     if value.shape != (network.size,) or value.dtype != network.dtype:
-        found, wanted = f"{tuple(value.shape)} {value.dtype}", f"({network.size},) {network.dtype}"
-        raise Malformed(f"'weights' is {found}, expected {wanted}")
+        form, wanted = f"{tuple(value.shape)} {value.dtype}", f"({network.size},) {network.dtype}"
+        raise Malformed(f"'weights' is {form}, expected {wanted}")
     return value
 
 
@@ -92,11 +92,11 @@ def _values(name, value, sent, known):
         must_be_finite(name, value)
         odd = value.is_floating_point() and value.dtype not in _STORED
         return value.float() if odd else value
-    found, wanted, dtype = tuple(value.shape), sent.sides(**known), getattr(torch, sent.dtype)
-    fits = len(found) == len(wanted) and all(isinstance(b, str) or a == b for a, b in zip(found, wanted, strict=True))
+    sides, wanted, dtype = tuple(value.shape), sent.sides(**known), getattr(torch, sent.dtype)
+    fits = len(sides) == len(wanted) and all(isinstance(b, str) or a == b for a, b in zip(sides, wanted, strict=True))
     if not fits or not torch.can_cast(value.dtype, dtype):
         expected = f"({', '.join(map(str, wanted))}{',' * (len(wanted) == 1)}) {dtype}"
-        raise Malformed(f"{quoted(name)} is {found} {value.dtype}, expected {expected}")
+        raise Malformed(f"{quoted(name)} is {sides} {value.dtype}, expected {expected}")
     value = value.to(dtype)
     must_be_finite(name, value)
     low, high = (torch.as_tensor(number(bound, known), dtype=torch.float64) for bound in (sent.low, sent.high))
@@ -107,12 +107,12 @@ def _values(name, value, sent, known):
 
 def _tensor(name, value):
     try:
-        found = torch.as_tensor(value).detach()
+        tensor = torch.as_tensor(value).detach()
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise Malformed(f"{quoted(name)} is {type(value).__name__}, expected an array") from None
-    if found.layout != torch.strided or found.is_complex():
-        raise Malformed(f"{quoted(name)} is {found.layout} {found.dtype}, expected a dense array of real numbers")
-    return found
+    if tensor.layout != torch.strided or tensor.is_complex():
+        raise Malformed(f"{quoted(name)} is {tensor.layout} {tensor.dtype}, expected a dense array of real numbers")
+    return tensor
 
 
 def must_be_finite(name, value):
@@ -141,8 +141,8 @@ def disagreeing(values, samples):
     out = {}
     for j, each in forms.items():
         if usual[0][0] not in each:
-            (shape, dtype), found = usual[0][0], values[j]
-            out[j] = f"is {tuple(found.shape)} {found.dtype}, most replies have ({', '.join(map(str, shape))}) {dtype}"
+            (shape, dtype), value = usual[0][0], values[j]
+            out[j] = f"is {tuple(value.shape)} {value.dtype}, most replies have ({', '.join(map(str, shape))}) {dtype}"
     return out
 
 

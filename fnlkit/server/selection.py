@@ -132,6 +132,6 @@ class PowerOfChoice:
         rng = stream(clients.seed, "selection", clients.rounds)
         d = min(max(self.d, m), len(pool))
         candidates = np.sort(rng.choice(pool, d, replace=False, p=sizes / sizes.sum()))
-        said = clients.round(candidates, model, local_loss, expect=("local_loss",))
-        worst = np.argsort(-said["local_loss"].numpy(), kind="stable")[:m]
-        return np.sort(said.ids[worst])
+        replies = clients.round(candidates, model, local_loss, expect=("local_loss",))
+        worst = np.argsort(-replies["local_loss"].numpy(), kind="stable")[:m]
+        return np.sort(replies.ids[worst])

@@ -49,7 +49,7 @@ def test_the_table_contains_nothing_else():
         assert positional in ARGUMENTS and may_be_named(module, name)
 
 
-@pytest.mark.parametrize("method", ["fedcorr", "fedcorr(proximal=norm)", "t-revision", "na-fedavg", "coteaching", "fedelc"])
+@pytest.mark.parametrize("method", ["fedcorr", "fedcorr(code=all)", "t-revision", "na-fedavg", "coteaching", "fedelc"])
 def test_a_method_sends_nothing_that_a_site_would_refuse(method, monkeypatch):
     from fnlkit.engines.travel import pack, unpack
     from fnlkit.server.clients import Clients

@@ -25,10 +25,10 @@ from tests.toy import CLASSES, FEATURES, Net, clients, fitting, public
 RUNS = {
     "fedavg": set(),
     "fedcorr": {"lid", "noise_level"},
-    "fedcorr(group=4, proximal=norm, ranking=local, strict=true, lid_variant=fedcorr, mixup_in=all)": {
+    "fedcorr(group=4, code=[proximal, ranking, strict, lid, mixup])": {
         "lid", "noise_level"
     },
-    "fedcorr(losses=double-softmax, relabeled=noisy, usual_aggregator=median)": {"lid", "noise_level"},
+    "fedcorr(code=[losses, relabeled], usual_aggregator=median)": {"lid", "noise_level"},
     "fedcorr(usual_optimizer=feddyn(alpha=0.1), usual_selector=power-of-choice(d=9))": {
         "lid", "noise_level", "local_loss"
     },
@@ -508,7 +508,8 @@ def test_the_estimation_round_weighs_itself():
     ("na-fedavg(at=8)", "raise --rounds"),
     ("na-fedavg(side=left)", "below or above"),
     ("akd(source=labels)", "embeddings or logits"),
-    ("fedcorr(mixup_in=last)", "first or all"),
+    ("fedcorr(code=[mixups])", "did you mean 'mixup'"),
+    ("fedcorr(code=[all, mixup])", "all"),
 ])  # fmt: skip
 def test_mistakes_are_named(method, says):
     with pytest.raises(InputError, match=says.replace("(", r"\(")):
@@ -531,7 +532,7 @@ def test_what_a_method_needs():
     assert registry.needs("akd(source=logits, level=neighbors)") == {"embedding"}
 
 
-@pytest.mark.parametrize("options", ["mixup_in=all", "regularizer=flr(warmup=0), mixup_in=all"])
+@pytest.mark.parametrize("options", ["code=[mixup]", "regularizer=flr(warmup=0), code=all"])
 def test_usual_fedavg_is_the_default(options):
     """As a spec it follows stage, regularizer and mixup as it does unnamed."""
     named, unnamed = run(f"fedcorr({options}, usual=fedavg)"), run(f"fedcorr({options})")
@@ -547,7 +548,7 @@ def test_usual_fedavg_is_the_default(options):
         ("fedcorr(usual=none)", "'usual' is none; write a method"),
         ("fedcorr(usual=fedprox)", "unknown method 'fedprox'"),
         ("fedcorr(regularizer=0.5)", "'regularizer' is 0.5; write a regularizer"),
-        ("fedcorr(usual=flr, mixup_in=all)", "mixup_in=all has no effect on the last stage"),
+        ("fedcorr(usual=flr, code=[mixup])", "code=[mixup] has no effect on the last stage"),
         ("fedcorr(usual=flr, regularizer=flr)", "a regularizer has no effect on the last stage"),
     ],
 )
