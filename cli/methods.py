@@ -37,16 +37,16 @@ def command(name, template, markdown):
             raise InputError("--template prints a file for a kind of parts; leave the name out")
         sys.stdout.write(_template(template, parts.KINDS))
         return
-    say = out_console()
+    console = out_console()
     if name is None:
-        _list(say, parts)
+        _list(console, parts)
     elif (kind := _kind(name, parts.KINDS)) is not None:
-        say.print(_of_kind(kind, parts))
-    elif found := parts.find_all(name):
-        for i, (kind, function) in enumerate(found):
+        console.print(_of_kind(kind, parts))
+    elif components := parts.find_all(name):
+        for i, (kind, function) in enumerate(components):
             if i:
-                say.print()
-            _show(say, parts, name, kind, function)
+                console.print()
+            _show(console, parts, name, kind, function)
     else:
         raise InputError(
             f"there is no part {name!r}{nearest(name, parts.all_names())}; `fnlkit methods` lists methods, and "
@@ -61,71 +61,71 @@ def _kind(word, kinds):
 
 
 def _template(kind, kinds):
-    found = _kind(kind, kinds)
-    if found is None:
+    name = _kind(kind, kinds)
+    if name is None:
         raise InputError(f"--template {kind}{nearest(kind, kinds)}; there is one for each of {', '.join(kinds)}")
-    return resources.files("fnlkit.data").joinpath(f"templates/{found}.py").read_text(encoding="utf-8")
+    return resources.files("fnlkit.data").joinpath(f"templates/{name}.py").read_text(encoding="utf-8")
 
 
-def _list(say, parts):
+def _list(console, parts):
     from fnlkit.components import presets
 
-    say.print(_of_kind("method", parts))
-    say.print()
+    console.print(_of_kind("method", parts))
+    console.print()
     table = Table("option", "decides", "there are")
     for kind, each in parts.KINDS.items():
         if kind != "method":
             option = each.use.format(kind=kind, spec="").split()[-1] if kind != "regularizer" else "fedcorr(regularizer=...)"
             table.add_row(option, each.what, ", ".join(each.parts()))
     table.add_row("--preset", "the options of a paper", ", ".join(presets.names()))
-    say.print(table)
-    say.print()
-    say.print("fnlkit methods NAME explains any of these; fnlkit methods --template loss begins one of your own.")
+    console.print(table)
+    console.print()
+    console.print("fnlkit methods NAME explains any of these; fnlkit methods --template loss begins one of your own.")
 
 
 def _of_kind(kind, parts):
-    from fnlkit.experiment import cards
+    from fnlkit.components.declarations import declaration
 
     table = Table("name", "what it is for" if kind == "method" else parts.KINDS[kind].what, "source")
     for name, each in parts.KINDS[kind].parts().items():
         (function,) = [found for of, found in parts.find_all(name) if of == kind]
-        table.add_row(name, parts.purpose(function), cards.cited(function))
+        table.add_row(name, parts.purpose(function), declaration(function).cite)
         del each
     return table
 
 
-def _show(say, parts, name, kind, function):
+def _show(console, parts, name, kind, function):
     """Print a component: purpose, spec, source, parameters and replies."""
     from fnlkit.components import registry
+    from fnlkit.components.declarations import declaration
     from fnlkit.experiment import cards
-    from fnlkit.server.replies import sends_of
 
     rows = parts.described(kind, function)
     some = next((f"{key}={default}" for key, default, _, _ in rows if default not in ("", "none")), None)
     spec = shlex.quote(f"{name}({some})") if some and kind != "regularizer" else name
-    say.print(f"{name}, {'an' if kind[0] in 'aeo' else 'a'} {kind}: {parts.KINDS[kind].use.format(kind=kind, spec=spec)}")
-    say.print()
+    console.print(f"{name}, {'an' if kind[0] in 'aeo' else 'a'} {kind}: {parts.KINDS[kind].use.format(kind=kind, spec=spec)}")
+    console.print()
     purpose = f"{parts.purpose(function)}." if parts.purpose(function) else "It has no docstring."
-    say.print("\n\n".join(filter(None, [purpose, parts.explained(function), parts.source(function)])))
+    console.print("\n\n".join(filter(None, [purpose, parts.explained(function), parts.source(function)])))
     if rows:
-        say.print()
+        console.print()
         table = Table("parameter", "default", "may be", "meaning")
         for row in rows:
             table.add_row(*row)
-        say.print(table)
-    sends = sends_of(function)
-    if kind == "estimator" and sends is not None:
-        say.print("\nWhat leaves a client with --form federated, beside the weights of a warm-up:")
-        for reply, what in sends.items():
-            say.print(f"  {reply}: {what}")
+        console.print(table)
+    replies = declaration(function).sends
+    if kind == "estimator" and replies is not None:
+        console.print("\nWhat leaves a client with --form federated, beside the weights of a warm-up:")
+        for reply, what in replies.items():
+            console.print(f"  {reply}: {what}")
     if kind == "method":
-        say.print("\nWhat leaves a client:")
-        for reply, what in ({"weights": "the local model, every round"} | (sends or {})).items():
-            say.print(f"  {reply}: {what}")
+        console.print("\nWhat leaves a client:")
+        for reply, what in {"weights": "the local model, every round", **(replies or {})}.items():
+            console.print(f"  {reply}: {what}")
         if reason := cards.unprotected(name) if name in registry.METHODS else None:
-            say.print(f"\nUpdates cannot be protected (--protect): {reason}.")
+            console.print(f"\nUpdates cannot be protected (--protect): {reason}.")
         if cost := cards.card(kind, name).cost if name in registry.METHODS else None:
-            said = ", ".join(f"{what} {cost[key]:g}" for key, what in cards.COST.items())
-            say.print(f"\nWhat it costs at equal --rounds, FedAvg being 1: {said}")
+            costs = ", ".join(f"{what} {cost[key]:g}" for key, what in cards.COST.items())
+            console.print(f"\nWhat it costs at equal --rounds, FedAvg being 1: {costs}")
         if reports := parts.section(function, "Reports"):
-            say.print(f"\nWhat a run records:\n{reports}")
+            console.print(f"\nWhat a run records:\n{reports}")

@@ -6,29 +6,28 @@ fnlkit train noisy.npz --method 'examples/your_method.py:by_loss(strength=2)' -o
 import torch
 
 from fnlkit.client.scoring import sample_losses
+from fnlkit.components import Sent, method
 from fnlkit.components.parameters import NotNegative, checked
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.sends import Sent
-
-SENDS = {"fit": Sent("mean loss of the received model on the client's samples", "every round", (), low=0)}  # one number >= 0
 
 
-def tell_fit(client, model, received):
+def reply_fit(client, model, received):
     """Client step: only the returned dict leaves the client."""
     return {"fit": sample_losses(model(client.x), client.y).double().mean()}
 
 
+@method(sends={"fit": Sent("mean loss of the received model on the client's samples", "every round", (), low=0)})
 @checked
 def by_loss(clients, model, opt, select, *, rounds, strength: NotNegative = 1.0):
     """Weight client k by n_k exp(-strength loss_k)."""
 
-    def weights(said):
+    def weights(replies):
         out = torch.zeros(len(clients), dtype=torch.float64)
-        out[said.ids] = clients.sizes[said.ids] * torch.exp(-strength * said["fit"])
+        out[replies.ids] = clients.sizes[replies.ids] * torch.exp(-strength * replies["fit"])
         return out
 
     for _ in range(rounds):
         ids = select(clients, model)
-        model, said = opt.round(clients, ids, model, before=(tell_fit,), expect=("fit",), weights=weights)
-        yield Round(model, "training", said, {"fit": said["fit"].mean()})
+        model, replies = opt.round(clients, ids, model, before=(reply_fit,), expect=("fit",), weights=weights)
+        yield Round(model, "training", replies, {"fit": replies["fit"].mean()})
     return model

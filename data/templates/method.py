@@ -8,12 +8,12 @@ Save this as mine.py and run it:
 
 import numpy as np
 
+from fnlkit.components import method
 from fnlkit.methods.fedavg import Round
 
-# Replies of a client in addition to weights, for `fnlkit methods`: none here.
-SENDS = {}
 
-
+# Replies of a client in addition to weights: none here, otherwise sends={"name": "description"}.
+@method()
 def part(clients, model, opt, select, *, rounds, skip: int = 0):
     """Run FedAvg without the first `skip` clients.
 

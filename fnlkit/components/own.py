@@ -71,9 +71,9 @@ def load(target, what):
     InputError
         If the file, module or name does not exist, if the import fails, or if the signature does not fit the call.
     """
-    found = _named(target, where := f"{what} {target!r}")
-    _check(found, what, where)
-    return found
+    component = _named(target, where := f"{what} {target!r}")
+    _check(component, what, where)
+    return component
 
 
 def kinds(target):
@@ -91,21 +91,21 @@ def kinds(target):
     InputError
         If it cannot be imported, or cannot be called as a component of any kind.
     """
-    found = _named(target, where := f"component {target!r}")
+    component = _named(target, where := f"component {target!r}")
     fitting, exact, reasons = [], [], []
     for kind, (positions, keywords) in CALLS.items():
         try:
-            _check(found, kind, where)
+            _check(component, kind, where)
         except InputError as error:
             reasons.append(str(error))
             continue
-        fitting.append((kind, found))
+        fitting.append((kind, component))
         try:
-            names = list(inspect.signature(found).parameters)
+            names = list(inspect.signature(component).parameters)
         except (TypeError, ValueError):  # a function in C
             names = []
         if (positions or keywords) and tuple(names[: len(positions)]) == positions and {*keywords} <= {*names}:
-            exact.append((kind, found))
+            exact.append((kind, component))
     if not fitting:
         raise InputError(f"{reasons[0]}; it fits no other kind of component either")
     return exact or fitting
@@ -191,10 +191,10 @@ def _source(target):
         return os.path.abspath(place)
     _reach(os.getcwd())
     try:
-        found = importlib.util.find_spec(place)
+        spec = importlib.util.find_spec(place)
     except (ImportError, ValueError, AttributeError):
         return None
-    return found.origin if found and found.origin and found.origin.endswith(".py") else None
+    return spec.origin if spec and spec.origin and spec.origin.endswith(".py") else None
 
 
 def _digest(path):
@@ -212,17 +212,17 @@ def _beside(path):
 
     Neighbors are in the folder of `path`; imports are followed to any depth.
     """
-    folder, found, left = os.path.dirname(path), set(), [path]
+    folder, paths, left = os.path.dirname(path), set(), [path]
     while left:
         for name in _imports(left.pop()):
             if name.partition(".")[0] == "fnlkit":  # in a folder with a checkout of fnlkit
                 continue
             place = os.path.join(folder, *name.split("."))
             for file in (f"{place}.py", os.path.join(place, "__init__.py")):
-                if os.path.isfile(file) and file != path and file not in found:
-                    found.add(file)
+                if os.path.isfile(file) and file != path and file not in paths:
+                    paths.add(file)
                     left.append(file)
-    return sorted(found)
+    return sorted(paths)
 
 
 def _imports(path):
@@ -281,9 +281,9 @@ def mistake(error, *, quoting=True):
     last = frames[-1]
     inside = "" if last.name == "<module>" else f", in {last.name}"
     chosen = linecache.getline(last.filename, last.lineno).lstrip().startswith(("raise", "assert"))
-    told = quoting or (type(error) in _ABOUT_CODE and not chosen)
-    said = ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split()) if told else ""]))
-    return MistakeInPart(f"{_shown(last.filename)}, line {last.lineno}{inside}: {said}")
+    shown = quoting or (type(error) in _ABOUT_CODE and not chosen)
+    text = ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split()) if shown else ""]))
+    return MistakeInPart(f"{_shown(last.filename)}, line {last.lineno}{inside}: {text}")
 
 
 def described(function):
@@ -330,16 +330,16 @@ def _imported(action, where):
         raise InputError(f"{where}: {reason}; write FILE.py:NAME or module:NAME of an importable module") from error
 
 
-def _check(found, what, where):
+def _check(component, what, where):
     positions, keywords = CALLS[what]
     expected = f"({', '.join([*positions, '*', *keywords, 'parameters'])})"
-    if not callable(found):
-        raise InputError(f"{where} is {type(found).__name__}; expected a function of {expected}")
+    if not callable(component):
+        raise InputError(f"{where} is {type(component).__name__}; expected a function of {expected}")
     try:
-        signature = inspect.signature(found)
+        signature = inspect.signature(component)
     except (TypeError, ValueError):
         return
-    place = described(found)
+    place = described(component)
     try:
         bound = signature.bind_partial(*positions, **dict.fromkeys(keywords))
     except TypeError:

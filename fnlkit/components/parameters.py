@@ -101,8 +101,8 @@ def faults(function, values):
 
 def kinds(function):
     """Return the annotations with allowed values by parameter: words or ranges."""
-    found = {p.name: p.annotation for p in inspect.signature(function).parameters.values()}
-    return {name: kind for name, kind in found.items() if get_origin(kind) in (Literal, Annotated)}
+    annotations = {p.name: p.annotation for p in inspect.signature(function).parameters.values()}
+    return {name: kind for name, kind in annotations.items() if get_origin(kind) in (Literal, Annotated)}
 
 
 def described(kind):
@@ -138,6 +138,18 @@ def checked(function):
         return function(*arguments, **keywords)
 
     return call
+
+
+def accepted(function, values):
+    """Return the entries of a dict whose names a function has as parameters."""
+    known = inspect.signature(function).parameters
+    return {name: value for name, value in values.items() if name in known}
+
+
+def arguments_of(function):
+    """Return the keyword-only parameters of a function and their values, bound ones before defaults."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}
 
 
 def passes_on(inner, *names):

@@ -1,8 +1,7 @@
 """Names of components and their modules, which are imported on first use."""
 
-import inspect
-from functools import partial
-
+from fnlkit.components.declarations import declaration, resolved
+from fnlkit.components.parameters import arguments_of
 from fnlkit.components.spec import Spec, bind, find, parse, shown
 from fnlkit.errors import InputError, nearest
 
@@ -138,23 +137,29 @@ def method(spec):
     return bound
 
 
-def needs(spec):
-    """Return the names of the inputs that a run must provide for a method.
+def nested(spec):
+    """Yield a method with bound parameters, then the methods that it runs as a stage (parameter `usual`).
 
-    ``embedding`` at the clients, ``head`` on the network, ``pair`` for two networks instead of one, ``public`` samples that
-    belong to no client, ``secret`` draws for privacy, and for references ``pooled``, ``own`` or ``truth``.
+    Parameters
+    ----------
+    spec : str or Spec
+        Spec of a method.
+    """
+    bound = method(spec)
+    while callable(bound):
+        yield bound
+        bound = arguments_of(bound).get("usual")
+
+
+def needs(spec):
+    """Return the set of inputs that a run must provide for a method, names in `fnlkit.components.declarations.NEEDS`.
 
     Parameters
     ----------
     spec : str or Spec
         Spec of a method; inputs of nested methods are included.
     """
-    found, bound = set(), method(spec)
-    while isinstance(bound, partial):
-        ask = getattr(inspect.getmodule(bound.func), "needs", None)
-        found |= set(ask(**bound.keywords)) if ask else set()
-        bound = bound.keywords.get("usual")
-    return found
+    return set().union(*(declaration(each).needed(arguments_of(each)) for each in nested(spec)))
 
 
 def of_budget(spec, rounds):
@@ -168,14 +173,25 @@ def of_budget(spec, rounds):
         Spec of a method; nested methods are included.
     rounds : int
     """
-    found, bound = [], method(spec)
-    while bound is not None:
-        function = getattr(bound, "func", bound)
-        ask = getattr(inspect.getmodule(function), "of_budget", None)
-        parameters = {name: p.default for name, p in inspect.signature(bound).parameters.items() if p.kind is p.KEYWORD_ONLY}
-        found.append(ask(**{**parameters, "rounds": rounds}) if ask else None)
-        bound = parameters.get("usual")
-    return found
+    return [resolved(declaration(each).schedule, {**arguments_of(each), "rounds": rounds}) for each in nested(spec)]
+
+
+def sends(spec):
+    """Return {name: Sent} of all replies that a method declares, with nested methods and the components in its parameters.
+
+    If two of them declare the same name, the outer declaration counts.
+
+    Parameters
+    ----------
+    spec : str or Spec
+        Spec of a method; without a declaration it contributes no replies.
+    """
+    out = {}
+    for each in nested(spec):
+        parts = [each, *(part for name, part in arguments_of(each).items() if name in _PART_PARAMETERS)]
+        for part in parts:
+            out = dict(declaration(part).sends or {}) | out
+    return out
 
 
 def loss(spec, method="fedavg"):
@@ -201,20 +217,17 @@ def loss(spec, method="fedavg"):
 
 
 def brings_loss(spec):
-    """Return whether a method defines the loss of all local training.
-
-    Its module then has ``LOSS = "own"``, or ``LOSS = "usual"`` if the nested method decides.
+    """Return whether a method, or the nested method that decides about the loss, defines the loss of all local training.
 
     Parameters
     ----------
     spec : str or Spec
         Spec of a method.
     """
-    bound = method(spec)
-    while getattr(inspect.getmodule(bound.func), "LOSS", "open") == "usual":
-        usual = inspect.signature(bound).parameters["usual"].default
-        bound = usual if isinstance(usual, partial) else partial(usual)
-    return getattr(inspect.getmodule(bound.func), "LOSS", "open") == "own" or bound.keywords.get("regularizer") is not None
+    for each in nested(spec):
+        if (known := declaration(each)).loss != "usual":
+            return known.loss == "own" or arguments_of(each).get("regularizer") is not None
+    return False
 
 
 def optimizer(spec, fit, **settings):
@@ -259,8 +272,7 @@ def protection(spec, cohort=1.0):
 
 def hides(spec):
     """Return whether a protection draws noise (``dp``); ``none`` and ``secagg`` do not."""
-    found = protection(spec)
-    return hasattr(found, "hidden")
+    return hasattr(protection(spec), "hidden")
 
 
 def selector(spec, fraction):

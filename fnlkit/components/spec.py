@@ -79,7 +79,7 @@ class Spec:
 
 def shown(value):
     """Return the text of a parameter's value in a spec."""
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(shown, value))}]"
     if value is None or isinstance(value, bool):
         return str(value).lower()
@@ -114,11 +114,11 @@ def parse(text, option="spec"):
         return text
     tokens, at = [], 0
     while text[at:].strip():
-        found = _TOKEN.match(text, at)
-        if not found:
+        match = _TOKEN.match(text, at)
+        if not match:
             raise InputError(f"{option}: cannot read {text!r} from {text[at:].strip()[:20]!r} on; write name(key=value, ...)")
-        tokens.append((found.lastgroup, found.group(found.lastgroup)))
-        at = found.end()
+        tokens.append((match.lastgroup, match.group(match.lastgroup)))
+        at = match.end()
     reader = _Reader(tokens, text, option)
     spec = reader.value(top=True)
     if reader.tokens or not isinstance(spec, Spec):
@@ -198,7 +198,7 @@ def own_names(text):
     text : str or Spec
         A text that is not a spec has none.
     """
-    found, left = {}, [text]
+    names, left = {}, [text]
     while left:
         value = left.pop(0)
         if isinstance(value, str):
@@ -207,11 +207,11 @@ def own_names(text):
             except InputError:
                 continue
         if isinstance(value, Spec):
-            found |= {value.name: None} if ":" in value.name else {}
+            names |= {value.name: None} if ":" in value.name else {}
             left += [inner for inner in value.parameters.values() if not isinstance(inner, str) or ":" in inner]
         elif isinstance(value, list):
             left += [inner for inner in value if not isinstance(inner, str) or ":" in inner]
-    return list(found)
+    return list(names)
 
 
 def digests(specs):
@@ -225,7 +225,7 @@ def digests(specs):
         Values other than texts are skipped, and so are components that this process did not import.
     """
     names = [name for text in specs if isinstance(text, str) and ":" in text for name in own_names(text)]
-    return {name: found for name in names if (found := own.imported_digest(name))}
+    return {name: digest for name in names if (digest := own.imported_digest(name))}
 
 
 def renamed(text, name_of):

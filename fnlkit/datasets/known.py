@@ -283,7 +283,7 @@ def _cifar(name, torch_name, statistics, where, download):
     names = list(train.classes)
     superclass = None
     if name == "cifar100":
-        from fnlkit.noise.matrices import CIFAR100_SUPERCLASS
+        from fnlkit.kernels.matrices import CIFAR100_SUPERCLASS
 
         superclass = np.array(CIFAR100_SUPERCLASS)
     return Dataset(

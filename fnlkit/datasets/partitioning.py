@@ -10,6 +10,7 @@ import numpy as np
 
 from fnlkit.artifacts import files, paths
 from fnlkit.artifacts.federation import Federation
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, Positive, Range, Text, checked
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.datasets.dataset import must_be
@@ -260,6 +261,7 @@ def iid(labels, classes, clients, rng, *, balanced=False):
     return [dealt[k::clients] for k in rng.permutation(clients)]
 
 
+@declare(cite="McMahan 2017")
 @checked
 def shards(labels, classes, clients, rng, *, per_client: Count = 2):
     """Sort samples by label and deal shards of them at random (McMahan 2017).
@@ -279,6 +281,7 @@ def shards(labels, classes, clients, rng, *, per_client: Count = 2):
     return [np.concatenate([pieces[i] for i in row]) for row in dealt]
 
 
+@declare(cite="Yurochkin 2019")
 @checked
 def dirichlet(labels, classes, clients, rng, *, alpha: Positive = 0.5):
     """Split each class in Dirichlet(alpha) shares (Yurochkin 2019, Hsu 2019).
@@ -295,6 +298,7 @@ def dirichlet(labels, classes, clients, rng, *, alpha: Positive = 0.5):
     return _grouped(owner, clients)
 
 
+@declare(cite="Xu 2022")
 @checked
 def bernoulli_dirichlet(
     labels,
@@ -336,6 +340,7 @@ def bernoulli_dirichlet(
     return _grouped(owner, clients)
 
 
+@declare(cite="Di 2024")
 @checked
 def openset(
     labels, classes, clients, rng, *, q: Annotated[float, Range(0, 1, open_low=True, open_high=True)] = 0.5, uniform=True

@@ -1,52 +1,49 @@
-"""Functions that a server's message can name: steps, losses and drift terms of fnlkit.
+"""Functions that a server's message can name: steps, losses and gradient terms of the installed fnlkit.
 
-A site resolves the names in a message only with this table and never imports anything else. If a method, loss or optimizer
-has a new function that runs on clients, add a line here. tests/deploy/test_allowed.py fails if a line is missing.
+A site resolves the names in a message only with the table of `functions` and never imports anything else.  The table has the
+public functions at the top of a module of `PACKAGES`, defined in this module, whose positional parameters are exactly those
+of a client step, a loss or a gradient term.  A message therefore runs code that every site would also run in a simulation.
 """
 
-_NAMES = {
-    "fnlkit.client.drift": "control_variate dynamic proximal towards_global",
-    "fnlkit.client.losses.adjusted": "adjusted_distilled keep_class_shares label_learning logit_adjusted make_label_logits",
-    "fnlkit.client.losses.calibration": "entropy_minimized temperature_scaled",
-    "fnlkit.client.losses.centroids": "near_centroids",
-    "fnlkit.client.losses.consistency": "self_regularized",
-    "fnlkit.client.losses.contrastive": "contrastive cores peer remember_label_shares",
-    "fnlkit.client.losses.correction": "backward_given forward_corrected forward_given importance_reweighted",
-    "fnlkit.client.losses.cross_entropy": "cross_entropy kept_cross_entropy smoothed_cross_entropy",
-    "fnlkit.client.losses.distillation": "embedding_distilled logit_distilled",
-    "fnlkit.client.losses.exchange": "exchanged",
-    "fnlkit.client.losses.filtered": "consistent",
-    "fnlkit.client.losses.mixmatch": "mixmatch",
-    "fnlkit.client.losses.mixture": "early_learning entropy_regularized label_mixture remember_predictions",
-    "fnlkit.client.losses.refurbish": "joint make_labels refurbished remember_history",
-    "fnlkit.client.losses.robust": "generalized_cross_entropy normalized_and_reverse_cross_entropy symmetric_cross_entropy",
-    "fnlkit.client.losses.tempered": "bi_tempered",
-    "fnlkit.methods.akd": "measure_square",
-    "fnlkit.methods.clipfl": "judge_publicly",
-    "fnlkit.methods.dividemix": "divide",
-    "fnlkit.methods.fedcorr": "adaptive_proximal find_and_relabel relabel_confident score_locally",
-    "fnlkit.methods.feddiv": "filter_samples fit_filter update_bias",
-    "fnlkit.methods.feddpcont": "release_labels",
-    "fnlkit.methods.fedefc": "estimate_transition score_accuracy",
-    "fnlkit.methods.fedelc": "merge_prediction",
-    "fnlkit.methods.fednoro": "score_classes",
-    "fnlkit.methods.fedrn": "select_clean tell_reliability",
-    "fnlkit.methods.forward": "keep_anchor_transition prune",
-    "fnlkit.methods.jointopt": "take_soft_labels",
-    "fnlkit.methods.local": "keep_own take_own",
-    "fnlkit.methods.na_fedavg": "estimate_own_level keep_scores score_samples",
-    "fnlkit.methods.nnc": "vote",
-    "fnlkit.methods.oracle": "take_truth",
-    "fnlkit.methods.rhfl": "align tell_knowledge",
-    "fnlkit.methods.rofl": "move_centroids take_centroids",
-    "fnlkit.methods.t_revision": "revise",
-    "fnlkit.server.optimizers.ditto": "keep_personal take_personal",
-    "fnlkit.server.optimizers.fedbn": "keep_own wear_own",
-    "fnlkit.server.optimizers.feddyn": "recall_dual update_dual",
-    "fnlkit.server.optimizers.scaffold": "recall_control update_control",
-    "fnlkit.server.selection": "local_loss",
-}
-COMPONENTS = frozenset((module, name) for module, names in _NAMES.items() for name in names.split())
+import importlib
+import inspect
+import pkgutil
+from functools import cache
+
+PACKAGES = (
+    "fnlkit.client.drift",
+    "fnlkit.client.losses",
+    "fnlkit.methods",
+    "fnlkit.server.optimizers",
+    "fnlkit.server.selection",
+)
+# Positional parameters of functions that run on a client.
+STEP, LOSS, TERM = ("client", "model", "received"), ("logits", "batch"), ("w", "w_start", "batch")
+
+
+@cache
+def functions():
+    """Return the frozenset of (module, name) of all functions that a server may name."""
+    return frozenset(
+        (module.__name__, name)
+        for module in _modules()
+        for name, found in vars(module).items()
+        if not name.startswith("_") and _runs_on_clients(found, module.__name__, name)
+    )
+
+
+def _modules():
+    for package in map(importlib.import_module, PACKAGES):
+        yield package
+        for info in pkgutil.iter_modules(getattr(package, "__path__", ())):
+            yield importlib.import_module(f"{package.__name__}.{info.name}")
+
+
+def _runs_on_clients(found, module, name):
+    if not inspect.isfunction(found) or (found.__module__, found.__qualname__) != (module, name):
+        return False
+    parameters = inspect.signature(found).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY) in (STEP, LOSS, TERM)
 
 
 def may_be_named(module, name):
@@ -57,4 +54,4 @@ def may_be_named(module, name):
     module, name : object
         Values from a message, not validated.
     """
-    return isinstance(module, str) and isinstance(name, str) and (module, name) in COMPONENTS
+    return isinstance(module, str) and isinstance(name, str) and (module, name) in functions()

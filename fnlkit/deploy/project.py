@@ -5,7 +5,6 @@ configuration, the number of samples of each site and, optionally, a separate te
 training label.
 """
 
-import inspect
 import json
 import math
 import os
@@ -30,6 +29,8 @@ from fnlkit.client.losses.correction import names_a_file
 from fnlkit.client.scaling import moments, pooled
 from fnlkit.client.training import Fit
 from fnlkit.components import registry
+from fnlkit.components.declarations import declaration, resolved
+from fnlkit.components.parameters import arguments_of
 from fnlkit.components.spec import from_file, own_names
 from fnlkit.datasets import columns as features
 from fnlkit.deploy.agreement import agreed_config, columns_of, samples_like
@@ -352,19 +353,11 @@ def _releases(settings, task, given, node):
     from fnlkit.deploy.releases import Releases, digest
 
     names, limit = {}, None
-    for bound, module in _parts(settings):
-        names |= getattr(module, "RELEASES", {})
-        if price := getattr(module, "label_price", None):
-            limit = price(len(task.classes), **getattr(bound, "keywords", {}))
+    for each in registry.nested(settings.method):
+        names |= declaration(each).releases
+        if epsilon := declaration(each).label_epsilon:
+            limit = resolved(epsilon, {**arguments_of(each), "classes": len(task.classes)})
     return Releases(os.path.join(node["memory"], "released.json"), digest(given), names, limit)
-
-
-def _parts(settings):
-    """Yield (method with parameters, module) of a run's method and of the methods it uses."""
-    bound = registry.method(settings.method)
-    while bound is not None:
-        yield bound, inspect.getmodule(getattr(bound, "func", bound))
-        bound = getattr(bound, "keywords", {}).get("usual")
 
 
 def _network(settings, task, shape):

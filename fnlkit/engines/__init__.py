@@ -49,8 +49,8 @@ def make(name, clients, network, inputs, **settings):
             if settings.pop(option) and not reason:
                 flag = option.replace("_", "-")
                 raise InputError(f"--{flag} is for the engine {' or '.join(takers)}, not {name}; leave it out")
-    found = bind(spec, find(name, ENGINES, "engine"), "engine", given=(*OPTIONS, "runtime"))
-    engine = found(clients, network, inputs, **settings)
+    build = bind(spec, find(name, ENGINES, "engine"), "engine", given=(*OPTIONS, "runtime"))
+    engine = build(clients, network, inputs, **settings)
     engine.name = name
     if reason:
         engine.note(f"engine {name}: {reason}")
@@ -77,14 +77,14 @@ def choose(network, clients, workers=0):
     """
     if network.device.type != "cpu":
         return "stacked", f"the cohort trains at once on {network.device}"
-    if network.precision == "bf16":
-        if _compiled(network.module, clients, ("MLP",)):
-            return "stacked", "an MLP on the CPU trains a cohort at once, and fused has no bf16"
-    elif _compiled(network.module, clients):
-        name = type(getattr(network.module, "module", network.module)).__name__
-        return "fused", f"{name} on the CPU has compiled training"
-    if type(network.module).__name__ == "Pair" and _compiled(network.module.first, clients, ("MLP",)):
+    forms = _fused_forms(network.module, clients)
+    mlps = all(form is not None and form[0] == "mlp" for form in forms)
+    if mlps and network.precision == "bf16":
+        return "stacked", "an MLP on the CPU trains a cohort at once, and fused has no bf16"
+    if mlps and len(forms) == 2:
         return "stacked", "two MLPs on the CPU train a cohort at once"
+    if len(forms) == 1 and forms[0] and network.precision != "bf16":
+        return "fused", f"{forms[0][0]} on the CPU has compiled training"
     cores = len(os.sched_getaffinity(0))
     if workers == 1:
         return "sequential", "one worker is this process"
@@ -93,11 +93,11 @@ def choose(network, clients, workers=0):
     return "sequential", f"{network.parameters_count:,} weights on {cores} core{'s' * (cores > 1)}"
 
 
-def _compiled(module, clients, names=("LeNet5", "MLP")):
-    # Compare names first, because importing the kernels takes half a second.
-    module = module.module if type(module).__name__ == "WithHead" else module
-    if type(module).__name__ not in names or not clients:
-        return False
-    from fnlkit.engines.fused import description
+def _fused_forms(module, clients):
+    """Return the descriptions for compiled training of a network, or of both networks of a pair."""
+    from fnlkit.models.parts import fused_form
 
-    return description(module, clients) is not None
+    if not clients:
+        return [None]
+    samples = clients[0].samples.shape, clients[0].inputs.image
+    return [fused_form(each, *samples) for each in getattr(module, "networks", (module,))]

@@ -1,8 +1,8 @@
 """Small networks on the CPU: a compiled call per client for its local training.
 
-There is a thread per core. A loss or correction is identified by its function and keywords. If a part is not in the tables
-below, training uses plain PyTorch and a note is printed once. The cohort of an MLP is then stacked, because launching a step of
-a single client costs more than computing it. LeNet-5 is trained client by client.
+There is a thread per core. A loss or correction declares the name of a compiled form (`fused_kernel`). If that is not in the
+tables below, training uses plain PyTorch and a note is printed once. The cohort of an MLP is then stacked, because launching a
+step of a single client costs more than computing it. LeNet-5 is trained client by client.
 """
 
 import os
@@ -19,11 +19,13 @@ from fnlkit.client import losses
 from fnlkit.client.losses.correction import transition_matrix
 from fnlkit.client.network import predict
 from fnlkit.client.training import Fit, train_client
+from fnlkit.components.declarations import declaration
 from fnlkit.engines.sequential import one_thread
 from fnlkit.engines.stacked import Stacked
 from fnlkit.engines.visit import begin_visits
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.kernels.fused import FusedAugment, FusedLoss, fused_fit, fused_forward, fused_parameters
+from fnlkit.models.parts import fused_form
 
 
 class Unknown(Exception):
@@ -81,27 +83,6 @@ class Calls:
             raise
 
 
-def description(module, clients):
-    """Return the description of a network for fnlkit.kernels.fused, or None without a kernel."""
-    from fnlkit.models.head import WithHead
-    from fnlkit.models.lenet import LeNet5
-    from fnlkit.models.mlp import MLP
-
-    if not all(p.requires_grad for p in module.parameters()):  # kernels train every weight
-        return None
-    shape = clients[0].samples.shape
-    if type(module) is WithHead:  # its weights come after the weights of the network
-        module = module.module
-    if type(module) is MLP:
-        layers = [getattr(module, f"fc{i + 1}") for i in range(module.depth + 1)]
-        return ("mlp", (layers[0].in_features, *(layer.out_features for layer in layers)))
-    if type(module) is LeNet5 and not module.upsample and clients[0].inputs.image and len(shape) == 4:
-        height, width, channels = shape[1:]
-        if 28 <= height <= 32 and 28 <= width <= 32 and channels in (1, 3):
-            return ("lenet5", channels, module.fc3.out_features)
-    return None
-
-
 class Fused(Stacked):
     """Clients run in parallel threads with compiled local training and predictions.
 
@@ -115,11 +96,11 @@ class Fused(Stacked):
 
     def __init__(self, *args, workers=0, **settings):
         super().__init__(*args, **settings)
-        self.net = description(self.network.module, self.members)
+        self.net = fused_form(self.network.module, self.members[0].samples.shape, self.members[0].inputs.image)
         if self.net is None or self.network.device.type != "cpu":
             frozen = " with frozen parameters" if self.network.frozen else ""
-            found = f"{type(self.network.module).__name__}{frozen} on {self.network.device}"
-            raise InputError(f"--engine fused knows lenet5 and mlp on the CPU, not {found}; write --engine auto")
+            network = f"{type(self.network.module).__name__}{frozen} on {self.network.device}"
+            raise InputError(f"--engine fused knows lenet5 and mlp on the CPU, not {network}; write --engine auto")
         if self.network.precision == "bf16":
             raise InputError("--engine fused computes in fp32 or fp64, not in bf16; write --engine auto or another --precision")
         self.count = workers or len(os.sched_getaffinity(0))
@@ -270,12 +251,11 @@ def known_parts(fit):
 
 
 def _known(table, function, what):
-    """Return the table entry of a function, with the keywords of the function bound."""
-    plain, keywords = getattr(function, "func", function), getattr(function, "keywords", {})
-    name = f"{plain.__module__}:{plain.__qualname__}"
-    if name not in table or getattr(function, "args", ()):
-        raise Unknown(f"it has no kernel for the {what} {plain.__name__!r}")
-    return partial(table[name], **keywords)
+    """Return the table entry of a function's declared `fused_kernel`, with the keywords of the function bound."""
+    kernel = declaration(function).fused_kernel
+    if kernel not in table or getattr(function, "args", ()):
+        raise Unknown(f"it has no kernel for the {what} {getattr(function, 'func', function).__name__!r}")
+    return partial(table[kernel], **getattr(function, "keywords", {}))
 
 
 # ---- corrections: (visit, *, keywords) -> terms of fused_fit
@@ -305,12 +285,12 @@ def _adaptive_norm(visit):
 
 
 CORRECTIONS = {
-    "fnlkit.client.drift:proximal": _proximal,
-    "fnlkit.client.drift:dynamic": _dynamic,
-    "fnlkit.client.drift:control_variate": _control,
-    "fnlkit.client.drift:towards_global": _towards_global,
-    "fnlkit.methods.fedcorr:adaptive_proximal": _adaptive,
-    "fnlkit.methods.fedcorr:adaptive_proximal_norm": _adaptive_norm,
+    "proximal": _proximal,
+    "dynamic": _dynamic,
+    "control_variate": _control,
+    "towards_global": _towards_global,
+    "adaptive": _adaptive,
+    "adaptive_norm": _adaptive_norm,
 }
 
 
@@ -385,17 +365,17 @@ def _embedded(visit, draws, fit, *, strength=10.0, scale=1.0):
 
 
 LOSSES = {
-    "fnlkit.client.losses.cross_entropy:cross_entropy": _cross_entropy,
-    "fnlkit.client.losses.cross_entropy:smoothed_cross_entropy": _smoothed,
-    "fnlkit.client.losses.cross_entropy:kept_cross_entropy": _kept,
-    "fnlkit.client.losses.correction:forward_corrected": _forward,
-    "fnlkit.client.losses.correction:forward_given": _forward_given,
-    "fnlkit.client.losses.contrastive:contrastive": _contrastive,
-    "fnlkit.client.losses.contrastive:peer": _peer,
-    "fnlkit.client.losses.contrastive:cores": _cores,
-    "fnlkit.client.losses.mixture:label_mixture": _mixture,
-    "fnlkit.client.losses.mixture:early_learning": _early_learning,
-    "fnlkit.client.losses.mixture:entropy_regularized": _entropy_regularized,
-    "fnlkit.client.losses.distillation:logit_distilled": _distilled,
-    "fnlkit.client.losses.distillation:embedding_distilled": _embedded,
+    "cross_entropy": _cross_entropy,
+    "smoothed": _smoothed,
+    "kept": _kept,
+    "forward": _forward,
+    "forward_given": _forward_given,
+    "contrastive": _contrastive,
+    "peer": _peer,
+    "cores": _cores,
+    "mixture": _mixture,
+    "early_learning": _early_learning,
+    "entropy_regularized": _entropy_regularized,
+    "logit_distilled": _distilled,
+    "embedding_distilled": _embedded,
 }

@@ -63,7 +63,7 @@ def estimate(
         A trained model that replaces the warm-up.
     form : "pooled" or "federated"
         "pooled" reads all samples in one place, which only a simulation can do. "federated" runs steps at each client;
-        the replies are declared in the estimator's ``SENDS`` and metered.  Both give the same numbers.
+        the estimator declares the replies, which are metered.  Both give the same numbers.
     seed : int >= 0
     warm_up : dict, optional
         Fields of fnlkit.experiment.Settings for estimators that train a model. Default: the defaults of Settings with the
@@ -130,21 +130,21 @@ def judged_by(federation, dataset, spec="knn", **options):
     """
     import numpy as np
 
+    from fnlkit.components.declarations import declaration
     from fnlkit.components.spec import bind, find, parse
     from fnlkit.errors import InputError
     from fnlkit.estimators.inputs import EstimatorInputs
-    from fnlkit.server.replies import sends_of
 
     spec = parse(spec, "--estimator")
     part = find(spec, ESTIMATORS, "estimator")
     form = options.get("form", "pooled")
     if form not in FORMS:
         raise InputError(f"--form {form!r}: write {' or '.join(FORMS)}")
-    sends = sends_of(part)
+    sends = declaration(part).sends
     if form == "federated" and sends is None:
         raise InputError(
-            f"--form federated: the file of {spec.name!r} declares no SENDS, which must list the replies of clients; "
-            "write --form pooled"
+            f"--form federated: {spec.name!r} does not declare the replies of clients; add @declare(sends=...) "
+            "(fnlkit.components), or write --form pooled"
         )
     whole = federation.whole()
     evidence = EstimatorInputs(whole, dataset, apart=~np.isin(whole.client_indices, federation.client_indices), **options)

@@ -10,19 +10,21 @@ from functools import partial
 import numpy as np
 import torch
 
+from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import Percentile, checked
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.kernels import apply_inverse, project_to_simplex
 from fnlkit.kernels.scores import anchor_transition, transition
-from fnlkit.methods.sends import Sent
 
 # Prevents the inverse of a nearly singular transition from amplifying rounding errors of softmax.
 RIDGE = 1e-3
 BINS = 64
-SENDS = (
-    federated.PREDICTED
+
+
+@declare(
+    sends=federated.PREDICTED
     | federated.RELABELED
     | {
         "typical": Sent("largest probabilities of each class, without the samples", "once", ("C", "top"), low=0),
@@ -33,10 +35,9 @@ SENDS = (
         "histogram": Sent.counts("numbers of samples by issue score, in 64 bins", "once", (BINS,)),
         "bin_sums": Sent("sums of the issue scores in each bin", "once", (BINS,)),
         "level": Sent("mean issue score", "once", ()),
-    }
+    },
+    cite="Patrini 2017",
 )
-
-
 @checked
 def anchor(evidence, *, percentile: Percentile = 97.0, average=False):
     """Estimate T from anchor points, then the probability that a label is wrong.

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
+from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import Range, checked
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import bootstrap
@@ -15,16 +16,20 @@ from fnlkit.estimators.judgment import Judgment, owners
 from fnlkit.kernels import class_thresholds, count_matrix
 from fnlkit.kernels.counting import thresholds_of
 from fnlkit.kernels.scores import transition
-from fnlkit.methods.sends import Sent
-
-SENDS = federated.PREDICTED | {
-    "cells": Sent.counts("numbers of samples confident in their label, another or none, by label", "once", (3, "C")),
-    "counts": Sent.counts("numbers of samples by confident class and given label", "once", ("C", "C")),
-    "label_sums": Sent("sums of the probabilities of given labels, by label", "once, with thresholds=pooled", ("C",), low=0),
-    "label_numbers": Sent.counts("numbers of samples of each label", "once, with thresholds=pooled", ("C",)),
-}
 
 
+@declare(
+    sends=federated.PREDICTED
+    | {
+        "cells": Sent.counts("numbers of samples confident in their label, another or none, by label", "once", (3, "C")),
+        "counts": Sent.counts("numbers of samples by confident class and given label", "once", ("C", "C")),
+        "label_sums": Sent(
+            "sums of the probabilities of given labels, by label", "once, with thresholds=pooled", ("C",), low=0
+        ),
+        "label_numbers": Sent.counts("numbers of samples of each label", "once, with thresholds=pooled", ("C",)),
+    },
+    cite="Northcutt 2021",
+)
 @checked
 def confident(
     evidence,

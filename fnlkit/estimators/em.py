@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
+from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import NotNegative, Range, checked
 from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
-from fnlkit.methods.sends import Sent
 
 # Candidate factors on the logits: below 1 if the classifier was overconfident, above 1 if it was underconfident.
 TEMPERS = np.array([0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0])
@@ -28,9 +28,9 @@ JUDGED = {
     "deviation": Sent("standard deviation of the level", "once", (), low=0),
     "counts": Sent("expected numbers of samples by true and given class", "once", ("C", "C"), low=0),
 }
-SENDS = federated.PREDICTED | JUDGED
 
 
+@declare(sends=federated.PREDICTED | JUDGED, cite="Bekker 2016")
 @checked
 def em(
     evidence,

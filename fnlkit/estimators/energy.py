@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from fnlkit.components.declarations import declare, method
 from fnlkit.components.parameters import Percentile, checked
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import wilson
@@ -19,9 +20,8 @@ from fnlkit.methods import na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.na_fedavg import estimation_round
 
-SENDS = federated.PREDICTED | federated.RELABELED | {name: na_fedavg.SENDS[name] for name in ("scores_global", "scores_local")}
 
-
+@declare(sends=federated.PREDICTED | federated.RELABELED | na_fedavg.SCORED, cite="Tsouvalas 2024")
 @checked
 def energy(
     evidence,
@@ -52,9 +52,9 @@ def energy(
     reason = "it trains a warm-up; write --run to start from a model"
     evidence.refuse("energy", embeddings=reason, probs=reason)
     before = 0 if evidence.run is not None else -1
-    method = f"fnlkit.estimators.energy:warm_up_and_score(percentile={percentile}, side={side}, score={score}, before={before}"
-    method += ", keep=true)" if evidence.federated else ")"
-    model = trained(evidence, method=method)
+    program = f"fnlkit.estimators.energy:warm_up_and_score(percentile={percentile}, side={side}, score={score}, before={before}"
+    program += ", keep=true)" if evidence.federated else ")"
+    model = trained(evidence, method=program)
     offsets, labels = evidence.offsets, evidence.labels
     level, tau = model.record("noise_level"), model.record("energy_threshold").item()
     # A client whose reply was refused has no energies. It gets the threshold as energy, on the side that is not flagged.
@@ -97,6 +97,7 @@ def judge_at_home(client, model, received, *, side):
     return federated.keep_judgment(client, issue, beyond, federated.predictions(client).argmax(1))
 
 
+@method(sends=na_fedavg.SCORED)
 def warm_up_and_score(clients, model, opt, select, *, rounds, percentile=75.0, side="below", score="energy", before=-1,
                       keep=False):  # fmt: skip
     """Train `rounds` rounds of FedAvg (`before` if it is not negative), then score energies in one round of all clients.

@@ -14,7 +14,8 @@ from fnlkit.artifacts.stored import Chosen
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs
 from fnlkit.client.network import Model, Network, predict
-from fnlkit.methods.sends import TRAINING, Sent
+from fnlkit.components.declarations import Sent
+from fnlkit.server.replies import TRAINING
 
 PREDICTED = {"predicted": Sent.counts("numbers of samples by predicted class and given label", "once", ("C", "C"))}
 RELABELED = {"relabeled": Sent.counts("numbers of samples by label after and before correction", "once", ("C", "C"))}
@@ -134,10 +135,10 @@ def left(traffic, sends):
     Parameters
     ----------
     traffic : fnlkit.artifacts.exchange.Traffic
-    sends : dict of str to fnlkit.methods.sends.Sent
-        Declared replies in addition to `fnlkit.methods.sends.TRAINING`.
+    sends : mapping of str to fnlkit.components.declarations.Sent
+        Declared replies in addition to `fnlkit.server.replies.TRAINING`.
     """
-    known = TRAINING | sends
+    known = {**TRAINING, **sends}
     undeclared = sorted(set(traffic.sent) - set(known))
     assert not undeclared, f"clients replied {undeclared}, which is not declared"
     return {

@@ -33,7 +33,7 @@ class EstimatorInputs:
         Whether all evidence is computed at the clients (fnlkit.estimators.federated).
     traffic : fnlkit.artifacts.exchange.Traffic
         Data exchanged between clients and server so far.
-    sends : dict of str to fnlkit.server.replies.Sent, or None
+    sends : dict of str to fnlkit.components.declarations.Sent, or None
         Replies that can leave clients; None allows all names until they are counted.
     replies : list of dict
         The clients' replies to the steps of `fnlkit.estimators.federated.ClientSession`, in order.

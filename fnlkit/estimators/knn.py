@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
+from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import Automatic, Range, checked
 from fnlkit.errors import InputError
 from fnlkit.estimators import federated
@@ -18,17 +19,19 @@ from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.kernels import knn_vote
 from fnlkit.kernels.scores import transition
 from fnlkit.methods.nnc import neighbors_for
-from fnlkit.methods.sends import Sent
 
-SENDS = {
-    "votes": Sent.counts("numbers of samples by their neighbors' vote and given label", "once", ("C", "C")),
-    "disagreement": Sent("mean share of neighbors with another label", "once", (), low=0),
-}
 # With fewer samples per class than this, votes are wrong on clean labels of even the easiest images.
 FEW = 15
 _AT_ONCE = 2**26  # bytes of vectors
 
 
+@declare(
+    sends={
+        "votes": Sent.counts("numbers of samples by their neighbors' vote and given label", "once", ("C", "C")),
+        "disagreement": Sent("mean share of neighbors with another label", "once", (), low=0),
+    },
+    cite="Tsouvalas 2024",
+)
 @checked
 def knn(
     evidence,

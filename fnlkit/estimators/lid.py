@@ -9,23 +9,17 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, NotNegative, Range, checked
 from fnlkit.estimators import federated
 from fnlkit.estimators.defaults import WARM_UP
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment, owners, sums, transitions
-from fnlkit.estimators.loss import SENDS as OF_LOSSES
-from fnlkit.estimators.loss import of_counts, split, upper_probability
-from fnlkit.methods import fedcorr
-
-SENDS = (
-    federated.PREDICTED
-    | federated.RELABELED
-    | {"flagged": OF_LOSSES["flagged"]}
-    | {name: fedcorr.SENDS[name] for name in ("lid", "noise_level")}
-)
+from fnlkit.estimators.loss import FLAGGED, of_counts, split, upper_probability
+from fnlkit.methods.fedcorr import fedcorr
 
 
+@declare(sends={**federated.PREDICTED, **federated.RELABELED, **FLAGGED, **fedcorr.declaration.sends}, cite="Xu 2022")
 @checked
 def lid(
     evidence,
@@ -64,7 +58,7 @@ def lid(
     fraction = (evidence.warm_up or {}).get("fraction", WARM_UP["fraction"])
     iterations = iterations or max(1, round(settings.rounds * fraction))
     parameters = f"iterations={iterations}, finetune_rounds=0, usual_rounds=0, correct=false"
-    method = f"fedcorr({parameters}, k={k}, beta={beta}, mixup={mixup}, lid_variant={variant})"
+    method = f"fedcorr({parameters}, k={k}, beta={beta}, mixup={mixup}, code=[{'lid' if variant == 'fedcorr' else ''}])"
     count = len(evidence.offsets) - 1
     cohort = max(1, round(settings.fraction * count))
     model = trained(evidence, method=method, rounds=-(-iterations * count // cohort))  # cost of visiting all clients

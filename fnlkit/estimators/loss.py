@@ -9,27 +9,29 @@ from typing import Literal
 import numpy as np
 import torch
 
+from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import checked
 from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.kernels.mixture import two_components
 from fnlkit.kernels.scores import transition
-from fnlkit.methods.sends import Sent
 
-SENDS = (
-    federated.PREDICTED
-    | federated.RELABELED
-    | {
-        "losses": Sent("the loss of each sample", "once, with scope=pooled", ("n",)),
-        "flagged": Sent.counts("number of labels judged wrong", "once"),
-        "mean_loss": Sent("mean loss", "once", (), low=0),
-    }
-)
+FLAGGED = {"flagged": Sent.counts("number of labels judged wrong", "once")}
 # Gaussians far narrower than the data make every posterior 0 or 1.
 _LEAST_VARIANCE = 1e-12
 
 
+@declare(
+    sends=federated.PREDICTED
+    | federated.RELABELED
+    | FLAGGED
+    | {
+        "losses": Sent("the loss of each sample", "once, with scope=pooled", ("n",)),
+        "mean_loss": Sent("mean loss", "once", (), low=0),
+    },
+    cite="Arpit 2017",
+)
 @checked
 def loss(evidence, *, scope: Literal["pooled", "client"] = "pooled"):
     """Judge labels by a mixture of two Gaussians on their cross entropies.

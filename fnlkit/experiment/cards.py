@@ -1,7 +1,5 @@
 """Component metadata: kind, source, year, replies, cost; and the table of methods."""
 
-import inspect
-import re
 import tomllib
 from functools import cache
 from importlib import resources
@@ -9,8 +7,9 @@ from typing import NamedTuple
 
 from fnlkit.client.training import Fit
 from fnlkit.components import registry
+from fnlkit.components.declarations import declaration
+from fnlkit.components.parameters import arguments_of
 from fnlkit.components.spec import find, parse
-from fnlkit.server.replies import declared, sends_of
 
 TABLES = {
     "method": registry.METHODS,
@@ -19,10 +18,10 @@ TABLES = {
     "aggregator": registry.AGGREGATORS,
     "selector": registry.SELECTORS,
 }
+# Needs of methods that are references and not federated methods.
+REFERENCES = {"pooled", "own", "truth"}
 # Labels of the entries of Card.cost.
 COST = {"client_rounds": "client-rounds", "up": "bytes up", "down": "bytes down"}
-_YEAR = r"\b((?:19|20)\d\d)\b(?!\.\d)"
-_CITED = re.compile(rf"\b([A-Z]\w+)(?:, [A-Z]\w+)* {_YEAR}")
 
 
 class Card(NamedTuple):
@@ -35,7 +34,7 @@ class Card(NamedTuple):
     source : str
         First author and year, ``Zhang 2018``; empty if there is no source to cite.
     year : int or None
-    sends : dict of str to fnlkit.server.replies.Sent
+    sends : dict of str to fnlkit.components.declarations.Sent
         Replies that a client sends in addition to weights.
     cost : dict of str to float, or None
         For a method at equal ``--rounds``: client_rounds, up, down (bytes), as multiples of FedAvg's (benchmarks/costs.py).
@@ -51,13 +50,10 @@ class Card(NamedTuple):
 def card(kind, name):
     """Return the Card of a component in a table of `TABLES`."""
     part = find(name, TABLES[kind], kind)
-    module = inspect.getmodule(part)
-    source = cited(part)
-    asked = getattr(module, "needs", None)
-    reference = kind == "method" and asked and {"pooled", "own", "truth"} & {*asked()}
-    year = int(source[-4:]) if source else None
-    sends = (sends_of(part) or {}) if kind == "method" else {}
-    return Card("reference" if reference else kind, source, year, sends, _costs().get(name) if kind == "method" else None)
+    known = declaration(part)
+    reference = bool(REFERENCES & known.needed(arguments_of(part)))
+    sends, cost = (dict(known.sends or {}), _costs().get(name)) if kind == "method" else ({}, None)
+    return Card("reference" if reference else kind, known.cite, known.year, sends, cost)
 
 
 def looked_at(method="fedavg", optimizer="fedavg", aggregator="mean", selector="uniform"):
@@ -74,13 +70,13 @@ def looked_at(method="fedavg", optimizer="fedavg", aggregator="mean", selector="
     """
     for name, sends in _sends(method):
         if sends is None:
-            return f"--method {name} does not declare its replies (SENDS)"
-        single = next((said for said in sends.values() if not said.summed), None)
+            return f"--method {name} does not declare its replies; add @method(sends=...) (fnlkit.components)"
+        single = next((sent for sent in sends.values() if not sent.summed), None)
         if single:
             return f"--method {name} reads each client's reply: {single.what} ({single.when})"
     if {"own", "pooled"} & set(registry.needs(method)):
         return f"--method {parse(method).name} is a reference without a round of several clients"
-    if not getattr(_function(registry.aggregator(aggregator)), "sums", False):
+    if not declaration(registry.aggregator(aggregator)).sums:
         return f"--aggregator {parse(aggregator).name} compares the clients' models, which a sum does not contain"
     if registry.optimizer(optimizer, Fit()).reads_each():
         return f"--optimizer {parse(optimizer).name} reads each client's model, which a sum does not contain"
@@ -99,9 +95,9 @@ def unprotected(method="fedavg", optimizer="fedavg", aggregator="mean", selector
     if reason := looked_at(method, optimizer, aggregator, selector):
         return reason
     for name, sends in _sends(method):
-        for said in sends.values():
+        for sent in sends.values():
             return (
-                f"--method {name} sends more than weights: {said.what} ({said.when}), which the noise on updates does not cover"
+                f"--method {name} sends more than weights: {sent.what} ({sent.when}), which the noise on updates does not cover"
             )
     return None
 
@@ -109,24 +105,17 @@ def unprotected(method="fedavg", optimizer="fedavg", aggregator="mean", selector
 def may_leave(method="fedavg", optimizer="fedavg", selector="uniform"):
     """Return {name: Sent} of all replies that clients can send beyond ``weights``.
 
-    A method without SENDS contributes no replies.  If two methods declare the same name, the outer method's declaration counts.
+    A method without a declaration contributes no replies.  If two components declare the same name, the declaration of the
+    method counts before that of the optimizer, and that before the selector's.
 
     Parameters
     ----------
     method, optimizer, selector : str or Spec
         Specs as for `fnlkit train`.
     """
-    found = []
-    for bound in _chain(method):
-        found.append(sends_of(_function(bound)))
-        nested = getattr(bound, "keywords", {}).get("usual_selector")
-        found.append(getattr(_function(nested), "asks", None))
-    found.append(sends_of(find(parse(optimizer), registry.OPTIMIZERS, "optimizer")))
-    found.append(getattr(registry.selector(selector, 0.5), "asks", None))
-    out = {}
-    for sends in found:
-        out = declared(sends or ()) | out
-    return out
+    of_optimizer = declaration(find(parse(optimizer), registry.OPTIMIZERS, "optimizer")).sends or {}
+    of_selector = declaration(registry.selector(selector, 0.5)).sends or {}
+    return {**of_selector, **of_optimizer, **registry.sends(method)}
 
 
 def hidden(name):
@@ -138,25 +127,9 @@ def hidden(name):
 
 
 def _sends(method):
-    """Yield (name, {reply: Sent}) of a method and its nested methods.
-
-    Replies are None if a method has no SENDS.
-    """
-    for bound in _chain(method):
-        function = _function(bound)
-        yield function.__name__.replace("_", "-"), sends_of(function)
-
-
-def _chain(method):
-    """Yield a method with bound parameters, then its nested methods."""
-    bound = registry.method(method)
-    while bound is not None:
-        yield bound
-        bound = getattr(bound, "keywords", {}).get("usual")
-
-
-def _function(bound):
-    return getattr(bound, "func", bound)
+    """Yield (name, {reply: Sent} or None) of a method and its nested methods."""
+    for bound in registry.nested(method):
+        yield getattr(bound, "func", bound).__name__.replace("_", "-"), declaration(bound).sends
 
 
 def markdown():
@@ -167,7 +140,7 @@ def markdown():
     ]
     for name in registry.METHODS:
         known = card("method", name)
-        sends = "; ".join(f"{said.what} ({said.when})" for said in known.sends.values()) or "nothing"
+        sends = "; ".join(f"{sent.what} ({sent.when})" for sent in known.sends.values()) or "nothing"
         cost = f"{known.cost['up']:g}x, {known.cost['down']:g}x" if known.cost else "–"
         lines.append(f"| `{name}` | {known.source or known.kind} | {sends} | {hidden(name)} | {cost} |")
     return "\n".join(lines)
@@ -176,21 +149,3 @@ def markdown():
 @cache
 def _costs():
     return tomllib.loads(resources.files("fnlkit.data").joinpath("costs.toml").read_text(encoding="utf-8"))
-
-
-def cited(part):
-    """Return the source of a component, for example ``Xu 2022``.
-
-    This is the first citation in its docstring, else the first author of its module.
-    """
-    module = inspect.getmodule(part)
-    text = inspect.getdoc(part) or ""
-    if "fnlkit.methods." in module.__name__:  # later paragraphs of a method cite other papers
-        text = text.partition("\n\n")[0]
-    if found := _CITED.search(" ".join(text.split())):
-        return f"{found[1]} {found[2]}"
-    paragraphs = (inspect.getdoc(module) or "").split("\n\n")[1:2]
-    for text in (" ".join(p.split()) for p in paragraphs):
-        if (author := re.match(r"[A-Z]\w+(?=[,. ])", text)) and (year := re.search(_YEAR, text)):
-            return f"{author[0]} {year[1]}"
-    return ""

@@ -10,38 +10,25 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fnlkit.client.losses import embedding_distilled, logit_distilled
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Automatic, NotNegative, Percentile, Positive, Range, Share, checked
 from fnlkit.methods import na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.na_fedavg import RoundNumber
 from fnlkit.methods.nnc import allowed_neighbors, vote
-from fnlkit.methods.sends import Sent
-
-LOSS = "own"
-SENDS = {
-    "noise_level": Sent.share("share of labels outvoted by nearest neighbors", "once, before training, with embeddings"),
-    "embedding_square": Sent("mean square of the embeddings", "once, before training, with scale=rms", (), low=0),
-    **{
-        name: Sent(na_fedavg.SENDS[name].what, "once, in the estimation round, with logits", ("n",))
-        for name in ("scores_global", "scores_local")
-    },
-}
 
 
-def needs(*, source="embeddings", level="auto", **parameters):
+def needs(source, level):
     """Return the names of the inputs that a run must provide."""
     if source == "embeddings":
         return ("embedding", "head")
     return ("embedding",) if level == "neighbors" else ()
 
 
-def of_budget(rounds, *, source, level, at, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
+def schedule(rounds, source, level, at):
+    """Return the estimation round if the method estimates by energy scores, else None."""
     energy = level == "energy" or (level == "auto" and source == "logits")
-    return na_fedavg.of_budget(rounds, at=at) if energy else None
+    return na_fedavg.round_of_estimation(at, rounds) if energy else None
 
 
 # ---- on the client
@@ -51,6 +38,17 @@ def measure_square(client, model, received):
 
 
 # ---- the server
+@method(
+    sends={
+        "noise_level": Sent.share("share of labels outvoted by nearest neighbors", "once, before training, with embeddings"),
+        "embedding_square": Sent("mean square of the embeddings", "once, before training, with scale=rms", (), low=0),
+        **{name: sent._replace(when="once, in the estimation round, with logits") for name, sent in na_fedavg.SCORED.items()},
+    },
+    loss="own",
+    needs=needs,
+    schedule=schedule,
+    cite="Tsouvalas 2024",
+)
 @checked
 def akd(
     clients,
@@ -112,29 +110,29 @@ def akd(
         level = "neighbors" if source == "embeddings" else "energy"
     everyone, report = np.arange(len(clients)), {}
     levels = np.full(len(clients), np.inf if level == "all" else 0.0)
-    asked, expect = [], []
+    steps, expect = [], []
     if level == "neighbors":
         k = allowed_neighbors(clients, k, "akd")
-        asked.append(partial(vote, k=k, include_self=include_self, ties="random", correct=False, least=0.0))
+        steps.append(partial(vote, k=k, include_self=include_self, ties="random", correct=False, least=0.0))
         expect.append("noise_level")
     if source == "embeddings" and scale == "rms":
-        asked.append(measure_square)
+        steps.append(measure_square)
         expect.append("embedding_square")
-    said = clients.round(everyone, model, *asked, expect=expect) if asked else {}
-    if "noise_level" in said:
-        levels[said.ids] = said["noise_level"].numpy()
+    replies = clients.round(everyone, model, *steps, expect=expect) if steps else {}
+    if "noise_level" in replies:
+        levels[replies.ids] = replies["noise_level"].numpy()
         report["noise_level"] = levels
     factor = 1.0
-    if "embedding_square" in said:
-        sizes, squares = clients.sizes[said.ids], said["embedding_square"]
+    if "embedding_square" in replies:
+        sizes, squares = clients.sizes[replies.ids], replies["embedding_square"]
         report["embedding_scale"] = factor = max(1e-24, ((sizes * squares).sum() / sizes.sum()).item()) ** -0.5
     if level == "energy":
         before, rounds = na_fedavg.when_to_estimate(rounds, clients, select, at, "akd")
         model = yield from fedavg(clients, model, opt, select, rounds=before, stage="before estimation")
-        model, said, levels, tau = na_fedavg.estimation_round(
+        model, replies, levels, tau = na_fedavg.estimation_round(
             clients, model, opt, percentile=percentile, side="below", threshold="pooled", score=score
         )
-        yield Round(model, "estimation", said, {"noise_level": levels, "energy_threshold": tau})
+        yield Round(model, "estimation", replies, {"noise_level": levels, "energy_threshold": tau})
     if source == "embeddings":
         step = {"loss": partial(embedding_distilled, strength=strength, scale=factor), "features": True}
     else:
@@ -143,7 +141,7 @@ def akd(
     distil = (levels > above).astype(np.float64)
     for _ in range(rounds):
         ids = select(clients, model)
-        model, said = opt.round(clients, ids, model, scatter={"distil": distil[ids]}, **step)
-        yield Round(model, "distillation", said, {"distilled_clients": int(distil[ids].sum()), **report})
+        model, replies = opt.round(clients, ids, model, scatter={"distil": distil[ids]}, **step)
+        yield Round(model, "distillation", replies, {"distilled_clients": int(distil[ids].sum()), **report})
         report = {}
     return model

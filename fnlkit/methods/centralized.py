@@ -2,17 +2,12 @@
 
 from dataclasses import replace
 
+from fnlkit.components.declarations import method
 from fnlkit.components.parameters import checked
 from fnlkit.methods.fedavg import fedavg
 
-SENDS = {}
 
-
-def needs(**parameters):
-    """Return what a run must provide: ``pooled``, all samples on a single client."""
-    return ("pooled",)
-
-
+@method(needs=("pooled",))
 @checked
 def centralized(clients, model, opt, select, *, rounds):
     """Train on all data in one place, with as many passes over the samples as FedAvg.

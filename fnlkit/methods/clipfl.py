@@ -7,16 +7,9 @@ import math
 
 import numpy as np
 
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Rounds, Share, checked
 from fnlkit.methods.fedavg import Round, fedavg
-from fnlkit.methods.sends import Sent
-
-SENDS = {"public_accuracy": Sent.share("accuracy of the trained model on the public set", "each round before the pruning")}
-
-
-def needs(**parameters):
-    """Return what a run must provide: ``public``, samples that belong to no client."""
-    return ("public",)
 
 
 # ---- on the client
@@ -51,14 +44,14 @@ def rounds_before(before, rounds):
     return before if before >= 0 else rounds // 5
 
 
-def of_budget(rounds, *, before, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
-    return rounds_before(before, rounds)
-
-
+@method(
+    sends={
+        "public_accuracy": Sent.share("accuracy of the trained model on the public set", "each round before the pruning"),
+    },
+    needs=("public",),
+    schedule=rounds_before,
+    cite="Morafah 2024",
+)
 @checked
 def clipfl(
     clients,
@@ -97,14 +90,14 @@ def clipfl(
     public = {"public": clients.public.x, "public_label": clients.public.y}
     for r in range(scored):
         ids = select(clients, model)
-        model, said = opt.round(clients, ids, model, after=(judge_publicly,), expect=("public_accuracy",), broadcast=public)
-        if len(said.ids):
-            suspicions[said.ids] += suspected(said["public_accuracy"].numpy(), suspect)
-            visits[said.ids] += 1
+        model, replies = opt.round(clients, ids, model, after=(judge_publicly,), expect=("public_accuracy",), broadcast=public)
+        if len(replies.ids):
+            suspicions[replies.ids] += suspected(replies["public_accuracy"].numpy(), suspect)
+            visits[replies.ids] += 1
         report = {}
         if r == scored - 1:
             report["candidacy_score"] = suspicions / np.maximum(visits, 1)
             report["kept_clients"] = kept(suspicions, visits, prune)
-        yield Round(model, "scoring", said, report)
+        yield Round(model, "scoring", replies, report)
     among = kept(suspicions, visits, prune) if scored else None
     return (yield from fedavg(clients, model, opt, select, rounds=rounds - scored, among=among, stage="pruned"))

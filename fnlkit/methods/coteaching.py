@@ -9,17 +9,10 @@ from functools import partial
 from typing import Annotated, Literal
 
 from fnlkit.client.losses import exchanged
+from fnlkit.components.declarations import method
 from fnlkit.components.parameters import Count, Natural, Range, checked, passes_on
 from fnlkit.methods.fedavg import fedavg
 from fnlkit.models.pair import must_be_pair
-
-LOSS = "own"
-SENDS = {}  # the second model is the second half of `weights`
-
-
-def needs(**parameters):
-    """Return what a run must provide: ``pair``, two networks (fnlkit.models.pair)."""
-    return ("pair",)
 
 
 # ---- the server
@@ -28,6 +21,7 @@ def forgotten(r, *, forget, ramp):
     return forget * min(1.0, (r + 1) / ramp)
 
 
+@method(loss="own", needs=("pair",), cite="Han 2018")  # the second model is the second half of `weights`
 @checked
 def coteaching(
     clients,
@@ -66,6 +60,7 @@ def coteaching(
     return (yield from fedavg(clients, model, opt, select, rounds=rounds, schedule=schedule))
 
 
+@method(loss="own", needs=("pair",), cite="Yu 2019")
 @checked
 @passes_on(coteaching)
 def coteaching_plus(

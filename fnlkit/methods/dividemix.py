@@ -10,21 +10,12 @@ import torch
 
 from fnlkit.client.losses import exchanged, mixmatch
 from fnlkit.client.scoring import sample_losses
+from fnlkit.components.declarations import method
 from fnlkit.components.parameters import Count, NotNegative, Positive, Rounds, Share, checked
 from fnlkit.kernels.mixture import lower_probability
 from fnlkit.methods.fedavg import fedavg
-from fnlkit.methods.warmup import of_budget, warmup_rounds
+from fnlkit.methods.warmup import warmup_rounds
 from fnlkit.models.pair import both, must_be_pair
-
-__all__ = ["SENDS", "dividemix", "of_budget"]
-
-LOSS = "own"
-SENDS = {}  # the second model is the second half of `weights`; divisions stay on the client
-
-
-def needs(**parameters):
-    """Return what a run must provide: ``pair``, two networks (fnlkit.models.pair)."""
-    return ("pair",)
 
 
 # ---- on the client
@@ -37,6 +28,8 @@ def divide(client, model, received, *, seed):
 
 
 # ---- the server
+# The second model is the second half of `weights`; divisions stay on the client.
+@method(loss="own", needs=("pair",), schedule=warmup_rounds, cite="Li 2020")
 @checked
 def dividemix(
     clients,

@@ -8,9 +8,8 @@ import inspect
 from typing import NamedTuple
 
 from fnlkit.client.network import Model
+from fnlkit.components.declarations import method
 from fnlkit.errors import InputError
-
-SENDS = {}
 
 
 def follows_schedule(method):
@@ -58,6 +57,7 @@ class Round(NamedTuple):
     report: dict = {}
 
 
+@method(cite="McMahan 2017")
 def fedavg(clients, model, opt, select, *, rounds, among=None, stage="training", schedule=None, **step):
     """Average the clients' models without treating wrong labels; the common baseline.
 
@@ -81,6 +81,6 @@ def fedavg(clients, model, opt, select, *, rounds, among=None, stage="training",
     for r in range(rounds):
         more, report = schedule(r) if schedule else ({}, {})
         ids = select(clients, model, among)
-        model, said = opt.round(clients, ids, model, **step, **more)
-        yield Round(model, stage, said, report)
+        model, replies = opt.round(clients, ids, model, **step, **more)
+        yield Round(model, stage, replies, report)
     return model

@@ -6,29 +6,26 @@ Xu, Chen, Quek, Chong. FedCorr: Multi-stage federated learning for label noise c
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import torch
 
 from fnlkit.client.scoring import double_softmax_losses, sample_losses, softmax_numpy
+from fnlkit.components.declarations import Sent, declare, method
 from fnlkit.components.parameters import Count, NotNegative, Rounds, Share, checked
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, nearest
 from fnlkit.kernels import lid
 from fnlkit.kernels.mixture import two_components
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round, fedavg, follows_schedule
-from fnlkit.methods.sends import Sent
 from fnlkit.server.selection import average_for, cohort_size
 
-SENDS = {
-    "lid": Sent("mean LID of the local model's predictions (eq. 2)", "each visit of stage 1", (), low=0),
-    "noise_level": Sent.share("share of samples in the upper component of the losses", "noisy clients, after each iteration"),
-    "local_loss": Sent("mean loss of the received model", "candidates of usual_selector=power-of-choice", (), low=0),
-}
+# Choices in which the public code differs from the paper.
+CODE = ("mixup", "proximal", "ranking", "lid", "losses", "relabeled", "strict")
 
 
 # ---- on the client
+@declare(fused_kernel="adaptive")
 def adaptive_proximal(w, w_start, batch):
     """Return the gradient of beta mu_k ||w - w_global||^2 (eq. 5).
 
@@ -37,6 +34,7 @@ def adaptive_proximal(w, w_start, batch):
     return 2 * batch.received["proximal"][..., None].to(w.dtype) * (w - w_start)
 
 
+@declare(fused_kernel="adaptive_norm")
 def adaptive_proximal_norm(w, w_start, batch):
     """Return the gradient of beta mu_k ||w - w_global|| (public code).
 
@@ -89,12 +87,14 @@ def relabel(client, index, probabilities, confidence, strict=False):
 
 
 # ---- the server
-def of_budget(rounds, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
-    return rounds  # all stages share the budget
+def choices_of(code):
+    """Return the frozenset of choices that follow the public code, from a list of words or ``all``."""
+    chosen = frozenset(map(str, code if isinstance(code, (list, tuple)) else [code]))
+    if chosen == {"all"}:
+        return frozenset(CODE)
+    for name in chosen - {*CODE}:
+        raise InputError(f"fedcorr: `code` contains {name!r}{nearest(name, CODE)}; write all, or a list of: {', '.join(CODE)}")
+    return chosen
 
 
 def budget(rounds, fraction, iterations, finetune_rounds, usual_rounds):
@@ -168,7 +168,7 @@ def pre_processing(clients, model, opt, *, iterations, group, beta, mixup, seek,
         cohorts = [np.sort(order[i : i + group]) for i in range(0, count, group)]
         for i, ids in enumerate(cohorts):
             step, rates = regularized(passed)
-            model, said = opt.round(
+            model, replies = opt.round(
                 clients,
                 ids,
                 model,
@@ -180,20 +180,20 @@ def pre_processing(clients, model, opt, *, iterations, group, beta, mixup, seek,
                 **step,
             )
             passed += 1
-            cumulative[said.ids] += said["lid"].numpy()
-            visited[said.ids] += 1
+            cumulative[replies.ids] += replies["lid"].numpy()
+            visited[replies.ids] += 1
             if i < len(cohorts) - 1:
-                yield Round(model, "pre-processing", said, rates)
+                yield Round(model, "pre-processing", replies, rates)
         known = visited > 0
         # A failed visit counts as the mean of the client's other visits.
         scores = np.where(visited == iteration + 1, cumulative, cumulative * (iteration + 1) / np.maximum(visited, 1))
         noisy = np.zeros(count, bool)
         noisy[known], means, variances, shares = two_components(scores[known], seed=clients.seed)
         level = np.zeros(count)
-        found = clients.round(np.flatnonzero(noisy), model, seek, expect=("noise_level",))
-        level[found.ids] = found["noise_level"].numpy()
+        estimates = clients.round(np.flatnonzero(noisy), model, seek, expect=("noise_level",))
+        level[estimates.ids] = estimates["noise_level"].numpy()
         silent = ~known | noisy
-        silent[found.ids] = False
+        silent[estimates.ids] = False
         report = {
             "cumulative_lid": scores,
             "lid_means": means,
@@ -202,10 +202,20 @@ def pre_processing(clients, model, opt, *, iterations, group, beta, mixup, seek,
             "noise_level": level,
             "noisy_clients": noisy,
         }
-        yield Round(model, "pre-processing", said, report | rates)
+        yield Round(model, "pre-processing", replies, report | rates)
     return model, level, noisy, silent
 
 
+@method(
+    sends={
+        "lid": Sent("mean LID of the local model's predictions (eq. 2)", "each visit of stage 1", (), low=0),
+        "noise_level": Sent.share(
+            "share of samples in the upper component of the losses", "noisy clients, after each iteration"
+        ),
+    },
+    schedule=lambda rounds: rounds,  # all stages share the budget
+    cite="Xu 2022",
+)
 @checked
 def fedcorr(
     clients,
@@ -227,13 +237,7 @@ def fedcorr(
     group: Count = 1,
     usual=fedavg,
     regularizer=None,
-    mixup_in: Literal["first", "all"] = "first",
-    proximal: Literal["squared", "norm"] = "squared",
-    ranking: Literal["global", "local"] = "global",
-    lid_variant: Literal["paper", "fedcorr"] = "paper",
-    losses: Literal["cross-entropy", "double-softmax"] = "cross-entropy",
-    relabeled: Literal["rest", "noisy"] = "rest",
-    strict=False,
+    code=(),
     usual_optimizer=None,
     usual_aggregator=None,
     usual_selector=None,
@@ -268,24 +272,13 @@ def fedcorr(
     regularizer : regularizer or None
         A loss for local training in all stages, for example flr(strength=3): FLR+.  It counts communication rounds; in stage
         1, each visit of a client is a round.
-    mixup_in : "first" or "all"
-        Stages with mixup; all in the public code.
-    proximal : "squared" or "norm"
-        ``squared``: the paper's term.  ``norm``: the public code's, with the square root of the norm; it skips the first batch
-        of each epoch.
-    ranking : "global" or "local"
-        Model whose losses rank the noisy samples: the global model (paper, eq. 6), or the local model over all samples of the
-        client (public code).
-    lid_variant : "paper" or "fedcorr"
-        As in fnlkit.lid.
-    losses : "cross-entropy" or "double-softmax"
-        Losses of the samples for the split and the ranking.  ``double-softmax`` repeats the public code: the cross entropy of a
-        softmax of the softmax.
-    relabeled : "rest" or "noisy"
-        Clients whose labels are corrected after fine-tuning: all that did not take part in it (Algorithm 1), or those that the
-        last mixture classified as noisy (public code).
-    strict : bool
-        True relabels above the confidence only (public code), False also at the confidence (eq. 7).
+    code : list of words, or all
+        Choices that follow the public code instead of the paper.  ``mixup``: mixup in all stages instead of stage 1.
+        ``proximal``: the norm instead of its square, without the first batch of each epoch.  ``ranking``: losses of the local
+        model rank all samples, instead of losses of the global model the noisy samples (eq. 6).  ``lid``: the variant
+        "fedcorr" of fnlkit.lid.  ``losses``: the cross entropy of a softmax of the softmax.  ``relabeled``: after fine-tuning,
+        the clients that the last mixture classified as noisy are relabeled, instead of all that did not take part in it
+        (Algorithm 1).  ``strict``: relabel above the confidence only, instead of also at the confidence (eq. 7).
     usual_optimizer, usual_aggregator, usual_selector : optimizer, aggregator, selector or None
         Replace the run's components in stage 3 only, for example feddyn(alpha=0.01), median, power-of-choice(d=30) (Figure 4).
     usual_lr, usual_decay : float >= 0
@@ -299,8 +292,9 @@ def fedcorr(
     count = len(clients)
     fraction = cohort_size(clients, getattr(select, "fraction", 0.1)) / count  # after rounding to whole clients
     iterations, finetune_rounds, usual_rounds = budget(rounds, fraction, iterations, finetune_rounds, usual_rounds)
-    if usual_rounds and not follows_schedule(usual) and (regularizer or (mixup and mixup_in == "all")):
-        what = "a regularizer" if regularizer else "mixup_in=all"
+    code = choices_of(code)
+    if usual_rounds and not follows_schedule(usual) and (regularizer or (mixup and "mixup" in code)):
+        what = "a regularizer" if regularizer else "code=[mixup]"
         raise InputError(f"fedcorr: {what} has no effect on the last stage, whose method has a separate loss; remove `usual`")
     visits_of_all = -(-count // group)
     planned, passed = iterations * visits_of_all + finetune_rounds + usual_rounds, 0  # round counter of the regularizer
@@ -308,6 +302,7 @@ def fedcorr(
     def regularized(r):
         return regularizer(passed + r, planned) if regularizer else ({}, {})
 
+    losses, strict = "double-softmax" if "losses" in code else "cross-entropy", "strict" in code
     model, level, noisy, silent = yield from pre_processing(
         clients,
         model,
@@ -320,23 +315,23 @@ def fedcorr(
             find_and_relabel,
             ratio=ratio if correct else 0.0,
             confidence=confidence,
-            ranking=ranking,
+            ranking="local" if "ranking" in code else "global",
             strict=strict,
             seed=clients.seed,
             losses=losses,
         ),
-        score=partial(score_locally, k=k, variant=lid_variant, losses=losses),
-        term=adaptive_proximal if proximal == "squared" else adaptive_proximal_norm,
+        score=partial(score_locally, k=k, variant="fedcorr" if "lid" in code else "paper", losses=losses),
+        term=adaptive_proximal_norm if "proximal" in code else adaptive_proximal,
         regularized=regularized,
     )
     passed += iterations * visits_of_all
-    later = {"mixup": mixup} if mixup_in == "all" else {}
+    later = {"mixup": mixup} if "mixup" in code else {}
     clean = (level <= clean_level) & ~silent
     if finetune_rounds:
         stage = {"among": clean, "stage": "fine-tuning", "schedule": regularized, **later}
         model = yield from fedavg(clients, model, opt, select, rounds=finetune_rounds, **stage)
         passed += finetune_rounds
-        rest = noisy if relabeled == "noisy" else ~clean
+        rest = noisy if "relabeled" in code else ~clean
         if correct and rest.any():
             step = partial(relabel_confident, confidence=confidence, strict=strict)
             clients.round(np.flatnonzero(rest), model, step, expect=())

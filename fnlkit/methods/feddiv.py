@@ -12,21 +12,10 @@ import torch
 from fnlkit.client.losses import consistent
 from fnlkit.client.losses.filtered import debiased, filter_weight
 from fnlkit.client.scoring import double_softmax_losses, sample_losses
+from fnlkit.components.declarations import LARGEST, Sent, method
 from fnlkit.components.parameters import Natural, NotNegative, Positive, Rounds, Share, checked
 from fnlkit.kernels.mixture import fitted_from
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.sends import LARGEST, Sent
-
-LOSS = "own"
-SENDS = {
-    "filter": Sent(
-        "means, variances and shares of two Gaussians fitted to the losses",
-        "each round after the warm-up",
-        (3, 2),
-        low=((0,), (1e-9,), (0,)),
-        high=((LARGEST,), (LARGEST,), (1,)),
-    )
-}
 
 
 # ---- on the client
@@ -100,14 +89,20 @@ def warmup_rounds(warmup, rounds):
     return max(1, warmup if warmup >= 0 else min(50, rounds // 4))
 
 
-def of_budget(rounds, *, warmup, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
-    return warmup_rounds(warmup, rounds)
-
-
+@method(
+    sends={
+        "filter": Sent(
+            "means, variances and shares of two Gaussians fitted to the losses",
+            "each round after the warm-up",
+            (3, 2),
+            low=((0,), (1e-9,), (0,)),
+            high=((LARGEST,), (LARGEST,), (1,)),
+        )
+    },
+    loss="own",
+    schedule=warmup_rounds,
+    cite="Li 2024",
+)
 @checked
 def feddiv(
     clients,
@@ -189,15 +184,15 @@ def feddiv(
             step["expect"], step["before"] = ("filter",), (select_samples,)
             step["after"] = (fit, partial(update_bias, momentum=momentum, debias=debias, sure=sure))
             step["loss"] = loss
-        model, said = opt.round(clients, select(clients, model), model, **step)
+        model, replies = opt.round(clients, select(clients, model), model, **step)
         if r < warmup:
-            yield Round(model, "warm-up", said)
+            yield Round(model, "warm-up", replies)
             continue
-        if len(said.ids):
-            filters[said.ids], known[said.ids] = said["filter"].numpy(), True
+        if len(replies.ids):
+            filters[replies.ids], known[replies.ids] = replies["filter"].numpy(), True
         report = {}
         if known.any():
             merged = np.average(filters[known], axis=0, weights=sizes[known])
             report = dict(zip(("filter_means", "filter_variances", "filter_shares"), merged, strict=True))
-        yield Round(model, "training", said, report)
+        yield Round(model, "training", replies, report)
     return model

@@ -11,30 +11,11 @@ import numpy as np
 import torch
 
 from fnlkit.client.losses import contrastive, cross_entropy
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Automatic, NotNegative, Range, Rounds, checked
 from fnlkit.errors import InputError
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.sends import Sent
 from fnlkit.privacy import debias, randomized_response, to_simplex
-
-LOSS = "own"
-SENDS = {
-    "private_counts": Sent.counts("label counts after randomized response", "once, before training", ("C",), summed=True),
-    "epsilon": Sent("epsilon of this release", "once, before training", (), summed=True, low=1e-300),
-    "exact_counts": Sent.counts("label counts", "once, only with release=exact, instead of both", ("C",), summed=True),
-}
-# Replies that tell of labels, each with the reply that holds their epsilon; None for labels told as they are.
-RELEASES = {"private_counts": "epsilon", "exact_counts": None}
-
-
-def label_price(classes, *, epsilon=-1.0, release="private", **parameters):
-    """Return the epsilon at which labels are told under the method's parameters, None without randomized response."""
-    return None if release == "exact" else epsilon if epsilon > 0 else published_epsilon(classes)
-
-
-def needs(**parameters):
-    """Return what a run must provide: ``secret``, the seed of the randomized response."""
-    return ("secret",)
 
 
 # ---- on the client
@@ -48,11 +29,11 @@ def release_labels(client, model, received, *, epsilon):
     and replies the same counts to later requests, so that the labels are released only once.
     """
     if "released_counts" not in client.state:
-        told = client.rows.get("input/received", client.given).cpu().numpy()
+        labels = client.rows.get("input/received", client.given).cpu().numpy()
         if epsilon is not None:
-            told = randomized_response(told, client.classes, epsilon, client.hidden.keyed("labels", epsilon, told))
+            labels = randomized_response(labels, client.classes, epsilon, client.hidden.keyed("labels", epsilon, labels))
             client.state["released_epsilon"] = torch.tensor(epsilon, dtype=torch.float64)
-        client.state["released_counts"] = torch.from_numpy(np.bincount(told, minlength=client.classes))
+        client.state["released_counts"] = torch.from_numpy(np.bincount(labels, minlength=client.classes))
     if "released_epsilon" not in client.state:
         return {"exact_counts": client.state["released_counts"]}
     return {"private_counts": client.state["released_counts"], "epsilon": client.state["released_epsilon"]}
@@ -69,12 +50,9 @@ def published_epsilon(classes):
     return known.get(classes) or (math.log(0.25 * (classes - 1)) if classes > 6 else 0.81)
 
 
-def of_budget(rounds, *, delay, length, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
-    return rounds if min(delay, length) < 0 else None
+def label_epsilon(classes, *, epsilon=-1.0, release="private"):
+    """Return the epsilon of the released labels, or None if they are not randomized."""
+    return None if release == "exact" else epsilon if epsilon > 0 else published_epsilon(classes)
 
 
 def ramp(r, rounds, *, strength, delay, length):
@@ -87,24 +65,37 @@ def ramp(r, rounds, *, strength, delay, length):
     return strength * min(1.0, (r - delay + 1) / (length + 1)) if r >= delay else 0.0
 
 
-def told_prior(clients, model, *, epsilon, release, simplex):
+def collected_prior(clients, model, *, epsilon, release, simplex):
     """Request the label counts of all clients; return the distribution (C,) and a report."""
     if release == "exact" and epsilon > 0:
         raise InputError(f"feddpcont: release=exact has no epsilon, found {epsilon:g}; remove one of the two")
-    price = label_price(clients.classes, epsilon=epsilon, release=release)
+    price = label_epsilon(clients.classes, epsilon=epsilon, release=release)
     clients.releasing_labels(price)
-    told = ("exact_counts",) if price is None else ("private_counts", "epsilon")
-    said = clients.round(np.arange(len(clients)), model, partial(release_labels, epsilon=price), expect=told)
+    names = ("exact_counts",) if price is None else ("private_counts", "epsilon")
+    replies = clients.round(np.arange(len(clients)), model, partial(release_labels, epsilon=price), expect=names)
     if price is None:
-        counts = said["exact_counts"].sum(0).double().numpy()
+        counts = replies["exact_counts"].sum(0).double().numpy()
         return counts / counts.sum(), {"prior_projected": False, "prior_moved": 0.0}
-    spent = said["epsilon"].median().item()  # the median, so that a single client cannot change it
-    raw = debias(said["private_counts"].sum(0).numpy(), spent)
+    spent = replies["epsilon"].median().item()  # the median, so that a single client cannot change it
+    raw = debias(replies["private_counts"].sum(0).numpy(), spent)
     prior = to_simplex(raw, how=simplex)
     projected = {"prior_projected": bool((raw < 0).any()), "prior_moved": float(np.abs(raw - prior).sum())}
     return prior, {"label_epsilon": spent, **projected}
 
 
+@method(
+    sends={
+        "private_counts": Sent.counts("label counts after randomized response", "once, before training", ("C",), summed=True),
+        "epsilon": Sent("epsilon of this release", "once, before training", (), summed=True, low=1e-300),
+        "exact_counts": Sent.counts("label counts", "once, only with release=exact, instead of both", ("C",), summed=True),
+    },
+    loss="own",
+    needs=("secret",),
+    schedule=lambda rounds, delay, length: rounds if min(delay, length) < 0 else None,
+    releases={"private_counts": "epsilon", "exact_counts": None},
+    label_epsilon=label_epsilon,
+    cite="Di 2024",
+)
 @checked
 def feddpcont(
     clients,
@@ -153,12 +144,12 @@ def feddpcont(
     label_epsilon (none with release=exact), prior_projected (whether the estimate was corrected), prior_moved (sum of absolute
     changes by the correction), prior (C,), once; contrast each round.
     """
-    prior, report = told_prior(clients, model, epsilon=epsilon, release=release, simplex=simplex)
+    prior, report = collected_prior(clients, model, epsilon=epsilon, release=release, simplex=simplex)
     report["prior"] = prior
     for r in range(rounds):
         b = ramp(r, rounds, strength=strength, delay=delay, length=length)
         loss = partial(contrastive, strength=b, expected=expected, floor=floor) if b else cross_entropy
-        model, said = opt.round(
+        model, replies = opt.round(
             clients,
             select(clients, model),
             model,
@@ -166,6 +157,6 @@ def feddpcont(
             uniform=bool(b) and not expected,
             broadcast={"prior": torch.from_numpy(prior)},
         )
-        yield Round(model, "training", said, {"contrast": b, **report})
+        yield Round(model, "training", replies, {"contrast": b, **report})
         report = {}
     return model

@@ -11,14 +11,15 @@ import torch
 
 from fnlkit.client.losses import forward_corrected
 from fnlkit.client.scoring import softmax_numpy
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import AboveOne, Patience, Rounds, checked, passes_on
 from fnlkit.kernels import count_matrix
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.sends import Sent
 
-LOSS = "own"
-SENDS = {
+ACCURACY = {
     "accuracy": Sent.share("model accuracy on the client's labels", "each round until the prestopping round", summed=True),
+}
+TRANSITION = {
     "transition": Sent.share(
         "estimate of T", "each round after that, only with report_transition=true", ("C", "C"), summed=True
     ),
@@ -110,12 +111,8 @@ def _within(matrix, seen, limit):
 
 
 # ---- the server
-def of_budget(rounds, *, start, patience, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    These are the first monitored round and the number of consecutive rounds without a rise.  A run can be resumed with another
-    budget only if this part is unchanged.
-    """
+def watched(rounds, start, patience):
+    """Return the first monitored round and the number of consecutive rounds without a rise."""
     if start < 0:  # published: after round 10 of 100 (MNIST), 40 of 200 and of 300 (CIFAR)
         start = rounds // 10 if rounds <= 100 else min(40, rounds // 5)
     if patience < 0:
@@ -141,14 +138,14 @@ def prestop(
 
     Return (model, rounds used).  Parameters are those of `fedefc`.
     """
-    start, patience = of_budget(rounds, start=start, patience=patience)
+    start, patience = watched(rounds, start, patience)
     reference, counter = -1.0, 0
     steps = {"before" if accuracy == "global" else "after": (score_accuracy,)}
     for t in range(rounds):
-        model, said = opt.round(clients, select(clients, model), model, expect=("accuracy",), **steps)
+        model, replies = opt.round(clients, select(clients, model), model, expect=("accuracy",), **steps)
         report = {}
-        if len(said.ids):
-            now = said["accuracy"].mean().item()  # A(t), all clients with equal weight (eq. 2)
+        if len(replies.ids):
+            now = replies["accuracy"].mean().item()  # A(t), all clients with equal weight (eq. 2)
             report = {"estimated_accuracy": now}
             if t >= start:
                 better = now > reference or (ties == "reset" and now == reference)
@@ -156,11 +153,11 @@ def prestop(
                 reference = max(now, reference)
             if compare == "previous":
                 reference = now
-        found = counter == patience or t == latest
-        if found:
+        stopped = counter == patience or t == latest
+        if stopped:
             report["prestopping_round"] = t
-        yield Round(model, "prestopping", said, report)
-        if found:
+        yield Round(model, "prestopping", replies, report)
+        if stopped:
             return model, t + 1
     return model, rounds
 
@@ -176,14 +173,15 @@ def corrected(clients, model, opt, select, *, rounds, estimate, **step):
             "compare=best finds a prestopping round more often, and latest=ROUND sets the last possible round"
         )
     for _ in range(rounds):
-        model, said = opt.round(clients, select(clients, model), model, before=(estimate,), **step)
+        model, replies = opt.round(clients, select(clients, model), model, before=(estimate,), **step)
         report = {}
-        if "transition" in said:
-            report["transition"] = said["transition"].mean(0).numpy()
-        yield Round(model, "correction", said, report)
+        if "transition" in replies:
+            report["transition"] = replies["transition"].mean(0).numpy()
+        yield Round(model, "correction", replies, report)
     return model
 
 
+@method(sends=ACCURACY | TRANSITION, loss="own", schedule=watched, cite="Yu 2025")
 @checked
 @passes_on(prestop)
 def fedefc(

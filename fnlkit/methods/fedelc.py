@@ -10,13 +10,10 @@ from typing import Literal
 import torch
 
 from fnlkit.client.losses import label_learning
+from fnlkit.components.declarations import method
 from fnlkit.components.parameters import NotNegative, Positive, Rounds, checked
 from fnlkit.methods.fedavg import Round, refuse_mixup
-from fnlkit.methods.fednoro import SENDS, aware_of_distance, stages, warmed_up
-
-__all__ = ["SENDS", "fedelc", "of_budget"]
-
-LOSS = "own"
+from fnlkit.methods.fednoro import CLASS_LOSSES, aware_of_distance, stages, warmed_up
 
 
 # ---- on the client
@@ -31,14 +28,12 @@ def merge_prediction(client, model, received, *, scale):
 
 
 # ---- the server
-def of_budget(rounds, *, warmup, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
-    return stages(rounds, warmup, 0, share=1 / 6)
+def warmup_rounds(warmup, rounds):
+    """Return the rounds before the noisy clients are found.  Default: a sixth of all rounds."""
+    return stages(rounds, warmup, 0, share=1 / 6)[0]
 
 
+@method(sends=CLASS_LOSSES, loss="own", schedule=warmup_rounds, cite="Jiang 2024")
 @checked
 def fedelc(
     clients,
@@ -80,7 +75,7 @@ def fedelc(
     noisy_clients (N,) once.
     """
     refuse_mixup(opt, "fedelc")
-    warmup, _ = of_budget(rounds, warmup=warmup)
+    warmup = warmup_rounds(warmup, rounds)
     model, noisy = yield from warmed_up(clients, model, opt, select, rounds=min(warmup, rounds), missing=missing)
     report = {"noisy_clients": noisy}
     weigh = aware_of_distance(clients, model.network, noisy, distance)
@@ -89,7 +84,7 @@ def fedelc(
     for _ in range(warmup, rounds):
         ids = select(clients, model)
         scatter = {"noisy": torch.from_numpy(noisy[ids]).double()}
-        model, said = opt.round(clients, ids, model, loss=loss, after=(merge,), scatter=scatter, weights=weigh)
-        yield Round(model, "label correction", said, report)
+        model, replies = opt.round(clients, ids, model, loss=loss, after=(merge,), scatter=scatter, weights=weigh)
+        yield Round(model, "label correction", replies, report)
         report = {}
     return model

@@ -3,15 +3,12 @@
 Pu, Yu, Zhan, Xu, Zhou, Ling, Wang. FedELR: When federated learning meets learning with noisy labels. Neural Networks 2025.
 """
 
+from fnlkit.components.declarations import method
 from fnlkit.components.parameters import NotNegative, Rounds, Share, checked
-from fnlkit.methods.flr import flr, of_budget
-
-__all__ = ["SENDS", "fedelr", "of_budget"]
-
-LOSS = "own"
-SENDS = {}  # targets stay on the client
+from fnlkit.methods.flr import flr, schedule
 
 
+@method(loss="own", schedule=schedule, cite="Pu 2025")  # targets stay on the client
 @checked
 def fedelr(
     clients,

@@ -7,17 +7,14 @@ from functools import partial
 from typing import Literal
 
 from fnlkit.client.losses import self_regularized
+from fnlkit.components.declarations import method
 from fnlkit.components.parameters import NotNegative, Positive, Rounds, checked
 from fnlkit.methods.fedavg import fedavg, refuse_mixup
-from fnlkit.methods.warmup import of_budget, warmup_rounds
-
-__all__ = ["SENDS", "fedlsr", "of_budget"]
-
-LOSS = "own"
-SENDS = {}
+from fnlkit.methods.warmup import warmup_rounds
 
 
 # ---- the server
+@method(loss="own", schedule=warmup_rounds, cite="Jiang 2022")
 @checked
 def fedlsr(
     clients,

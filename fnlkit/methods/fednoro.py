@@ -13,14 +13,13 @@ import torch
 
 from fnlkit.client.losses import adjusted_distilled, logit_adjusted
 from fnlkit.client.scoring import sample_losses
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Positive, Rounds, Share, checked
 from fnlkit.kernels.mixture import higher_group
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.sends import Sent
 from fnlkit.server.distance import distance_aware_weights
 
-LOSS = "own"
-SENDS = {
+CLASS_LOSSES = {
     "class_losses": Sent(
         "mean loss of the received model by class, -1 for absent classes", "once, after the warm-up", ("C",), low=-1
     )
@@ -46,24 +45,16 @@ def stages(rounds, warmup, end, share=0.1):
     return warmup if warmup >= 0 else round(share * rounds), end if end >= 0 else round(0.49 * rounds)
 
 
-def of_budget(rounds, *, warmup, end=0, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
-    return stages(rounds, warmup, end)
-
-
 def find_noisy(clients, model, missing):
     """Collect the class-wise losses of all clients; return the noisy clients (N,) bool.
 
     See `higher_group`.
     """
-    said = clients.round(np.arange(len(clients)), model, score_classes, expect=("class_losses",))
+    replies = clients.round(np.arange(len(clients)), model, score_classes, expect=("class_losses",))
     noisy = np.zeros(len(clients), bool)
-    if len(said.ids):
-        losses = said["class_losses"].numpy()
-        noisy[said.ids] = higher_group(np.where(losses < 0, np.nan, losses), missing=missing)
+    if len(replies.ids):
+        losses = replies["class_losses"].numpy()
+        noisy[replies.ids] = higher_group(np.where(losses < 0, np.nan, losses), missing=missing)
     return noisy
 
 
@@ -73,8 +64,8 @@ def warmed_up(clients, model, opt, select, *, rounds, missing):
     Return (model, noisy (N,)).
     """
     for _ in range(rounds):
-        model, said = opt.round(clients, select(clients, model), model, loss=logit_adjusted)
-        yield Round(model, "warm-up", said)
+        model, replies = opt.round(clients, select(clients, model), model, loss=logit_adjusted)
+        yield Round(model, "warm-up", replies)
     return model, find_noisy(clients, model, missing)
 
 
@@ -82,10 +73,10 @@ def aware_of_distance(clients, network, noisy, distance):
     """Return a function Replies -> (N,) with the aggregation weights of a round."""
     slots = [("whole", 0, network.size, ())] if distance == "whole" else network.slots
 
-    def weigh(said):
+    def weigh(replies):
         weights = clients.sizes.clone()
-        stacked, clean = said["weights"].cpu(), ~noisy[said.ids]
-        weights[said.ids] = distance_aware_weights(stacked, weights[said.ids], clean, slots)
+        stacked, clean = replies["weights"].cpu(), ~noisy[replies.ids]
+        weights[replies.ids] = distance_aware_weights(stacked, weights[replies.ids], clean, slots)
         return weights
 
     return weigh
@@ -100,6 +91,7 @@ def teachers_weight(r, *, strength, start, end):
     return strength * math.exp(-5 * (1 - x) ** 2)
 
 
+@method(sends=CLASS_LOSSES, loss="own", schedule=stages, cite="Wu 2023")
 @checked
 def fednoro(
     clients,
@@ -149,7 +141,7 @@ def fednoro(
         ids = select(clients, model)
         weight = teachers_weight(r, strength=strength, start=warmup, end=end)
         step = {"loss": partial(adjusted_distilled, temperature=temperature), "scatter": {"distil": weight * noisy[ids]}}
-        model, said = opt.round(clients, ids, model, weights=weigh, **step)
-        yield Round(model, "noise-robust", said, {"teacher_weight": weight, **report})
+        model, replies = opt.round(clients, ids, model, weights=weigh, **step)
+        yield Round(model, "noise-robust", replies, {"teacher_weight": weight, **report})
         report = {}
     return model

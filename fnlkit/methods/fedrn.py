@@ -10,24 +10,16 @@ import torch
 
 from fnlkit.client.losses import kept_cross_entropy
 from fnlkit.client.scoring import sample_losses
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Count, Rounds, Share, checked
 from fnlkit.kernels.mixture import lower_probability
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.sends import Sent
-from fnlkit.methods.warmup import of_budget, warmup_rounds
-
-__all__ = ["SENDS", "fedrn", "of_budget"]
-
-LOSS = "own"
-SENDS = {
-    "expertise": Sent.share("accuracy of the trained model on the client's labels", "each round"),
-    "noise_output": Sent("logits of the trained model for a common noise sample", "each round", ("C",)),
-}
+from fnlkit.methods.warmup import warmup_rounds
 
 
 # ---- on the client
-def tell_reliability(client, model, received, *, seed):
+def reply_reliability(client, model, received, *, seed):
     """Reply the local model's accuracy and its logits for a common noise sample."""
     hits = (model(client.x).argmax(-1).cpu() == client.y.cpu()).double()
     noise = model(noise_like(client.x[:1], client.inputs, seed))[0].double().cpu()
@@ -94,14 +86,14 @@ def _scaled(values):
     return (values - values.min()) / spread if spread > 0 else np.ones(len(values))
 
 
-def judges_for(ids, model, memory, found, width):
+def judges_for(ids, model, memory, chosen, width):
     """Return local models (K, 1 + k, P + Q) to scatter and their weights (K, 1 + k).
 
     Missing models are 0.
     """
     judges = model.weights.new_zeros(len(ids), width, len(model.weights))
     weights = torch.zeros(len(ids), width, dtype=torch.float64)
-    for row, (who, share) in enumerate(found):
+    for row, (who, share) in enumerate(chosen):
         for place, j in enumerate(who.tolist()):
             judges[row, place] = memory[f"fedrn/{j}"]
             weights[row, place] = share[place]
@@ -110,6 +102,15 @@ def judges_for(ids, model, memory, found, width):
     return {"judges": judges, "reliability": weights}
 
 
+@method(
+    sends={
+        "expertise": Sent.share("accuracy of the trained model on the client's labels", "each round"),
+        "noise_output": Sent("logits of the trained model for a common noise sample", "each round", ("C",)),
+    },
+    loss="own",
+    schedule=warmup_rounds,
+    cite="Kim 2022",
+)
 @checked
 def fedrn(
     clients,
@@ -148,19 +149,19 @@ def fedrn(
     """
     warmup, count = max(1, warmup_rounds(warmup, rounds)), len(clients)  # a model must be trained once before it scores samples
     expertise, known, outputs = np.zeros(count), np.zeros(count, bool), np.zeros((count, clients.classes))
-    tell = partial(tell_reliability, seed=clients.seed)
+    reply = partial(reply_reliability, seed=clients.seed)
     for r in range(rounds):
         ids, step = np.sort(select(clients, model)), {}
         if r >= warmup:
             step = {"loss": kept_cross_entropy, "before": (partial(select_clean, threshold=threshold, seed=clients.seed),)}
             if not clients.replaying:
-                found = [reliabilities(i, expertise, outputs, known, k=k, share=share) for i in ids.tolist()]
-                step["scatter"] = judges_for(ids, model, clients.memory, found, 1 + k)
-        model, said = opt.round(clients, ids, model, after=(tell,), expect=("expertise", "noise_output"), **step)
-        if len(said.ids):
-            expertise[said.ids], outputs[said.ids] = said["expertise"].numpy(), said["noise_output"].numpy()
-            known[said.ids] = True
-        for i, weights in zip(said.ids.tolist(), said.get("weights", ()), strict=False):
+                chosen = [reliabilities(i, expertise, outputs, known, k=k, share=share) for i in ids.tolist()]
+                step["scatter"] = judges_for(ids, model, clients.memory, chosen, 1 + k)
+        model, replies = opt.round(clients, ids, model, after=(reply,), expect=("expertise", "noise_output"), **step)
+        if len(replies.ids):
+            expertise[replies.ids], outputs[replies.ids] = replies["expertise"].numpy(), replies["noise_output"].numpy()
+            known[replies.ids] = True
+        for i, weights in zip(replies.ids.tolist(), replies.get("weights", ()), strict=False):
             clients.memory[f"fedrn/{i}"] = weights.clone()
-        yield Round(model, "warm-up" if r < warmup else "neighbors", said, {"expertise": expertise.copy()})
+        yield Round(model, "warm-up" if r < warmup else "neighbors", replies, {"expertise": expertise.copy()})
     return model

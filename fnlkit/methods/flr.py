@@ -8,11 +8,9 @@ from functools import partial
 from typing import Annotated, Literal
 
 from fnlkit.client.losses import label_mixture, remember_predictions
+from fnlkit.components.declarations import declare, method
 from fnlkit.components.parameters import NotNegative, Range, Rounds, Share, checked, passes_on
 from fnlkit.methods.fedavg import Round
-
-LOSS = "own"
-SENDS = {}  # only weights; both averages stay on the client
 
 
 def rates_at(r, rounds, *, alpha, beta, gamma, warmup, rates):
@@ -35,14 +33,12 @@ def warmup_rounds(warmup, rounds):
     return warmup if warmup >= 0 else min(50, rounds // 4)
 
 
-def of_budget(rounds, *, warmup, rates="constant", **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
+def schedule(rounds, warmup, rates="constant"):
+    """Return the warm-up rounds and, if rates follow a schedule, all rounds."""
     return warmup_rounds(warmup, rounds), rates == "constant" or rounds
 
 
+@declare(cite="Kim 2024")
 @checked
 def local_training(
     r,
@@ -81,6 +77,7 @@ def local_training(
     return step, {"alpha": a, "beta": b, "gamma": c}
 
 
+@method(loss="own", schedule=schedule, cite="Kim 2024")  # both averages stay on the client
 @checked
 @passes_on(local_training)
 def flr(clients, model, opt, select, *, rounds, **regularizer):
@@ -120,11 +117,12 @@ def flr(clients, model, opt, select, *, rounds, **regularizer):
     """
     for r in range(rounds):
         step, report = local_training(r, rounds, **regularizer)
-        model, said = opt.round(clients, select(clients, model), model, **step)
-        yield Round(model, "training" if step else "warm-up", said, report)
+        model, replies = opt.round(clients, select(clients, model), model, **step)
+        yield Round(model, "training" if step else "warm-up", replies, report)
     return model
 
 
+@method(loss="own", schedule=schedule, cite="Liu 2020")
 @checked
 def elr(
     clients,
@@ -163,6 +161,7 @@ def elr(
     return (yield from flr(clients, model, opt, select, rounds=rounds, **local_average))
 
 
+@method(loss="own", schedule=schedule, cite="Kim 2024")
 @checked
 @passes_on(flr, "strength", "warmup")
 def slr(clients, model, opt, select, *, rounds, **regularizer):
@@ -174,6 +173,7 @@ def slr(clients, model, opt, select, *, rounds, **regularizer):
     return (yield from flr(clients, model, opt, select, rounds=rounds, **fixed, **regularizer))
 
 
+@method(loss="own", schedule=schedule, cite="Kim 2024")
 @checked
 @passes_on(flr, "strength", "warmup")
 def er(clients, model, opt, select, *, rounds, **regularizer):

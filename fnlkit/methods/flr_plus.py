@@ -6,17 +6,16 @@ Kim, Kim, Yun. Revisiting early-learning regularization: When federated learning
 
 from functools import partial
 
+from fnlkit.components.declarations import method
 from fnlkit.components.parameters import NotNegative, checked, passes_on
-from fnlkit.methods.fedcorr import SENDS, fedcorr, of_budget
+from fnlkit.methods.fedcorr import fedcorr
 from fnlkit.methods.flr import local_training
 
-__all__ = ["SENDS", "flr_plus", "of_budget"]
-
-LOSS = "own"
 RATES = ("alpha", "beta", "gamma", "warmup")
 STAGES = ("iterations", "finetune_rounds", "usual_rounds", "ratio", "confidence", "clean_level", "mixup")
 
 
+@method(sends=fedcorr.declaration.sends, loss="own", schedule=fedcorr.declaration.schedule, cite="Kim 2024")
 @checked
 @passes_on(local_training, *RATES)
 @passes_on(fedcorr, *STAGES)

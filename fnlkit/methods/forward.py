@@ -12,15 +12,12 @@ import torch
 
 from fnlkit.client.losses import forward_corrected, kept_cross_entropy
 from fnlkit.client.scoring import softmax_numpy
+from fnlkit.components.declarations import method
 from fnlkit.components.parameters import AboveOne, Natural, Percentile, Share, checked, passes_on
 from fnlkit.kernels import class_thresholds
 from fnlkit.kernels.scores import anchor_transition
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.fedefc import SENDS, conditioned, corrected, keep_transition, of_budget, prestop
-
-__all__ = ["SENDS", "confident_learning", "forward", "of_budget"]
-
-LOSS = "own"
+from fnlkit.methods.fedefc import ACCURACY, TRANSITION, conditioned, corrected, keep_transition, prestop, watched
 
 
 # ---- on the client
@@ -73,11 +70,12 @@ def confident_issues(probabilities, labels):
     most probable class counts, as in `fnlkit.count_matrix`.
     """
     sure = probabilities >= class_thresholds(probabilities, labels) - 1e-6
-    found = np.where(sure.sum(1) > 1, probabilities.argmax(1), sure.argmax(1))
-    return sure.any(1) & (found != labels)
+    confident = np.where(sure.sum(1) > 1, probabilities.argmax(1), sure.argmax(1))
+    return sure.any(1) & (confident != labels)
 
 
 # ---- the server
+@method(sends=ACCURACY | TRANSITION, loss="own", schedule=watched, cite="Patrini 2017")
 @checked
 @passes_on(prestop)
 def forward(
@@ -130,6 +128,7 @@ def forward(
     return (yield from corrected(clients, model, opt, select, rounds=rounds - used, **step))
 
 
+@method(sends=ACCURACY, loss="own", schedule=watched, cite="Northcutt 2021")
 @checked
 @passes_on(prestop)
 def confident_learning(clients, model, opt, select, *, rounds, local_epochs: Natural = 0, **watch):
@@ -148,11 +147,11 @@ def confident_learning(clients, model, opt, select, *, rounds, local_epochs: Nat
         As in `fedefc`; unused with local_epochs.
     """
     if local_epochs:
-        said = clients.round(np.arange(len(clients)), model, opt.fit.changed(epochs=local_epochs), prune)
-        yield Round(model, "pruning", said)
+        replies = clients.round(np.arange(len(clients)), model, opt.fit.changed(epochs=local_epochs), prune)
+        yield Round(model, "pruning", replies)
         for _ in range(rounds):
-            model, said = opt.round(clients, select(clients, model), model, loss=kept_cross_entropy)
-            yield Round(model, "training", said)
+            model, replies = opt.round(clients, select(clients, model), model, loss=kept_cross_entropy)
+            yield Round(model, "training", replies)
         return model
     model, used = yield from prestop(clients, model, opt, select, rounds=rounds, **watch)
     step = {"estimate": prune, "loss": kept_cross_entropy}

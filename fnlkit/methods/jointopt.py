@@ -6,14 +6,10 @@ Tanaka, Ikami, Yamasaki, Aizawa. Joint optimization framework for learning with 
 from functools import partial
 
 from fnlkit.client.losses import joint
+from fnlkit.components.declarations import method
 from fnlkit.components.parameters import Count, NotNegative, Rounds, checked
 from fnlkit.methods.fedavg import fedavg, refuse_mixup
-from fnlkit.methods.warmup import of_budget, warmup_rounds
-
-__all__ = ["SENDS", "jointopt", "of_budget"]
-
-LOSS = "own"
-SENDS = {}  # soft labels stay on the client
+from fnlkit.methods.warmup import warmup_rounds
 
 
 # ---- on the client
@@ -25,6 +21,7 @@ def take_soft_labels(client, model, received):
 
 
 # ---- the server
+@method(loss="own", schedule=warmup_rounds, cite="Tanaka 2018")  # soft labels stay on the client
 @checked
 def jointopt(
     clients,

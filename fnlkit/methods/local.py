@@ -1,15 +1,8 @@
 """Reference: every client trains alone, without averaging."""
 
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import checked
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.sends import Sent
-
-SENDS = {"weights": Sent("local model, which is only tested and not sent to other clients", "every round", ("P",), "float32")}
-
-
-def needs(**parameters):
-    """Return what a run must provide: ``own``, a test of each client's ``state["own"]``."""
-    return ("own",)
 
 
 # ---- on the client
@@ -23,6 +16,12 @@ def keep_own(client, model, received):
 
 
 # ---- the server
+@method(
+    sends={
+        "weights": Sent("local model, which is only tested and not sent to other clients", "every round", ("P",), "float32"),
+    },
+    needs=("own",),
+)
 @checked
 def local(clients, model, opt, select, *, rounds):
     """Train a separate model on each client in the rounds in which it is selected.
@@ -35,6 +34,6 @@ def local(clients, model, opt, select, *, rounds):
     rounds : int
     """
     for _ in range(rounds):
-        _, said = opt.round(clients, select(clients, model), model, before=(take_own,), after=(keep_own,))
-        yield Round(model, "training", said)
+        _, replies = opt.round(clients, select(clients, model), model, before=(take_own,), after=(keep_own,))
+        yield Round(model, "training", replies)
     return model

@@ -12,19 +12,18 @@ import numpy as np
 import torch
 
 from fnlkit.client.scoring import confidence, energy
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Automatic, Percentile, Range, checked
 from fnlkit.errors import InputError
 from fnlkit.methods.fedavg import Round, fedavg
-from fnlkit.methods.sends import Sent
 from fnlkit.server.selection import cohort_size
 
 # A round number that starts at 1, as in the paper.
 RoundNumber = Annotated[int, Range(1), Automatic()]
 SCORES = {"energy": energy, "softmax": confidence}
-SENDS = {
+SCORED = {
     "scores_global": Sent("energy of each sample under the received model", "once, in the estimation round", ("n",)),
     "scores_local": Sent("energy of each sample under the trained model", "once, in the estimation round", ("n",)),
-    "noise_level": Sent.share("estimated noise level", "instead of the scores, with threshold=own"),
 }
 
 
@@ -61,14 +60,14 @@ def share_beyond(scores, threshold, side):
 
 
 # ---- the server
-def estimate_levels(said, count, *, percentile=75.0, side="below"):
+def estimate_levels(replies, count, *, percentile=75.0, side="below"):
     """Return the noise levels (N,) and the threshold tau (eq. 6).
 
     The level is 0 for clients without scores.
 
     Parameters
     ----------
-    said : Replies
+    replies : Replies
         scores_global and scores_local, or noise_level.
     count : int
         N.
@@ -79,11 +78,11 @@ def estimate_levels(said, count, *, percentile=75.0, side="below"):
         code.
     """
     levels = np.zeros(count)
-    if "noise_level" in said:
-        levels[said.ids] = said["noise_level"].numpy()
+    if "noise_level" in replies:
+        levels[replies.ids] = replies["noise_level"].numpy()
         return levels, np.nan
-    threshold = np.percentile(np.concatenate([np.asarray(s) for s in said["scores_global"]]), percentile)
-    for i, scores in zip(said.ids.tolist(), said["scores_local"], strict=True):
+    threshold = np.percentile(np.concatenate([np.asarray(s) for s in replies["scores_global"]]), percentile)
+    for i, scores in zip(replies.ids.tolist(), replies["scores_local"], strict=True):
         levels[i] = share_beyond(np.asarray(scores), threshold, side)
     return levels, threshold
 
@@ -130,19 +129,16 @@ def estimation_round(clients, model, opt, *, percentile, side, threshold, score=
             "expect": ("scores_global", "scores_local"),
         }
 
-    def levels_of(said):
-        return estimate_levels(said, len(clients), percentile=percentile, side=side)
+    def levels_of(replies):
+        return estimate_levels(replies, len(clients), percentile=percentile, side=side)
 
-    weights = None if weigh is None else lambda said: weigh(levels_of(said)[0])
-    model, said = opt.round(clients, np.arange(len(clients)), model, weights=weights, **steps)
-    return model, said, *levels_of(said)
+    weights = None if weigh is None else lambda replies: weigh(levels_of(replies)[0])
+    model, replies = opt.round(clients, np.arange(len(clients)), model, weights=weights, **steps)
+    return model, replies, *levels_of(replies)
 
 
-def of_budget(rounds, *, at, **parameters):
-    """Return the part of the schedule that depends on `rounds`: R_w.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
+def round_of_estimation(at, rounds):
+    """Return R_w: `at`, or for -1 30, but at most 0.15 of the rounds."""
     return at if at >= 1 else min(30, max(1, round(0.15 * rounds)))
 
 
@@ -156,7 +152,7 @@ def when_to_estimate(rounds, clients, select, at, name):
     at : int >= 1, or -1
         R_w; the first round is 1.
     """
-    at = of_budget(rounds, at=at)
+    at = round_of_estimation(at, rounds)
     cost = len(clients) / cohort_size(clients, getattr(select, "fraction", 0.1))
     after = math.floor(rounds - (at - 1) - cost)
     if after < 0:
@@ -167,6 +163,11 @@ def when_to_estimate(rounds, clients, select, at, name):
     return at - 1, after
 
 
+@method(
+    sends={**SCORED, "noise_level": Sent.share("estimated noise level", "instead of the scores, with threshold=own")},
+    schedule=round_of_estimation,
+    cite="Tsouvalas 2024",
+)
 @checked
 def na_fedavg(
     clients,
@@ -215,11 +216,11 @@ def na_fedavg(
     before, after = when_to_estimate(rounds, clients, select, at, "na-fedavg")
     weigh = partial(noise_aware_weights, clients.sizes.numpy(), weighting=weighting, least=least)
     model = yield from fedavg(clients, model, opt, select, rounds=before, stage="before estimation")
-    model, said, levels, tau = estimation_round(
+    model, replies, levels, tau = estimation_round(
         clients, model, opt, percentile=percentile, side=side, threshold=threshold, score=score, weigh=weigh
     )
     report = {"noise_level": levels, "aggregation_weights": weigh(levels)}
     if np.isfinite(tau):
         report["energy_threshold"] = tau
-    yield Round(model, "estimation", said, report)
+    yield Round(model, "estimation", replies, report)
     return (yield from fedavg(clients, model, opt, select, rounds=after, stage="noise-aware", weights=weigh(levels)))

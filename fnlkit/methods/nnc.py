@@ -10,22 +10,14 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Automatic, Range, Share, checked
 from fnlkit.errors import InputError
 from fnlkit.kernels import knn_vote
 from fnlkit.methods.fedavg import Round, fedavg
-from fnlkit.methods.sends import Sent
-
-LOSS = "usual"
-SENDS = {"noise_level": Sent.share("share of labels outvoted by nearest neighbors", "once, before training")}
 
 # Smallest and largest number of neighbors; the largest is the paper's.
 LEAST, MOST = 5, 100
-
-
-def needs(**parameters):
-    """Return what a run must provide: ``embedding``, as rows["input/embedding"] (n, D)."""
-    return ("embedding",)
 
 
 def neighbors_for(sizes, classes):
@@ -97,6 +89,12 @@ def vote(client, model, received, *, k, include_self, ties, correct, least):
 
 
 # ---- the server
+@method(
+    sends={"noise_level": Sent.share("share of labels outvoted by nearest neighbors", "once, before training")},
+    loss="usual",
+    needs=("embedding",),
+    cite="Tsouvalas 2024",
+)
 @checked
 def nnc(
     clients,
@@ -137,9 +135,9 @@ def nnc(
     """
     k = allowed_neighbors(clients, k, "nnc")
     step = partial(vote, k=k, include_self=include_self, ties=ties, correct=True, least=least)
-    said = clients.round(np.arange(len(clients)), model, step, expect=("noise_level",))
+    replies = clients.round(np.arange(len(clients)), model, step, expect=("noise_level",))
     levels = np.zeros(len(clients))
-    levels[said.ids] = said["noise_level"].numpy()
+    levels[replies.ids] = replies["noise_level"].numpy()
     report = {"noise_level": levels}
     program = usual(clients, model, opt, select, rounds=rounds)
     while True:  # add the report to the first round of `usual`

@@ -2,16 +2,9 @@
 
 import numpy as np
 
+from fnlkit.components.declarations import method
 from fnlkit.components.parameters import checked
 from fnlkit.methods.fedavg import fedavg
-
-LOSS = "usual"
-SENDS = {}
-
-
-def needs(**parameters):
-    """Return what a run must provide: ``truth``, stored as rows["input/true"] (n,)."""
-    return ("truth",)
 
 
 # ---- on the client
@@ -21,6 +14,7 @@ def take_truth(client, model, received):
 
 
 # ---- the server
+@method(loss="usual", needs=("truth",))
 @checked
 def oracle(clients, model, opt, select, *, rounds, usual=fedavg):
     """Give every client its true labels, then train as usual.

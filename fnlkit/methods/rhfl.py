@@ -10,20 +10,9 @@ import torch
 
 from fnlkit.client.client import Batch
 from fnlkit.client.losses.robust import LogZero, symmetric_cross_entropy
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, checked
 from fnlkit.methods.fedavg import Round
-from fnlkit.methods.sends import Sent
-
-LOSS = "own"
-SENDS = {
-    "public_prediction": Sent.share("probabilities of the trained model for the public set", "each round", ("public", "C")),
-    "private_loss": Sent("mean symmetric cross entropy of the trained model", "each round", (), low=0),
-}
-
-
-def needs(**parameters):
-    """Return what a run must provide: ``public``, samples that belong to no client."""
-    return ("public",)
 
 
 # ---- on the client
@@ -52,7 +41,7 @@ def align(client, model, received, *, steps, lr, batch_size):
     model.weights = torch.cat([trained.detach(), buffers])
 
 
-def tell_knowledge(client, model, received, *, alpha, beta, log_zero):
+def reply_knowledge(client, model, received, *, alpha, beta, log_zero):
     """Reply the trained model's public probabilities and its mean loss on the client."""
     logits = model(client.x).cpu().double()
     batch = Batch(y=client.y.cpu())
@@ -82,6 +71,15 @@ def confidences(now, before, *, strength):
     return weights / weights.sum()
 
 
+@method(
+    sends={
+        "public_prediction": Sent.share("probabilities of the trained model for the public set", "each round", ("public", "C")),
+        "private_loss": Sent("mean symmetric cross entropy of the trained model", "each round", (), low=0),
+    },
+    loss="own",
+    needs=("public",),
+    cite="Fang 2022",
+)
 @checked
 def rhfl(
     clients,
@@ -136,18 +134,18 @@ def rhfl(
     constants = {"alpha": alpha, "beta": beta, "log_zero": log_zero}
     step = {
         "before": (partial(align, steps=steps, lr=lr, batch_size=batch_size),),
-        "after": (partial(tell_knowledge, **constants),),
+        "after": (partial(reply_knowledge, **constants),),
         "loss": partial(symmetric_cross_entropy, **constants),
         "expect": ("public_prediction", "private_loss"),
     }
     for _ in range(rounds):
         sent = public if target is None else {**public, "public_target": target}
-        model, said = opt.round(clients, select(clients, model), model, broadcast=sent, **step)
+        model, replies = opt.round(clients, select(clients, model), model, broadcast=sent, **step)
         confidence = np.zeros(len(clients))
-        if len(said.ids):
-            now = said["private_loss"].numpy()
-            weights = confidences(now, losses[said.ids], strength=strength)
-            target = torch.tensordot(torch.from_numpy(weights), said["public_prediction"], 1)
-            losses[said.ids], confidence[said.ids] = now, weights
-        yield Round(model, "training", said, {"confidence": confidence})
+        if len(replies.ids):
+            now = replies["private_loss"].numpy()
+            weights = confidences(now, losses[replies.ids], strength=strength)
+            target = torch.tensordot(torch.from_numpy(weights), replies["public_prediction"], 1)
+            losses[replies.ids], confidence[replies.ids] = now, weights
+        yield Round(model, "training", replies, {"confidence": confidence})
     return model

@@ -11,13 +11,10 @@ import torch
 from fnlkit.client.losses import near_centroids
 from fnlkit.client.losses.centroids import cosines
 from fnlkit.client.scoring import sample_losses
+from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Count, NotNegative, Range, Rounds, checked
 from fnlkit.methods.coteaching import forgotten
 from fnlkit.methods.fedavg import Round, refuse_mixup
-from fnlkit.methods.sends import Sent
-
-LOSS = "own"
-SENDS = {"centroids": Sent("mean features of small-loss samples by class", "each round", ("C", "d"))}
 
 
 # ---- on the client
@@ -87,14 +84,12 @@ def pseudo_from(rounds, start):
     return start if start >= 0 else min(100, rounds // 2)
 
 
-def of_budget(rounds, *, start, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
-    return pseudo_from(rounds, start)
-
-
+@method(
+    sends={"centroids": Sent("mean features of small-loss samples by class", "each round", ("C", "d"))},
+    loss="own",
+    schedule=pseudo_from,
+    cite="Yang 2022",
+)
 @checked
 def rofl(
     clients,
@@ -142,8 +137,8 @@ def rofl(
         loss = partial(near_centroids, forget=rate, pull=strength, entropy=entropy, pseudo=r >= start)
         sent = {} if centroids is None else {"broadcast": {"centroids": centroids}}
         steps = {"before": (take_centroids,), "after": (partial(move_centroids, forget=rate),), "expect": ("centroids",)}
-        model, said = opt.round(clients, select(clients, model), model, loss=loss, **steps, **sent)
-        if len(said.ids):
-            centroids = merged(said["centroids"], centroids)
-        yield Round(model, "training", said, {"forget_rate": rate})
+        model, replies = opt.round(clients, select(clients, model), model, loss=loss, **steps, **sent)
+        if len(replies.ids):
+            centroids = merged(replies["centroids"], centroids)
+        yield Round(model, "training", replies, {"forget_rate": rate})
     return model

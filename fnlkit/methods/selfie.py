@@ -7,16 +7,13 @@ from functools import partial
 from typing import Annotated
 
 from fnlkit.client.losses import refurbished
+from fnlkit.components.declarations import method
 from fnlkit.components.parameters import Count, Range, Rounds, Share, checked
-from fnlkit.methods.dividemix import of_budget, warmup_rounds
 from fnlkit.methods.fedavg import fedavg, refuse_mixup
-
-__all__ = ["SENDS", "of_budget", "selfie"]
-
-LOSS = "own"
-SENDS = {}  # histories and refurbished labels stay on the client
+from fnlkit.methods.warmup import warmup_rounds
 
 
+@method(loss="own", schedule=warmup_rounds, cite="Song 2019")  # histories stay on the client
 @checked
 def selfie(
     clients,

@@ -12,12 +12,10 @@ import torch
 
 from fnlkit.client.client import Batch
 from fnlkit.client.losses import forward_corrected, importance_reweighted
+from fnlkit.components.declarations import method
 from fnlkit.components.parameters import AboveOne, Percentile, Positive, Rounds, checked
 from fnlkit.methods.fedavg import fedavg
 from fnlkit.methods.forward import keep_anchor_transition
-
-LOSS = "own"
-SENDS = {}
 
 
 # ---- on the client
@@ -59,14 +57,12 @@ def stages(rounds, warmup, revision):
     return start, min(revision if revision >= 0 else start + (rounds - start) // 2, rounds)
 
 
-def of_budget(rounds, *, warmup, revision, **parameters):
-    """Return the part of the schedule that depends on `rounds`.
-
-    A run can be resumed with another budget only if this part is unchanged.
-    """
+def schedule(rounds, warmup, revision):
+    """Return the first rounds of both stages, or None if neither depends on `rounds`."""
     return stages(rounds, warmup, revision) if min(warmup, revision) < 0 else None
 
 
+@method(loss="own", schedule=schedule, cite="Xia 2019")
 @checked
 def t_revision(
     clients,

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, Positive, Range, checked
 from fnlkit.errors import InputError
 from fnlkit.models.dropout import Dropout2d
@@ -59,6 +60,7 @@ class AudioNetwork(nn.Module):
         return self.classify(self.features(x))
 
 
+@declare(cite="Tsouvalas 2024")
 @checked
 def audio(
     *,

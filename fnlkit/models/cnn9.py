@@ -5,6 +5,7 @@ from typing import Annotated
 import torch.nn.functional as F
 from torch import nn
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, Range, checked
 from fnlkit.models.dropout import Dropout2d
 from fnlkit.models.parts import Init, image, initialized, norm
@@ -44,6 +45,7 @@ class CNN9(nn.Module):
         return self.classify(self.features(x))
 
 
+@declare(cite="Han 2018")
 @checked
 def cnn9(
     *,

@@ -3,6 +3,7 @@
 import torch.nn.functional as F
 from torch import nn
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, checked
 from fnlkit.models.parts import Init, image, initialized, norm
 
@@ -36,6 +37,7 @@ class ConvMixer(nn.Module):
         return self.classify(self.features(x))
 
 
+@declare(cite="Trockman 2022")
 @checked
 def convmixer(
     *,

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from fnlkit.kernels.streams import stream
+from fnlkit.models.parts import fused_form
 
 
 class WithHead(nn.Module):
@@ -27,6 +28,9 @@ class WithHead(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(stream(seed, "head").integers(2**62)))
             self.head = nn.Linear(self.width, size)
+
+    def fused_form(self, shape, image):
+        return fused_form(self.module, shape, image)  # the weights of the head come after those of the network
 
     def features(self, x):
         features = self.module.features(x)

@@ -3,6 +3,7 @@
 import torch.nn.functional as F
 from torch import nn
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import checked
 from fnlkit.models.parts import Init, image, initialized
 
@@ -29,6 +30,13 @@ class LeNet5(nn.Module):
         self.fc3 = nn.Linear(84, classes)
         self.width = 84
 
+    def fused_form(self, shape, image):
+        if image and not self.upsample and len(shape) == 4:
+            height, width, channels = shape[1:]
+            if 28 <= height <= 32 and 28 <= width <= 32 and channels in (1, 3):
+                return ("lenet5", channels, self.fc3.out_features)
+        return None
+
     def features(self, x):
         if self.upsample:
             x = F.interpolate(x, (32, 32), mode="bilinear", align_corners=False)
@@ -45,6 +53,7 @@ class LeNet5(nn.Module):
         return self.classify(self.features(x))
 
 
+@declare(cite="LeCun 1998")
 @checked
 def lenet5(*, input_shape, classes, upsample=False, init: Init = "torch"):
     """Return LeNet-5 (LeCun 1998) with ReLU and max-pooling, the network of FedCorr's CIFAR-10 comparison.

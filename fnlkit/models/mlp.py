@@ -20,6 +20,10 @@ class MLP(nn.Module):
         for i in range(self.depth + 1):
             setattr(self, f"fc{i + 1}", nn.Linear(sizes[i], sizes[i + 1]))
 
+    def fused_form(self, shape, image):
+        layers = [getattr(self, f"fc{i + 1}") for i in range(self.depth + 1)]
+        return ("mlp", (layers[0].in_features, *(layer.out_features for layer in layers)))
+
     def features(self, x):
         x = x.flatten(1)
         for i in range(self.depth):

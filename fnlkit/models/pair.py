@@ -30,6 +30,11 @@ class Pair(nn.Module):
             if isinstance(part, Dropout):
                 part.layer += 1000  # layers share a key: equal numbers would drop the same channels in both
 
+    @property
+    def networks(self):
+        """Return the two networks."""
+        return self.first, self.second
+
     def features(self, x):
         return torch.cat([self.first(x), self.second(x)], -1)
 

@@ -9,6 +9,24 @@ from fnlkit.errors import InputError
 Init = Literal["torch", "he", "xavier"]
 
 
+def fused_form(module, shape, image):
+    """Return the description of a network for fnlkit.kernels.fused, or None if no kernel can train it.
+
+    A network describes itself by a method `fused_form`, which a subclass does not inherit: it can compute something else.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+    shape : tuple of int
+        Shape of the stored samples (n, ...).
+    image : bool
+        True if samples are raw images.
+    """
+    describe = vars(type(module)).get("fused_form")
+    trains_all = all(p.requires_grad for p in module.parameters())  # kernels train every weight
+    return describe(module, shape, image) if describe and trains_all else None
+
+
 def image(input_shape, name, *, least=1):
     """Return (C, H, W) of an image input; raise if the network does not accept it."""
     if len(input_shape) != 3:

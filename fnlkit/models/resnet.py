@@ -3,6 +3,7 @@
 import torch.nn.functional as F
 from torch import nn
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, checked
 from fnlkit.models.parts import Init, image, initialized, norm
 
@@ -63,6 +64,7 @@ class ResNet(nn.Module):
         return self.classify(self.features(x))
 
 
+@declare(cite="He 2016")
 @checked
 def resnet18(*, input_shape, classes, base: Count = 64, init: Init = "he"):
     """Return ResNet-18 with a 3x3 stem and no max-pool (FedCorr, FedEFC, FLR and FedDPCont on CIFAR-10).
@@ -81,12 +83,14 @@ def resnet18(*, input_shape, classes, base: Count = 64, init: Init = "he"):
     return initialized(ResNet(image(input_shape, "resnet18")[0], classes, (2, 2, 2, 2), base, True), init)
 
 
+@declare(cite="He 2016")
 @checked
 def resnet34(*, input_shape, classes, base: Count = 64, init: Init = "he"):
     """Return ResNet-34 with a 3x3 stem and no max-pool (FedCorr, FedEFC and FLR on CIFAR-100); see `resnet18`."""
     return initialized(ResNet(image(input_shape, "resnet34")[0], classes, (3, 4, 6, 3), base, True), init)
 
 
+@declare(cite="He 2016")
 @checked
 def resnet20(*, input_shape, classes, base: Count = 16, init: Init = "he"):
     """Return ResNet-20 of He 2016's CIFAR experiments with parameter-free shortcuts (FedLN); see `resnet18`."""

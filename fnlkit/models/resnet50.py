@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import checked
 from fnlkit.errors import InputError
 from fnlkit.models.parts import Init, image, initialized, uncounted
@@ -32,6 +33,7 @@ class ResNet50(nn.Module):
         return self.classify(self.features(x))
 
 
+@declare(cite="He 2016")
 @checked
 def resnet50(*, input_shape, classes, weights: str = "", init: Init = "torch"):
     """Return ResNet-50 (He 2016), the network of the Clothing1M experiments.

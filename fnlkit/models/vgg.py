@@ -3,6 +3,7 @@
 import torch.nn.functional as F
 from torch import nn
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, checked
 from fnlkit.models.parts import Init, image, initialized, norm
 
@@ -44,6 +45,7 @@ class VGG11(nn.Module):
         return self.classify(self.features(x))
 
 
+@declare(cite="Simonyan 2015")
 @checked
 def vgg11(*, input_shape, classes, batch_norm=True, base: Count = 64, init: Init = "he"):
     """Return VGG-11 (Simonyan 2015, configuration A) with one linear layer, as usual for 32-pixel images.

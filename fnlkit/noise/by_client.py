@@ -4,12 +4,14 @@ from typing import Literal
 
 import numpy as np
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Share, checked
-from fnlkit.noise import matrices
+from fnlkit.kernels import matrices
 from fnlkit.noise.by_class import target_of
 from fnlkit.noise.ground import Corruption, need_clients
 
 
+@declare(cite="Xu 2022")
 @checked
 def clients(
     ground,

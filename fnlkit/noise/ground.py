@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fnlkit.errors import InputError
-from fnlkit.noise import matrices
+from fnlkit.kernels import matrices
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,14 @@ from typing import Annotated
 
 import numpy as np
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Range, Share, checked
 from fnlkit.errors import InputError
 from fnlkit.noise.ground import Corruption
 from fnlkit.noise.own import none
 
 
+@declare(cite="Xia 2020")
 @checked
 def instance(ground, *, eta: Share = 0.4, spread: Annotated[float, Range(0, 10)] = 0.1):
     """Change labels depending on the sample (Xia 2020, part-dependent transition, Algorithm 2).

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fnlkit.artifacts import files, paths
-from fnlkit.components.parameters import Text
+from fnlkit.artifacts import files, paths, transitions
+from fnlkit.components.parameters import Text, passes_on
 from fnlkit.errors import InputError
 from fnlkit.noise.ground import Corruption, drawn
 
@@ -15,29 +15,10 @@ def none(ground):
     return Corruption(ground.labels, np.eye(ground.classes), simulated=False)
 
 
-def matrix(ground, *, path: Text, key="", transpose=False):
-    """Apply a transition matrix T[true, given] from an npy, npz, csv or pt file.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    key : str
-        Name of the array, if the file contains several.
-    transpose : bool
-        True for files with given classes in rows and true classes in columns.
-    """
-    T = files.pick(files.read_arrays(path, max_bytes=LARGEST), key, path)
-    if T.dtype.kind not in "iuf":
-        raise InputError(f"{paths.shown(path)}: found {T.dtype} of shape {T.shape}; expected probabilities")
-    T = T.astype(np.float64)
-    if T.shape != (ground.classes,) * 2:
-        raise InputError(f"{paths.shown(path)}: a matrix of {T.shape}; expected {ground.classes} x {ground.classes}")
-    T = T.T if transpose else T
-    if not np.isfinite(T).all() or (T < 0).any() or (np.abs(T.sum(1) - 1) > 1e-3).any():
-        hint = "; its columns do: add transpose=true" if np.isfinite(T).all() and np.allclose(T.sum(0), 1, atol=1e-3) else ""
-        raise InputError(f"{paths.shown(path)}: rows must be probabilities that sum to 1{hint}")
-    return drawn(ground, T / T.sum(1, keepdims=True))
+@passes_on(transitions.matrix)
+def matrix(ground, **parameters):
+    """Apply a transition matrix T[true, given] from an npy, npz, csv or pt file."""
+    return drawn(ground, transitions.matrix(ground.classes, **parameters))
 
 
 def labels(ground, *, path: Text, key=""):

@@ -5,12 +5,14 @@ from typing import Literal
 
 import numpy as np
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Share, checked
 from fnlkit.errors import InputError
-from fnlkit.noise import matrices
+from fnlkit.kernels import matrices
 from fnlkit.noise.ground import Corruption, need_clients
 
 
+@declare(cite="Northcutt 2021")
 @checked
 def sparse(
     ground,

@@ -328,18 +328,16 @@ def _picture(dataset, position):
 def sent(run):
     """Return name, description, total bytes and mean bytes per client of each reply."""
     from fnlkit.components import registry
-    from fnlkit.components.spec import find, parse
-    from fnlkit.methods.sends import TRAINING
-    from fnlkit.server.replies import sends_of
+    from fnlkit.server.replies import TRAINING
 
-    said = {}
+    declarations = dict(TRAINING)
     try:
-        said = sends_of(find(parse(run.settings["method"]), registry.METHODS, "method")) or {}
+        declarations |= registry.sends(run.settings["method"])
     except InputError:  # a report does not import a method from a user's file
         pass
     rows = []
     for name, count in run.traffic.sent.items():
-        declared = (TRAINING | said).get(name)
+        declared = declarations.get(name)
         rows.append((name, "; ".join(filter(None, (declared.what, declared.when))) if declared else "", count))
     members = len(run.client_offsets) - 1
     return [{"reply": plain(name), "what": what, "bytes": count, "each": count / members} for name, what, count in rows]

@@ -12,7 +12,7 @@ import hashlib
 import numpy as np
 import torch
 
-from fnlkit.methods.sends import Sent
+from fnlkit.components.declarations import Sent
 
 # Number of hashes per sample, of projections per hash, and of hashes that near copies share at least. At half the distance of
 # near copies, two samples share a hash with probability 0.18 and enough hashes in 9 of 10 cases. At the full distance, they

@@ -2,8 +2,8 @@
 
 import torch
 
+from fnlkit.components.declarations import Sent
 from fnlkit.estimators import em
-from fnlkit.methods.sends import Sent
 from fnlkit.review import copies
 
 SENDS = {

@@ -5,14 +5,15 @@ received; `slots`, the tensors of a vector as (name, start, end, shape); `ids` (
 the server that is saved with a run.
 """
 
-import inspect
 from typing import Annotated, Literal
 
 import torch
 
-from fnlkit.components.parameters import Range, checked
+from fnlkit.components.declarations import declaration, declare, resolved
+from fnlkit.components.parameters import Range, arguments_of, checked
 
 
+@declare(sums=True, cite="McMahan 2017")
 def mean(stacked, weights):
     """Average the models, weighted by their numbers of samples, as in FedAvg.
 
@@ -33,9 +34,7 @@ def mean(stacked, weights):
     return total.to(stacked.dtype)
 
 
-mean.sums = True  # a weighted sum of the models is sufficient
-
-
+@declare(cohort=(1, 3), cite="Yin 2018")
 @checked
 def median(stacked, weights, *, even: Literal["mean", "lower"] = "mean"):
     """Take the median of each coordinate, which fewer than half of the clients cannot move far (Yin 2018).
@@ -53,6 +52,12 @@ def median(stacked, weights, *, even: Literal["mean", "lower"] = "mean"):
     return low if even == "lower" else (low + ordered[k // 2]) / 2
 
 
+def trimming_cohort(share):
+    """Return the smallest cohorts, see `smallest_cohort`: from the second on, at least one client is dropped."""
+    return 1, next((k for k in range(3, 10_000) if int(share * k)), 10_000)
+
+
+@declare(cohort=trimming_cohort, cite="Yin 2018")
 @checked
 def trimmed_mean(
     stacked,
@@ -91,27 +96,9 @@ def squared_distances(stacked):
     return out
 
 
-def supplied(aggregate, **context):
-    """Return the keyword arguments of an aggregator: any of `start` (P,), `slots`, `ids` (K,), `memory`."""
-    asked = inspect.signature(aggregate).parameters
-    return {name: value for name, value in context.items() if name in asked}
-
-
 def smallest_cohort(aggregate):
-    """Return the smallest cohort an aggregator accepts, and the smallest for which it is robust as promised.
-
-    Krum with f bad clients compares with K - f - 2 others and is robust from 2 f + 3 clients on.  A median, and a line through
-    sorted values, need three clients to outvote one.  A trimmed mean needs enough clients to drop one.
-    """
-    function, keywords = getattr(aggregate, "func", aggregate), getattr(aggregate, "keywords", {})
-    name = function.__name__ if function.__module__.startswith("fnlkit.server.") else ""
-    if name in ("krum", "multi_krum"):
-        f = keywords.get("f", 1)
-        return f + 3, 2 * f + 3
-    if name == "trimmed_mean":
-        share = keywords.get("share", 0.1)
-        return 1, next((k for k in range(3, 10_000) if int(share * k)), 10_000)
-    return 1, 3 if name in ("median", "rfa", "arfl") else 1
+    """Return the smallest cohort an aggregator accepts, and the smallest for which it is robust as promised."""
+    return resolved(declaration(aggregate).cohort, arguments_of(aggregate))
 
 
 def too_few(aggregate, count):

@@ -94,7 +94,7 @@ class Clients:
         Public samples that a method can send to clients.
     hidden : fnlkit.kernels.streams.HiddenStream or None
         Source of cohorts if privacy depends on them (--protect dp). None: the seed.
-    sends : dict of str to fnlkit.server.replies.Sent, or None
+    sends : dict of str to fnlkit.components.declarations.Sent, or None
         Declaration of the replies in addition to ``weights``; replies with any other name are rejected.  None allows all
         names.
     protect : str
@@ -301,7 +301,7 @@ class Clients:
     def _refusal(self, name, allowed):
         """Return one line with the reason why clients must not send a name."""
         if self.sends is not None and "weights" in allowed and not self.protect:
-            return f"the method's clients send {quoted(name)}, which is not declared; add it to SENDS in the method's file"
+            return f"the method's clients send {quoted(name)}, which is not declared; add it to @method(sends=...)"
         where = "in addition to the weights of a round" if "weights" in allowed else "outside of a protected round (opt.round)"
         return f"--protect {self.protect or 'dp'}: clients would send {quoted(name)} {where}; remove --protect"
 

@@ -7,6 +7,7 @@ heterogeneity. IJCAI 2023.
 import numpy as np
 import torch
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import checked
 from fnlkit.server.aggregation import mean
 
@@ -40,6 +41,7 @@ def distance_aware_weights(stacked, weights, clean, slots):
     return shares / shares.sum()
 
 
+@declare(cite="Wu 2023")
 @checked
 def daagg(stacked, weights, *, slots, ids, clean=()):
     """Reduce the weight of models that are far from the models of trusted clients.

@@ -1,106 +1,25 @@
-"""Replies of clients: their declaration by a method, and the check of each reply on arrival."""
+"""Check each reply of a client on arrival: names, shapes, types and ranges as declared."""
 
-import inspect
 from collections import Counter
-from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 
-_ITEM = {"float64": 8, "float32": 4, "int64": 8}
-# Largest entry without a declared range: the sum of thousands of squares still fits float32.
-LARGEST = 1e15
+from fnlkit.components.declarations import Sent, number
+
 # Largest number of characters of a name and of a reason that is quoted or stored.
 MAX_NAME, MAX_REASON = 40, 300
 _STORED = (torch.float16, torch.float32, torch.float64)  # floats that the log of a run can store
 
 
-class Sent(NamedTuple):
-    """Declaration of one reply.
-
-    Attributes
-    ----------
-    what : str
-        Description.
-    when : str
-        Frequency.
-    shape : tuple of int or str, or None
-        Sides; ``"C"`` classes, ``"n"`` samples of the client, ``"d"`` features of the network, ``"P"`` weights,
-        ``"public"`` samples of the public set; any other text allows any number.  None declares only the name: replies of one
-        round must then agree in shape and type.
-    dtype : str
-        A reply of another type is converted if no entry can change (an integer to a float), otherwise rejected.
-    summed : bool
-        True if the server uses only the sum over the clients of a round, so that single replies can stay hidden (secure
-        aggregation).
-    low, high : float, str or nested tuple of float
-        Smallest and largest allowed entry: a number, a text as in `shape`, or numbers that broadcast to the shape.
-    """
-
-    what: str
-    when: str = ""
-    shape: tuple | None = None
-    dtype: str = "float64"
-    summed: bool = False
-    low: float | str | tuple = -LARGEST
-    high: float | str | tuple = LARGEST
-
-    @classmethod
-    def share(cls, what, when, shape=(), **more):
-        """Return the declaration of numbers from 0 to 1."""
-        return cls(what, when, shape, low=0, high=1, **more)
-
-    @classmethod
-    def counts(cls, what, when, shape=(), **more):
-        """Return the declaration of numbers of samples: integers from 0 to the client's samples."""
-        return cls(what, when, shape, "int64", low=0, high="n", **more)
-
-    def sides(self, **known):
-        """Return the shape in numbers.
-
-        Parameters
-        ----------
-        **known : int
-            classes, samples, width, public, size; a side without a known number stays a text.
-        """
-        return tuple(_number(side, known) for side in self.shape)
-
-    def __str__(self):
-        return "; ".join(text for text in (self.what, self.when, self.size) if text)
-
-    @property
-    def size(self):
-        """Return the size of a reply as text: ``8 bytes`` or ``8 x C x C bytes``; empty if only the name is declared."""
-        if self.shape is None:
-            return ""
-        return " x ".join(map(str, (_ITEM[self.dtype], *self.shape))) + " bytes"
+# Replies of any training, with every method.
+TRAINING = {
+    "weights": Sent("the local models", "every round", ("P",), "float32"),
+    "moments": Sent("number, sum and sum of squares of the samples by feature or channel, for one scale", "once", (3, "d")),
+    "held_out": Sent("number of correct predictions and sum of losses on held-out samples", "at each measurement", (2,)),
+    "refused": Sent("replies that were not requested; the server ignores them", "when a client sends one"),
+}
 
 
-_LETTERS = {"C": "classes", "n": "samples", "d": "width", "public": "public", "P": "size"}
-
-
-def _number(side, known):
-    return known.get(_LETTERS.get(side), side) if isinstance(side, str) else side
-
-
-def declared(sends):
-    """Return a declaration as {name: Sent}; names without a Sent are declared by name alone.
-
-    Parameters
-    ----------
-    sends : dict of str to Sent or str, or iterable of str
-    """
-    pairs = sends.items() if isinstance(sends, Mapping) else dict.fromkeys(sends, "").items()
-    return {name: said if isinstance(said, Sent) else Sent(str(said) or name) for name, said in pairs}
-
-
-def sends_of(function):
-    """Return the declared replies {name: Sent} of a method or an estimator, or None without a declaration."""
-    sends = getattr(inspect.getmodule(function), "SENDS", None)
-    return None if sends is None else declared(sends)
-
-
-# ---- admission
 class Malformed(Exception):
     """A reply does not have the expected form; the text contains the reason and no value."""
 
@@ -121,9 +40,9 @@ def names_of(replies, allowed, required, *, exact):
         True if `required` contains all names that the method reads.  Of two equally frequent sets the smaller is then chosen,
         otherwise the larger.
     """
-    found = Counter(frozenset(reply) for reply in replies if isinstance(reply, dict))
-    found = {names: n for names, n in found.items() if names >= required and (allowed is None or names <= allowed)}
-    return max(found, key=lambda names: (found[names], -len(names) if exact else len(names)), default=required)
+    counts = Counter(frozenset(reply) for reply in replies if isinstance(reply, dict))
+    counts = {names: n for names, n in counts.items() if names >= required and (allowed is None or names <= allowed)}
+    return max(counts, key=lambda names: (counts[names], -len(names) if exact else len(names)), default=required)
 
 
 def admitted(reply, names, sends, network, **known):
@@ -162,8 +81,8 @@ def admitted(reply, names, sends, network, **known):
 def _weights(value, network):
     value = _tensor("weights", value).to(network.device)
     if value.shape != (network.size,) or value.dtype != network.dtype:
-        found, wanted = f"{tuple(value.shape)} {value.dtype}", f"({network.size},) {network.dtype}"
-        raise Malformed(f"'weights' is {found}, expected {wanted}")
+        form, wanted = f"{tuple(value.shape)} {value.dtype}", f"({network.size},) {network.dtype}"
+        raise Malformed(f"'weights' is {form}, expected {wanted}")
     return value
 
 
@@ -173,14 +92,14 @@ def _values(name, value, sent, known):
         must_be_finite(name, value)
         odd = value.is_floating_point() and value.dtype not in _STORED
         return value.float() if odd else value
-    found, wanted, dtype = tuple(value.shape), sent.sides(**known), getattr(torch, sent.dtype)
-    fits = len(found) == len(wanted) and all(isinstance(b, str) or a == b for a, b in zip(found, wanted, strict=True))
+    sides, wanted, dtype = tuple(value.shape), sent.sides(**known), getattr(torch, sent.dtype)
+    fits = len(sides) == len(wanted) and all(isinstance(b, str) or a == b for a, b in zip(sides, wanted, strict=True))
     if not fits or not torch.can_cast(value.dtype, dtype):
         expected = f"({', '.join(map(str, wanted))}{',' * (len(wanted) == 1)}) {dtype}"
-        raise Malformed(f"{quoted(name)} is {found} {value.dtype}, expected {expected}")
+        raise Malformed(f"{quoted(name)} is {sides} {value.dtype}, expected {expected}")
     value = value.to(dtype)
     must_be_finite(name, value)
-    low, high = (torch.as_tensor(_number(bound, known), dtype=torch.float64) for bound in (sent.low, sent.high))
+    low, high = (torch.as_tensor(number(bound, known), dtype=torch.float64) for bound in (sent.low, sent.high))
     if ((value < low) | (value > high)).any():
         raise Malformed(f"{quoted(name)} has entries below {low.min():g} or above {high.max():g}")
     return value
@@ -188,12 +107,12 @@ def _values(name, value, sent, known):
 
 def _tensor(name, value):
     try:
-        found = torch.as_tensor(value).detach()
+        tensor = torch.as_tensor(value).detach()
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise Malformed(f"{quoted(name)} is {type(value).__name__}, expected an array") from None
-    if found.layout != torch.strided or found.is_complex():
-        raise Malformed(f"{quoted(name)} is {found.layout} {found.dtype}, expected a dense array of real numbers")
-    return found
+    if tensor.layout != torch.strided or tensor.is_complex():
+        raise Malformed(f"{quoted(name)} is {tensor.layout} {tensor.dtype}, expected a dense array of real numbers")
+    return tensor
 
 
 def must_be_finite(name, value):
@@ -222,8 +141,8 @@ def disagreeing(values, samples):
     out = {}
     for j, each in forms.items():
         if usual[0][0] not in each:
-            (shape, dtype), found = usual[0][0], values[j]
-            out[j] = f"is {tuple(found.shape)} {found.dtype}, most replies have ({', '.join(map(str, shape))}) {dtype}"
+            (shape, dtype), value = usual[0][0], values[j]
+            out[j] = f"is {tuple(value.shape)} {value.dtype}, most replies have ({', '.join(map(str, shape))}) {dtype}"
     return out
 
 

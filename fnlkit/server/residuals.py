@@ -5,12 +5,14 @@ Fu, Xie, Li, Chen. Attack-resistant federated learning with residual-based rewei
 
 import torch
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Positive, Share, checked
 from fnlkit.server.aggregation import mean
 
 _AT_ONCE = 2**22  # number of slopes in memory at a time
 
 
+@declare(cohort=(1, 3), cite="Fu 2019")
 @checked
 def arfl(stacked, weights, *, bound: Positive = 2.0, least: Share = 0.1):
     """Reduce the weight of models whose coordinates often deviate from those of the other models (ARFL).

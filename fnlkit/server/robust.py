@@ -9,6 +9,7 @@ from typing import Literal
 
 import torch
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, checked
 from fnlkit.server.aggregation import mean, squared_distances
 
@@ -19,6 +20,15 @@ def krum_scores(stacked, f, nearest):
     return distances[:, : max(1, len(stacked) - f - 2)].sum(1) if nearest == "paper" else distances.sum(1)
 
 
+def krum_cohort(f):
+    """Return the smallest cohorts of Krum with f bad clients.
+
+    A client is compared with the K - f - 2 nearest others, so that f + 3 clients are needed, and 2 f + 3 to withstand f.
+    """
+    return f + 3, 2 * f + 3
+
+
+@declare(cohort=krum_cohort, cite="Blanchard 2017")
 @checked
 def krum(stacked, weights, *, f: Natural = 1, nearest: Literal["paper", "all"] = "paper"):
     """Choose the single model that is nearest to most other models.
@@ -35,6 +45,7 @@ def krum(stacked, weights, *, f: Natural = 1, nearest: Literal["paper", "all"] =
     return stacked[krum_scores(stacked, f, nearest).argmin()].clone()
 
 
+@declare(cohort=krum_cohort, cite="Blanchard 2017")
 @checked
 def multi_krum(stacked, weights, *, f: Natural = 1, m: Natural = 0, nearest: Literal["paper", "all"] = "paper"):
     """Average the models that are nearest to most other models.
@@ -52,6 +63,7 @@ def multi_krum(stacked, weights, *, f: Natural = 1, m: Natural = 0, nearest: Lit
     return mean(stacked[best.sort().values], torch.ones(len(best)))
 
 
+@declare(cohort=(1, 3), cite="Pillutla 2019")
 @checked
 def rfa(
     stacked,
@@ -99,6 +111,7 @@ def _weiszfeld(stacked, weights, smoothing, iterations, *, least=0.0, added=Fals
     return middle
 
 
+@declare(cite="Sun 2019")
 @checked
 def norm_clipping(stacked, weights, *, start, bound: NotNegative = 0.0):
     """Average the models after clipping long updates.

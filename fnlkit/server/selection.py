@@ -1,15 +1,15 @@
 """Selectors: (clients, model, among) -> ids of the cohort, ascending."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from fnlkit.client.scoring import sample_losses
+from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import Count
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
-from fnlkit.server.replies import Sent
 
 
 def cohort_size(clients, fraction):
@@ -55,6 +55,7 @@ class Uniform:
         return np.sort(rng.choice(pool, min(cohort_size(clients, self.fraction), len(pool)), replace=False))
 
 
+@declare(cite="Abadi 2016")
 @dataclass(frozen=True, kw_only=True)
 class Poisson:
     """Draw each client independently: cohort sizes vary, and --protect costs the least privacy.
@@ -91,6 +92,12 @@ def local_loss(client, model, received):
     return {"local_loss": sample_losses(model(client.x), client.y.to(model.weights.device)).double().mean().cpu()}
 
 
+@declare(
+    sends={
+        "local_loss": Sent("mean loss of the received model on the client's samples", "each round, candidates", (), low=0),
+    },
+    cite="Cho 2020",
+)
 @dataclass(frozen=True, kw_only=True)
 class PowerOfChoice:
     """Prefer clients with the largest loss of the current model.
@@ -111,9 +118,6 @@ class PowerOfChoice:
     fraction: float = 0.1
     d: Count = 30
     weights: Literal["equal", "samples"] = "equal"
-    asks: ClassVar = {
-        "local_loss": Sent("mean loss of the received model on the client's samples", "each round, candidates", (), low=0)
-    }
 
     @property
     def uniform_weights(self):
@@ -128,6 +132,6 @@ class PowerOfChoice:
         rng = stream(clients.seed, "selection", clients.rounds)
         d = min(max(self.d, m), len(pool))
         candidates = np.sort(rng.choice(pool, d, replace=False, p=sizes / sizes.sum()))
-        said = clients.round(candidates, model, local_loss, expect=("local_loss",))
-        worst = np.argsort(-said["local_loss"].numpy(), kind="stable")[:m]
-        return np.sort(said.ids[worst])
+        replies = clients.round(candidates, model, local_loss, expect=("local_loss",))
+        worst = np.argsort(-replies["local_loss"].numpy(), kind="stable")[:m]
+        return np.sort(replies.ids[worst])

@@ -104,7 +104,7 @@ def test_a_component_of_the_users_is_explained(name, kinds, tmp_path):
 
 def test_the_table_of_methods_takes_a_registered_one(tmp_path, monkeypatch):
     """Nobody measured what it costs."""
-    (tmp_path / "my_registered.py").write_text(OWN + "\nSENDS = {}\n")
+    (tmp_path / "my_registered.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(registry.METHODS, "mine", "my_registered:program")
     done = fnlkit("fnlkit methods --markdown", tmp_path)

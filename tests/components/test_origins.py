@@ -19,10 +19,10 @@ from tests.commands import fnlkit
 
 MARK = "import pathlib\npathlib.Path(__file__).with_name('imported').touch()\n"
 METHOD = """
+from fnlkit.components import method
 from fnlkit.methods.fedavg import fedavg
 
-SENDS = {}
-
+@method()
 def x(clients, model, opt, select, *, rounds):
     return (yield from fedavg(clients, model, opt, select, rounds=rounds))
 """

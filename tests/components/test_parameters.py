@@ -139,7 +139,7 @@ def test_a_range_says_what_it_holds(limits, says, inside, outside):
 
 def test_methods_shows_what_parameters_may_be():
     shown = " ".join(CliRunner().invoke(group, ["methods", "fedcorr"]).output.split())
-    assert "confidence 0.5 a number from 0" in shown and "ranking global global or local" in shown
+    assert "confidence 0.5 a number from 0" in shown and "usual_lr 0.0 a number at least 0" in shown
 
 
 def test_a_parameter_that_is_passed_on_is_declared_once():

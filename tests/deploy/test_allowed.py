@@ -1,4 +1,4 @@
-"""The table of functions that a server may name: complete, and nothing in it that is not there."""
+"""The table of functions that a server may name: complete, and nothing in it that does not run on clients."""
 
 import ast
 import importlib
@@ -11,19 +11,19 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit
 
 from fnlkit.client import drift, losses  # noqa: E402
 from fnlkit.components import registry  # noqa: E402
-from fnlkit.deploy.allowed import COMPONENTS, may_be_named  # noqa: E402
+from fnlkit.deploy.allowed import PACKAGES, functions, may_be_named  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
-STEP = ["client", "model", "received"]  # what every step is called with
+ARGUMENTS = (["client", "model", "received"], ["logits", "batch"], ["w", "w_start", "batch"])
 
 
 def steps():
-    """Return (module, name) of all functions of methods, losses and optimizers that are called as steps."""
+    """Return (module, name) of all functions in the source of methods, losses and optimizers that are called as steps."""
     for folder in ("methods", "client", "server"):
         for path in (ROOT / "fnlkit" / folder).rglob("*.py"):
             module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
             for node in ast.parse(path.read_text(encoding="utf-8")).body:
-                if isinstance(node, ast.FunctionDef) and [a.arg for a in node.args.args[:3]] == STEP:
+                if isinstance(node, ast.FunctionDef) and [a.arg for a in node.args.args[:3]] == ARGUMENTS[0]:
                     yield module, node.name
 
 
@@ -33,20 +33,23 @@ def named(function):
 
 def test_every_function_that_runs_on_clients_is_in_the_table():
     of_losses = [getattr(losses, name) for name in losses.__all__ if inspect.signature(getattr(losses, name)).parameters]
-    wanted = {named(loss) for loss in of_losses if [*inspect.signature(loss).parameters][:2] == ["logits", "batch"]}
+    wanted = {named(loss) for loss in of_losses if [*inspect.signature(loss).parameters][:2] == ARGUMENTS[1]}
     wanted |= {tuple(target.split(":")) for target in registry.LOSSES.values()}
     wanted |= {named(f) for f in vars(drift).values() if inspect.isfunction(f) and f.__module__ == drift.__name__}
     wanted |= set(steps())
-    assert len(wanted) > 70 and not wanted - COMPONENTS
+    assert len(wanted) > 70 and not wanted - functions()
 
 
-@pytest.mark.parametrize(("module", "name"), sorted(COMPONENTS))
-def test_every_entry_of_the_table_is_a_function_of_that_module(module, name):
-    found = getattr(importlib.import_module(module), name)
-    assert found.__module__ == module and found.__name__ == name and may_be_named(module, name)
+def test_the_table_contains_nothing_else():
+    """Every entry is a public function of fnlkit's steps, losses and gradient terms, found where it is named."""
+    for module, name in functions():
+        found = getattr(importlib.import_module(module), name)
+        assert module.startswith(PACKAGES) and not name.startswith("_") and named(found) == (module, name)
+        positional = [p.name for p in inspect.signature(found).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+        assert positional in ARGUMENTS and may_be_named(module, name)
 
 
-@pytest.mark.parametrize("method", ["fedcorr", "t-revision", "na-fedavg", "coteaching", "fedelc"])
+@pytest.mark.parametrize("method", ["fedcorr", "fedcorr(code=all)", "t-revision", "na-fedavg", "coteaching", "fedelc"])
 def test_a_method_sends_nothing_that_a_site_would_refuse(method, monkeypatch):
     from fnlkit.engines.travel import pack, unpack
     from fnlkit.server.clients import Clients
@@ -64,7 +67,48 @@ def test_a_method_sends_nothing_that_a_site_would_refuse(method, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", [("os", "system"), ("fnlkit.components.own", "load"), (["fnlkit.client.drift"], "proximal"), (None, 3)]
+    "name",
+    [
+        ("os", "system"),
+        ("fnlkit.components.own", "load"),
+        ("fnlkit.client.losses.correction", "transition_matrix"),  # reads a file
+        ("fnlkit.client.losses", "cross_entropy"),  # defined in another module
+        ("fnlkit.methods.fedcorr", "fedcorr"),
+        ("fnlkit.methods.fedcorr", "relabel"),
+        ("fnlkit.methods.fedcorr", "adaptive_proximal.__globals__"),
+        ("fnlkit.methods.fedavg", "importlib"),
+        ("fnlkit.server.optimizers.feddyn", "feddyn"),
+        ("fnlkit.estimators.energy", "judge_at_home"),
+        (["fnlkit.client.drift"], "proximal"),
+        (None, 3),
+    ],
 )
 def test_nothing_else_may_be_named(name):
     assert not may_be_named(*name)
+
+
+def test_only_functions_with_the_arguments_of_a_step_enter_the_table(monkeypatch):
+    """A helper of a method, a private function and a step of another module stay out."""
+    from fnlkit.methods import nnc
+
+    def step(client, model, received, *, k=1):
+        return None
+
+    def helper(client, model):
+        return None
+
+    for name, function, module in (
+        ("added", step, nnc.__name__),
+        ("_hidden", step, nnc.__name__),
+        ("helper", helper, nnc.__name__),
+        ("foreign", step, "somewhere.else"),
+    ):
+        found = type(function)(function.__code__, function.__globals__, name, function.__defaults__)
+        found.__kwdefaults__, found.__module__, found.__qualname__ = function.__kwdefaults__, module, name
+        monkeypatch.setattr(nnc, name, found, raising=False)
+    functions.cache_clear()
+    try:
+        added = {name for module, name in functions() if module == nnc.__name__}
+    finally:
+        functions.cache_clear()
+    assert added == {"vote", "added"}

@@ -8,12 +8,12 @@ import torch
 from fnlkit import engines
 from fnlkit.artifacts.run import Run
 from fnlkit.client.training import Fit
-from fnlkit.components import registry
+from fnlkit.components import Sent, registry
+from fnlkit.components.declarations import declared
 from fnlkit.errors import InputError
 from fnlkit.experiment import cards
 from fnlkit.server.clients import TooManyLost
 from fnlkit.server.protection import Protection
-from fnlkit.server.replies import Sent, declared
 from tests.commands import fnlkit
 from tests.engines.test_engines import mlp
 from tests.toy import toy
@@ -23,7 +23,7 @@ IDS = [0, 1, 2, 3]
 
 
 def tell_mean(client, model, received):
-    """What a method with SENDS = {} must not learn: a mean of samples."""
+    """What a method that declares no replies must not learn: a mean of samples."""
     return {"mean": client.x.double().mean()}
 
 
@@ -52,10 +52,10 @@ def test_a_reply_that_is_not_declared_stops_the_run_or_is_refused_on_every_engin
     fed, model = federation
     fed.sends = {}
     for steps in ((tell_mean,), (FIT, tell_mean)):
-        with pytest.raises(InputError, match="'mean'.*SENDS"):
+        with pytest.raises(InputError, match="'mean'.*sends="):
             fed.round(IDS, model, *steps)
         fed.rollback()
-    with pytest.raises(InputError, match="'mean'.*SENDS"):
+    with pytest.raises(InputError, match="'mean'.*sends="):
         fed.round(IDS, model, tell_mean, expect=("mean",))
     fed.sends = declared(["fit"])
     said = fed.round(IDS, model, one_tells_more)
@@ -87,14 +87,13 @@ def test_under_protection_nothing_leaves_but_protected_sums_on_every_engine(fede
 OWN = """
 import numpy as np
 import torch
+from fnlkit.components import Sent, method
 from fnlkit.methods.fedavg import Round
-from fnlkit.server.replies import Sent
-
-SENDS = {sends}
 
 def tell(client, model, received):
     return {{"mean": client.x.double().mean()}}
 
+@method(sends={sends})
 def leaks(clients, model, opt, select, *, rounds):
     for _ in range(rounds):
         told = clients.round(np.arange(len(clients)), model, tell)
@@ -108,7 +107,7 @@ def leaks(clients, model, opt, select, *, rounds):
 def test_an_undeclared_reply_ends_a_run_in_one_line(sends, protect, noisy, tmp_path):
     (tmp_path / "own.py").write_text(OWN.format(sends=sends))
     done = fnlkit(f"fnlkit train {noisy} --method own.py:leaks {protect} --rounds 1 --epochs 1 -o run.pt", tmp_path)
-    assert done.returncode == 2 and "'mean'" in done.stderr and (protect or "SENDS") in done.stderr
+    assert done.returncode == 2 and "'mean'" in done.stderr and (protect or "sends=") in done.stderr
     assert done.stderr.splitlines()[-1].startswith("fnlkit: error: ") and not (tmp_path / "run.pt").exists()
 
 

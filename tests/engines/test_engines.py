@@ -571,7 +571,7 @@ def test_a_users_dropout_draws_alike_on_every_engine(engine):
 # ---- the choice
 def test_auto_says_what_it_chose():
     fed, _ = toy.toy("auto", network=mlp)
-    assert fed.name == "fused" and fed.notes == ["engine fused: MLP on the CPU has compiled training"]
+    assert fed.name == "fused" and fed.notes == ["engine fused: mlp on the CPU has compiled training"]
     fed, _ = toy.toy("auto")
     assert fed.name == "sequential" and "212 weights" in fed.notes[0]
     fed, _ = toy.toy("auto", network=lambda: Pair(mlp(), mlp()))

@@ -1,6 +1,5 @@
 """The federated form of every estimator gives the pooled form's numbers, sends what it declares, and no sample."""
 
-import inspect
 import re
 from dataclasses import replace
 from functools import cache
@@ -12,6 +11,7 @@ import torch
 
 from fnlkit import datasets, noise
 from fnlkit.artifacts.federation import Federation
+from fnlkit.components.declarations import declaration
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
@@ -139,7 +139,7 @@ def test_an_audit_of_vectors_gives_the_numbers_of_the_estimator(vectors):
 
 # ---- what leaves
 def sends_of(name):
-    return inspect.getmodule(find(name, ESTIMATORS, "estimator")).SENDS
+    return declaration(find(name, ESTIMATORS, "estimator")).sends
 
 
 def asked(spec, given):
@@ -214,7 +214,7 @@ def test_what_cannot_be_federated_is_refused_in_a_line(tmp_path):
     with pytest.raises(InputError, match="--form federated: knn.across=true. needs the embeddings and labels of all clients"):
         judged_by(*world(), "knn(across=true)", form="federated")
     (tmp_path / "mine.py").write_text("def judge(evidence):\n    raise AssertionError('asked')\n")
-    with pytest.raises(InputError, match="declares no SENDS.*write --form pooled"):
+    with pytest.raises(InputError, match="mine.py:judge.*sends=.*write --form pooled"):
         judged_by(*world(), f"{tmp_path}/mine.py:judge", form="federated")
     with pytest.raises(InputError, match="--form 'else': write pooled or federated"):
         judged_by(*world(), "knn", form="else")

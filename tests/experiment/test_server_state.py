@@ -16,8 +16,6 @@ import torch
 from fnlkit.methods.fedavg import Round
 from fnlkit.server.optimizers import FedOpt
 
-SENDS = {}
-
 
 def plain(work, clients, model, opt, select, rounds):
     for r in range(rounds):

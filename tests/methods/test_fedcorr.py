@@ -76,15 +76,15 @@ def asked_to_relabel(relabeled, monkeypatch):
     asked = []
     monkeypatch.setattr(fedcorr, "relabel_confident", lambda client, model, received, **options: asked.append(client.id))
     # kappa 0.3: some clients that the mixture calls noisy are clean enough for fine-tuning.
-    _, _, steps = run(f"fedcorr(relabeled={relabeled}, clean_level=0.3)", rounds=12)
+    _, _, steps = run(f"fedcorr(code=[{relabeled}], clean_level=0.3)", rounds=12)
     last = stage(steps, "pre-processing")[-1].report
     return asked, np.flatnonzero(last["noisy_clients"]).tolist(), np.flatnonzero(last["noise_level"] > 0.3).tolist()
 
 
 def test_who_is_relabeled_after_fine_tuning(monkeypatch):
-    asked, noisy, rest = asked_to_relabel("rest", monkeypatch)
+    asked, noisy, rest = asked_to_relabel("", monkeypatch)
     assert asked == rest and rest != noisy
-    asked, noisy, rest = asked_to_relabel("noisy", monkeypatch)
+    asked, noisy, rest = asked_to_relabel("relabeled", monkeypatch)
     assert asked == noisy and rest != noisy
 
 

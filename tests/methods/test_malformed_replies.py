@@ -11,11 +11,11 @@ from fnlkit.artifacts.run import Run
 from fnlkit.client.failure import Failure
 from fnlkit.client.training import Fit
 from fnlkit.components import registry
+from fnlkit.components.declarations import LARGEST, Sent, declared
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings, cards
 from fnlkit.server.clients import TooManyLost
-from fnlkit.server.replies import LARGEST, Sent, declared
 from tests.methods.test_methods import with_embeddings
 from tests.toy import Net, fitting, toy
 

@@ -10,9 +10,10 @@ import torch.nn.functional as F
 
 from fnlkit.client.client import Batch
 from fnlkit.client.losses import adjusted_distilled, label_learning, logit_adjusted, near_centroids, self_regularized
+from fnlkit.components import registry
 from fnlkit.kernels.mixture import higher_group
 from fnlkit.methods.fednoro import aware_of_distance, score_classes, stages, teachers_weight
-from fnlkit.methods.rofl import class_means, merged, move_centroids, of_budget, pseudo_from
+from fnlkit.methods.rofl import class_means, merged, move_centroids, pseudo_from
 from fnlkit.server.clients import Replies
 from tests.toy import toy, train
 
@@ -59,7 +60,7 @@ def test_the_teachers_weight_rises_as_published():
 def test_global_pseudo_labels_begin_after_rounds_not_after_a_share():
     """FedCorr, appendix B: T_pl = 100 of 1,000; a short budget keeps half of its rounds for them."""
     assert [pseudo_from(rounds, -1) for rounds in (1000, 300, 200, 60, 1)] == [100, 100, 100, 30, 0]
-    assert pseudo_from(60, 6) == 6 and of_budget(60, start=-1) == 30
+    assert pseudo_from(60, 6) == 6 and registry.of_budget("rofl", 60) == [30]
 
 
 def test_far_noisy_clients_weigh_less():

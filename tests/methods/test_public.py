@@ -13,7 +13,7 @@ from fnlkit.datasets import load
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.settings import Settings
 from fnlkit.methods.clipfl import kept, suspected
-from fnlkit.methods.rhfl import align, confidences, tell_knowledge
+from fnlkit.methods.rhfl import align, confidences, reply_knowledge
 from tests.commands import fnlkit
 from tests.toy import toy, train
 
@@ -94,7 +94,7 @@ def test_what_a_client_tells():
     fed, model = toy(count=1)
     client = fed.members[0]
     local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
-    said = tell_knowledge(client, local, {"public": fed.public.x}, alpha=0.1, beta=1.0, log_zero=-3.0)
+    said = reply_knowledge(client, local, {"public": fed.public.x}, alpha=0.1, beta=1.0, log_zero=-3.0)
     torch.testing.assert_close(said["public_prediction"], fed.predict(model.weights, fed.public.x).softmax(-1))
     p = fed.predict(model.weights, client.x).softmax(-1)[torch.arange(len(client)), client.y]
     assert said["private_loss"].item() == pytest.approx((-0.1 * p.log() + 3 * (1 - p)).mean().item())

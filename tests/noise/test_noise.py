@@ -11,8 +11,9 @@ from fnlkit.artifacts import files
 from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
+from fnlkit.kernels import matrices
 from fnlkit.kernels.scores import confusion, transition
-from fnlkit.noise import MODELS, Corruption, inject, matrices, requested, summary
+from fnlkit.noise import MODELS, Corruption, inject, requested, summary
 
 GLOBAL = [
     "symmetric(eta=0.4)",

@@ -8,10 +8,11 @@ import torch
 
 from fnlkit import datasets
 from fnlkit.components import registry
+from fnlkit.components.parameters import accepted
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
-from fnlkit.server.aggregation import mean, outvotes_nobody, supplied, too_few
+from fnlkit.server.aggregation import mean, outvotes_nobody, too_few
 from fnlkit.server.distance import distance_aware_weights
 from fnlkit.server.residuals import repeated_median, reweighted
 from tests.toy import train
@@ -41,7 +42,7 @@ def cohort(seed=0, bad=0):
 def aggregated(spec, stacked, weights, start=None):
     part = registry.aggregator(spec)
     start = torch.ones(stacked.shape[1], dtype=stacked.dtype) if start is None else start
-    return part(stacked, weights, **supplied(part, start=start, slots=SLOTS, ids=np.arange(len(stacked))))
+    return part(stacked, weights, **accepted(part, {"start": start, "slots": SLOTS, "ids": np.arange(len(stacked))}))
 
 
 def scores(vectors, f):

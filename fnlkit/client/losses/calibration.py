@@ -1,9 +1,11 @@
 """The cross entropy of sharpened or flattened predictions: baselines of FLR's entropy regularization."""
 
 from fnlkit.client.losses.cross_entropy import cross_entropy
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, Positive
 
 
+@declare(cite="Guo 2017")
 def temperature_scaled(logits, batch, *, temperature: Positive = 4.0):
     """Train less or more confident predictions by a temperature of the softmax.
 
@@ -17,6 +19,7 @@ def temperature_scaled(logits, batch, *, temperature: Positive = 4.0):
     return cross_entropy(logits / temperature, batch)
 
 
+@declare(cite="Grandvalet 2004")
 def entropy_minimized(logits, batch, *, strength: NotNegative = 4.0):
     """Train more confident predictions by an entropy term that does not depend on the label.
 

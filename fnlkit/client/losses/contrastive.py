@@ -5,11 +5,13 @@ from typing import Annotated
 import torch
 
 from fnlkit.client.losses.parts import at, reads
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, Range
 
 Floor = Annotated[float, Range(0, 1, open_high=True)]
 
 
+@declare(fused_kernel="contrastive")
 def contrastive(logits, batch, *, strength=1.0, expected=False, floor=1e-5):
     """Return -log(p_y + floor) + strength log(p_y' + floor), y' ~ ``received["prior"]`` (C,), (..., B) (FedDPCont eq. 2).
 
@@ -35,6 +37,7 @@ def remember_label_shares(client, model, received):
     client.state["label_shares"] = torch.bincount(client.y.cpu(), minlength=client.classes).double() / len(client)
 
 
+@declare(fused_kernel="peer", cite="Liu 2020")
 @reads(uniform=True, before=lambda **keywords: (remember_label_shares,))
 def peer(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
     """Penalize agreement with randomly drawn labels, so that memorizing wrong labels does not pay (peer loss).
@@ -54,6 +57,7 @@ def peer(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
     return _against(logits, batch, batch.state["label_shares"][..., None, :], strength, False, floor)
 
 
+@declare(fused_kernel="cores", cite="Cheng 2021")
 @reads(before=lambda **keywords: (remember_label_shares,))
 def cores(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
     """Penalize agreement with random labels as peer loss, with the expectation in place of a draw (CORES).

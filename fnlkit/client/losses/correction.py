@@ -11,20 +11,20 @@ from typing import Annotated
 import numpy as np
 import torch
 
+from fnlkit.artifacts.transitions import TRANSITIONS
 from fnlkit.client.losses.parts import at, reads
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Range, SpecText
 from fnlkit.components.spec import MessageText, Spec, bind, find, parse
 from fnlkit.errors import InputError, nearest
-from fnlkit.noise import MODELS, Ground
 
-# Noise models that have one matrix, which is the same in each call.
-NAMED = {name: MODELS[name] for name in ("none", "symmetric", "pairflip", "asymmetric", "matrix")}
 # A site does not read files that a server names.
-NAMED_IN_MESSAGES = {name: target for name, target in NAMED.items() if name != "matrix"}
+IN_MESSAGES = {name: target for name, target in TRANSITIONS.items() if name != "matrix"}
 # Above this condition number, backward correction multiplies single samples by more than a batch can average out.
 _WORST = 1e6
 
 
+@declare(fused_kernel="forward")
 def forward_corrected(logits, batch, *, floor=1e-12):
     """Return the forward-corrected cross entropy -log( (p T)_y ), (..., B) (Patrini 2017; FedEFC eq. 16).
 
@@ -83,11 +83,11 @@ def names_a_file(transition):
 @lru_cache(maxsize=32, typed=True)
 def _spec(transition):
     spec = parse(transition, "transition")
-    if spec.name not in NAMED and Path(spec.name).suffix and ":" not in spec.name:
+    if spec.name not in TRANSITIONS and Path(spec.name).suffix and ":" not in spec.name:
         spec = Spec("matrix", {"path": spec.name}, spec.origin)
-    table = NAMED_IN_MESSAGES if spec.origin is MessageText else NAMED
+    table = IN_MESSAGES if spec.origin is MessageText else TRANSITIONS
     if spec.name not in table:
-        known = ", ".join(table) + ("" if table is NAMED_IN_MESSAGES else ", or the path of a file")
+        known = ", ".join(table) + ("" if table is IN_MESSAGES else ", or the path of a file")
         raise InputError(f"unknown transition {spec.name!r}{nearest(spec.name, table)}; known: {known}")
     return spec
 
@@ -96,17 +96,16 @@ def _stamp(transition):
     """Return a key for the state of the file that a text names, so that a matrix is read once and not in each batch."""
     path = _spec(transition).parameters.get("path")
     try:
-        found = os.stat(path) if isinstance(path, str) else None
+        status = os.stat(path) if isinstance(path, str) else None
     except (OSError, ValueError):  # reported when the file is read
-        found = None
-    return found and (os.path.abspath(path), found.st_mtime_ns, found.st_size)
+        status = None
+    return status and (os.path.abspath(path), status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=8, typed=True)
 def _named(transition, classes, stamp):
     spec = _spec(transition)
-    ground = Ground(np.zeros(0, np.int64), classes, [], lambda client=0: np.random.default_rng(0), lambda: None, "")
-    return bind(spec, find(spec, NAMED, "transition"), "transition")(ground).transition
+    return bind(spec, find(spec, TRANSITIONS, "transition"), "transition")(classes)
 
 
 def inverse_matrix(transition, classes):
@@ -142,6 +141,7 @@ def _tensor(of, transition, classes, stamp, dtype, device):
     return torch.from_numpy(of(transition, classes)).to(device, dtype)
 
 
+@declare(fused_kernel="forward_given", cite="Patrini 2017")
 @reads(check=lambda classes, *, transition, floor=0.0: transition_matrix(transition, classes))
 def forward_given(logits, batch, *, transition: SpecText, floor: Annotated[float, Range(0, 1, open_high=True)] = 1e-12):
     """Correct known confusions of classes: apply the transition matrix to predictions before the comparison with the label.
@@ -159,6 +159,7 @@ def forward_given(logits, batch, *, transition: SpecText, floor: Annotated[float
     return _through(logits, batch, matrix, floor)
 
 
+@declare(cite="Patrini 2017")
 @reads(check=lambda classes, *, transition: inverse_matrix(transition, classes))
 def backward_given(logits, batch, *, transition: SpecText):
     """Correct known confusions of classes: weight the losses such that the confusions cancel on average.

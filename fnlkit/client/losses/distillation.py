@@ -1,8 +1,10 @@
 """The cross entropy with an additional distillation term."""
 
 from fnlkit.client.losses.parts import at
+from fnlkit.components.declarations import declare
 
 
+@declare(fused_kernel="embedding_distilled")
 def embedding_distilled(logits, batch, *, strength=10.0, scale=1.0):
     """Return CE + strength d mean_j |a e_j - ê_j|, (..., B) (FedLN eq. 9, embeddings as teacher).
 
@@ -22,6 +24,7 @@ def embedding_distilled(logits, batch, *, strength=10.0, scale=1.0):
     return -at(logits.log_softmax(-1), batch.y) + strength * _switch(batch, logits) * apart
 
 
+@declare(fused_kernel="logit_distilled")
 def logit_distilled(logits, batch, *, strength=10.0, temperature=2.0, towards="teacher"):
     """Return CE + strength d F^2 KL, (..., B) (FedLN eq. 9, the round's global model as teacher).
 

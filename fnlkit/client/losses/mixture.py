@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import torch
 
 from fnlkit.client.losses.parts import at, reads
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, Range, Share
 
 Clamp = Annotated[float, Range(0, 0.5, open_high=True)]
@@ -21,6 +22,7 @@ def remember_predictions(client, model, received, *, server, start):
         client.rows["mixture_server"] = torch.zeros(n, c, dtype=dtype)
 
 
+@declare(fused_kernel="mixture")
 def label_mixture(logits, batch, *, strength, alpha, beta, gamma, floor=1e-4, clamp=0.0):
     """Return FLR's loss (eq. 1), (..., B), and the two running averages to write back.
 
@@ -77,6 +79,7 @@ def _own_average(*, start="zero", **keywords):
     return (partial(remember_predictions, server=False, start=start),)
 
 
+@declare(fused_kernel="early_learning", cite="Liu 2020")
 @reads(unmixed=True, before=_own_average)
 def early_learning(
     logits,
@@ -107,6 +110,7 @@ def early_learning(
     return label_mixture(logits, batch, strength=strength, alpha=0.0, beta=0.0, gamma=momentum, clamp=clamp)
 
 
+@declare(fused_kernel="entropy_regularized", cite="Kim 2024")
 @reads(unmixed=True, before=lambda **keywords: _own_average())
 def entropy_regularized(logits, batch, *, strength: NotNegative = 2.0):
     """Keep each prediction near its current value, against the influence of wrong labels, without memory (ER).

@@ -1,6 +1,6 @@
 """Shared parts of losses."""
 
-from inspect import unwrap
+from fnlkit.components.declarations import declaration, declare
 
 
 def at(values, labels):
@@ -21,24 +21,17 @@ def reads(*, teacher=False, features=False, uniform=False, unmixed=False, before
         (classes, **keywords of the loss): raises InputError before training if these do not fit each other.
     """
 
-    def mark(loss):
-        loss.check = check
-        loss.reads = {"teacher": teacher, "features": features, "uniform": uniform, "unmixed": unmixed}, before
-        return loss
-
-    return mark
+    fields = {"teacher": teacher, "features": features, "uniform": uniform, "unmixed": unmixed}
+    return declare(reads=tuple(name for name, needed in fields.items() if needed), before=before, check=check)
 
 
 def needs(loss):
     """Return the declared needs of a loss with bound keywords: (fields of Fit that must be True, client steps)."""
-    plain = unwrap(getattr(loss, "func", loss))
-    fields, before = getattr(plain, "reads", ({}, None))
-    steps = () if before is None else tuple(before(**getattr(loss, "keywords", {})))
-    return [name for name, needed in fields.items() if needed], steps
+    known = declaration(loss)
+    return known.reads, tuple(known.before(**getattr(loss, "keywords", {}))) if known.before else ()
 
 
 def suits(loss, classes):
     """Raise InputError if a loss with bound keywords does not support this number of classes."""
-    check = getattr(unwrap(getattr(loss, "func", loss)), "check", None)
-    if check is not None:
+    if check := declaration(loss).check:
         check(classes, **getattr(loss, "keywords", {}))

@@ -3,12 +3,14 @@
 from typing import Annotated
 
 from fnlkit.client.losses.parts import at
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, Range
 
 # Value of log 0 for a one-hot label inside a logarithm.
 LogZero = Annotated[float, Range(-1000, 0, open_high=True)]
 
 
+@declare(cite="Zhang 2018")
 def generalized_cross_entropy(
     logits,
     batch,
@@ -35,6 +37,7 @@ def generalized_cross_entropy(
     return values
 
 
+@declare(cite="Wang 2019")
 def symmetric_cross_entropy(logits, batch, *, alpha: NotNegative = 0.1, beta: NotNegative = 1.0, log_zero: LogZero = -4.0):
     """Limit the influence of wrong labels by adding the reverse cross entropy, from prediction to label (SCE).
 
@@ -51,6 +54,7 @@ def symmetric_cross_entropy(logits, batch, *, alpha: NotNegative = 0.1, beta: No
     return -alpha * logp - beta * log_zero * (1 - logp.exp())
 
 
+@declare(cite="Ma 2020")
 def normalized_and_reverse_cross_entropy(
     logits, batch, *, alpha: NotNegative = 1.0, beta: NotNegative = 1.0, log_zero: LogZero = -4.0
 ):

@@ -9,6 +9,7 @@ import torch
 
 from fnlkit.client.losses.cross_entropy import cross_entropy
 from fnlkit.client.losses.parts import at
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, Positive, Range
 
 # Bisection steps that determine the normalizer of a tempered softmax with t < 1 to the last bit.
@@ -72,6 +73,7 @@ def _bisection(logits, t, iterations):
     return top + (low + high) / 2
 
 
+@declare(cite="Amid 2019")
 def bi_tempered(
     logits,
     batch,

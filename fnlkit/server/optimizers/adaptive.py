@@ -8,6 +8,7 @@ from typing import Annotated
 
 import torch
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Positive, Range, checked
 from fnlkit.server.optimizers.optimizer import FedOpt
 
@@ -28,6 +29,7 @@ def adapt(updates, merged, *, rule, server_lr, beta1, beta2, tau):
     return updates.start + server_lr * first / (second.sqrt() + tau)
 
 
+@declare(cite="Reddi 2021")
 @checked
 def fedadam(fit, *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate = 0.99, tau: Positive = 1e-3, **settings):
     """Use the mean update as gradient of Adam on the server, with momentum and a step size for each weight.
@@ -47,6 +49,7 @@ def fedadam(fit, *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate =
     return FedOpt(fit, **settings)
 
 
+@declare(cite="Reddi 2021")
 @checked
 def fedyogi(fit, *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate = 0.99, tau: Positive = 1e-3, **settings):
     """Use an adaptive optimizer on the server as FedAdam, with step sizes that change more slowly.

@@ -6,6 +6,7 @@ Li, Hu, Beirami, Smith. Ditto: Fair and robust federated learning through person
 from functools import partial
 
 from fnlkit.client.drift import towards_global
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, checked
 from fnlkit.server.optimizers.optimizer import Additions, FedOpt
 
@@ -31,6 +32,7 @@ def train_both(request, *, strength):
     return Additions(before=(take_personal, personal, keep_personal))
 
 
+@declare(cite="Li 2021")
 @checked
 def ditto(fit, *, strength: NotNegative = 0.1, **settings):
     """Train the common model, and for each client a personal model that stays near it.

@@ -4,9 +4,11 @@ McMahan, Moore, Ramage, Hampson, Agüera y Arcas. Communication-efficient learni
 data. AISTATS 2017.
 """
 
+from fnlkit.components.declarations import declare
 from fnlkit.server.optimizers.optimizer import FedOpt
 
 
+@declare(cite="McMahan 2017")
 def fedavg(fit, **settings):
     """Train locally without additional terms and average the models by their numbers of samples.
 

@@ -6,6 +6,7 @@ Li, Jiang, Zhang, Kamp, Dou. FedBN: Federated learning on non-IID features via l
 import torch
 from torch import nn
 
+from fnlkit.components.declarations import declare
 from fnlkit.errors import InputError
 from fnlkit.server.optimizers.optimizer import Additions, FedOpt
 
@@ -49,6 +50,7 @@ def locally(request):
     return Additions(before=(wear_own,), after=(keep_own,))
 
 
+@declare(cite="Li 2021")
 def fedbn(fit, **settings):
     """Keep batch normalization on each client, for sites that differ in their images but not in their classes.
 

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from fnlkit.client.drift import dynamic
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Positive, checked
 from fnlkit.server.optimizers.optimizer import FedOpt
 
@@ -44,6 +45,7 @@ def subtract_drift(updates, merged, *, alpha):
     return merged - alpha * drift[ids].sum(0)
 
 
+@declare(cite="Acar 2021")
 @checked
 def feddyn(fit, *, alpha: Positive = 0.01, rule: Literal["paper", "fedefc"] = "paper", **settings):
     """Change each client's loss from round to round such that its optimum becomes the common optimum.

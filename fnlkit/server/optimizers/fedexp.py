@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, checked
 from fnlkit.server.optimizers.optimizer import FedOpt
 
@@ -25,6 +26,7 @@ def extrapolate(updates, merged, *, epsilon):
     return updates.start + step.to(merged) * (merged - updates.start)
 
 
+@declare(cite="Jhunjhunwala 2023")
 @checked
 def fedexp(fit, *, epsilon: NotNegative = 1e-3, **settings):
     """Make a server step longer than the mean update if clients disagree.

@@ -4,6 +4,7 @@ Wang, Liu, Liang, Joshi, Poor. Tackling the objective inconsistency problem in h
 NeurIPS 2020.
 """
 
+from fnlkit.components.declarations import declare
 from fnlkit.server.optimizers.optimizer import FedOpt, gradient_weight
 
 
@@ -15,6 +16,7 @@ def normalize(updates):
     return updates.start + scale * (updates.trained - updates.start)
 
 
+@declare(cite="Wang 2020")
 def fednova(fit, **settings):
     """Normalize updates by the number of local steps, for clients of different sizes.
 

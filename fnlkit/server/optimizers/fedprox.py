@@ -6,10 +6,12 @@ Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated optimization in heterogen
 from functools import partial
 
 from fnlkit.client.drift import proximal
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, checked
 from fnlkit.server.optimizers.optimizer import FedOpt
 
 
+@declare(cite="Li 2020")
 @checked
 def fedprox(fit, *, mu: NotNegative = 0.001, **settings):
     """Keep local models near the common model by a penalty on their distance.

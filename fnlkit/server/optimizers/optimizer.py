@@ -11,8 +11,9 @@ from fnlkit.client.losses import needs
 from fnlkit.client.network import Model
 from fnlkit.client.training import Fit
 from fnlkit.components import own
+from fnlkit.components.parameters import accepted
 from fnlkit.errors import InputError
-from fnlkit.server.aggregation import mean, outvotes_nobody, supplied
+from fnlkit.server.aggregation import mean, outvotes_nobody
 from fnlkit.server.protection import NotSummed, Secret, Summed
 
 
@@ -226,8 +227,8 @@ class FedOpt:
         local = self.fit.changed(lr=self.fit.lr * self.decay**self.rounds, **fit)
         if clients.replaying:  # the optimizer is skipped: the log stores no weights, and a run stores only the last model
             self.rounds += 1
-            said = clients.round(ids, model)
-            return model if not len(said.ids) and self.protect is None else model.with_weights(None), said
+            replies = clients.round(ids, model)
+            return model if not len(replies.ids) and self.protect is None else model.with_weights(None), replies
         wanted, remember = needs(local.loss)
         local = local.changed(**dict.fromkeys(wanted, True))
         more = self.prepare(Request(ids, model, local, clients.sizes, clients.memory))
@@ -236,7 +237,7 @@ class FedOpt:
         hidden = isinstance(self.protect, Secret)
         if self.protect is not None and weights is not None:
             raise InputError("--protect: the method sets client weights, which no protection covers; remove --protect")
-        said = clients.round(
+        replies = clients.round(
             ids,
             model,
             *(*remember, *self.before, *before, *more.before),
@@ -248,21 +249,21 @@ class FedOpt:
             scatter=_together(scatter, more.scatter),
             **({"secret": (self.protect.clip, None if self.uniform_weights else clients.sizes)} if hidden else {}),
         )
-        if "weights" not in said and (hidden or self.protect is None):  # no client replied
-            return model, said
+        if "weights" not in replies and (hidden or self.protect is None):  # no client replied
+            return model, replies
         if self.protect is not None and not hidden:
-            merged = self._protected(clients, model, said, local)
-            said.pop("weights", None)  # single models, which noise does not cover
-            return model.with_weights(merged), said
-        kept, chosen = self._counted(clients, said, weights)
+            merged = self._protected(clients, model, replies, local)
+            replies.pop("weights", None)  # single models, which noise does not cover
+            return model.with_weights(merged), replies
+        kept, chosen = self._counted(clients, replies, weights)
         if not kept:
-            return model, said
-        return model.with_weights(self._next(clients, model, said, kept, chosen, local)), said
+            return model, replies
+        return model.with_weights(self._next(clients, model, replies, kept, chosen, local)), replies
 
-    def _protected(self, clients, model, said, local):
+    def _protected(self, clients, model, replies, local):
         """Return the next global weights (P + Q,) from a protected sum of updates."""
-        stacked = said["weights"] if "weights" in said else model.weights[None, :][:0]
-        merged = self.protect(model.weights, stacked, round=clients.rounds - 1, ids=said.ids)
+        stacked = replies["weights"] if "weights" in replies else model.weights[None, :][:0]
+        merged = self.protect(model.weights, stacked, round=clients.rounds - 1, ids=replies.ids)
         p, share = model.network.parameters_count, self.protect.cohort / len(clients)
         merged[:p] = self.server(Summed(model.weights[:p], local, clients.sizes, clients.memory, share), merged[:p])
         return merged
@@ -282,27 +283,27 @@ class FedOpt:
         """Return the default weight of each client, float64 (N,)."""
         return torch.ones(len(clients), dtype=torch.float64) if self.uniform_weights else clients.sizes
 
-    def _counted(self, clients, said, weights):
+    def _counted(self, clients, replies, weights):
         """Return the positions of accepted replies and their aggregation weights (K,)."""
-        weights = weights(said) if callable(weights) else weights
-        chosen = (self._counts(clients) if weights is None else torch.as_tensor(weights, dtype=torch.float64))[said.ids]
+        weights = weights(replies) if callable(weights) else weights
+        chosen = (self._counts(clients) if weights is None else torch.as_tensor(weights, dtype=torch.float64))[replies.ids]
         bad = [None if math.isfinite(v) and v > 0 else f"its aggregation weight is {v:g}" for v in chosen.tolist()]
-        kept = clients.refuse(clients.rounds - 1, said.ids, bad)
+        kept = clients.refuse(clients.rounds - 1, replies.ids, bad)
         return kept, chosen[kept]
 
-    def _next(self, clients, model, said, kept, weights, local):
+    def _next(self, clients, model, replies, kept, weights, local):
         """Return the next global weights (P + Q,)."""
-        stacked = said["weights"] if len(kept) == len(said.ids) else said["weights"][kept]
+        stacked = replies["weights"] if len(kept) == len(replies.ids) else replies["weights"][kept]
         p = model.network.parameters_count
         start, trained, sizes = model.weights[:p], stacked[:, :p], clients.sizes
-        updates = Updates(start, trained, said.ids[kept], weights, said, local, sizes, clients.memory)
+        updates = Updates(start, trained, replies.ids[kept], weights, replies, local, sizes, clients.memory)
         scaled = self.rescale(updates)
         if scaled is not updates.trained:
             stacked = torch.cat([scaled.to(stacked), stacked[:, p:]], 1)
         if text := outvotes_nobody(self.aggregate, len(stacked)):
             clients.note(text)
         context = {"start": model.weights, "slots": model.network.slots, "ids": updates.ids, "memory": clients.memory}
-        merged = self.aggregate(stacked, weights, **supplied(self.aggregate, **context))
+        merged = self.aggregate(stacked, weights, **accepted(self.aggregate, context))
         if not isinstance(merged, torch.Tensor) or merged.shape != model.weights.shape:
             found = tuple(merged.shape) if isinstance(merged, torch.Tensor) else type(merged).__name__
             wanted = tuple(model.weights.shape)

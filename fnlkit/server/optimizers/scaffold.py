@@ -9,6 +9,7 @@ from functools import partial
 import torch
 
 from fnlkit.client.drift import control_variate
+from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Positive, checked
 from fnlkit.server.optimizers.optimizer import Additions, FedOpt, gradient_weight
 
@@ -55,6 +56,7 @@ def move_control(updates, merged, *, server_lr):
     return start + server_lr * (merged - start)
 
 
+@declare(cite="Karimireddy 2020")
 @checked
 def scaffold(fit, *, server_lr: Positive = 1.0, **settings):
     """Correct each local step for the client's deviation from the global gradient, for skewed classes.

@@ -1,0 +1,189 @@
+"""Declarations of components: attached once, kept by wrappers, immutable, composed over nested methods, checked by callers."""
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+from functools import partial
+
+import pytest
+import torch
+
+from fnlkit.client import drift, losses
+from fnlkit.client.training import Fit
+from fnlkit.components import Sent, declare, method, registry
+from fnlkit.components.declarations import declaration, resolved
+from fnlkit.components.parameters import checked, passes_on
+from fnlkit.engines import fused
+from fnlkit.errors import InputError
+from fnlkit.experiment import cards
+from fnlkit.methods import fedcorr
+from fnlkit.models.head import WithHead
+from fnlkit.models.mlp import MLP
+from fnlkit.models.parts import fused_form
+from fnlkit.server.aggregation import smallest_cohort
+from tests.commands import fnlkit
+
+
+def inner(clients, *, share=0.5):
+    yield share
+
+
+@method(sends={"fit": "mean loss"}, needs=("public",), cite="Doe 2026")
+@checked
+@passes_on(inner, "share")
+def declared_method(clients, **passed):
+    yield passed
+
+
+def test_a_declaration_survives_wrappers_and_bound_parameters_and_cannot_change():
+    for part in (declared_method, partial(declared_method, share=0.1), checked(declared_method)):
+        found = declaration(part)
+        assert found.cite == "Doe 2026" and found.year == 2026 and found.needs == ("public",)
+        assert found.sends["fit"] == Sent("mean loss")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.cite = "Roe 2026"
+    with pytest.raises(TypeError):
+        found.sends["more"] = Sent("more")
+
+
+def test_a_component_without_a_declaration_has_the_defaults():
+    found = declaration(inner)
+    assert found.sends is None and found.loss == "open" and found.needs == () and not found.sums and found.year is None
+    assert method()(lambda: None).declaration.sends == {}
+
+
+def test_a_second_declaration_adds_and_replaces():
+    part = declare(cite="Roe 2025")(declare(sums=True, cite="Doe 2026")(lambda stacked, weights: stacked[0]))
+    assert part.declaration.sums and part.declaration.cite == "Roe 2025"
+
+
+@pytest.mark.parametrize(
+    ("properties", "names"),
+    [
+        ({"loss": "mine"}, "mine"),
+        ({"needs": ("embeding",)}, "embedding"),
+        ({"needs": "public"}, "tuple"),
+        ({"send": ()}, "sends"),
+    ],
+)
+def test_a_mistake_in_a_declaration_is_named(properties, names):
+    with pytest.raises(InputError, match=names):
+        declare(**properties)(inner)
+
+
+def test_a_function_in_a_declaration_is_called_with_the_parameters_that_it_names():
+    assert resolved(lambda share: 2 * share, {"share": 3, "other": 4}) == 6
+    assert resolved((1, 3), {"share": 3}) == (1, 3)
+    with pytest.raises(InputError, match="public"):
+        declare(needs=lambda: ("publik",))(lambda: None).declaration.needed({})
+
+
+def test_nested_methods_and_components_in_parameters_compose():
+    assert [declaration(each).cite for each in registry.nested("fedcorr(usual=nnc(usual=flr()))")] == [
+        "Xu 2022",
+        "Tsouvalas 2024",
+        "Kim 2024",
+    ]
+    assert registry.needs("fedcorr(usual=nnc(usual=feddpcont))") == {"embedding", "secret"}
+    assert set(registry.sends("oracle(usual=fedcorr(usual_selector=power-of-choice(d=9)))")) == {
+        "lid", "noise_level", "local_loss",
+    }  # fmt: skip
+    outer, nested = (registry.method(name).func.declaration.sends["noise_level"] for name in ("nnc", "fedcorr"))
+    assert registry.sends("nnc(usual=fedcorr)")["noise_level"] == outer != nested
+    assert registry.of_budget("nnc(usual=clipfl(before=3))", 50) == [None, 3]
+
+
+def test_methods_of_one_file_have_their_own_declarations():
+    sends = {name: set(registry.sends(name)) for name in ("fedefc", "forward", "confident-learning")}
+    assert sends["fedefc"] == sends["forward"] == {"accuracy", "transition"} and sends["confident-learning"] == {"accuracy"}
+    assert [cards.card("method", name).source for name in ("coteaching", "coteaching-plus", "flr", "elr")] == [
+        "Han 2018", "Yu 2019", "Kim 2024", "Liu 2020",
+    ]  # fmt: skip
+
+
+def test_every_registered_method_declares_its_replies():
+    assert all(declaration(registry.method(name)).sends is not None for name in registry.METHODS)
+
+
+UNDECLARED = """
+import torch
+from fnlkit.methods.fedavg import fedavg
+
+def reply(client, model, received):
+    return {"fit": torch.tensor(1.0)}
+
+def plain(clients, model, opt, select, *, rounds):
+    return (yield from fedavg(clients, model, opt, select, rounds=rounds))
+
+def talks(clients, model, opt, select, *, rounds):
+    return (yield from fedavg(clients, model, opt, select, rounds=rounds, after=(reply,)))
+"""
+
+
+def test_a_users_method_without_a_declaration_sends_weights_only(tmp_path):
+    (tmp_path / "own.py").write_text(UNDECLARED)
+    train = "fnlkit partition --clients 3 | fnlkit train --rounds 1 --epochs 1 --fraction 1 --model mlp --engine sequential"
+    assert fnlkit(f"{train} --method own.py:plain -o run.pt", tmp_path).returncode == 0
+    done = fnlkit(f"{train} --method own.py:talks -o other.pt", tmp_path)
+    assert done.returncode == 2 and "'fit'" in done.stderr and not (tmp_path / "other.pt").exists()
+    done = fnlkit(f"{train} --method own.py:plain --protect 'dp(clip=1, noise=1)' -o other.pt", tmp_path)
+    assert done.returncode == 2 and "plain" in done.stderr and "--protect" in done.stderr
+
+
+# ---- capabilities
+def declared_kernels():
+    """Return {kernel: functions that declare it} of losses and gradient terms."""
+    modules = [drift, fedcorr]
+    modules += [importlib.import_module(f"{losses.__name__}.{each.name}") for each in pkgutil.iter_modules(losses.__path__)]
+    found = {}
+    for module in modules:
+        for each in vars(module).values():
+            if inspect.isfunction(each) and each.__module__ == module.__name__ and (name := declaration(each).fused_kernel):
+                found.setdefault(name, []).append(each)
+    return found
+
+
+def test_each_compiled_form_is_declared_by_one_function():
+    found = declared_kernels()
+    assert set(found) == {*fused.LOSSES, *fused.CORRECTIONS} and all(len(each) == 1 for each in found.values())
+
+
+def test_a_function_with_the_name_of_a_compiled_loss_is_not_compiled():
+    def cross_entropy(logits, batch):
+        return logits[..., 0]
+
+    assert fused.known_parts(Fit())
+    with pytest.raises(fused.Unknown):
+        fused.known_parts(Fit(loss=cross_entropy))
+
+
+def test_a_network_describes_itself_and_a_subclass_does_not_inherit_that():
+    class Other(MLP):
+        def forward(self, x):
+            return -super().forward(x)
+
+    shape = (10, 6)
+    assert fused_form(MLP(6, [5], 3), shape, False) == ("mlp", (6, 5, 3))
+    assert fused_form(WithHead(MLP(6, [5], 3), 2), shape, False) == ("mlp", (6, 5, 3))
+    assert fused_form(Other(6, [5], 3), shape, False) is None
+    frozen = MLP(6, [5], 3)
+    frozen.fc1.weight.requires_grad_(False)
+    assert fused_form(frozen, shape, False) is None and fused_form(torch.nn.Linear(6, 3), shape, False) is None
+
+
+def test_an_aggregator_declares_the_cohorts_that_it_withstands():
+    def plain(stacked, weights, *, f=2):
+        return stacked[0]
+
+    assert smallest_cohort(plain) == (1, 1)
+    counted = declare(cohort=lambda f: (f, 2 * f))(plain)
+    assert smallest_cohort(counted) == (2, 4) and smallest_cohort(partial(counted, f=5)) == (5, 10)
+    assert smallest_cohort(registry.aggregator("krum(f=2)")) == (5, 7)
+    assert smallest_cohort(registry.aggregator("trimmed-mean(share=0.2)")) == (1, 5)
+
+
+# ---- FedCorr's public code
+@pytest.mark.parametrize(("code", "chosen"), [((), set()), (["lid", "mixup"], {"lid", "mixup"}), ("all", {*fedcorr.CODE})])
+def test_choices_of_the_public_code(code, chosen):
+    assert fedcorr.choices_of(code) == chosen
