@@ -116,12 +116,12 @@ class Workers(Sequential):
     def _answered(self):
         """Wait and return (worker, is late) of busy workers that answered, died or are late."""
         busy = {w.connection: w for w in self.staff if w.task is not None}
-        patience = None
+        wait_seconds = None
         if self.timeout:
-            patience = max(0.0, min(w.deadline(self.timeout) for w in busy.values()) - time.monotonic())
-        heard = [(busy[c], False) for c in wait(list(busy), patience)]
+            wait_seconds = max(0.0, min(w.deadline(self.timeout) for w in busy.values()) - time.monotonic())
+        answered = [(busy[c], False) for c in wait(list(busy), wait_seconds)]
         now = time.monotonic()
-        return heard or [(w, True) for w in busy.values() if self.timeout and w.deadline(self.timeout) <= now]
+        return answered or [(w, True) for w in busy.values() if self.timeout and w.deadline(self.timeout) <= now]
 
     def _hire(self, count):
         if self.shared is None:
@@ -137,11 +137,11 @@ class Workers(Sequential):
         self.staff[self.staff.index(worker)] = new = _Worker(self.shared)
         idle.append(new)
         if late is None:
-            self.note("workers: a worker process died and was replaced; its client was asked again")
+            self.note("workers: a worker process died and was replaced; the visit of its client is repeated")
         else:
             self.note(
-                f"workers: client {late} did not answer within {self.timeout:g} s; its worker was replaced and it was "
-                "asked again; --client-timeout sets the limit"
+                f"workers: client {late} did not answer within {self.timeout:g} s; its worker was replaced and the visit is "
+                "repeated; --client-timeout sets the limit"
             )
 
     def close(self):
@@ -180,7 +180,7 @@ class _Shared:
             message = own.files(), network, members, engine.seed
             self.message = pickle.dumps(message, protocol=5)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise InputError(f"the samples cannot travel to another process: {error}; take --engine sequential") from error
+            raise InputError(f"the samples cannot be sent to another process: {error}; write --engine sequential") from error
 
     def _stored(self, source):
         """Return an array of rows in a form that another process can read."""
@@ -206,8 +206,8 @@ class _Worker:
     def __init__(self, shared):
         ours, theirs = socket.socketpair()
         # A stopped process does not read. Neither sending nor receiving must wait for it forever.
-        for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-            ours.setsockopt(socket.SOL_SOCKET, way, struct.pack("ll", _DRAIN_SECONDS, 0))
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _DRAIN_SECONDS, 0))
         with theirs:
             single = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
             self.process = subprocess.Popen(
@@ -307,8 +307,8 @@ def serve(connection, loud=False):
             own.file_module(path)
         network = Network.unpacked(network)
         clients = _clients(*members)
-    except Exception as error:  # noqa: BLE001 - told to the parent with the first task
-        broken = InputError(f"a worker process cannot start: {error}; take --engine sequential")
+    except Exception as error:  # noqa: BLE001 - reported to the parent with the first task
+        broken = InputError(f"a worker process cannot start: {error}; write --engine sequential")
         clients = None
     connection.send_bytes(_READY)
     while True:
@@ -324,7 +324,7 @@ def serve(connection, loud=False):
                 if twin is None and any(isinstance(s, Fit) and s.teacher for s in steps):
                     twin = network.twin()
                 reply = reply_of(network, twin, client, torch.from_numpy(weights), steps, received, seed=seed, round=round)
-        except Exception as error:  # noqa: BLE001 - told to the parent
+        except Exception as error:  # noqa: BLE001 - reported to the parent
             reply = failure(error, i, round)
         try:
             after = (client.y, client.rows, client.state, client.dropped)

@@ -124,7 +124,7 @@ def test_a_lost_reply_is_asked_for_again_and_a_client_that_never_replies_is_name
         assert torch.equal(said["weights"], twin.round(kept, same_model, FIT)["weights"])
         assert [fed.members[i].state["visits"].item() for i in kept] == [1] * len(kept)
         if kind == "once":
-            assert kept == [0, 1, 2] and not fed.rejected and any("asked again" in note for note in fed.notes)
+            assert kept == [0, 1, 2] and not fed.rejected and any("is repeated" in note for note in fed.notes)
         else:
             assert len(kept) == 2 and fed.rejected[0]["reason"] == "did not answer within 0.1 s"
         fed.close()
@@ -194,7 +194,7 @@ def test_a_message_says_what_was_written():
 
 @pytest.mark.parametrize("value", [{1, 2}, object(), lambda: 0, np.array(["a"]), np.array([{}])])
 def test_what_is_no_plain_value_does_not_travel(value):
-    with pytest.raises(InputError, match="cannot travel"):
+    with pytest.raises(InputError, match="cannot be sent"):
         wire.write(value)
 
 

@@ -140,7 +140,7 @@ def test_errors_come_home_by_their_names(staffed):
 def test_what_has_no_name_cannot_travel(staffed):
     fed, model = staffed
     for step in (lambda client, model, received: None, partial(_fails.__call__), Fit(loss=lambda z, batch: z)):
-        with pytest.raises(InputError, match="cannot travel"):
+        with pytest.raises(InputError, match="cannot be sent"):
             fed.round([0], model, step)
 
     class Inner(Net):

@@ -14,7 +14,7 @@ from fnlkit.experiment.cards import TABLES, card
 from tests.commands import fnlkit
 from tests.toy import train
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_example_is_a_whole_method_in_thirty_lines(tmp_path):

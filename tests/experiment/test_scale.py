@@ -70,7 +70,7 @@ def test_clients_are_asked_once_for_a_split_of_one_data_set(digits):
     held = replace(digits, remember=remember)
     split = [partitioning.federation(digits, clients=4, seed=seed) for seed in (0, 0, 1)]
     found = [scale_of(federation, held, held.x_train) for federation in split]
-    assert found[0] == found[1] and found[0].told and asked[0] == asked[1] != asked[2] and len(known) == 2
+    assert found[0] == found[1] and found[0].from_clients and asked[0] == asked[1] != asked[2] and len(known) == 2
 
 
 def test_samples_are_those_of_clients_and_the_public_set(digits):
