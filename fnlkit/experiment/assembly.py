@@ -30,7 +30,7 @@ from fnlkit.server.selection import average_for, cohort_size
 
 
 # ---- samples
-class Problem(NamedTuple):
+class TrainingData(NamedTuple):
     """A federation and the samples of a data set, in the form that a run trains on.
 
     Attributes
@@ -61,8 +61,8 @@ class Problem(NamedTuple):
     notes: list
 
 
-def problem_of(federation, dataset, settings, embeddings=None):
-    """Return the Problem of a federation and a data set.
+def training_data(federation, dataset, settings, embeddings=None):
+    """Return the TrainingData of a federation and a data set.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def problem_of(federation, dataset, settings, embeddings=None):
     if "received" in federation.extra:  # labels were corrected since: a release is about the labels as received
         rows["input/received"] = np.asarray(federation.extra["received"], np.int64)
     train, test, shape, image = intake(dataset)
-    return Problem(federation, dataset, train, test, shape, image, rows, digest, [note for note in notes if note])
+    return TrainingData(federation, dataset, train, test, shape, image, rows, digest, [note for note in notes if note])
 
 
 def embedding_rows(embeddings, federation, dataset, method):
@@ -171,7 +171,7 @@ def device_of(name):
     return name
 
 
-def network_of(problem, settings, device):
+def network_of(data, settings, device):
     """Return (Network with initial weights, width of the second output that the method needs, or 0)."""
     if settings.precision == "tf32" and device == "cpu":
         raise InputError("--precision tf32 requires a GPU; write fp32, fp64 or bf16")
@@ -179,16 +179,16 @@ def network_of(problem, settings, device):
     build = partial(
         build_network,
         settings.model,
-        input_shape=problem.shape,
-        classes=problem.federation.classes,
+        input_shape=data.shape,
+        classes=data.federation.classes,
         seed=settings.seed,
-        kind=problem.dataset.kind,
+        kind=data.dataset.kind,
         pair="pair" in needs,
         precision=settings.precision,
         device=device,
     )
     network = build()
-    head = _head_width(network, problem.rows["input/embedding"].shape[1], settings) if "head" in needs else 0
+    head = _head_width(network, data.rows["input/embedding"].shape[1], settings) if "head" in needs else 0
     return (build(head=head) if head else network), head
 
 
@@ -200,14 +200,14 @@ def _head_width(network, size, settings):
     return 0 if width == size else size
 
 
-def inputs_of(problem, network, settings, device, scale=None):
+def inputs_of(data, network, settings, device, scale=None):
     """Return (Inputs, whether clients sent statistics for them). A given Scale costs the clients nothing."""
     sent = False
     if scale is None:
-        tokens = problem.dataset.kind == "vector" and looks_up(network.module)
-        scale = scale_of(problem.federation, problem.dataset, problem.train, settings.standardize, tokens=tokens)
+        tokens = data.dataset.kind == "vector" and looks_up(network.module)
+        scale = scale_of(data.federation, data.dataset, data.train, settings.standardize, tokens=tokens)
         sent = scale.from_clients
-    return Inputs(problem.image, scale.mean, scale.std, PRECISIONS[settings.precision], device), sent
+    return Inputs(data.image, scale.mean, scale.std, PRECISIONS[settings.precision], device), sent
 
 
 # ---- clients
@@ -248,12 +248,12 @@ def privacy_key_of(settings, given):
     return PrivacyKey(secret, keys.fingerprint(secret), note)
 
 
-def clients_of(problem, network, inputs, settings, key, engine, engine_options):
+def clients_of(data, network, inputs, settings, key, engine, engine_options):
     """Return the engine with all clients of a run.
 
     Parameters
     ----------
-    problem : Problem
+    data : TrainingData
     network : fnlkit.client.network.Network
     inputs : Inputs
     settings : Settings
@@ -261,29 +261,29 @@ def clients_of(problem, network, inputs, settings, key, engine, engine_options):
     engine : str
     engine_options : dict
     """
-    federation = problem.federation
+    federation = data.federation
     members = ClientList(
-        problem.train,
+        data.train,
         federation.client_offsets,
         federation.client_indices,
         federation.given,
         federation.classes,
         inputs,
-        rows=problem.rows,
+        rows=data.rows,
         reviewed=federation.extra.get("reviewed"),
     )
     if key.secret is not None:
         arrays = (np.asarray(values, np.int64) for values in labels_of_clients(federation).values())
-        members.secret = derived(key.secret, "labels", problem.dataset.checksum, settings.seed, *arrays)
+        members.secret = derived(key.secret, "labels", data.dataset.checksum, settings.seed, *arrays)
     # A comparison with other clients' updates would break the sensitivity bound; clipping already limits an update.
     bound = 0.0 if settings.protect != "none" else settings.max_update_ratio
     limits = {"seed": settings.seed, "keep": settings.min_replies, "bound": bound}
     clients = engines.make(engine, members, network, inputs, **limits, **engine_options)
     if "public" in registry.needs(settings.method):
-        clients.public = _public_set(problem, settings.method)
+        clients.public = _public_set(data, settings.method)
     clients.sends = cards.may_leave(settings.method, settings.optimizer, settings.selector)
     clients.protect = "" if settings.protect == "none" else settings.protect
-    for note in (*problem.notes, key.note, _single_client_rounds(settings.fraction, clients)):
+    for note in (*data.notes, key.note, _single_client_rounds(settings.fraction, clients)):
         if note:
             clients.note(note)
     return clients
@@ -299,9 +299,9 @@ def _single_client_rounds(fraction, clients):
     )
 
 
-def _public_set(problem, method):
+def _public_set(data, method):
     """Return the Public set: the samples that belong to no client."""
-    federation = problem.federation
+    federation = data.federation
     positions = np.setdiff1d(np.arange(len(federation.given)), federation.client_indices)
     if "holdout_client" in federation.extra:  # held-out samples belong to a client
         positions = positions[np.asarray(federation.extra["holdout_client"])[positions] < 0]
@@ -311,7 +311,7 @@ def _public_set(problem, method):
             "`fnlkit partition --public 0.1`, which assigns a tenth of the samples to no client"
         )
     given = np.asarray(federation.given, np.int64)[positions]
-    return Public(torch.from_numpy(np.ascontiguousarray(problem.train[positions])), torch.from_numpy(given))
+    return Public(torch.from_numpy(np.ascontiguousarray(data.train[positions])), torch.from_numpy(given))
 
 
 # ---- optimizer and method

@@ -50,16 +50,16 @@ class Experiment:
 
     def __init__(self, federation, dataset, settings, *, engine="auto", device="auto", resume=None, embeddings=None,
                  release_ledger=None, privacy_key=None, scale=None, **engine_options):  # fmt: skip
-        problem = assembly.problem_of(federation, dataset, settings, embeddings)
+        data = assembly.training_data(federation, dataset, settings, embeddings)
         self.dataset, self.settings, self.device = dataset, settings, assembly.device_of(device)
-        self.federation, self.input_shape, self.embedding = problem.federation, problem.shape, problem.embedding
+        self.federation, self.input_shape, self.embedding = data.federation, data.shape, data.embedding
         self.needs = registry.needs(settings.method)
         self.pair = "pair" in self.needs
-        self.network, self.head = assembly.network_of(problem, settings, self.device)
-        self.inputs, sent_statistics = assembly.inputs_of(problem, self.network, settings, self.device, scale)
-        self.measured = evaluation_set(self.federation, dataset, problem.train, problem.test)
+        self.network, self.head = assembly.network_of(data, settings, self.device)
+        self.inputs, sent_statistics = assembly.inputs_of(data, self.network, settings, self.device, scale)
+        self.measured = evaluation_set(self.federation, dataset, data.train, data.test)
         key = assembly.privacy_key_of(settings, privacy_key)
-        self.clients = assembly.clients_of(problem, self.network, self.inputs, settings, key, engine, engine_options)
+        self.clients = assembly.clients_of(data, self.network, self.inputs, settings, key, engine, engine_options)
         if sent_statistics:
             self._count_statistics()
         self.accounting = Accounting(release_ledger, self, key)

@@ -204,7 +204,7 @@ class Clients(Transactional):
         for j, reason in long.items():
             reasons[j] = reason
         message = admission.user_error(replies)
-        if message and (len(ids) > 1 or self._too_few(ids, [])):
+        if message is not None and (len(ids) > 1 or self._too_few(ids, [])):
             raise InputError(message)
         kept = self.refuse(self.rounds, ids, reasons)
         return kept, np.array([norms[j] for j in kept if j in norms])

@@ -261,17 +261,17 @@ EXTRA = {"broadcast": {"drift": torch.tensor(1e-3)}, "scatter": {"level": torch.
 
 def one_round(fed, model, fit, ids):
     level = torch.linspace(0.1, 1, len(ids)).double()
-    said = fed.round(ids, model, fit, broadcast={"drift": torch.full((), 1e-3)}, scatter={"level": level})
-    return said, [c.rows["marks"] for c in fed.members], [c.rng.random() for c in fed.members if c.rng]
+    replies = fed.round(ids, model, fit, broadcast={"drift": torch.full((), 1e-3)}, scatter={"level": level})
+    return replies, [c.rows["marks"] for c in fed.members], [c.rng.random() for c in fed.members if c.rng]
 
 
 def same_round(engine, fit, sizes, **options):
     """Assert that an engine's round is sequential's; return the federation."""
     expected = one_round(*federation("sequential", sizes), fit, range(len(sizes)))
     fed, model = federation(engine, sizes, **options)
-    said, marks, draws = one_round(fed, model, fit, range(len(sizes)))
-    assert said.ids.tolist() == expected[0].ids.tolist() and draws == expected[2]
-    torch.testing.assert_close(said["weights"], expected[0]["weights"], rtol=0, atol=1e-9)
+    replies, marks, draws = one_round(fed, model, fit, range(len(sizes)))
+    assert replies.ids.tolist() == expected[0].ids.tolist() and draws == expected[2]
+    torch.testing.assert_close(replies["weights"], expected[0]["weights"], rtol=0, atol=1e-9)
     for found, wanted in zip(marks, expected[1], strict=True):
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
     return fed
@@ -360,8 +360,8 @@ def recorded(monkeypatch):
 def equal_rounds(slow, fast, fits, cohorts):
     """Rounds of two federations, alike to 1e-9 in weights, rows and draws."""
     for fit, ids in zip(fits, cohorts, strict=True):
-        (said, marks, draws), wanted = (one_round(*each, fit, ids) for each in (fast, slow))
-        torch.testing.assert_close(said["weights"].cpu(), wanted[0]["weights"], rtol=0, atol=1e-9)
+        (replies, marks, draws), wanted = (one_round(*each, fit, ids) for each in (fast, slow))
+        torch.testing.assert_close(replies["weights"].cpu(), wanted[0]["weights"], rtol=0, atol=1e-9)
         for found, right in zip(marks, wanted[1], strict=True):
             if fit.views == 1:  # two views of a sample write one row, in no order
                 torch.testing.assert_close(found.cpu(), right, rtol=0, atol=1e-9)
