@@ -9,7 +9,7 @@ from fnlkit import privacy
 from fnlkit.artifacts import ledger
 from fnlkit.components import own, registry
 from fnlkit.experiment.assembly import digest_of_federation, labels_of_clients
-from fnlkit.experiment.machine import machine
+from fnlkit.experiment.conditions import machine
 from fnlkit.kernels.streams import HiddenStream
 
 

@@ -12,7 +12,7 @@ from fnlkit.components import registry
 from fnlkit.errors import InputError
 from fnlkit.experiment import memory
 from fnlkit.experiment.assembly import digest_of_federation
-from fnlkit.experiment.machine import machine, peak_bytes
+from fnlkit.experiment.conditions import machine, peak_bytes
 from fnlkit.experiment.settings import Settings, option
 from fnlkit.server.clients import Clients
 

@@ -155,7 +155,7 @@ def test_no_process_and_no_descriptor_is_left():
     opened = len(os.listdir("/proc/self/fd"))
     fed, model = toy("workers", workers=1)
     fed.round([0, 1], model, FIT)
-    process = fed.staff[0].process
+    process = fed.workers[0].process
     fed.close()
     assert process.poll() is not None and len(os.listdir("/proc/self/fd")) == opened
 

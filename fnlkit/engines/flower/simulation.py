@@ -243,12 +243,12 @@ def _check_address(address):
 
 def _quiet():
     """Return Ray's logging options."""
-    loud = log.isEnabledFor(logging.DEBUG)
+    verbose = log.isEnabledFor(logging.DEBUG)
     with contextlib.suppress(ImportError, AttributeError):  # Ray prints its errors to stdout, which is reserved for data
         from ray._private import worker
 
-        worker._worker_logs_enabled = loud
-    return {"log_to_driver": loud, "logging_level": 10 if loud else 50}
+        worker._worker_logs_enabled = verbose
+    return {"log_to_driver": verbose, "logging_level": 10 if verbose else 50}
 
 
 def _kill_actors(home):
@@ -290,10 +290,10 @@ def _describe(clients, home):
         reviewed[members.indices] = members.reviewed.numpy()
     arrays = source, members.offsets, members.indices, by_sample
     client_list = *arrays, members.classes, members.inputs, rows, reviewed, members.secret
-    with open(os.path.join(home, "desk"), "wb") as file:
-        loud = log.isEnabledFor(logging.DEBUG)
+    with open(os.path.join(home, "node"), "wb") as file:
+        verbose = log.isEnabledFor(logging.DEBUG)
         try:
-            pickle.dump((own.files(), network, client_list, loud), file, protocol=5)
+            pickle.dump((own.files(), network, client_list, verbose), file, protocol=5)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(f"the samples cannot be sent to another process: {error}; write --engine sequential") from error
 
@@ -315,8 +315,8 @@ def _on_disk(source, file):
 
 # ---- in an actor
 @lru_cache(maxsize=1)
-def _sign_in(home):
-    """Store a handle with which this actor can be killed."""
+def _store_actor(home):
+    """Store a handle of this actor, with which the server can kill it."""
     import ray
 
     about = ray.get_runtime_context()
@@ -325,10 +325,10 @@ def _sign_in(home):
 
 
 @lru_cache(maxsize=1)
-def _desk(home):
-    with open(os.path.join(home, "desk"), "rb") as file:
-        files, network, client_list, loud = pickle.load(file)
-    if loud:
+def _node(home):
+    with open(os.path.join(home, "node"), "rb") as file:
+        files, network, client_list, verbose = pickle.load(file)
+    if verbose:
         show_log()
     for path in files:  # so that the file of a user's network can be imported
         own.file_module(path)
@@ -338,11 +338,11 @@ def _desk(home):
 def _visit(message, context, *, home):
     from flwr.app import Message
 
-    desk = _desk(home)
-    reply = Message(wire.write(answer(desk, wire.read(message.content))), reply_to=message)
-    for client in desk.clients.made():
+    node = _node(home)
+    reply = Message(wire.write(answer(node, wire.read(message.content))), reply_to=message)
+    for client in node.clients.made():
         client.rows, client.state, client.dropped = {}, {}, set()
-    desk.clients.forget()
+    node.clients.forget()
     return reply
 
 
@@ -353,7 +353,7 @@ def _app(home):
 
     @app.train()
     def visit(message, context):
-        _sign_in(home)
+        _store_actor(home)
         return _visit(message, context, home=home)
 
     return app

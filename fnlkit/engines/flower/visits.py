@@ -120,19 +120,19 @@ def _named_tensor(pair):
     return isinstance(pair[0], str) and isinstance(pair[1], torch.Tensor)
 
 
-def answer(desk, asked):
+def answer(node, asked):
     """Visit each client of a request in turn and return the replies.
 
     The result is {"replies": [[client, {name: Tensor} or a failure]]}.
     """
     with one_thread():
-        steps = [unpack(step, desk.allowed) for step in asked["steps"]]
-        twin = desk.twin() if any(isinstance(s, Fit) and s.teacher for s in steps) else None
-        return {"replies": [[visit[0], _visit(desk, twin, asked, steps, *visit)] for visit in asked["visits"]]}
+        steps = [unpack(step, node.allowed) for step in asked["steps"]]
+        twin = node.twin() if any(isinstance(s, Fit) and s.teacher for s in steps) else None
+        return {"replies": [[visit[0], _visit(node, twin, asked, steps, *visit)] for visit in asked["visits"]]}
 
 
-def _visit(desk, twin, asked, steps, i, base, settled, scattered):
-    client, notes, round = desk.clients[i], desk.notebook(i), asked["round"]
+def _visit(node, twin, asked, steps, i, base, settled, scattered):
+    client, notes, round = node.clients[i], node.notebook(i), asked["round"]
     try:
         memory = notes.read(base)
         (memory or Memory(client.given, {}, {}, set())).put(client)
@@ -141,7 +141,7 @@ def _visit(desk, twin, asked, steps, i, base, settled, scattered):
     except Exception as error:  # noqa: BLE001 - no fault of a node's files may stop the other clients
         return _failed(failure(error, i, round))
     received = {**asked["broadcast"], **scattered}
-    reply = reply_of(desk.network, twin, client, asked["weights"], steps, received, seed=asked["seed"], round=round)
+    reply = reply_of(node.network, twin, client, asked["weights"], steps, received, seed=asked["seed"], round=round)
     reply = _plain(reply)
     client.keep_reviewed()
     if not isinstance(reply, OrderedDict):

@@ -1,4 +1,4 @@
-"""Description of the machine on which a run was trained."""
+"""Conditions of a run: machine, versions and peak memory."""
 
 import platform
 import resource
