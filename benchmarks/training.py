@@ -120,7 +120,7 @@ class Ours:
 
     @property
     def pids(self):
-        return [worker.process.pid for worker in getattr(self.fed, "staff", [])]
+        return [worker.process.pid for worker in getattr(self.fed, "workers", [])]
 
     def close(self):
         self.fed.close()

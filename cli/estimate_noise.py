@@ -1,6 +1,8 @@
 """`fnlkit estimate-noise`: estimate wrong labels of a federation."""
 
 import json
+from dataclasses import fields
+from typing import Literal, get_args, get_origin
 
 import click
 from click.core import ParameterSource
@@ -22,29 +24,31 @@ from fnlkit.cli.plumbing import (
 )
 from fnlkit.cli.progress import bar
 from fnlkit.cli.source import need_input
-from fnlkit.estimators import ESTIMATORS, WARM_UP
+from fnlkit.estimators import ESTIMATORS, WARM_UP, EstimateOptions
+
+
+def estimate_options(command):
+    """Add the fields of EstimateOptions that have a help text as options."""
+    for field in reversed([field for field in fields(EstimateOptions) if "help" in field.metadata]):
+        about = field.metadata
+        choices = click.Choice(get_args(field.type)) if get_origin(field.type) is Literal else None
+        command = click.option(
+            about["flag"] or f"--{field.name}",
+            field.name,
+            default=field.default,
+            type=choices,
+            metavar=about["metavar"],
+            show_default=field.default is not None,
+            help=about["help"],
+        )(command)
+    return command
 
 
 @click.command(cls=Listing, title="Estimators", parts=lambda: ESTIMATORS)
 @file_argument
 @click.option("--estimator", default="knn", show_default=True, metavar="SPEC",
               help="Estimator from the list above, or FILE.py:NAME.")  # fmt: skip
-@click.option(
-    "--embeddings",
-    metavar="EMB.npz",
-    default=None,
-    help="Embeddings by `fnlkit embed` for the estimator knn.",
-)
-@click.option(
-    "--probs",
-    metavar="FILE",
-    default=None,
-    help="Out-of-sample class probabilities (samples, classes) as npz or npy.",
-)
-@click.option("--run", metavar="RUN.pt", default=None, help="Use the model of this run instead of training one.")
-@click.option("--form", type=click.Choice(["pooled", "federated"]), default="pooled", show_default=True,
-              help="Form: pooled uses all samples in one place (simulation only); federated uses declared replies "
-                   "of clients.")  # fmt: skip
+@estimate_options
 @dataset_option
 @click.option("--apply", "applied", type=click.Choice(["none", "relabel"]), default="none", show_default=True,
               help="With relabel, replace labels judged wrong by suggestions; `received` keeps the old "
@@ -60,25 +64,7 @@ from fnlkit.estimators import ESTIMATORS, WARM_UP
 @trust_option
 @output_option("JUDGED.npz")
 @click.pass_context
-def command(
-    ctx,
-    file,
-    estimator,
-    embeddings,
-    probs,
-    run,
-    form,
-    dataset,
-    applied,
-    device,
-    engine,
-    top,
-    as_json,
-    seed,
-    trust,
-    output,
-    **warm_up,
-):
+def command(ctx, file, estimator, dataset, applied, top, as_json, trust, output, **options):
     """Estimate wrong labels, noise levels and the transition matrix of a federation.
 
     The output is the federation with arrays estimate_*: noise level of each client with a sampling range, transition matrix,
@@ -96,37 +82,32 @@ def command(
     from fnlkit.cli import tables
     from fnlkit.estimators.compare import compare
 
-    talk, notes = console(), []
+    # Defaults of training are left to the library, because the default of --fraction depends on the number of clients.
+    given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    terminal, notes = console(), []
 
     def say(text):
         notes.append(text)
         if not as_json:
-            talk.print(text, style="dim", soft_wrap=True)
+            terminal.print(text, style="dim", soft_wrap=True)
 
     with bar("warm-up") as progress:
         out = pipeline.estimate_noise(
             file,
             estimator,
-            embeddings=embeddings,
-            probabilities=probs,
-            run=run,
-            form=form,
             relabel=applied == "relabel",
-            seed=seed,
             dataset=dataset,
-            engine=engine,
-            device=device,
             trust=trust,
             say=say,
             progress=progress,
-            **{name: v for name, v in warm_up.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT},
+            **given,
         )
     facts = compare(out)
     if as_json:
         click.echo(json.dumps({**out.meta["estimate"], **tables.estimate_facts(out), **facts, "notes": notes}))
     else:
         for part in (*tables.of_estimates(out, top, verbose() > 0), *([_against_truth(facts)] if facts else [])):
-            talk.print(part)
+            terminal.print(part)
     if output != "-" or not as_json:
         emit(out, output, shown=True)
 
@@ -134,13 +115,13 @@ def command(
 def _against_truth(facts):
     """Return a sentence about the quality of the estimates, if true labels are known."""
 
-    def said(name):
+    def shown(name):
         return "-" if facts[name] is None else f"{facts[name]:.3f}"
 
     return (
-        f"against the truth: AUC of samples {said('sample_auc')}, of clients {said('client_auc')}; "
-        f"level {said('level_true')}, off by {said('level_error')}; "
-        f"flags right {said('flag_precision')}, wrong labels found {said('flag_recall')}; "
-        f"transition cosine {said('transition_cosine')}, error {said('transition_error')}; "
-        f"labels right {said('label_accuracy')}, with --apply relabel {said('suggested_accuracy')}"
+        f"against the truth: AUC of samples {shown('sample_auc')}, of clients {shown('client_auc')}; "
+        f"level {shown('level_true')}, off by {shown('level_error')}; "
+        f"flags right {shown('flag_precision')}, wrong labels found {shown('flag_recall')}; "
+        f"transition cosine {shown('transition_cosine')}, error {shown('transition_error')}; "
+        f"labels right {shown('label_accuracy')}, with --apply relabel {shown('suggested_accuracy')}"
     )

@@ -9,7 +9,7 @@ ROOMS = ("fnlkit", "kernels", "datasets", "noise", "estimators", "models", "expe
 # Types that functions of a package return or take, but that the package does not export.
 BESIDE = {
     "fnlkit": ("artifacts.federation:Federation", "results.trained:TrainedRun", "pipeline.judging:Evaluation"),
-    "estimators": ("estimators.inputs:EstimatorInputs", "estimators.judgment:Judgment"),
+    "estimators": ("estimators.options:EstimateOptions", "estimators.inputs:EstimatorInputs", "estimators.judgment:Judgment"),
 }
 
 

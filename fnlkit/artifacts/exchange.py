@@ -1,7 +1,7 @@
 """Exchange log: requests to clients, replies and traffic; a run can be replayed."""
 
 import io
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 
 @dataclass
 class Traffic:
-    """Traffic between server and clients, summed over rounds.
+    """Traffic between server and clients, summed over rounds. Only the methods below change it.
 
     Attributes
     ----------
@@ -26,6 +26,36 @@ class Traffic:
     bytes_up: int = 0
     client_rounds: int = 0
     sent: dict = field(default_factory=dict)
+
+    def broadcast(self, size, clients=1):
+        """Count `size` bytes sent to each of some clients."""
+        self.bytes_down += size * clients
+
+    def received(self, name, size):
+        """Count `size` bytes that clients sent under a name."""
+        self.bytes_up += size
+        self.sent[name] = self.sent.get(name, 0) + size
+
+    def trained(self, clients):
+        """Count clients that trained in a round."""
+        self.client_rounds += clients
+
+    def add(self, other):
+        """Add the traffic of another session."""
+        for name, size in other.sent.items():
+            self.received(name, size)
+        self.broadcast(other.bytes_down)
+        self.trained(other.client_rounds)
+
+    def since(self, earlier):
+        """Return the traffic since an earlier copy."""
+        sent = {name: size - earlier.sent.get(name, 0) for name, size in self.sent.items()}
+        down, up = self.bytes_down - earlier.bytes_down, self.bytes_up - earlier.bytes_up
+        return Traffic(down, up, self.client_rounds - earlier.client_rounds, sent)
+
+    def copy(self):
+        """Return a copy that later traffic does not change."""
+        return replace(self, sent=dict(self.sent))
 
 
 class Exchange(NamedTuple):

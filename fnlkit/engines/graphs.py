@@ -14,7 +14,7 @@ WIDE = 1e6  # parameters
 
 
 class Graphs:
-    """Recorded steps of cohorts, by code, constants and shapes.
+    """Recorded steps of cohorts in `recorded`, by code, constants and shapes.
 
     Parameters
     ----------
@@ -23,18 +23,18 @@ class Graphs:
     """
 
     def __init__(self, note):
-        self.note, self.held, self.memory, self.broken = note, {}, None, False
+        self.note, self.recorded, self.memory, self.broken = note, {}, None, False
 
     def train(self, training):
         """Return the weights (K, P + Q) after a cohort's local training."""
         if self.broken or not self.usable(training.device):
             return training.train()
         key = signature(training)
-        if key not in self.held:
-            while len(self.held) >= 4:  # methods change their loss over rounds, so drop old recordings
-                self.held.pop(next(iter(self.held)))
-            self.held[key] = (training, {})
-        stay, recordings = self.held[key] = self.held.pop(key)  # the most recently used entry is dropped last
+        if key not in self.recorded:
+            while len(self.recorded) >= 4:  # methods change their loss over rounds, so drop old recordings
+                self.recorded.pop(next(iter(self.recorded)))
+            self.recorded[key] = (training, {})
+        stay, recordings = self.recorded[key] = self.recorded.pop(key)  # the most recently used entry is dropped last
         if stay is not training:
             adopt(stay, training)
 
@@ -47,12 +47,12 @@ class Graphs:
         try:
             return stay.train(step)
         except BaseException:
-            self.held.pop(key, None)  # otherwise its memory is not freed before the attempt with fewer clients
+            self.recorded.pop(key, None)  # otherwise its memory is not freed before the attempt with fewer clients
             self.memory = None
             raise
         finally:
             if self.broken:
-                self.held.clear()
+                self.recorded.clear()
 
     def usable(self, device):
         return device.type == "cuda"
@@ -73,7 +73,7 @@ class Graphs:
                 return replay
             except torch.OutOfMemoryError:
                 raise  # fewer clients at once can fit
-            except Exception as error:  # noqa: BLE001 - the other way may do
+            except Exception as error:  # noqa: BLE001 - the other form of recording can succeed
                 reason = (str(error) or type(error).__name__).splitlines()[0][:160]  # the error would keep `before` alive
                 self.memory = None  # a pool is freed with its last recording
                 torch.cuda.synchronize()
@@ -95,7 +95,7 @@ class Graphs:
         graph.replay()
         away = max(relative_distance(a, b) for a, b in zip(contents(training), expected, strict=True))
         if not away < 1e-2:
-            raise RuntimeError(f"the recorded step is {away:.1e} away from the plain one")
+            raise RuntimeError(f"the result of the recorded step differs by {away:.1e} from the plain step")
         return graph.replay
 
     def _record(self, training, plain, before):
@@ -169,14 +169,14 @@ def restore(training, before):
             tensor.copy_(value)
 
 
-def relative_distance(found, expected):
+def relative_distance(values, expected):
     """Return the relative distance of two tensors, NaN if only one of them contains NaN."""
-    if not found.is_floating_point():
-        return float((found != expected).any())
-    found, expected = found.double(), expected.double()
-    if bool((found.isnan() == expected.isnan()).all()):
-        found, expected = found.nan_to_num(), expected.nan_to_num()
-    return float((found - expected).norm() / expected.norm().clamp_min(1e-12))
+    if not values.is_floating_point():
+        return float((values != expected).any())
+    values, expected = values.double(), expected.double()
+    if bool((values.isnan() == expected.isnan()).all()):
+        values, expected = values.nan_to_num(), expected.nan_to_num()
+    return float((values - expected).norm() / expected.norm().clamp_min(1e-12))
 
 
 def signature(training):

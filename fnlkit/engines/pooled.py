@@ -86,7 +86,7 @@ class StackedValues(Mapping):
         numbers = (torch.Tensor, np.ndarray, np.generic, bool, int, float)
         names = [name for name in self if all(isinstance(m[name], numbers) for m in self.memories)]
         shapes = {name: {torch.as_tensor(m[name]).shape for m in self.memories} for name in names}
-        return [name for name, found in shapes.items() if len(found) == 1]
+        return [name for name, distinct in shapes.items() if len(distinct) == 1]
 
     def at(self, pick):
         return StackedValues(self.memories, self.device, pick, self.made)

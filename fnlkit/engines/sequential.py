@@ -68,7 +68,7 @@ def reply_of(network, twin, client, weights, steps, received, *, seed, round):
     try:
         client.arrive()
         return _replies(network, twin, client, weights, steps, received, seed=seed, round=round)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the other clients' work counts
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - no error of a client may stop the other clients
         return failure(error, client.id, round)
     finally:
         client.leave()

@@ -113,11 +113,11 @@ class Stacked(Sequential):
             room = self.room if self.graphs.usable(self.network.device) else 0
             arguments = self.network, twin, clients, starts, fit, plans, received, scattered, *self._samples(clients)
             weights = self.graphs.train(StackedTraining(*arguments, room))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - one of the clients, or the network, cannot be stacked; told apart below
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a client fails, or the network cannot be stacked
             for visit, state in zip(part, streams, strict=True):
                 visit.client.rng.bit_generator.state = state
             if isinstance(error, torch.OutOfMemoryError) and len(part) > 1:
-                self.note(f"stacked: {len(part)} clients at once do not fit into memory, {len(part) // 2} are tried")
+                self.note(f"stacked: {len(part)} clients at once do not fit into memory; trying {len(part) // 2}")
                 halve = True
             weights, reason = None, failure(error, part[0].client.id, self.rounds).name  # an error text can contain samples
         if halve:  # here, because the traceback of the error would keep the tensors that did not fit
@@ -154,11 +154,11 @@ class Stacked(Sequential):
         if self.at_once:
             if wanted * need > free:
                 self.note(
-                    f"stacked: {wanted} clients at once need about {_size(wanted * need)}, {_size(free)} are free; "
+                    f"stacked: {wanted} clients at once need about {_size(wanted * need)}, but {_size(free)} are free; "
                     f"write --at-once {fitting}"
                 )
             return wanted
-        self.note(f"stacked: {fitting} clients at once instead of {wanted}, each needs about {_size(need)}")
+        self.note(f"stacked: {fitting} clients at once instead of {wanted}, because each needs about {_size(need)}")
         return min(fitting, wanted)
 
     def _need(self, client, fit):

@@ -74,7 +74,7 @@ def unpack(packed, allowed=None):
     if kind == "dict":
         return {k: inner(v) for k, v in rest[0].items()}
     if allowed and (kind != "function" or not allowed(*rest)):
-        raise InputError("a message names a function that is not one of fnlkit's steps, losses or drift terms")
+        raise InputError("a message names a function that is no step, loss or drift term of fnlkit")
     module = own.file_module(rest[0]) if kind == "own" else importlib.import_module(rest[0])
     return functools.reduce(getattr, rest[1].split("."), module)
 
@@ -88,7 +88,7 @@ def _name(function):
         except (ImportError, AttributeError):
             pass
     raise InputError(
-        f"{name or repr(function)} of {module or type(function).__name__} cannot travel to another process: expected a "
-        "function at the top of an importable module; bind its parameters with functools.partial, or take "
+        f"{name or repr(function)} of {module or type(function).__name__} cannot be sent to another process: expected a "
+        "function at the top of an importable module; bind its parameters with functools.partial, or write "
         "--engine sequential"
     )

@@ -43,7 +43,7 @@ class Visit:
     def guarded(self, action):
         try:
             action()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the other clients' work counts
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - no error of a client may stop the other clients
             self.error = failure(error, self.client.id, self.round)
 
     def trained(self, weights):

@@ -43,7 +43,7 @@ _DRAIN_SECONDS = 60  # a running worker can receive and send bytes at any time
 _START = """import json, sys
 sys.path[:] = json.loads(sys.argv[2])
 from fnlkit.engines.workers import serve
-serve(int(sys.argv[1]), sys.argv[3] == "loud")"""
+serve(int(sys.argv[1]), sys.argv[3] == "verbose")"""
 
 
 class Workers(Sequential):
@@ -66,7 +66,7 @@ class Workers(Sequential):
             raise InputError(f"--engine workers runs on the CPU, not on {self.network.device}; write --engine stacked")
         self.count = workers or len(os.sched_getaffinity(0))
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
-        self.staff, self.shared, self.calls = [], None, 0
+        self.workers, self.shared, self.calls = [], None, 0
 
     def _run(self, ids, weights, steps, broadcast, scatter):
         shared = self.calls, pickle.dumps((weights.numpy(), [pack(step) for step in steps]), protocol=5)
@@ -74,10 +74,10 @@ class Workers(Sequential):
         # Longest task first, so that all workers end at about the same time.
         order = sorted(range(len(ids)), key=lambda j: (-len(self.members[ids[j]]), j))
         todo, tries, replies = deque(order), dict.fromkeys(order, 0), [None] * len(ids)
-        self._hire(min(self.count, len(ids)))
-        idle = list(self.staff)
+        self._start_workers(min(self.count, len(ids)))
+        idle = list(self.workers)
         try:
-            while todo or len(idle) < len(self.staff):
+            while todo or len(idle) < len(self.workers):
                 while todo and idle:
                     j, worker = todo.popleft(), idle.pop(0)
                     tries[j] += 1
@@ -115,40 +115,40 @@ class Workers(Sequential):
 
     def _answered(self):
         """Wait and return (worker, is late) of busy workers that answered, died or are late."""
-        busy = {w.connection: w for w in self.staff if w.task is not None}
-        patience = None
+        busy = {w.connection: w for w in self.workers if w.task is not None}
+        wait_seconds = None
         if self.timeout:
-            patience = max(0.0, min(w.deadline(self.timeout) for w in busy.values()) - time.monotonic())
-        heard = [(busy[c], False) for c in wait(list(busy), patience)]
+            wait_seconds = max(0.0, min(w.deadline(self.timeout) for w in busy.values()) - time.monotonic())
+        answered = [(busy[c], False) for c in wait(list(busy), wait_seconds)]
         now = time.monotonic()
-        return heard or [(w, True) for w in busy.values() if self.timeout and w.deadline(self.timeout) <= now]
+        return answered or [(w, True) for w in busy.values() if self.timeout and w.deadline(self.timeout) <= now]
 
-    def _hire(self, count):
+    def _start_workers(self, count):
         if self.shared is None:
             self.shared = _Shared(self)
-        for worker in [w for w in self.staff if w.process.poll() is not None]:
-            worker.dismiss()
-            self.staff.remove(worker)
-        while len(self.staff) < count:
-            self.staff.append(_Worker(self.shared))
+        for worker in [w for w in self.workers if w.process.poll() is not None]:
+            worker.stop()
+            self.workers.remove(worker)
+        while len(self.workers) < count:
+            self.workers.append(_Worker(self.shared))
 
     def _replace(self, worker, idle, late=None):
-        worker.dismiss()
-        self.staff[self.staff.index(worker)] = new = _Worker(self.shared)
+        worker.stop()
+        self.workers[self.workers.index(worker)] = new = _Worker(self.shared)
         idle.append(new)
         if late is None:
-            self.note("workers: a worker process died and was replaced; its client was asked again")
+            self.note("workers: a worker process died and was replaced; the visit of its client is repeated")
         else:
             self.note(
-                f"workers: client {late} did not answer within {self.timeout:g} s; its worker was replaced and it was "
-                "asked again; --client-timeout sets the limit"
+                f"workers: client {late} did not answer within {self.timeout:g} s; its worker was replaced and the visit is "
+                "repeated; --client-timeout sets the limit"
             )
 
     def close(self):
         """Stop the workers and release the shared memory."""
-        for worker in self.staff:
-            worker.dismiss()
-        self.staff.clear()
+        for worker in self.workers:
+            worker.stop()
+        self.workers.clear()
         if self.shared is not None:
             self.shared.close()
             self.shared = None
@@ -180,7 +180,7 @@ class _Shared:
             message = own.files(), network, members, engine.seed
             self.message = pickle.dumps(message, protocol=5)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise InputError(f"the samples cannot travel to another process: {error}; take --engine sequential") from error
+            raise InputError(f"the samples cannot be sent to another process: {error}; write --engine sequential") from error
 
     def _stored(self, source):
         """Return an array of rows in a form that another process can read."""
@@ -206,12 +206,12 @@ class _Worker:
     def __init__(self, shared):
         ours, theirs = socket.socketpair()
         # A stopped process does not read. Neither sending nor receiving must wait for it forever.
-        for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-            ours.setsockopt(socket.SOL_SOCKET, way, struct.pack("ll", _DRAIN_SECONDS, 0))
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _DRAIN_SECONDS, 0))
         with theirs:
             single = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _START, str(theirs.fileno()), json.dumps(sys.path), _loudness()],
+                [sys.executable, "-c", _START, str(theirs.fileno()), json.dumps(sys.path), _verbosity()],
                 pass_fds=(theirs.fileno(), *shared.descriptors),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -249,7 +249,7 @@ class _Worker:
         """
         return self.since + (timeout if self.ready else max(timeout, _START_SECONDS))
 
-    def dismiss(self):
+    def stop(self):
         self.connection.close()  # this ends the worker, see `serve`
         try:
             self.process.wait(1)
@@ -261,21 +261,21 @@ class _Worker:
 _READY = b"ready"
 
 
-def _loudness():
-    return "loud" if log.isEnabledFor(logging.DEBUG) else "quiet"
+def _verbosity():
+    return "verbose" if log.isEnabledFor(logging.DEBUG) else "quiet"
 
 
-def serve(connection, loud=False):
+def serve(connection, verbose=False):
     """Run tasks until the parent ends; the main function of a worker process.
 
     Parameters
     ----------
     connection : int
         File descriptor of the socket to the parent.
-    loud : bool
+    verbose : bool
         Print the clients' log on stderr.
     """
-    if loud:
+    if verbose:
         show_log()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; only the parent handles it
     torch.set_num_threads(1)
@@ -307,8 +307,8 @@ def serve(connection, loud=False):
             own.file_module(path)
         network = Network.unpacked(network)
         clients = _clients(*members)
-    except Exception as error:  # noqa: BLE001 - told to the parent with the first task
-        broken = InputError(f"a worker process cannot start: {error}; take --engine sequential")
+    except Exception as error:  # noqa: BLE001 - reported to the parent with the first task
+        broken = InputError(f"a worker process cannot start: {error}; write --engine sequential")
         clients = None
     connection.send_bytes(_READY)
     while True:
@@ -324,7 +324,7 @@ def serve(connection, loud=False):
                 if twin is None and any(isinstance(s, Fit) and s.teacher for s in steps):
                     twin = network.twin()
                 reply = reply_of(network, twin, client, torch.from_numpy(weights), steps, received, seed=seed, round=round)
-        except Exception as error:  # noqa: BLE001 - told to the parent
+        except Exception as error:  # noqa: BLE001 - reported to the parent
             reply = failure(error, i, round)
         try:
             after = (client.y, client.rows, client.state, client.dropped)

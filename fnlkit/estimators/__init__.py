@@ -15,6 +15,8 @@ em         out-of-sample probabilities, one T per client       Bekker and Goldbe
 
 from fnlkit.estimators.defaults import WARM_UP as WARM_UP
 from fnlkit.estimators.defaults import warm_up_of as warm_up_of
+from fnlkit.estimators.options import EstimateOptions as EstimateOptions
+from fnlkit.estimators.options import with_options
 
 ESTIMATORS = {
     "knn": "fnlkit.estimators.knn:knn",
@@ -25,25 +27,10 @@ ESTIMATORS = {
     "anchor": "fnlkit.estimators.anchor:anchor",
     "em": "fnlkit.estimators.em:em",
 }
-FORMS = ("pooled", "federated")
 
 
-def estimate(
-    federation,
-    dataset,
-    spec="knn",
-    *,
-    embeddings=None,
-    probabilities=None,
-    run=None,
-    form="pooled",
-    seed=0,
-    warm_up=None,
-    engine="auto",
-    device="auto",
-    say=None,
-    progress=None,
-):
+@with_options
+def estimate(federation, dataset, spec="knn", **options):
     """Return an estimator's findings as the arrays of a federation file.
 
     Parameters
@@ -55,25 +42,8 @@ def estimate(
     spec : str or Spec
         A name in `ESTIMATORS` with parameters, or ``FILE.py:NAME`` of a user's estimator: a function of an
         `fnlkit.estimators.inputs.EstimatorInputs` with keyword-only parameters that returns a Judgment.
-    embeddings : float (n, d), optional
-        One row for each sample of the training set, for ``knn``.
-    probabilities : float (n, C), optional
-        Predictions of a model that did not train on the sample, for ``confident``, ``loss`` and ``anchor``.
-    run : fnlkit.artifacts.run.Run, optional
-        A trained model that replaces the warm-up.
-    form : "pooled" or "federated"
-        "pooled" reads all samples in one place, which only a simulation can do. "federated" runs steps at each client;
-        the estimator declares the replies, which are metered.  Both give the same numbers.
-    seed : int >= 0
-    warm_up : dict, optional
-        Fields of fnlkit.experiment.Settings for estimators that train a model. Default: the defaults of Settings with the
-        changes in `WARM_UP`; at least 10 clients train in each round.
-    engine, device : str
-        As in fnlkit.experiment.Experiment.
-    say : callable(str), optional
-        Called with each note about an assumption, such as the default embedding or in-sample predictions.
-    progress : callable(done, total, what), optional
-        Called after each round of a training with the finished client-rounds, their total and the name of the training.
+    **options
+        Fields of `EstimateOptions`: embeddings, probabilities, run, form, seed, warm_up, engine, device, say, progress.
 
     Returns
     -------
@@ -108,8 +78,6 @@ def estimate(
     >>> estimate(federation, digits, "knn(k=10)")["estimate_client_level"].max() < 0.1
     np.True_
     """
-    options = {"embeddings": embeddings, "probabilities": probabilities, "run": run, "form": form, "seed": seed}
-    options |= {"warm_up": warm_up, "engine": engine, "device": device, "say": say, "progress": progress}
     return judged_by(federation, dataset, spec, **options)[0]
 
 
@@ -137,24 +105,20 @@ def judged_by(federation, dataset, spec="knn", **options):
 
     spec = parse(spec, "--estimator")
     part = find(spec, ESTIMATORS, "estimator")
-    form = options.get("form", "pooled")
-    if form not in FORMS:
-        raise InputError(f"--form {form!r}: write {' or '.join(FORMS)}")
-    sends = declaration(part).sends
-    if form == "federated" and sends is None:
+    whole, sends = federation.whole(), declaration(part).sends
+    evidence = EstimatorInputs(whole, dataset, apart=~np.isin(whole.client_indices, federation.client_indices), **options)
+    if evidence.federated and sends is None:
         raise InputError(
             f"--form federated: {spec.name!r} does not declare the replies of clients; add @declare(sends=...) "
             "(fnlkit.components), or write --form pooled"
         )
-    whole = federation.whole()
-    evidence = EstimatorInputs(whole, dataset, apart=~np.isin(whole.client_indices, federation.client_indices), **options)
     evidence.sends = sends
-    found = bind(spec, part, "estimator")(evidence)
-    if not hasattr(found, "arrays"):
-        raise InputError(f"estimator {spec.name!r} returned {type(found).__name__}; expected a Judgment")
-    facts = {"estimator": str(spec), "form": form}
-    if form == "federated":
+    judgment = bind(spec, part, "estimator")(evidence)
+    if not hasattr(judgment, "arrays"):
+        raise InputError(f"estimator {spec.name!r} returned {type(judgment).__name__}; expected a Judgment")
+    facts = {"estimator": str(spec), "form": "federated" if evidence.federated else "pooled"}
+    if evidence.federated:
         from fnlkit.estimators.federated import left
 
         facts |= {"sent": left(evidence.traffic, sends), "bytes_down": int(evidence.traffic.bytes_down)}
-    return found.arrays(whole), facts
+    return judgment.arrays(whole), facts

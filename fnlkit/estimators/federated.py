@@ -45,9 +45,9 @@ class ClientSession:
         """Return the Replies of all clients, or of some, to steps; see fnlkit.server.clients.Clients.round."""
         ids = np.arange(len(self.clients)) if ids is None else ids
         self.clients.network = self.model.network
-        before = self.clients.traffic.bytes_up, self.clients.traffic.bytes_down, dict(self.clients.traffic.sent)
+        before = self.clients.traffic.copy()
         replies = self.clients.round(ids, self.model, *steps, broadcast=broadcast, scatter=scatter)
-        self._evidence.crossed(self.clients.traffic, *before)
+        self._evidence.crossed(self.clients.traffic.since(before))
         self._evidence.replies.append({name: replies[name] for name in replies})
         return replies
 

@@ -6,6 +6,7 @@ from fnlkit.artifacts.exchange import Traffic
 from fnlkit.artifacts.stored import Chosen, Rows, blocks
 from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
+from fnlkit.estimators.options import EstimateOptions
 
 # With more values per sample than this, distances between pixels are expensive and carry little information.
 MOST_PIXELS = 64
@@ -16,10 +17,12 @@ class EstimatorInputs:
 
     Parameters
     ----------
-    federation, dataset, embeddings, probabilities, run, form, seed, warm_up, engine, device, say, progress
+    federation, dataset
         As in `fnlkit.estimators.estimate`.
     apart : bool (m,), optional
         Held-out samples of the clients, which no cross-validated model trains on.
+    **options
+        Fields of `fnlkit.estimators.options.EstimateOptions`.
 
     Attributes
     ----------
@@ -39,36 +42,21 @@ class EstimatorInputs:
         The clients' replies to the steps of `fnlkit.estimators.federated.ClientSession`, in order.
     """
 
-    def __init__(
-        self,
-        federation,
-        dataset,
-        *,
-        embeddings=None,
-        probabilities=None,
-        run=None,
-        form="pooled",
-        seed=0,
-        warm_up=None,
-        engine="auto",
-        device="auto",
-        say=None,
-        progress=None,
-        apart=None,
-    ):
+    def __init__(self, federation, dataset, *, apart=None, **options):
+        options = EstimateOptions(**options)
         if len(federation) < 1:
             raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
-        self.federation, self.classes, self.seed = federation, int(federation.classes), seed
+        self.federation, self.classes, self.seed = federation, int(federation.classes), options.seed
         self.positions = np.asarray(federation.client_indices, np.int64)
         self.offsets = np.asarray(federation.client_offsets, np.int64)
         self.labels = np.asarray(federation.given, np.int64)[self.positions]
         self.apart = np.zeros(len(self.labels), bool) if apart is None else np.asarray(apart, bool)
-        self.run, self.warm_up, self.engine, self.device = run, warm_up, engine, device
-        self.say = say or (lambda text: None)
-        self.progress = progress or (lambda done, total, what: None)
-        self._dataset, self._embeddings, self._probabilities = dataset, embeddings, probabilities
+        self.run, self.warm_up, self.engine, self.device = options.run, options.warm_up, options.engine, options.device
+        self.say = options.say or (lambda text: None)
+        self.progress = options.progress or (lambda done, total, what: None)
+        self._dataset, self._embeddings, self._probabilities = dataset, options.embeddings, options.probabilities
         self._checked, self._scale = False, None
-        self.federated, self.traffic, self.replies, self.sends = form == "federated", Traffic(), [], None
+        self.federated, self.traffic, self.replies, self.sends = options.form == "federated", Traffic(), [], None
 
     @property
     def dataset(self):
@@ -92,26 +80,25 @@ class EstimatorInputs:
         """Whether a file provides predictions."""
         return self._probabilities is not None
 
-    def crossed(self, traffic, up=0, down=0, sent=None):
-        """Add the traffic that exceeds `up`, `down` and `sent`, earlier totals of the same Traffic."""
-        self.traffic.bytes_up += traffic.bytes_up - up
-        self.traffic.bytes_down += traffic.bytes_down - down
-        for name, count in traffic.sent.items():
-            self.traffic.sent[name] = self.traffic.sent.get(name, 0) + count - (sent or {}).get(name, 0)
+    def crossed(self, traffic):
+        """Add the traffic of a training or of a round."""
+        self.traffic.add(traffic)
 
     def image_scale(self):
         """Return the Scale of all clients' images, or None for other data, which each training scales.
 
         Clients send their image statistics once for all trainings.
         """
-        from fnlkit.experiment.scale import cost_of_telling, scale_of
+        from fnlkit.experiment.scale import scale_of, statistics_bytes
 
         if self.dataset.kind != "image":
             return None
         if self._scale is None:
             self._scale = scale_of(self.federation, self.dataset, self.dataset.x_train)
-            if self._scale.told:
-                cost_of_telling(self.traffic, len(self.federation), len(self._scale.mean))
+            if self._scale.from_clients:
+                up, down = statistics_bytes(len(self.federation), len(self._scale.mean))
+                self.traffic.received("moments", up)
+                self.traffic.broadcast(down)
         return self._scale
 
     def refuse(self, estimator, **unused):
@@ -157,12 +144,12 @@ class EstimatorInputs:
                 "pretrained network (fnlkit embed) find far more wrong labels on photographs"
             )
             self._embeddings = embed(self.dataset, backbone)
-        found = self._rows(self._embeddings, "embeddings", "fnlkit embed")
-        if found.shape[1] < 1:
+        rows = self._rows(self._embeddings, "embeddings", "fnlkit embed")
+        if rows.shape[1] < 1:
             raise InputError("`embeddings` have no dimension; make them again with `fnlkit embed`")
-        if len(found) > 1 and all((found[a:b] == found[0]).all() for a, b in blocks(found)):
+        if len(rows) > 1 and all((rows[a:b] == rows[0]).all() for a, b in blocks(rows)):
             raise InputError("the embedding is the same for every sample, so no sample has neighbors; check the embedded data")
-        return found
+        return rows
 
     def say_of_run(self):
         """Warn that a given run's predictions can be in-sample."""
@@ -177,20 +164,20 @@ class EstimatorInputs:
                 self.say_of_run()
                 return model_probabilities(self.run, self.dataset, self.positions, self.classes, self.device)
             return trained(self).probabilities(self.positions)
-        found = self._rows(self._probabilities, "probabilities", "the model that predicted them")
-        if found.shape[1] != self.classes:
-            raise InputError(f"`probabilities` has {found.shape[1]} columns; expected {self.classes}, one per class")
-        found = np.asarray(found, np.float64)
-        if found.size and (found.min() < -1e-6 or np.abs(found.sum(1) - 1).max() > 1e-3):
-            worst = int(np.abs(found.sum(1) - 1).argmax())
+        rows = self._rows(self._probabilities, "probabilities", "the model that predicted them")
+        if rows.shape[1] != self.classes:
+            raise InputError(f"`probabilities` has {rows.shape[1]} columns; expected {self.classes}, one per class")
+        rows = np.asarray(rows, np.float64)
+        if rows.size and (rows.min() < -1e-6 or np.abs(rows.sum(1) - 1).max() > 1e-3):
+            worst = int(np.abs(rows.sum(1) - 1).argmax())
             raise InputError(
                 f"`probabilities` must be >= 0 with rows that sum to 1; the row of sample {self.positions[worst]} has "
-                f"minimum {found[worst].min():.3g} and sum {found[worst].sum():.6g}; are they logits?"
+                f"minimum {rows[worst].min():.3g} and sum {rows[worst].sum():.6g}; are they logits?"
             )
-        if len(found) > 1 and np.ptp(found, 0).max() < 1e-9:
+        if len(rows) > 1 and np.ptp(rows, 0).max() < 1e-9:
             raise InputError("`probabilities` are the same for every sample, so they judge no label; check the model")
-        found = np.maximum(found, 0)
-        return found / found.sum(1, keepdims=True)
+        rows = np.maximum(rows, 0)
+        return rows / rows.sum(1, keepdims=True)
 
     def folds(self, folds, by):
         """Return the cross-validation fold (m,) of each sample, or None if predictions are given."""
@@ -198,10 +185,10 @@ class EstimatorInputs:
 
         if self.has_probabilities:
             return None
-        found = fold_of(self.offsets, folds, by, self.seed)
-        if found.max(initial=0) < 1:
+        fold = fold_of(self.offsets, folds, by, self.seed)
+        if fold.max(initial=0) < 1:
             raise InputError("cross-validation needs at least 2 samples; give --probs")
-        return found
+        return fold
 
     def _rows(self, values, name, maker):
         """Return the rows (m, ...) of the clients' samples, checked block by block; rows of a file stay on disk."""
@@ -213,10 +200,10 @@ class EstimatorInputs:
             raise InputError(
                 f"`{name}` has {len(values):,} rows but the federation has {size:,} samples; did {maker} read another data set?"
             )
-        found = Chosen(values, self.positions) if isinstance(values, Rows) else values[self.positions]
-        for a, b in blocks(found):
-            part = found[a:b]
+        rows = Chosen(values, self.positions) if isinstance(values, Rows) else values[self.positions]
+        for a, b in blocks(rows):
+            part = rows[a:b]
             if not np.isfinite(part.sum(dtype=np.float64)) and not np.isfinite(part).all():
                 missing = int(self.positions[a + np.argmin(np.isfinite(part).all(1))])
                 raise InputError(f"`{name}` has no finite row for sample {missing}, which a client holds")
-        return found
+        return rows

@@ -4,7 +4,7 @@ import importlib
 
 _HOME = {
     "Experiment": "fnlkit.experiment.experiment",
-    "machine": "fnlkit.experiment.experiment",
+    "machine": "fnlkit.experiment.conditions",
     "Settings": "fnlkit.experiment.settings",
     "augmentation": "fnlkit.experiment.augmentation",
 }

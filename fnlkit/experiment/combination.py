@@ -12,7 +12,7 @@ from fnlkit.server.protection import Secret
 from fnlkit.server.selection import cohort_size
 
 
-def protection(settings, clients, select, *, told):
+def protection_of(settings, clients, select, *, sent_features):
     """Check that the protection covers a whole run; return (Protection of its updates, Sums before the first round).
 
     Both are None if updates are sent without protection. For secure aggregation, the result is a Secret and None.
@@ -22,8 +22,8 @@ def protection(settings, clients, select, *, told):
     settings : Settings
     clients : fnlkit.server.clients.Clients
     select : selector
-    told : bool
-        Whether clients send statistics of their features before training.
+    sent_features : bool
+        Whether clients sent statistics of their features before training.
 
     Raises
     ------
@@ -32,20 +32,22 @@ def protection(settings, clients, select, *, told):
     if registry.protection(settings.protect) is None:
         return None, None
     protectable(settings, cohort_size(clients, settings.fraction))
-    if isinstance(found := registry.protection(settings.protect, cohort := select.expected(clients)), Secret):
-        return found, None
+    cohort = select.expected(clients)
+    protection = registry.protection(settings.protect, cohort)
+    if isinstance(protection, Secret):
+        return protection, None
     if clients.network.size > clients.network.parameters_count:
         raise InputError(
             f"--protect {settings.protect}: the network has statistics of samples in addition to its weights (batch norm), "
             "which noise would make useless; choose a --model without batch norm"
         )
-    if told:
+    if sent_features:
         raise InputError(
             f"--protect {settings.protect}: clients would send sums of their features, which the noise on updates does not "
             "cover; write --standardize none"
         )
     privacy.must_account()
-    return found, privacy.Sums(select.sampling, len(clients), cohort, found.clip, found.noise, 0)
+    return protection, privacy.Sums(select.sampling, len(clients), cohort, protection.clip, protection.noise, 0)
 
 
 def protectable(settings, cohort):
@@ -62,12 +64,13 @@ def protectable(settings, cohort):
     InputError
         If updates should be protected and the check fails.
     """
-    if (found := registry.protection(settings.protect)) is None:
+    protection = registry.protection(settings.protect)
+    if protection is None:
         return
     chosen = [getattr(settings, name) for name in ("method", "optimizer", "aggregator", "selector")]
     if reason := cards.unprotected(*chosen):
         raise InputError(f"--protect {settings.protect}: {reason}; omit --protect")
-    if isinstance(found, Secret) and cohort < 3:
+    if isinstance(protection, Secret) and cohort < 3:
         raise InputError(
             f"--protect {settings.protect}: a round has {cohort} clients, and each of two clients can compute the other's "
             "update from the sum; raise --fraction so that a round has at least three"

@@ -15,39 +15,28 @@ def pack(clients, server):
     for group in ("rows", "state"):
         names = sorted({name for c in clients for name in getattr(c, group) if not name.startswith("input/")})
         for name in names:
-            held = [c for c in clients if name in getattr(c, group)]
-            values = [torch.as_tensor(getattr(c, group)[name]) for c in held]
+            owners = [c for c in clients if name in getattr(c, group)]
+            values = [torch.as_tensor(getattr(c, group)[name]) for c in owners]
             out[f"{group}/{name}"] = torch.cat(values) if group == "rows" else torch.stack(values)
-            out[f"{group}/{name}/clients"] = torch.tensor([c.id for c in held])
+            out[f"{group}/{name}/clients"] = torch.tensor([c.id for c in owners])
     return out
 
 
-def held(opt):
-    """Return {part: bytes} of the attributes, bound arguments and closures of an optimizer's server parts.
-
-    Parameters
-    ----------
-    opt : fnlkit.server.optimizers.FedOpt
-    """
-    return {name: _held(getattr(opt, name)) for name in _SERVER_PARTS}
-
-
-def _held(part):
-    if isinstance(part, functools.partial):
-        return _held(part.func) + _bytes((part.args, part.keywords))
-    owner = getattr(part, "__self__", part)
-    cells = getattr(owner, "__closure__", None) or ()
-    return _bytes((getattr(owner, "__dict__", {}), [cell.cell_contents for cell in cells]))
+def unpack(memory, clients, server, device):
+    """Restore a run's memory: rows and states of clients; the server's dict is replaced."""
+    server.clear()
+    for name, value in memory.items():
+        group, _, rest = name.partition("/")
+        if group == "server":
+            server[rest] = value.to(device)
+        elif not rest.endswith("/clients"):
+            owners = [clients[i] for i in memory[f"{name}/clients"].tolist()]
+            parts = value.split([len(c) for c in owners]) if group == "rows" else value.unbind(0)
+            for client, part in zip(owners, parts, strict=True):
+                getattr(client, group)[rest] = part.clone()
 
 
-def _bytes(values):
-    try:
-        return pickle.dumps(values)
-    except (pickle.PicklingError, AttributeError, TypeError, ValueError):  # functions within functions, open files
-        return b""
-
-
-def foreseen(clients, visits):
+def expected_bytes(clients, visits):
     """Return the expected bytes of all clients' state after `visits` clients were visited.
 
     The estimate extrapolates from the clients visited so far.
@@ -61,19 +50,30 @@ def foreseen(clients, visits):
     if not clients:
         return 0
     parts = [(name, value) for c in clients for part in (c.rows, c.state) for name, value in part.items()]
-    held = [torch.as_tensor(value) for name, value in parts if not name.startswith("input/")]
-    return visits * sum(v.numel() * v.element_size() for v in held) / len(clients)
+    tensors = [torch.as_tensor(value) for name, value in parts if not name.startswith("input/")]
+    return visits * sum(t.numel() * t.element_size() for t in tensors) / len(clients)
 
 
-def unpack(memory, clients, server, device):
-    """Restore a run's memory: rows and states of clients; the server's dict is replaced."""
-    server.clear()
-    for name, value in memory.items():
-        group, _, rest = name.partition("/")
-        if group == "server":
-            server[rest] = value.to(device)
-        elif not rest.endswith("/clients"):
-            held = [clients[i] for i in memory[f"{name}/clients"].tolist()]
-            parts = value.split([len(c) for c in held]) if group == "rows" else value.unbind(0)
-            for client, part in zip(held, parts, strict=True):
-                getattr(client, group)[rest] = part.clone()
+def server_state(opt):
+    """Return {part: bytes} of the attributes, bound arguments and closures of an optimizer's server parts.
+
+    Parameters
+    ----------
+    opt : fnlkit.server.optimizers.FedOpt
+    """
+    return {name: _state_of(getattr(opt, name)) for name in _SERVER_PARTS}
+
+
+def _state_of(part):
+    if isinstance(part, functools.partial):
+        return _state_of(part.func) + _bytes((part.args, part.keywords))
+    owner = getattr(part, "__self__", part)
+    cells = getattr(owner, "__closure__", None) or ()
+    return _bytes((getattr(owner, "__dict__", {}), [cell.cell_contents for cell in cells]))
+
+
+def _bytes(values):
+    try:
+        return pickle.dumps(values)
+    except (pickle.PicklingError, AttributeError, TypeError, ValueError):  # functions within functions, open files
+        return b""

@@ -73,7 +73,7 @@ def locked(output, option="-o"):
         holder = ""
     lock = FileLock(path)
     try:
-        lock.acquire(timeout=0.2, poll_interval=0.05)  # `fnlkit watch` holds it for a moment
+        lock.acquire(timeout=0.2, poll_interval=0.05)  # `fnlkit watch` locks it for a moment
     except Timeout:
         who = f"process {holder}" if holder else "another process"
         raise InputError(f"{option} {output}: {who} is training into this file; wait for it or choose another name") from None

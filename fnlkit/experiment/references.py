@@ -48,20 +48,20 @@ def _remedy(federation):
 
 def _pooled(federation):
     """Return the federation with all samples on one client, without the metadata of single clients."""
-    held = np.sort(np.asarray(federation.client_indices, np.int64))
+    positions = np.sort(np.asarray(federation.client_indices, np.int64))
     extra = {name: array for name, array in federation.extra.items() if name not in ESTIMATES}
     if "holdout_client" in extra:
         extra["holdout_client"] = np.minimum(extra["holdout_client"], 0)
-    asked = federation.noise_transition
+    transition = federation.noise_transition
     return replace(
         federation,
-        client_offsets=np.array([0, len(held)]),
-        client_indices=held,
+        client_offsets=np.array([0, len(positions)]),
+        client_indices=positions,
         extra=extra,
         meta={name: value for name, value in federation.meta.items() if name not in ("client_names", "client_unlabeled")},
         noise_client_level=None,
         noise_client_noisy=None,
-        noise_transition=asked if asked is None or asked.ndim == 2 else None,
+        noise_transition=transition if transition is None or transition.ndim == 2 else None,
     )
 
 

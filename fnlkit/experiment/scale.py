@@ -19,13 +19,13 @@ class Scale(NamedTuple):
     Attributes
     ----------
     mean, std : tuple of float
-    told : bool
-        Whether clients sent statistics of their samples for it.
+    from_clients : bool
+        Whether clients sent statistics of their samples for the scale.
     """
 
     mean: tuple
     std: tuple
-    told: bool
+    from_clients: bool
 
 
 def scale_of(federation, dataset, train, standardize="auto", *, tokens=False):
@@ -40,7 +40,7 @@ def scale_of(federation, dataset, train, standardize="auto", *, tokens=False):
     standardize : "auto", "always" or "none"
         The setting for vectors.
     tokens : bool
-        The network looks up vectors as token ids: ``auto`` leaves them as they are.
+        Whether the network looks up vectors as token ids, which ``auto`` does not scale.
 
     Raises
     ------
@@ -49,50 +49,44 @@ def scale_of(federation, dataset, train, standardize="auto", *, tokens=False):
     """
     if tokens:
         if standardize == "always":
-            raise InputError("--standardize always: the network looks up token ids, which cannot be scaled; leave it out")
+            raise InputError("--standardize always: the network looks up token ids, which cannot be scaled; omit the option")
         return Scale((), (), False)
     if dataset.kind == "vector" and (standardize == "always" or standardize == "auto" and dataset.features is None):
-        return _plain(*pooled(moments(train[np.asarray(part)]) for part in federation.clients))
+        mean, std = pooled(moments(train[np.asarray(part)]) for part in federation.clients)
+        return Scale(tuple(mean.tolist()), tuple(std.tolist()), True)
     if dataset.kind == "image" and dataset.statistics is None:
         whole = federation.whole()
-        held = hashlib.sha256(np.asarray(whole.client_offsets).tobytes() + np.asarray(whole.client_indices).tobytes())
+        clients = hashlib.sha256(np.asarray(whole.client_offsets).tobytes() + np.asarray(whole.client_indices).tobytes())
         try:
-            found = dataset.remember(f"moments of clients {held.hexdigest()}", lambda: _channels(whole, train))
+            scale = dataset.remember(f"moments of clients {clients.hexdigest()}", lambda: _channels(whole, train))
         except SampleError:  # a client with unreadable images sends no statistics and will fail later; the result is not cached
-            found = _channels(whole, train, without_the_broken=True)
-        return Scale(*map(tuple, found), True)
+            scale = _channels(whole, train, skip_unreadable=True)
+        return Scale(*map(tuple, scale), True)
     return Scale(tuple(dataset.mean), tuple(dataset.std), False)
 
 
-def cost_of_telling(traffic, clients, width):
-    """Count the traffic of the statistics.
+def statistics_bytes(clients, width):
+    """Return (bytes up, bytes down) of the statistics behind a scale.
 
     Each client sends a count and two sums of `width` values, and receives mean and deviation.
     """
-    cost = clients * (8 + 16 * width)
-    traffic.sent["moments"] = traffic.sent.get("moments", 0) + cost
-    traffic.bytes_up += cost
-    traffic.bytes_down += clients * 16 * width
+    return clients * (8 + 16 * width), clients * 16 * width
 
 
-def _channels(federation, train, without_the_broken=False):
+def _channels(federation, train, skip_unreadable=False):
     """Return [mean, std] by channel from the moments of each client and of the public set.
 
     The public set contains the samples that no client holds.
     """
-    every, told = max(1, train.nbytes // MOST), []
+    every, statistics = max(1, train.nbytes // MOST), []
     public = np.setdiff1d(np.arange(len(train)), federation.client_indices)
     for part in (*federation.clients, public):
         part = np.asarray(part)
         try:
-            told.append(channel_moments(Chosen(train, part[part % every == 0])))
+            statistics.append(channel_moments(Chosen(train, part[part % every == 0])))
         except SampleError:
-            if not without_the_broken:
+            if not skip_unreadable:
                 raise
-    if not any(one.count for one in told):
+    if not any(each.count for each in statistics):
         raise InputError("no client could read all of its images, so their scale is unknown; -vv shows the clients' errors")
-    return [values.tolist() for values in pooled_channels(told, train.dtype)]
-
-
-def _plain(mean, std):
-    return Scale(tuple(mean.tolist()), tuple(std.tolist()), True)
+    return [values.tolist() for values in pooled_channels(statistics, train.dtype)]

@@ -17,7 +17,7 @@ from fnlkit.errors import InputError, nearest
 
 KINDS = {
     "tensorboard": "a folder, tensorboard:runs/tb",
-    "mlflow": "where it keeps its runs, mlflow:sqlite:///mlruns.db",
+    "mlflow": "the store of runs, mlflow:sqlite:///mlruns.db",
     "wandb": "a project, wandb:noisy-labels",
 }
 # Settings that can differ in a resumed run.
@@ -60,13 +60,13 @@ def tracked(texts, experiment, *, name=None):
     with ExitStack() as stack:
         trackers = [stack.enter_context(_KINDS[kind](place, experiment, name)) for kind, place in map(parsed, texts)]
 
-        def tell(row, seconds):
+        def send(row, seconds):
             for tracker in trackers:
                 tracker(row, seconds)
 
         for row, seconds in zip(experiment.history, experiment.times, strict=True):
-            tell(row, seconds)
-        yield tell
+            send(row, seconds)
+        yield send
 
 
 def numbers(row):
@@ -83,9 +83,9 @@ def _quiet_writers():
     """Keep TensorBoard's writer threads from printing a traceback: the next call of the writer raises their exception."""
     before = threading.excepthook
 
-    def hook(found):
-        if not type(found.thread).__module__.startswith("tensorboard."):
-            before(found)
+    def hook(failure):
+        if not type(failure.thread).__module__.startswith("tensorboard."):
+            before(failure)
 
     threading.excepthook = hook
     try:
@@ -114,8 +114,8 @@ def _tensorboard(place, experiment, name):
 
     lines = [f"| {key} | {value} |" for key, value in asdict(experiment.settings).items()]
 
-    def tell(row, seconds):
-        at[0] = row.get("client_rounds", at[0])  # the closing row stands after the last round
+    def send(row, seconds):
+        at[0] = row.get("client_rounds", at[0])  # the final row follows the last round
         when = began + (seconds or 0)
         with named():
             for key, value in numbers(row).items():
@@ -129,7 +129,7 @@ def _tensorboard(place, experiment, name):
         try:
             with named():
                 writer.add_text("settings", "\n".join(["| option | value |", "|---|---|", *lines]), 0, walltime=began)
-            yield tell
+            yield send
         finally:
             with named():
                 writer.close()
@@ -139,10 +139,10 @@ def _identity(experiment, name):
     """Return a short text that is the same for a run and its continuation, and differs for other runs."""
     where = os.path.realpath(name) if name else ""
     chosen = {key: value for key, value in asdict(experiment.settings).items() if key not in _MAY_CHANGE}
-    found = hashlib.sha256(f"{where}\n{sorted(chosen.items())}".encode())
+    digest = hashlib.sha256(f"{where}\n{sorted(chosen.items())}".encode())
     for values in (experiment.federation.client_indices, experiment.federation.given):
-        found.update(values.tobytes())
-    return found.hexdigest()[:16]
+        digest.update(values.tobytes())
+    return digest.hexdigest()[:16]
 
 
 @contextmanager
@@ -150,27 +150,27 @@ def _mlflow(place, experiment, name):
     import mlflow
 
     client = mlflow.MlflowClient(tracking_uri=place)
-    found = client.get_experiment_by_name("fnlkit")
-    where = found.experiment_id if found else client.create_experiment("fnlkit")
+    group = client.get_experiment_by_name("fnlkit")
+    where = group.experiment_id if group else client.create_experiment("fnlkit")
     identity, known = _identity(experiment, name), []
     if experiment.history:  # resumed: continue the tracked run with the same first rows, if there is one
         known = client.search_runs([where], f"tags.fnlkit = '{identity}'", max_results=1)
     run = known[0] if known else client.create_run(where, run_name=name, tags={"fnlkit": identity})
-    told = {key: max(one.step for one in client.get_metric_history(run.info.run_id, key)) for key in run.data.metrics}
+    logged = {key: max(point.step for point in client.get_metric_history(run.info.run_id, key)) for key in run.data.metrics}
     if not known:
         for key, value in asdict(experiment.settings).items():
             client.log_param(run.info.run_id, key, value)
     at = [0]
 
-    def tell(row, seconds):
+    def send(row, seconds):
         at[0] = row.get("client_rounds", at[0])
         for key, value in numbers(row).items():
-            if at[0] > told.get(key, -1) and math.isfinite(value):
+            if at[0] > logged.get(key, -1) and math.isfinite(value):
                 client.log_metric(run.info.run_id, key, value, step=at[0])
 
     status = "KILLED"
     try:
-        yield tell
+        yield send
         status = "FINISHED"
     finally:
         client.set_terminated(run.info.run_id, status)
@@ -184,15 +184,15 @@ def _wandb(place, experiment, name):
     # A new run replaces the tracked run of the same name; a resumed run skips points that were already sent.
     again = "allow" if experiment.history else None
     run = wandb.init(project=place, name=name, id=identity, resume=again, config=asdict(experiment.settings))
-    told, at, code = run.step, [0], 1
+    logged, at, code = run.step, [0], 1
 
-    def tell(row, seconds):
+    def send(row, seconds):
         at[0] = row.get("client_rounds", at[0])
-        if at[0] >= told:
+        if at[0] >= logged:
             run.log({**numbers(row), "stage": row["stage"]}, step=at[0])
 
     try:
-        yield tell
+        yield send
         code = 0
     finally:
         run.finish(exit_code=code)

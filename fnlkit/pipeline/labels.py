@@ -3,11 +3,13 @@
 import os
 import sys
 from collections import Counter
+from dataclasses import replace
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.datasets.loading import loaded
 from fnlkit.errors import InputError, nearest
+from fnlkit.estimators.options import NAMES, EstimateOptions, with_options
 
 
 def tell(text):
@@ -46,13 +48,13 @@ def read(federation):
     Raises
     ------
     InputError
-        If `source` is anything else.
+        If `federation` is neither.
     """
     if isinstance(federation, Federation):
         return federation
     if isinstance(federation, (str, os.PathLike)):
         return Federation.read(os.fspath(federation))
-    raise InputError(f"`federation` is {type(federation).__name__}; give what fnlkit.partition returns, or a file's path")
+    raise InputError(f"`federation` is {type(federation).__name__}; pass a Federation or the path of a file")
 
 
 def known_settings(options, function):
@@ -113,10 +115,10 @@ def partition(source="digits", scheme="iid", *, clients=None, labels="auto", min
 
     noisy = source if isinstance(source, Federation) else None
     if noisy is None and dataset is not None:
-        raise InputError("`dataset` says where the samples of a Federation lie; give the data set as the first argument")
+        raise InputError("`dataset` is the location of the samples of a Federation; pass a data set as the first argument")
     data = loaded(source) if noisy is None else data_of(noisy, dataset, say)
     if data.in_files:
-        data.x_train  # noqa: B018 - reads every file, so that all that cannot be used are named now
+        data.x_train  # noqa: B018 - reads every file, so that unusable files are named now
     options = {"scheme": str(scheme), "clients": clients, "min_samples": min_samples, "labels": labels}
     options |= {"holdout": holdout, "gold": None if gold is None else os.fspath(gold)}
     options |= {"public": public} if public else {}
@@ -138,14 +140,14 @@ def _unlabeled(data, federation):
     names = federation.meta.get("client_names", [])
     bare = sorted(set(data.unlabeled.sites or []) - set(names)) if "client_unlabeled" in federation.meta else []
     if bare:
-        yield f"no client: {', '.join(bare)}, without a single label"
+        yield f"these sites have no labels and become no clients: {', '.join(bare)}"
 
 
 def _sites_left(data, scheme):
     """Yield a note if the data names sites but is split by a different scheme."""
     count = len(set(data.fields["site"])) if "site" in data.fields else 0
     if count > 1 and str(scheme) == "iid":
-        yield f"the data comes from {count:,} sites and is mixed over clients; --scheme sites makes each of them a client"
+        yield f"the data comes from {count:,} sites and is mixed over clients; --scheme sites makes each site a client"
 
 
 def inject_noise(source, noise=None, *, seed=0, dataset=None, say=tell):
@@ -195,7 +197,7 @@ def inject_noise(source, noise=None, *, seed=0, dataset=None, say=tell):
             samples()  # a given data set is always compared, even if this noise model does not use the samples
     else:
         if dataset is not None:
-            raise InputError("`dataset` says where the samples of a Federation lie; give the data set as the first argument")
+            raise InputError("`dataset` is the location of the samples of a Federation; pass a data set as the first argument")
         dataset, data = source, loaded(source)
         federation, samples = partitioning.empty(data), lambda: data.x_train
     if noise is None:
@@ -203,15 +205,14 @@ def inject_noise(source, noise=None, *, seed=0, dataset=None, say=tell):
     noisy = models.inject(federation, str(noise), seed=seed, x=samples)
     noisy.meta = with_record(noisy.meta, provenance("inject-noise", seed, noise=str(noise), dataset=named(dataset)))
     if say and federation.true is None and noisy.true is not None:
-        say("nobody declared these labels to be true: the noise takes those that it found for the truth")
+        say("the data set declares no true labels: the labels before this noise are treated as true")
     if say and federation.meta.get("noise"):
-        say("these labels were corrupted before: the noise adds up")
+        say("these labels were corrupted before: the noise is added to the earlier noise")
     return noisy
 
 
-def estimate_noise(federation, estimator="knn", *, embeddings=None, probabilities=None, run=None, form="pooled",
-                   relabel=False, seed=0, dataset=None, engine="auto", device="auto", trust=False, say=tell, progress=None,
-                   **warm_up):  # fmt: skip
+@with_options
+def estimate_noise(federation, estimator="knn", *, relabel=False, dataset=None, trust=False, say=tell, **options):
     """Estimate which labels and clients are noisy, and the noise transition matrix.
 
     The returned federation contains the estimates as arrays ``estimate_*`` in ``extra``.
@@ -221,28 +222,18 @@ def estimate_noise(federation, estimator="knn", *, embeddings=None, probabilitie
     federation : Federation, or path
     estimator : str
         ``knn``, ``confident``, ``lid``, ... (`fnlkit estimate-noise --help`), or ``FILE.py:NAME`` for a user's estimator.
-    embeddings, probabilities : path or array (n, d), optional
-        A row for each training sample, for estimators that use embeddings or probabilities.
-    run : Run or path, optional
-        A trained run. The estimator uses the model of this run instead of training a new model.
-    form : "pooled" or "federated"
-        "pooled" processes all samples in one place, which is a shortcut for simulations. "federated" runs steps on each client,
-        and their replies are declared and metered: ``meta["estimate"]`` then lists the replies. Both give the same numbers.
     relabel : bool
         Replace the labels that are estimated to be wrong by the suggested labels.
-    seed : int
     dataset : str, path or Dataset, optional
         Location of the samples. Default: the location recorded in the federation.
-    engine, device : str
-        As for `train`.
     trust : bool
         Allow a run to use user code that its file names.
     say : callable(str) or None
         Receives notes on assumptions.
-    progress : callable(done, total, what) or None
-        Called after each round with the number of finished client-rounds, their total, and the name of the training.
-    **warm_up
-        Fields of fnlkit.experiment.Settings, for the short training of estimators that need a model.
+    **options
+        ``embeddings``, ``probabilities``, ``run``, ``form``, ``seed``, ``engine``, ``device`` and ``progress`` as in
+        `fnlkit.estimators.options.EstimateOptions`; the first three can also be paths of files. All other keywords are
+        fields of fnlkit.experiment.Settings for the short training of estimators that need a model: ``rounds``, ``lr``, ...
 
     Returns
     -------
@@ -265,38 +256,37 @@ def estimate_noise(federation, estimator="knn", *, embeddings=None, probabilitie
     from fnlkit.estimators.apply import judged
     from fnlkit.estimators.rows import read_rows
 
+    warm_up = options.pop("warm_up", None) or {}
+    warm_up = warm_up | {name: options.pop(name) for name in [*options] if name not in NAMES}
     known_settings(warm_up, "estimate_noise")
+    options = EstimateOptions(**options, warm_up=warm_up, say=say)
     federation = read(federation)
     if dataset is not None:  # a given data set is always compared, even if this estimator does not use the samples
         data_of(federation, dataset, say)
-    rows = {"embeddings": embeddings, "probabilities": probabilities}
-    found, facts = judged_by(
+    inputs = {
+        name: read_rows(os.fspath(value), name, federation) if _path(value) else value
+        for name, value in (("embeddings", options.embeddings), ("probabilities", options.probabilities))
+    }
+    inputs["run"] = Run.read(os.fspath(options.run), trust=trust) if _path(options.run) else options.run
+    arrays, facts = judged_by(
         federation,
         lambda: loaded(dataset if dataset is not None else federation.dataset),
         str(estimator),
-        **{name: read_rows(os.fspath(v), name, federation) if _path(v) else v for name, v in rows.items()},
-        run=Run.read(os.fspath(run), trust=trust) if _path(run) else run,
-        form=form,
-        seed=seed,
-        warm_up=warm_up,
-        engine=engine,
-        device=device,
-        say=say,
-        progress=progress,
+        **vars(replace(options, **inputs)),
     )
     record = provenance(
         "estimate-noise",
-        seed,
+        options.seed,
         estimator=str(estimator),
-        embeddings=_source(embeddings),
-        probs=_source(probabilities),
-        run=_source(run),
-        form=form,
+        embeddings=_source(options.embeddings),
+        probs=_source(options.probabilities),
+        run=_source(options.run),
+        form=options.form,
         dataset=named(dataset),
         apply="relabel" if relabel else "none",
         **warm_up_of(len(federation) or 1, warm_up),
     )
-    return judged(federation, found, relabel=relabel, provenance=record, facts=facts)
+    return judged(federation, arrays, relabel=relabel, provenance=record, facts=facts)
 
 
 def _path(value):

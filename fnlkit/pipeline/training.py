@@ -107,16 +107,16 @@ def train(federation, method=None, *, preset=None, dataset=None, features=None, 
             client_timeout=client_timeout,
         )
         experiment.provenance.append(provenance("train", **asdict(settings), engine=engine, device=device))
-        watched = watch(experiment) if watch else nullcontext(_Told(experiment.clients, say, on_round))
+        watched = watch(experiment) if watch else nullcontext(_PrintedNotes(experiment.clients, say, on_round))
         with (
             metrics_file(rows, experiment.history) as write,
-            tracked(trackers, experiment, name=None if target == "-" else target) as tell,
+            tracked(trackers, experiment, name=None if target == "-" else target) as track,
             watched as shown,
         ):
 
             def row_done(row):
                 write(row)
-                tell(row, experiment.times[-1])
+                track(row, experiment.times[-1])
                 shown(row)
 
             save = None if target == "-" else lambda run: run.write(target)
@@ -138,7 +138,7 @@ class Notes:
         self.shown = len(self.clients.notes)
 
 
-class _Told:
+class _PrintedNotes:
     """Default handling of a round in `train`, without a front end."""
 
     def __init__(self, clients, say, on_round):
@@ -168,13 +168,14 @@ def _preset(name, given, say):
 
     if name is None:
         return {}
-    found, left_out = presets.beside(name, given)
+    settings, left_out = presets.beside(name, given)
     if left_out and say:
+        method = settings["method"].partition("(")[0]
         say(
-            f"--preset {name}: its {', '.join(left_out)} are shares of its own budget, "
-            f"not of the one given here; {found['method'].partition('(')[0]} chooses them"
+            f"--preset {name}: {', '.join(left_out)} of the preset are parts of another number of rounds and are not used; "
+            f"{method} derives them from --rounds"
         )
-    return found
+    return settings
 
 
 def _resumed(resume, say):
@@ -183,7 +184,7 @@ def _resumed(resume, say):
     if os.path.exists(resume):
         return TrainedRun.read(os.fspath(resume))
     if say:
-        say(f"--resume {resume}: there is no such file yet; this run starts from the beginning")
+        say(f"--resume {resume}: the file does not exist yet; training starts from the first round")
     return None
 
 
@@ -195,7 +196,7 @@ def _samples(federation, dataset, features, embeddings):
     data, vectors = loaded(dataset if dataset is not None else federation.dataset), None
     if features is not None:
         if not isinstance(features, (str, os.PathLike)):
-            raise InputError(f"`features` is {type(features).__name__}; give the path of a file that `fnlkit embed` made")
+            raise InputError(f"`features` is {type(features).__name__}; pass the path of a file written by `fnlkit embed`")
         features = os.fspath(features)
         data, vectors = with_features(data, features), open_embeddings(features).arrays["embeddings"]
     if embeddings is not None:

@@ -16,7 +16,7 @@ from fnlkit.components.spec import own_names, parse
 from fnlkit.datasets.features import open_embeddings
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators.rows import read_rows
-from fnlkit.experiment.experiment import sources_of
+from fnlkit.experiment.assembly import sources_of
 from fnlkit.reproduce.children import Children
 from fnlkit.reproduce.gathering import difference
 from fnlkit.reproduce.recipe import step as recipe_step

@@ -44,7 +44,7 @@ def test_the_rounds_of_the_command_line_beat_a_preset(preset, left_out, fed, tmp
     options = "--rounds 8 --fraction 0.5 --epochs 1 --model mlp --augment none --engine sequential"
     code, _, err = fnlkit(f"fnlkit train {fed} --preset {preset} {options} -o {run}", tmp_path)
     assert code == 0, err
-    assert f"its {left_out} are shares of its own budget" in err
+    assert f"--preset {preset}: {left_out} of the preset" in err
     shown = [line.partition(" ")[0].split("/") for line in err.splitlines() if " client-rounds, " in line]
     assert shown and all(int(done) <= int(total) == 8 * 3 for done, total in shown), err
     done = Run.read(str(run))
@@ -53,7 +53,7 @@ def test_the_rounds_of_the_command_line_beat_a_preset(preset, left_out, fed, tmp
 
 def test_a_preset_of_its_own_budget_is_taken_as_it_is(fed, tmp_path):
     code, _, err = fnlkit(f"fnlkit train {fed} --preset fedcorr/cifar10 --method fedavg --model nothing --rounds 3", tmp_path)
-    assert code == 2 and "shares of its own budget" not in err
+    assert code == 2 and "of the preset are parts" not in err
 
 
 def test_stages_that_cost_more_than_the_budget_are_refused(fed, tmp_path):
@@ -75,7 +75,7 @@ def test_a_terminal_gets_no_run_and_no_hour_is_lost(fed, tmp_path):
 def test_the_end_names_the_file_and_a_missing_run_is_said(fed, tmp_path):
     run = tmp_path / "run.pt"
     code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} --resume {tmp_path}/typo.pt -o {run}", tmp_path)
-    assert code == 0 and "typo.pt: there is no such file yet; this run starts from the beginning" in err
+    assert code == 0 and "typo.pt: the file does not exist yet" in err
     assert f"wrote {run}: accuracy 0." in err
     code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} --rounds 3 --resume {run} -o {run}", tmp_path)
     assert code == 0 and "no such file" not in err and Run.read(str(run)).finished

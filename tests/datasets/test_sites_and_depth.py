@@ -79,7 +79,7 @@ def test_sites_are_clients_and_images_without_a_label_are_nobodys(tmp_path):
     assert "from 3 sites and is mixed over clients; --scheme sites" in done.stderr
     image(tmp_path / "all" / "Chur" / "_unlabeled" / "0.png", 1, np.uint8)
     done = fnlkit("fnlkit partition --dataset 'folder(path=all, label=2)' --scheme sites -o fed.npz", tmp_path)
-    assert "no client: Chur, without a single label" in done.stderr
+    assert "no labels and become no clients: Chur" in done.stderr
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])

@@ -23,8 +23,8 @@ def five_rounds(engine, folder, **options):
     """Train five rounds of 8 clients, in each of which client 3 kills its process once; return (federation, last model)."""
     fed, model = toy(engine, dtype=torch.float32, **options)
     for r in range(5):
-        said = fed.round(range(8), model, FIT, partial(_dies, flag=os.path.join(folder, f"died-{r}")))
-        model = model.with_weights(said["weights"].mean(0))
+        replies = fed.round(range(8), model, FIT, partial(_dies, flag=os.path.join(folder, f"died-{r}")))
+        model = model.with_weights(replies["weights"].mean(0))
     return fed, model
 
 

@@ -58,8 +58,8 @@ def test_a_reply_that_is_not_declared_stops_the_run_or_is_refused_on_every_engin
     with pytest.raises(InputError, match="'mean'.*sends="):
         fed.round(IDS, model, tell_mean, expect=("mean",))
     fed.sends = declared(["fit"])
-    said = fed.round(IDS, model, one_tells_more)
-    assert said.ids.tolist() == [0, 1, 3] and set(said) == {"fit"}
+    replies = fed.round(IDS, model, one_tells_more)
+    assert replies.ids.tolist() == [0, 1, 3] and set(replies) == {"fit"}
     assert [row["client"] for row in fed.rejected] == [2] and set(fed.traffic.sent) == {"fit", "refused"}
     fed.sends = declared({"scores": "of its samples"})  # by name alone: one number a sample, but of client 1
     assert fed.round(IDS, model, tell_samples).ids.tolist() == [0, 2, 3]
@@ -80,8 +80,8 @@ def test_under_protection_nothing_leaves_but_protected_sums_on_every_engine(fede
     with pytest.raises(InputError, match="--protect dp"):
         opt.round(fed, IDS, model, after=(tell_mean,))
     fed.rollback()
-    after, said = opt.round(fed, IDS, model)
-    assert set(said) == set() and said.ids.tolist() == IDS and not torch.equal(after.weights, model.weights)
+    after, replies = opt.round(fed, IDS, model)
+    assert set(replies) == set() and replies.ids.tolist() == IDS and not torch.equal(after.weights, model.weights)
 
 
 OWN = """
@@ -97,8 +97,8 @@ def tell(client, model, received):
 def leaks(clients, model, opt, select, *, rounds):
     for _ in range(rounds):
         told = clients.round(np.arange(len(clients)), model, tell)
-        model, said = opt.round(clients, select(clients, model), model)
-        yield Round(model, "training", said, {{"mean": float(told["mean"].mean())}})
+        model, replies = opt.round(clients, select(clients, model), model)
+        yield Round(model, "training", replies, {{"mean": float(told["mean"].mean())}})
     return model
 """
 
@@ -137,8 +137,8 @@ def test_the_reply_of_a_lone_client_must_be_what_the_method_expects():
     """A cohort of one has no majority."""
     fed, model = toy(count=6, network=mlp)
     fed.sends = declared(["fit", "mean"])
-    said = fed.round([3], model, tell_mean, expect=("fit",))
-    assert said.ids.tolist() == [] and fed.rejected[0]["reason"] == "lacks 'fit'; sent unexpected 'mean'"
+    replies = fed.round([3], model, tell_mean, expect=("fit",))
+    assert replies.ids.tolist() == [] and fed.rejected[0]["reason"] == "lacks 'fit'; sent unexpected 'mean'"
     for _ in range(4):
         fed.round([3], model, tell_mean, expect=("fit",))
     with pytest.raises(TooManyLost):

@@ -261,17 +261,17 @@ EXTRA = {"broadcast": {"drift": torch.tensor(1e-3)}, "scatter": {"level": torch.
 
 def one_round(fed, model, fit, ids):
     level = torch.linspace(0.1, 1, len(ids)).double()
-    said = fed.round(ids, model, fit, broadcast={"drift": torch.full((), 1e-3)}, scatter={"level": level})
-    return said, [c.rows["marks"] for c in fed.members], [c.rng.random() for c in fed.members if c.rng]
+    replies = fed.round(ids, model, fit, broadcast={"drift": torch.full((), 1e-3)}, scatter={"level": level})
+    return replies, [c.rows["marks"] for c in fed.members], [c.rng.random() for c in fed.members if c.rng]
 
 
 def same_round(engine, fit, sizes, **options):
     """Assert that an engine's round is sequential's; return the federation."""
     expected = one_round(*federation("sequential", sizes), fit, range(len(sizes)))
     fed, model = federation(engine, sizes, **options)
-    said, marks, draws = one_round(fed, model, fit, range(len(sizes)))
-    assert said.ids.tolist() == expected[0].ids.tolist() and draws == expected[2]
-    torch.testing.assert_close(said["weights"], expected[0]["weights"], rtol=0, atol=1e-9)
+    replies, marks, draws = one_round(fed, model, fit, range(len(sizes)))
+    assert replies.ids.tolist() == expected[0].ids.tolist() and draws == expected[2]
+    torch.testing.assert_close(replies["weights"], expected[0]["weights"], rtol=0, atol=1e-9)
     for found, wanted in zip(marks, expected[1], strict=True):
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
     return fed
@@ -360,8 +360,8 @@ def recorded(monkeypatch):
 def equal_rounds(slow, fast, fits, cohorts):
     """Rounds of two federations, alike to 1e-9 in weights, rows and draws."""
     for fit, ids in zip(fits, cohorts, strict=True):
-        (said, marks, draws), wanted = (one_round(*each, fit, ids) for each in (fast, slow))
-        torch.testing.assert_close(said["weights"].cpu(), wanted[0]["weights"], rtol=0, atol=1e-9)
+        (replies, marks, draws), wanted = (one_round(*each, fit, ids) for each in (fast, slow))
+        torch.testing.assert_close(replies["weights"].cpu(), wanted[0]["weights"], rtol=0, atol=1e-9)
         for found, right in zip(marks, wanted[1], strict=True):
             if fit.views == 1:  # two views of a sample write one row, in no order
                 torch.testing.assert_close(found.cpu(), right, rtol=0, atol=1e-9)
@@ -375,7 +375,7 @@ def test_recordings_stay_right_when_other_clients_move_in(recorded, fit, branche
     sizes = [9, 1, 4, 3, 13, 8, 6, 6]
     slow, fast = (federation(engine, sizes) for engine in ("sequential", "stacked"))
     equal_rounds(slow, fast, [fit.changed(lr=rate) for rate in (0.1, 0.05, 0.02)], ([0, 1, 4], [2, 5, 3], [4, 6, 7]))
-    assert set(recorded) == {branched} and not fast[0].notes and len(fast[0].graphs.held) == 1
+    assert set(recorded) == {branched} and not fast[0].notes and len(fast[0].graphs.recorded) == 1
 
 
 def test_the_network_says_how_a_step_is_recorded(recorded, monkeypatch):
@@ -404,8 +404,8 @@ def test_a_way_that_cannot_be_recorded_gives_place_to_the_other_and_it_is_said(r
 def test_a_recording_that_differs_is_not_trusted(recorded, monkeypatch):
     monkeypatch.setattr(Graphs, "_captured", lambda self, warm, plain: Tape())
     fed = same_round("stacked", FITS["everything"], [9, 2, 4])
-    assert "away from the plain one" in fed.notes[-1] and "launched one by one" in fed.notes[-1]
-    assert not fed.graphs.held
+    assert "from the plain step" in fed.notes[-1] and "launched one by one" in fed.notes[-1]
+    assert not fed.graphs.recorded
 
 
 def weighed(logits, batch, weight=None, by=1.0):
@@ -420,7 +420,7 @@ def test_a_loss_with_other_constants_is_another_recording(recorded):
                                                           partial(weighed, weight=heavy[1]), weighed)]  # fmt: skip
     slow, fast = (federation(engine, [9, 4, 4]) for engine in ("sequential", "stacked"))
     equal_rounds(slow, fast, fits, [[0, 1, 2]] * 4)
-    assert len(fast[0].graphs.held) == 4 and not fast[0].notes
+    assert len(fast[0].graphs.recorded) == 4 and not fast[0].notes
 
 
 def test_a_step_that_is_wrong_in_itself_does_not_end_recordings(recorded):
@@ -430,10 +430,10 @@ def test_a_step_that_is_wrong_in_itself_does_not_end_recordings(recorded):
     fed, model = federation("stacked", [9, 4, 4])
     with pytest.raises(TooManyLost):
         fed.round([0, 1, 2], model, FITS["plain"].changed(loss=wrong))
-    assert not fed.graphs.broken and not fed.graphs.held and not any("labels" in note for note in fed.notes)
+    assert not fed.graphs.broken and not fed.graphs.recorded and not any("labels" in note for note in fed.notes)
     recorded.clear()
     fed.round([0, 1, 2], model, FITS["plain"])
-    assert recorded and fed.graphs.held
+    assert recorded and fed.graphs.recorded
 
 
 def test_a_cohort_that_does_not_fit_is_let_go_before_halves_are_tried(recorded, monkeypatch):

@@ -83,8 +83,8 @@ def test_a_visit_that_does_not_count_is_undone_on_the_node(monkeypatch):
     pair = toy("flower", network=mlp, count=6, workers=2), toy(network=mlp, count=6)
     for fed, model in pair:
         for fail in (1, 1, 0, 0):
-            said = fed.round([1, 3, 5], model, FIT, _writes_down, broadcast={"fail": fail})
-            fed.refuse(fed.rounds - 1, said.ids, [None] * (len(said.ids) - 1) + ["its weight is 0"])
+            replies = fed.round([1, 3, 5], model, FIT, _writes_down, broadcast={"fail": fail})
+            fed.refuse(fed.rounds - 1, replies.ids, [None] * (len(replies.ids) - 1) + ["its weight is 0"])
         fed.commit()
         fed.round([1, 3], model, _writes_down, broadcast={"fail": 0})
         fed.rollback()
@@ -101,13 +101,13 @@ def test_a_visit_that_does_not_count_is_undone_on_the_node(monkeypatch):
 def test_a_bad_update_is_refused_and_named(kind, monkeypatch):
     stay_here(monkeypatch)
     fed, model = toy("flower", network=mlp, count=6, workers=2)
-    said = fed.round(COHORT, model, FIT, partial(spoil, kind=kind))
+    replies = fed.round(COHORT, model, FIT, partial(spoil, kind=kind))
     (refusal,) = fed.rejected
     reason = {"text": "replied str among", "nothing": "replied NoneType among"}.get(kind, REASONS[kind])
     assert refusal["client"] == BAD and refusal["reason"].startswith(reason)
-    assert said.ids.tolist() == [0, 1, 4] and set(said) == {"weights"}
+    assert replies.ids.tolist() == [0, 1, 4] and set(replies) == {"weights"}
     other, right = toy(network=mlp, count=6)
-    assert torch.equal(said["weights"], other.round([0, 1, 4], right, FIT)["weights"])
+    assert torch.equal(replies["weights"], other.round([0, 1, 4], right, FIT)["weights"])
     fed.close()
 
 
@@ -118,13 +118,13 @@ def test_a_lost_reply_is_asked_for_again_and_a_client_that_never_replies_is_name
     for kind, mangle in gone.items():
         stay_here(monkeypatch, mangle=staticmethod(mangle), start_seconds=0.1)
         fed, model = toy("flower", network=mlp, count=3, workers=2, client_timeout=0.1)
-        said = fed.round(range(3), model, FIT, _writes_down, broadcast={"fail": 0})
+        replies = fed.round(range(3), model, FIT, _writes_down, broadcast={"fail": 0})
         twin, same_model = toy(network=mlp, count=3)
-        kept = said.ids.tolist()
-        assert torch.equal(said["weights"], twin.round(kept, same_model, FIT)["weights"])
+        kept = replies.ids.tolist()
+        assert torch.equal(replies["weights"], twin.round(kept, same_model, FIT)["weights"])
         assert [fed.members[i].state["visits"].item() for i in kept] == [1] * len(kept)
         if kind == "once":
-            assert kept == [0, 1, 2] and not fed.rejected and any("asked again" in note for note in fed.notes)
+            assert kept == [0, 1, 2] and not fed.rejected and any("is repeated" in note for note in fed.notes)
         else:
             assert len(kept) == 2 and fed.rejected[0]["reason"] == "did not answer within 0.1 s"
         fed.close()
@@ -194,7 +194,7 @@ def test_a_message_says_what_was_written():
 
 @pytest.mark.parametrize("value", [{1, 2}, object(), lambda: 0, np.array(["a"]), np.array([{}])])
 def test_what_is_no_plain_value_does_not_travel(value):
-    with pytest.raises(InputError, match="cannot travel"):
+    with pytest.raises(InputError, match="cannot be sent"):
         wire.write(value)
 
 
@@ -322,7 +322,7 @@ def test_a_cluster_that_is_there_is_used_and_left_running(tmp_path):
 def test_where_no_cluster_is_one_line_says_so(address, monkeypatch):
     ray = pytest.importorskip("ray")
 
-    def init(**told):
+    def init(**options):
         raise ConnectionError("Could not find any running Ray instance")
 
     if address == "auto":  # for which Ray would look at all that runs here

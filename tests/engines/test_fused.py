@@ -112,8 +112,8 @@ def values(loss, logits, teacher, y, index, other, memory, unmixed=None, mix=Non
     memory["seen"][index] = True
     if mix is not None:
         t = mix[0] * t + (1 - mix[0]) * t[mix[1]]
-    held = p.clamp(loss.clamp, 1 - loss.clamp) if loss.clamp else p
-    apart = (1 - (held * t).sum(1)).clamp_min(1e-4 if loss.floor is None else loss.floor)
+    clamped = p.clamp(loss.clamp, 1 - loss.clamp) if loss.clamp else p
+    apart = (1 - (clamped * t).sum(1)).clamp_min(1e-4 if loss.floor is None else loss.floor)
     return -at(logp, y) + loss.strength * apart.log()
 
 

@@ -111,15 +111,15 @@ def test_the_mean_of_those_who_are_left():
         assert np.abs(mean.numpy() - wanted).max() < bound and sorted(inside) == [10 + k for k in there]
         assert {node: str(found) for node, found in failed.items()} == {10 + k: "failed: RuntimeError" for k in fails}
     mean, inside, failed, _ = five(updates, weights, (0, 1, 2))
-    assert mean is None  # the sum of two would tell each of them the other's
+    assert mean is None  # the sum of two updates would reveal each to the other client
 
 
-def asked(told):
+def asked(config):
     from flwr.app import ConfigRecord, Context, Message, RecordDict
     from flwr.supercore.task_identity import TaskIdentity
 
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-    records = {"secaggplus_configs": ConfigRecord(told)} if told else {}
+    records = {"secaggplus_configs": ConfigRecord(config)} if config else {}
     return Message(RecordDict(records), 1, "train"), Context(1, 1, {}, RecordDict(), {})
 
 
@@ -130,7 +130,7 @@ SETUP = {"stage": "setup", "sample_num": 5, "share_num": 5, "threshold": 3, "cli
 TERMS = secret.Terms(1.0, 5, 1.0)
 
 
-@pytest.mark.parametrize("told", [
+@pytest.mark.parametrize("config", [
     {}, SETUP | {"max_weight": 1e12}, SETUP | {"max_weight": 0.5}, SETUP | {"clipping_range": 2.0},
     {name: value for name, value in SETUP.items() if name != "max_weight"},
     SETUP | {"share_num": 2, "sample_num": 2}, SETUP | {"threshold": 2}, SETUP | {"mod_range": 2**23},
@@ -138,9 +138,9 @@ TERMS = secret.Terms(1.0, 5, 1.0)
     {"stage": "unmask", "active_nids": [1, 2, 3], "dead_nids": [3]},
     {"stage": "unmask", "active_nids": [1, 2], "dead_nids": []},
 ])  # fmt: skip
-def test_a_site_refuses_what_would_show_more(told):
+def test_a_site_refuses_requests_that_would_reveal_more(config):
     with pytest.raises(secret.Refused):
-        secret.answered(*asked(told), None, TERMS)
+        secret.answered(*asked(config), None, TERMS)
     assert secret.answered(*asked(SETUP), None, TERMS).content["secaggplus_configs"].keys() == {"pk1", "pk2"}
 
 

@@ -74,13 +74,13 @@ def _always_dies(client, model, received):
 def test_a_killed_worker_is_replaced_and_its_task_repeated(staffed, tmp_path):
     fed, model = staffed
     before = fed.rounds
-    said = fed.round(range(6), model, FIT, partial(_dies, flag=str(tmp_path / "died")))
+    replies = fed.round(range(6), model, FIT, partial(_dies, flag=str(tmp_path / "died")))
     other, same = toy()
     other.rounds = before
     expected = other.round(range(6), same, FIT, partial(_dies, flag=str(tmp_path / "died")))
-    assert (tmp_path / "died").exists() and said.ids.tolist() == list(range(6))
+    assert (tmp_path / "died").exists() and replies.ids.tolist() == list(range(6))
     for name in ("weights", "drawn"):
-        assert torch.equal(said[name], expected[name])
+        assert torch.equal(replies[name], expected[name])
     assert [c.state["visits"].item() for c in fed.members[:6]] == [1] * 6
     assert any("was replaced" in note for note in fed.notes)
 
@@ -88,8 +88,8 @@ def test_a_killed_worker_is_replaced_and_its_task_repeated(staffed, tmp_path):
 def test_a_task_that_kills_every_worker_is_lost_with_its_client_named(staffed):
     fed, model = staffed
     fed.rejected.clear()
-    said = fed.round(range(4), model, _always_dies)
-    assert said.ids.tolist() == [0, 1, 2]
+    replies = fed.round(range(4), model, _always_dies)
+    assert replies.ids.tolist() == [0, 1, 2]
     assert [r["client"] for r in fed.rejected] == [3] and "died 3 times" in fed.rejected[0]["reason"]
 
 
@@ -140,7 +140,7 @@ def test_errors_come_home_by_their_names(staffed):
 def test_what_has_no_name_cannot_travel(staffed):
     fed, model = staffed
     for step in (lambda client, model, received: None, partial(_fails.__call__), Fit(loss=lambda z, batch: z)):
-        with pytest.raises(InputError, match="cannot travel"):
+        with pytest.raises(InputError, match="cannot be sent"):
             fed.round([0], model, step)
 
     class Inner(Net):
@@ -155,7 +155,7 @@ def test_no_process_and_no_descriptor_is_left():
     opened = len(os.listdir("/proc/self/fd"))
     fed, model = toy("workers", workers=1)
     fed.round([0, 1], model, FIT)
-    process = fed.staff[0].process
+    process = fed.workers[0].process
     fed.close()
     assert process.poll() is not None and len(os.listdir("/proc/self/fd")) == opened
 
@@ -177,7 +177,7 @@ def _sleeps(client, model, received, *, folder):
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
 def test_workers_end_with_their_parent(tmp_path, sign):
-    """Also in the middle of a task, also when the parent has no chance to tell them."""
+    """Also in the middle of a task, also if the parent cannot notify them."""
     root = Path(__file__).parents[2]
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], cwd=root, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 300  # two processes import torch, on a machine that may be busy

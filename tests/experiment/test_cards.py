@@ -22,12 +22,12 @@ def test_the_example_is_a_whole_method_in_thirty_lines(tmp_path):
     code = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     assert len(code) <= 30
     fed, model, steps = train(method=f"{path}:by_loss(strength=2)", rounds=3, fraction=0.5)
-    said = steps[0].replies
+    replies = steps[0].replies
     # Its formula, by hand, from the first round's replies.
-    weights = [fed.sizes[i].item() * np.exp(-2 * fit) for i, fit in zip(said.ids, said["fit"].tolist(), strict=True)]
-    expected = sum(w * v for w, v in zip(weights, said["weights"], strict=True)) / sum(weights)
+    weights = [fed.sizes[i].item() * np.exp(-2 * fit) for i, fit in zip(replies.ids, replies["fit"].tolist(), strict=True)]
+    expected = sum(w * v for w, v in zip(weights, replies["weights"], strict=True)) / sum(weights)
     torch.testing.assert_close(steps[0].model.weights, expected)
-    assert steps[0].report["fit"] == pytest.approx(said["fit"].mean().item())
+    assert steps[0].report["fit"] == pytest.approx(replies["fit"].mean().item())
     federated = "fnlkit partition --clients 4 | fnlkit train --rounds 2 --epochs 1 --fraction 0.5 --model mlp"
     done = fnlkit(f"{federated} --engine sequential --method {path}:by_loss -o run.pt", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -41,9 +41,9 @@ def test_every_part_names_its_source_in_its_docstring():
             found = card(kind, name)
             assert bool(found.source) == (name not in free), f"{kind} {name}: {found.source!r}"
             assert found.year is None or 2000 < found.year < 2030
-    said = {("method", "fedcorr"): "Xu 2022", ("method", "elr"): "Liu 2020", ("method", "feddpcont"): "Di 2024"}
-    said |= {("loss", "gce"): "Zhang 2018", ("aggregator", "arfl"): "Fu 2019", ("optimizer", "scaffold"): "Karimireddy 2020"}
-    assert {key: card(*key).source for key in said} == said
+    sources = {("method", "fedcorr"): "Xu 2022", ("method", "elr"): "Liu 2020", ("method", "feddpcont"): "Di 2024"}
+    sources |= {("loss", "gce"): "Zhang 2018", ("aggregator", "arfl"): "Fu 2019", ("optimizer", "scaffold"): "Karimireddy 2020"}
+    assert {key: card(*key).source for key in sources} == sources
     assert card("method", "oracle").kind == "reference" and card("method", "flr").kind == "method"
 
 

@@ -239,8 +239,8 @@ CHANGED = {
 def test_a_run_is_continued_on_the_very_federation(what):
     federation, dataset = problem()
     left = finish(federation, dataset, settings(), stop_after=3)
-    change, said = CHANGED[what]
-    with pytest.raises(InputError, match=f"--resume: the run was made from {said}"):
+    change, different = CHANGED[what]
+    with pytest.raises(InputError, match=f"--resume: the run was made from {different}"):
         finish(dataclasses.replace(federation, **change(federation)), dataset, settings(), resume=left)
 
 
@@ -250,17 +250,17 @@ UNBUDGETED = ["fedavg", "elr", "flr(warmup=2, rates=constant)", "feddpcont", "fe
 
 
 @pytest.mark.parametrize("method", BUDGETED)
-def test_another_budget_is_refused_where_the_schedule_follows_from_it(method):
+def test_another_budget_is_refused_if_the_schedule_depends_on_it(method):
     assert registry.of_budget(method, 20) != registry.of_budget(method, 140)
     if method in ("flr", "fedcorr(iterations=1)"):
         federation, dataset = problem()
         left = finish(federation, dataset, settings(method, rounds=8), stop_after=5)
-        with pytest.raises(InputError, match="follows from the whole budget, which was --rounds 8"):
+        with pytest.raises(InputError, match="--rounds 8"):
             finish(federation, dataset, settings(method, rounds=16), resume=left)
 
 
 @pytest.mark.parametrize("method", UNBUDGETED)
-def test_a_longer_run_equals_a_straight_one_where_it_is_allowed(method):
+def test_a_resumed_run_with_more_rounds_equals_an_uninterrupted_run(method):
     assert registry.of_budget(method, 8) == registry.of_budget(method, 14)
     federation, dataset = problem()
     short = finish(federation, dataset, settings(method, rounds=8))
@@ -268,20 +268,20 @@ def test_a_longer_run_equals_a_straight_one_where_it_is_allowed(method):
     assert torch.equal(longer.weights, finish(federation, dataset, settings(method, rounds=14)).weights)
 
 
-@pytest.mark.parametrize(("optimizer", "rounds", "said"), [("feddyn", 3, True), ("feddyn", 2, False), ("fedavg", 3, False)])
-def test_memory_of_clients_that_no_file_holds_is_foreseen(optimizer, rounds, said, monkeypatch):
+@pytest.mark.parametrize(("optimizer", "rounds", "noted"), [("feddyn", 3, True), ("feddyn", 2, False), ("fedavg", 3, False)])
+def test_a_note_warns_if_client_memory_will_exceed_the_file_limit(optimizer, rounds, noted, monkeypatch):
     """FedDyn leaves 4 P bytes on each client that was visited: of P = 6 h + h + 4 h + 4 weights, 5 clients, then all 8."""
     weights = 6 * 3 + 3 + 3 * 4 + 4
-    monkeypatch.setattr("fnlkit.experiment.experiment.LIMIT", 4 * weights * 8 - 1)
+    monkeypatch.setattr("fnlkit.experiment.checkpoints.LIMIT", 4 * weights * 8 - 1)
     settings = Settings(rounds=rounds, fraction=3 / 8, epochs=1, model="mlp(hidden=3)", optimizer=optimizer)
     experiment = Experiment(*problem(), settings, engine="sequential")
     experiment.run(checkpoint=lambda run: None)
     notes = [text for text in experiment.clients.notes if "the limit of a run's file" in text]
-    assert len(notes) == said and all("state of 8 clients" in text for text in notes)
+    assert len(notes) == noted and all("state of 8 clients" in text for text in notes)
 
 
-def test_a_round_that_is_recorded_lets_its_models_go():
-    """They are most of the memory, and methods hold their last replies while the next round comes in."""
+def test_weights_of_a_recorded_round_are_released():
+    """Weights are most of the memory, and methods keep the last replies while the next replies arrive."""
     experiment = Experiment(*problem(), Settings(rounds=3, epochs=1, fraction=0.5, model="mlp(hidden=3)"), engine="sequential")
     program, seen = experiment.program, []
 
@@ -295,7 +295,7 @@ def test_a_round_that_is_recorded_lets_its_models_go():
     assert [there for _, there in seen] == [True] * 3 and all("weights" not in replies for replies, _ in seen)
 
 
-def test_replies_are_let_go_while_they_are_stacked():
+def test_replies_are_released_while_they_are_stacked():
     replies = [{"weights": torch.arange(3.0) + i, "lid": 1} for i in range(4)]
     assert let_go(replies, [0, 2, 3]).tolist() == [[0, 1, 2], [2, 3, 4], [3, 4, 5]]
     assert [reply is None for reply in replies] == [True, False, True, True]
@@ -309,12 +309,12 @@ def test_a_selector_decides_how_its_cohort_is_averaged(selector, alike):
 
 
 def test_a_reference_of_true_labels_names_a_remedy_that_helps():
-    """Labels of a file replace labels that nobody declared true; then more noise would not make the truth known."""
+    """If labels from a file replaced undeclared labels, more noise would not reveal the true labels."""
     federation, dataset = problem()
     observed = dataclasses.replace(federation, true=None)
     with pytest.raises(InputError, match="inject-noise"):
         Experiment(observed, dataset, settings("oracle"))
     replaced = dataclasses.replace(observed, meta={"noise": [{"model": "labels(path=human.csv)", "seed": 0}]})
-    with pytest.raises(InputError, match="partition --labels true") as told:
+    with pytest.raises(InputError, match="partition --labels true") as raised:
         Experiment(replaced, dataset, settings("oracle"))
-    assert "inject-noise" not in str(told.value)
+    assert "inject-noise" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""Images are scaled by what clients told of theirs: the numbers of all images in one place, metered, and of a run kept."""
+"""Scale of images: statistics from clients equal pooled statistics, are metered, and are saved with a run."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def test_moments_of_clients_are_those_of_all(kind):
         np.testing.assert_allclose(std, expected[1], rtol=1e-6)
 
 
-def test_a_run_is_scaled_by_what_clients_told_and_the_meter_counts_it(digits):
+def test_a_run_is_scaled_by_metered_statistics_of_clients(digits):
     federation = partitioning.federation(digits, clients=4, holdout=0.2, public=0.1, seed=0)
     experiment = Experiment(federation, digits, QUICK, engine="sequential")
     assert (experiment.inputs.mean, experiment.inputs.std) == (digits.mean, digits.std)
@@ -53,13 +53,13 @@ def test_a_run_is_scaled_by_what_clients_told_and_the_meter_counts_it(digits):
     assert trained_network(run, other).inputs.mean == digits.mean
 
 
-def test_published_numbers_need_nobody_to_tell(digits):
+def test_published_statistics_need_no_statistics_of_clients(digits):
     published = replace(digits, statistics=((0.5,), (0.25,)))
     experiment = Experiment(partitioning.federation(digits, clients=4, seed=0), published, QUICK, engine="sequential")
     assert experiment.inputs.mean == (0.5,) and "moments" not in experiment.clients.traffic.sent
 
 
-def test_clients_are_asked_once_for_a_split_of_one_data_set(digits):
+def test_statistics_are_computed_once_per_partition(digits):
     """Reading all images again for every run of a recipe would take minutes where they are decoded; another split asks anew."""
     asked, known = [], {}
 
@@ -67,10 +67,10 @@ def test_clients_are_asked_once_for_a_split_of_one_data_set(digits):
         asked.append(name)
         return known.setdefault(name, compute())
 
-    held = replace(digits, remember=remember)
+    data = replace(digits, remember=remember)
     split = [partitioning.federation(digits, clients=4, seed=seed) for seed in (0, 0, 1)]
-    found = [scale_of(federation, held, held.x_train) for federation in split]
-    assert found[0] == found[1] and found[0].told and asked[0] == asked[1] != asked[2] and len(known) == 2
+    found = [scale_of(federation, data, data.x_train) for federation in split]
+    assert found[0] == found[1] and found[0].from_clients and asked[0] == asked[1] != asked[2] and len(known) == 2
 
 
 def test_samples_are_those_of_clients_and_the_public_set(digits):
@@ -94,7 +94,7 @@ def test_samples_are_those_of_clients_and_the_public_set(digits):
 
 
 def test_a_client_that_cannot_read_an_image_tells_nothing(digits):
-    """The others' images are the scale; what failed is not remembered, and where all fail it is said."""
+    """The scale comes from the readable images; a scale with failures is not cached, and an error is raised if all fail."""
     remembered = []
 
     class Broken:
@@ -113,9 +113,9 @@ def test_a_client_that_cannot_read_an_image_tells_nothing(digits):
         return remembered[-1]
 
     federation = partitioning.federation(digits, clients=4, seed=0)
-    held, broken = replace(digits, remember=remember), federation.clients[1][:1]
+    data, broken = replace(digits, remember=remember), federation.clients[1][:1]
     rest = np.concatenate([federation.clients[k] for k in (0, 2, 3)])
-    assert scale_of(federation, held, Broken())[:2] == moments(digits.x_train[rest]) and not remembered
+    assert scale_of(federation, data, Broken())[:2] == moments(digits.x_train[rest]) and not remembered
     broken = np.arange(len(digits.x_train))
     with pytest.raises(InputError, match="no client could read all of its images"):
-        scale_of(federation, held, Broken())
+        scale_of(federation, data, Broken())

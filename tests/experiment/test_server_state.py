@@ -19,9 +19,9 @@ from fnlkit.server.optimizers import FedOpt
 
 def plain(work, clients, model, opt, select, rounds):
     for r in range(rounds):
-        model, said = opt.round(clients, select(clients, model), model)
-        model = work(r, model, said) or model
-        yield Round(model, "own", said)
+        model, replies = opt.round(clients, select(clients, model), model)
+        model = work(r, model, replies) or model
+        yield Round(model, "own", replies)
 
 
 def average(clients, model, opt, select, *, rounds):
@@ -31,14 +31,14 @@ def average(clients, model, opt, select, *, rounds):
         clients.memory["mean"] = 0.5 * clients.memory.get("mean", torch.zeros_like(model.weights)) + 0.5 * model.weights
         return model.with_weights(clients.memory["mean"])
 
-    return plain(lambda r, model, said: clients.once(move, model), clients, model, opt, select, rounds)
+    return plain(lambda r, model, replies: clients.once(move, model), clients, model, opt, select, rounds)
 
 
 def unsaved(clients, model, opt, select, *, rounds):
     """The same, with a variable of the program in place of the memory."""
     mean = torch.zeros_like(model.weights)
 
-    def move(r, model, said):
+    def move(r, model, replies):
         nonlocal mean
         mean = 0.5 * mean + 0.5 * model.weights
         return model.with_weights(mean)
@@ -48,14 +48,14 @@ def unsaved(clients, model, opt, select, *, rounds):
 
 def spread(clients, model, opt, select, *, rounds):
     """Read the clients' weights, which a log does not hold."""
-    return plain(lambda r, model, said: said["weights"].std() and None, clients, model, opt, select, rounds)
+    return plain(lambda r, model, replies: replies["weights"].std() and None, clients, model, opt, select, rounds)
 
 
 def earlier(clients, model, opt, select, *, rounds):
     """Train on from the model of the first round, every other round: state without any computation."""
     kept = []
 
-    def move(r, model, said):
+    def move(r, model, replies):
         kept.append(model)
         return kept[0] if r % 2 else None
 
@@ -66,11 +66,11 @@ def decided(clients, model, opt, select, *, rounds):
     """Train a second time in rounds whose model has moved far: a decision on weights."""
     for _ in range(rounds // 2):
         before = model
-        model, said = opt.round(clients, select(clients, model), model)
+        model, replies = opt.round(clients, select(clients, model), model)
         far = clients.once(lambda old, new: float((new.weights - old.weights).norm()), before, model)
         if far > 0.25:
-            model, said = opt.round(clients, select(clients, model), model)
-        yield Round(model, "own", said, {"far": far})
+            model, replies = opt.round(clients, select(clients, model), model)
+        yield Round(model, "own", replies, {"far": far})
 
 
 class Turning:

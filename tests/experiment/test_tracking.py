@@ -1,4 +1,4 @@
-"""What is told to programs that watch training is read back with their own readers, and equals the history."""
+"""Tracked metrics, read back with the readers of the tracking programs, equal the history."""
 
 import errno
 import warnings
@@ -60,7 +60,7 @@ def test_a_resumed_run_continues_its_curve_without_doubles(federation, tmp_path)
     with pytest.raises(KeyboardInterrupt):
         fnlkit.train(federation, rounds=6, output=place, checkpoint_every=2, log=log, on_round=stop, **QUICK)
     whole = fnlkit.load(place)
-    # As after a kill: rounds were told that no checkpoint has kept.
+    # As after a kill: rounds were tracked that no checkpoint contains.
     short = fnlkit.train(federation, rounds=2, **QUICK)
     assert len(curves(tmp_path / "tb")["accuracy"]) == 4 > len(short.history)
     resumed = fnlkit.train(federation, rounds=6, resume=replace(whole), log=log, **QUICK)

@@ -1,4 +1,4 @@
-"""Samples that are vectors: scaled by what the clients tell of their features, and given a network for vectors."""
+"""Samples that are vectors: standardized with statistics from clients, and trained by a network for vectors."""
 
 import json
 

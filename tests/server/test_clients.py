@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from fnlkit.artifacts.exchange import Traffic
 from fnlkit.client.inputs import Augment, Inputs
 from fnlkit.client.training import Fit, plan
 from fnlkit.components import registry
@@ -99,6 +100,33 @@ def test_traffic_counts_bytes_of_payload():
     size = model.weights.numel() * 8
     assert fed.traffic.bytes_up == 2 * size and fed.traffic.bytes_down == 2 * (size + 12 + 20)
     assert fed.traffic.client_rounds == 2 and fed.traffic.sent == {"weights": 2 * size}
+
+
+def test_traffic_since_a_copy_adds_up_to_the_whole():
+    """Up: 3 + 4 and 5 bytes under two names; down: 2 clients of 10 bytes and 1 byte; 2 + 1 visits."""
+    whole = Traffic()
+    whole.received("weights", 3)
+    whole.broadcast(10, clients=2)
+    whole.trained(2)
+    before = whole.copy()
+    whole.received("weights", 4)
+    whole.received("fit", 5)
+    whole.broadcast(1)
+    whole.trained(1)
+    assert before == Traffic(20, 3, 2, {"weights": 3})
+    assert whole.since(before) == Traffic(1, 9, 1, {"weights": 4, "fit": 5})
+    before.add(whole.since(before))
+    assert before == whole == Traffic(21, 12, 3, {"weights": 7, "fit": 5})
+
+
+def test_traffic_outside_of_a_round_is_undone_by_a_rollback():
+    fed, _ = toy()
+    fed.count_traffic("moments", up=5, down=7)
+    fed.commit()
+    fed.count_traffic("moments", up=1)
+    assert (fed.traffic.bytes_up, fed.traffic.bytes_down, fed.traffic.sent) == (6, 7, {"moments": 6})
+    fed.rollback()
+    assert (fed.traffic.bytes_up, fed.traffic.bytes_down, fed.traffic.sent) == (5, 7, {"moments": 5})
 
 
 @pytest.mark.parametrize("optimizer", ["fedavg", "fedprox(mu=0.1)", "feddyn(alpha=0.1)"])

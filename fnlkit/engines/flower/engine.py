@@ -54,10 +54,10 @@ class Flower(Clients):
         replies, late = self._ask(self.runtime.groups(ids, self.members), ids, message_of)
         # If a visit ends its actor, the other visits of the actor are lost too. Each missing client is visited again alone.
         for j in [j for j in range(len(ids)) if j not in replies]:
-            self.note(f"flower: client {ids[j]} had no reply and was asked again, alone")
+            self.note(f"flower: the reply of client {ids[j]} is missing; the visit is repeated alone")
             self.runtime.renew(late)
-            found, late = self._ask(self.runtime.groups([ids[j]], self.members), [ids[j]], lambda _, j=j: message_of([j]))
-            replies[j] = found.get(0) or self.runtime.failure(self.timeout if late else None)
+            again, late = self._ask(self.runtime.groups([ids[j]], self.members), [ids[j]], lambda _, j=j: message_of([j]))
+            replies[j] = again.get(0) or self.runtime.failure(self.timeout if late else None)
         if late:
             self.runtime.renew(late)
         self.runtime.take_back(self, [i for j, i in enumerate(ids) if isinstance(replies[j], dict)], self.rounds)
@@ -70,12 +70,12 @@ class Flower(Clients):
         self.runtime.start()
         ids = ids.tolist()
         base = counted(self.log, self.rejected, ids, self.rounds)
-        settled = counted(self.log, self.rejected, ids, self._point[0])
+        settled = counted(self.log, self.rejected, ids, self.committed.rounds)
         self.runtime.hand_over(self, ids, base)
         packed = [pack(step) for step in steps]
 
         def message_of(places):
-            found = [(ids[j], base[ids[j]], settled[ids[j]], {k: v[j] for k, v in scatter.items()}) for j in places]
+            requested = [(ids[j], base[ids[j]], settled[ids[j]], {k: v[j] for k, v in scatter.items()}) for j in places]
             return visits.request(
                 run=self.runtime.run,
                 round=self.rounds,
@@ -83,7 +83,7 @@ class Flower(Clients):
                 weights=weights,
                 steps=packed,
                 broadcast=broadcast,
-                visits=found,
+                visits=requested,
             )
 
         return ids, message_of
@@ -100,13 +100,13 @@ class Flower(Clients):
         groups = self.runtime.groups(ids, self.members)
         silent = self.runtime.failure(None)
         if not secret.FEWEST <= len(groups) <= secret.MOST:
-            self.note(f"{len(groups)} sites answer; a sum in secret takes {secret.FEWEST} to {secret.MOST}")
+            self.note(f"{len(groups)} sites are connected; --protect secagg requires {secret.FEWEST} to {secret.MOST}")
             return [silent] * len(ids)
-        asked = {node: message_of(places) for node, places in groups.items()}
+        requests = {node: message_of(places) for node, places in groups.items()}
         limit = self.timeout + self.runtime.start_seconds if self.timeout else None
         largest = 1.0 if counts is None else float(self.runtime.most)
         mean, inside, failed, sent = secret.gathered(
-            self.runtime.grid, asked, largest=largest, clip=clip, limit=limit, round=self.rounds
+            self.runtime.grid, requests, largest=largest, clip=clip, limit=limit, round=self.rounds
         )
         self.runtime.renew(late=False)
         replies = {place: failed.get(node, silent) for node, places in groups.items() for place in places}
@@ -114,8 +114,7 @@ class Flower(Clients):
             merged = (weights.double() + mean).to(weights.dtype)
             replies |= {groups[node][0]: {"weights": merged} for node in inside}
             sent -= len(inside) * nbytes(merged)  # because the meter counts these bytes separately
-        self.traffic.bytes_up += sent
-        self.traffic.sent["secagg"] = self.traffic.sent.get("secagg", 0) + sent
+        self.count_traffic("secagg", up=sent)
         return [replies.get(place, silent) for place in range(len(ids))]
 
     def _runtime(self):

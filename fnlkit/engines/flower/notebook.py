@@ -87,14 +87,14 @@ class Notebook:
         if not self.has(base):
             if base == NEVER:
                 return None
-            raise Lost(f"what round {base} left is not on this node")
-        found = files.read(self.path(base), kinds="fnlkit.state")
-        tensors = {name: torch.from_numpy(np.array(values)) for name, values in found.arrays.items()}
+            raise Lost(f"the memory of round {base} is missing on this node")
+        artifact = files.read(self.path(base), kinds="fnlkit.state")
+        tensors = {name: torch.from_numpy(np.array(values)) for name, values in artifact.arrays.items()}
         groups = {
             group: {name.partition("/")[2]: v for name, v in tensors.items() if name.startswith(f"{group}/")}
             for group in ("rows", "state")
         }
-        return Memory(tensors["y"], **groups, dropped=set(found.meta["dropped"]))
+        return Memory(tensors["y"], **groups, dropped=set(artifact.meta["dropped"]))
 
     def forget(self, but):
         """Remove the memory of all rounds except the given rounds."""

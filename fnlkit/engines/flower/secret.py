@@ -80,7 +80,7 @@ def masks(seed, num_range, dimensions_list, *, request=b""):
     source = Cipher(algorithms.AES(hashlib.sha256(seed + request).digest()), modes.CTR(bytes(16))).encryptor()
     words = [np.frombuffer(source.update(bytes(4 * math.prod(shape))), "<u4") for shape in dimensions_list]
     pairs = zip(words, dimensions_list, strict=True)
-    return [(found.astype(np.int64) & (num_range - 1)).reshape(shape) for found, shape in pairs]
+    return [(values.astype(np.int64) & (num_range - 1)).reshape(shape) for values, shape in pairs]
 
 
 def _strengthened(name, request):
@@ -93,9 +93,9 @@ def _strengthened(name, request):
     return module
 
 
-def common(asked):
+def common(request):
     """Return the SHA-256 of the part of a request that all sites share: all but the visits."""
-    records = wire.write({name: value for name, value in asked.items() if name != "visits"})
+    records = wire.write({name: value for name, value in request.items() if name != "visits"})
     total = hashlib.sha256(records["text"]["text"].encode())
     for name, array in records["arrays"].items():
         total.update(f"\0{name} {array.dtype} {array.shape}\0".encode())
@@ -125,39 +125,41 @@ def answered(message, context, update, terms):
     from flwr.compat.common import recorddict_compat
 
     if _CONFIGS not in message.content.config_records:
-        raise Refused("it asks for an update that is not masked")
-    told = dict(message.content.config_records[_CONFIGS])
-    _check(told, terms)
-    request = common(wire.read(message.content)) if told.get("stage") == "collect_masked_vectors" else b""
+        raise Refused("the server requests an update that is not masked")
+    config = dict(message.content.config_records[_CONFIGS])
+    _check(config, terms)
+    request = common(wire.read(message.content)) if config.get("stage") == "collect_masked_vectors" else b""
     mod = _strengthened("flwr.client.mod.secure_aggregation.secaggplus_mod", request).secaggplus_mod
 
     def masked(message, context):
         values, seed = update()
         if not np.abs(values).max(initial=0) <= terms.clip:
-            raise AboveClip("its update has an entry above `clip`")
-        np.random.seed(seed)  # noqa: NPY002 - by which Flower rounds: one seed, one result
-        said = FitRes(Status(Code.OK, ""), ndarrays_to_parameters([values]), terms.weight, {})
-        return Message(recorddict_compat.fitres_to_recorddict(said, False), reply_to=message)
+            raise AboveClip("the update has an entry above `clip`")
+        np.random.seed(seed)  # noqa: NPY002 - the generator with which Flower rounds
+        result = FitRes(Status(Code.OK, ""), ndarrays_to_parameters([values]), terms.weight, {})
+        return Message(recorddict_compat.fitres_to_recorddict(result, False), reply_to=message)
 
     return mod(message, context, masked)
 
 
-def _check(told, terms):
+def _check(config, terms):
     """Refuse requests that Flower's mod would answer but that would reveal single updates."""
-    stage = told.get("stage")
+    stage = config.get("stage")
     if stage == "setup":
-        shares, threshold = told["share_num"], told["threshold"]
-        if not (FEWEST <= shares <= MOST and told["sample_num"] >= FEWEST and 2 * threshold > shares):
+        shares, threshold = config["share_num"], config["threshold"]
+        if not (FEWEST <= shares <= MOST and config["sample_num"] >= FEWEST and 2 * threshold > shares):
             raise Refused("too few clients would hide each other")
-        if (told["target_range"], told["mod_range"]) != (STEPS, MODULUS):
-            raise Refused("masks would not cover its numbers")
-        asked = told.get("clipping_range"), told.get("max_weight")
-        if asked != (terms.clip, terms.largest):
-            raise Refused(f"clip and largest weight are {asked}; this site agreed to {(terms.clip, terms.largest)}")
-    if stage == "share_keys" and len(told) - 1 < FEWEST:
+        if (config["target_range"], config["mod_range"]) != (STEPS, MODULUS):
+            raise Refused("the masks would not cover the numbers of an update")
+        limits = config.get("clipping_range"), config.get("max_weight")
+        if limits != (terms.clip, terms.largest):
+            raise Refused(f"clip and largest weight are {limits}; this site agreed to {(terms.clip, terms.largest)}")
+    if stage == "share_keys" and len(config) - 1 < FEWEST:
         raise Refused("too few clients would hide each other")
-    if stage == "unmask" and (len(set(told["active_nids"])) < FEWEST or set(told["active_nids"]) & set(told["dead_nids"])):
-        raise Refused("it asks for a sum of too few, or for both masks of one client")
+    if stage == "unmask":
+        active, dead = set(config["active_nids"]), set(config["dead_nids"])
+        if len(active) < FEWEST or active & dead:
+            raise Refused("the server requests a sum of too few clients, or both masks of one client")
 
 
 def rounding(seed, round, client):
@@ -205,26 +207,26 @@ class _Round:
         return None, {}
 
 
-class _Heard:
+class _CountedReplies:
     """Grid that counts the bytes of replies and stores the failures of nodes."""
 
     def __init__(self, grid):
         self.grid, self.bytes, self.failures = grid, 0, {}
 
     def send_and_receive(self, messages, *, timeout=None):
-        return [self._heard(reply) for reply in self.grid.send_and_receive(messages, timeout=timeout)]
+        return [self._counted(reply) for reply in self.grid.send_and_receive(messages, timeout=timeout)]
 
-    def _heard(self, reply):
+    def _counted(self, reply):
         """Return a reply, or an error if the site failed."""
         if not reply.has_error() and _CONFIGS in reply.content.config_records:
             self.bytes += sum(len(each) for record in reply.content.values() for each in _bytes(record))
             return reply
-        code, name = _told(reply)
+        code, name = _failure_of(reply)
         self.failures[reply.metadata.src_node_id] = Failure(code if code in CODES else "failed", name[:60])
         return SimpleNamespace(has_error=lambda: True, error=code, metadata=reply.metadata)
 
 
-def _told(reply):
+def _failure_of(reply):
     """Return the code and the class name of a site's failure, empty if there is none."""
     if reply.has_error():
         code, _, name = str(reply.error.reason).partition(" ")
@@ -238,7 +240,7 @@ def _told(reply):
     return "", ""
 
 
-def gathered(grid, asked, *, largest, clip, limit, round):
+def gathered(grid, requests, *, largest, clip, limit, round):
     """Run secure aggregation for a round.
 
     Returns (mean update float64 (P + Q,) or None, nodes in the mean, {node: Failure}, bytes of all replies).
@@ -246,7 +248,7 @@ def gathered(grid, asked, *, largest, clip, limit, round):
     Parameters
     ----------
     grid : flwr.serverapp.Grid
-    asked : dict of node to request
+    requests : dict of node to request
         Requests as returned by fnlkit.engines.flower.visits.request. They differ only in the visits.
     largest : float
         Largest weight that a site can have, as agreed by the sites.
@@ -256,18 +258,18 @@ def gathered(grid, asked, *, largest, clip, limit, round):
         Time limit of each of the four steps in seconds.
     round : int
     """
-    request = common(next(iter(asked.values())))
+    request = common(next(iter(requests.values())))
     flower = _strengthened("flwr.server.workflow.secure_aggregation.secaggplus_workflow", request)
-    shares = len(asked)
+    shares = len(requests)
     workflow = flower.SecAggPlusWorkflow(1.0, shares // 2 + 1, max_weight=float(largest), clipping_range=float(clip),
                                          quantization_range=STEPS, modulus_range=MODULUS, timeout=limit)  # fmt: skip
-    heard, about, state = _Heard(grid), _Round(list(asked), round), flower.WorkflowState()
+    replies, about, state = _CountedReplies(grid), _Round(list(requests), round), flower.WorkflowState()
     try:
-        if workflow.setup_stage(heard, about, state):
-            state.nid_to_fitins = {node: wire.write(visit) for node, visit in asked.items()}
+        if workflow.setup_stage(replies, about, state):
+            state.nid_to_fitins = {node: wire.write(visit) for node, visit in requests.items()}
             steps = workflow.share_keys_stage, workflow.collect_masked_vectors_stage, workflow.unmask_stage
-            all(step(heard, about, state) for step in steps)
-    except Exception as error:  # noqa: BLE001 - Flower's parsers raise anything on a reply that is not of the protocol
-        return None, [], {node: Failure("failed", type(error).__name__) for node in asked} | heard.failures, heard.bytes
+            all(step(replies, about, state) for step in steps)
+    except Exception as error:  # noqa: BLE001 - Flower's parsers raise any error on a reply that violates the protocol
+        return None, [], {node: Failure("failed", type(error).__name__) for node in requests} | replies.failures, replies.bytes
     mean = None if about.mean is None else torch.from_numpy(np.array(about.mean))
-    return mean, about.counted, heard.failures, heard.bytes
+    return mean, about.counted, replies.failures, replies.bytes

@@ -86,7 +86,7 @@ class Simulation:
         for name in os.listdir(os.path.join(self.home, "actors")):  # files of an earlier Ray
             os.unlink(os.path.join(self.home, "actors", name))
         _home_for_flower()
-        import flwr.simulation  # noqa: F401 - which sets its own level of talk
+        import flwr.simulation  # noqa: F401 - because the import sets the level of logging
 
         if self.address:
             self._join()
@@ -103,9 +103,9 @@ class Simulation:
             if len(self.nodes) == self.count:
                 return
             time.sleep(0.05)
-        said = f": {type(self._error).__name__}" if self._error else ""
+        reason = f": {type(self._error).__name__}" if self._error else ""
         self._end()
-        raise WorkStopped(f"Flower's simulation did not start{said}; take --engine workers, or -vv to see what Flower says")
+        raise WorkStopped(f"Flower's simulation did not start{reason}; write --engine workers, or -vv for details")
 
     def alive(self):
         return self._thread is not None and self._thread.is_alive()
@@ -118,15 +118,15 @@ class Simulation:
         import ray
 
         if ray.is_initialized():
-            raise InputError("--engine flower: this process is connected with a Ray already; call ray.shutdown() first")
+            raise InputError("--engine flower: this process is connected to Ray already; call ray.shutdown() first")
         paths = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
         try:
-            _somebody_listens(self.address)
+            _check_address(self.address)
             ray.init(address=self.address, runtime_env=paths, **_quiet())
         except (ConnectionError, ValueError, RuntimeError, OSError) as error:
             raise InputError(
                 f"--engine flower(address={self.address}): there is no Ray cluster ({type(error).__name__}); start one by "
-                "`ray start --head`, or write --engine flower for a Ray of the run's own"
+                "`ray start --head`, or write --engine flower to start Ray for this run"
             ) from error
         self.count = self.count or int(ray.cluster_resources().get("CPU", 0)) or 1
 
@@ -146,7 +146,7 @@ class Simulation:
         path = os.environ.get("PYTHONPATH")
         try:
             run_simulation(server, _app(self.home), self.count, backend_config=settings)
-        except BaseException as error:  # noqa: BLE001 - of another thread: told by whoever waits for its answers
+        except BaseException as error:  # noqa: BLE001 - reported by the thread that waits for the replies
             self._error = error
         finally:  # because Flower changes it for its actors
             os.environ.pop("PYTHONPATH", None)
@@ -231,7 +231,7 @@ def shared(ids, members, nodes):
     return {node: sorted(places) for node, places in groups.items() if places}
 
 
-def _somebody_listens(address):
+def _check_address(address):
     """Raise OSError if no process listens at the address.
 
     Without this check, Ray would try to connect for a quarter of an hour.
@@ -243,12 +243,12 @@ def _somebody_listens(address):
 
 def _quiet():
     """Return Ray's logging options."""
-    loud = log.isEnabledFor(logging.DEBUG)
+    verbose = log.isEnabledFor(logging.DEBUG)
     with contextlib.suppress(ImportError, AttributeError):  # Ray prints its errors to stdout, which is reserved for data
         from ray._private import worker
 
-        worker._worker_logs_enabled = loud
-    return {"log_to_driver": loud, "logging_level": 10 if loud else 50}
+        worker._worker_logs_enabled = verbose
+    return {"log_to_driver": verbose, "logging_level": 10 if verbose else 50}
 
 
 def _kill_actors(home):
@@ -289,13 +289,13 @@ def _describe(clients, home):
         reviewed = np.zeros(len(source), bool)
         reviewed[members.indices] = members.reviewed.numpy()
     arrays = source, members.offsets, members.indices, by_sample
-    people = *arrays, members.classes, members.inputs, rows, reviewed, members.secret
-    with open(os.path.join(home, "desk"), "wb") as file:
-        loud = log.isEnabledFor(logging.DEBUG)
+    client_list = *arrays, members.classes, members.inputs, rows, reviewed, members.secret
+    with open(os.path.join(home, "node"), "wb") as file:
+        verbose = log.isEnabledFor(logging.DEBUG)
         try:
-            pickle.dump((own.files(), network, people, loud), file, protocol=5)
+            pickle.dump((own.files(), network, client_list, verbose), file, protocol=5)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise InputError(f"the samples cannot travel to another process: {error}; take --engine sequential") from error
+            raise InputError(f"the samples cannot be sent to another process: {error}; write --engine sequential") from error
 
 
 def _on_disk(source, file):
@@ -313,10 +313,10 @@ def _on_disk(source, file):
     return Stored(file.name, start, source.dtype, source.shape)
 
 
-# ---- what runs in an actor
+# ---- in an actor
 @lru_cache(maxsize=1)
-def _sign_in(home):
-    """Store a handle with which this actor can be killed."""
+def _store_actor(home):
+    """Store a handle of this actor, with which the server can kill it."""
     import ray
 
     about = ray.get_runtime_context()
@@ -325,24 +325,24 @@ def _sign_in(home):
 
 
 @lru_cache(maxsize=1)
-def _desk(home):
-    with open(os.path.join(home, "desk"), "rb") as file:
-        files, network, people, loud = pickle.load(file)
-    if loud:
+def _node(home):
+    with open(os.path.join(home, "node"), "rb") as file:
+        files, network, client_list, verbose = pickle.load(file)
+    if verbose:
         show_log()
     for path in files:  # so that the file of a user's network can be imported
         own.file_module(path)
-    return NodeObjects(Network.unpacked(network), ClientList(*people), partial(_notebook, home))
+    return NodeObjects(Network.unpacked(network), ClientList(*client_list), partial(_notebook, home))
 
 
 def _visit(message, context, *, home):
     from flwr.app import Message
 
-    desk = _desk(home)
-    reply = Message(wire.write(answer(desk, wire.read(message.content))), reply_to=message)
-    for client in desk.clients.made():
+    node = _node(home)
+    reply = Message(wire.write(answer(node, wire.read(message.content))), reply_to=message)
+    for client in node.clients.made():
         client.rows, client.state, client.dropped = {}, {}, set()
-    desk.clients.forget()
+    node.clients.forget()
     return reply
 
 
@@ -353,7 +353,7 @@ def _app(home):
 
     @app.train()
     def visit(message, context):
-        _sign_in(home)
+        _store_actor(home)
         return _visit(message, context, home=home)
 
     return app

@@ -101,7 +101,7 @@ def checked(asked, *, client, network):
         "base": _whole(visit[1], NEVER, _MOST_ROUNDS),
         "settled": _whole(visit[2], NEVER, _MOST_ROUNDS),
     }
-    right |= {name: isinstance(found, dict) and all(map(_named_tensor, found.items())) for name, found in tensors.items()}
+    right |= {name: isinstance(values, dict) and all(map(_named_tensor, values.items())) for name, values in tensors.items()}
     if wrong := [name for name, fine in right.items() if not fine]:
         raise InputError(f"the server's request has a wrong type or range in: {', '.join(wrong)}")
     return asked
@@ -120,38 +120,38 @@ def _named_tensor(pair):
     return isinstance(pair[0], str) and isinstance(pair[1], torch.Tensor)
 
 
-def answer(desk, asked):
+def answer(node, asked):
     """Visit each client of a request in turn and return the replies.
 
     The result is {"replies": [[client, {name: Tensor} or a failure]]}.
     """
     with one_thread():
-        steps = [unpack(step, desk.allowed) for step in asked["steps"]]
-        twin = desk.twin() if any(isinstance(s, Fit) and s.teacher for s in steps) else None
-        return {"replies": [[visit[0], _visit(desk, twin, asked, steps, *visit)] for visit in asked["visits"]]}
+        steps = [unpack(step, node.allowed) for step in asked["steps"]]
+        twin = node.twin() if any(isinstance(s, Fit) and s.teacher for s in steps) else None
+        return {"replies": [[visit[0], _visit(node, twin, asked, steps, *visit)] for visit in asked["visits"]]}
 
 
-def _visit(desk, twin, asked, steps, i, base, settled, scattered):
-    client, notes, round = desk.clients[i], desk.notebook(i), asked["round"]
+def _visit(node, twin, asked, steps, i, base, settled, scattered):
+    client, notes, round = node.clients[i], node.notebook(i), asked["round"]
     try:
         memory = notes.read(base)
         (memory or Memory(client.given, {}, {}, set())).put(client)
     except Lost:
         return _failed(Failure("lost", ""))
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with a node's files, the others' work counts
+    except Exception as error:  # noqa: BLE001 - no fault of a node's files may stop the other clients
         return _failed(failure(error, i, round))
     received = {**asked["broadcast"], **scattered}
-    reply = reply_of(desk.network, twin, client, asked["weights"], steps, received, seed=asked["seed"], round=round)
-    said = _plain(reply)
+    reply = reply_of(node.network, twin, client, asked["weights"], steps, received, seed=asked["seed"], round=round)
+    reply = _plain(reply)
     client.keep_reviewed()
-    if not isinstance(said, OrderedDict):
-        return said
+    if not isinstance(reply, OrderedDict):
+        return reply
     try:
         notes.write(round, Memory.of(client))
         notes.forget(but=(base, settled, round))
-    except Exception as error:  # noqa: BLE001 - a memory that cannot be kept is a visit that did not happen
+    except Exception as error:  # noqa: BLE001 - without its memory a visit does not count
         return _failed(failure(error, i, round))
-    return dict(said)
+    return dict(reply)
 
 
 def _plain(reply):
@@ -169,8 +169,8 @@ def _plain(reply):
     return out
 
 
-def _failed(said):
-    return ("failure", said.code, said.name, said.sentence)
+def _failed(reason):
+    return ("failure", reason.code, reason.name, reason.sentence)
 
 
 def replies_to(answered, asked):
@@ -188,8 +188,8 @@ def replies_to(answered, asked):
     out, replies = {}, answered.get("replies") if isinstance(answered, dict) else None
     if not isinstance(replies, list) or len(replies) != len(asked):
         return out
-    for (place, client), said in zip(asked.items(), replies, strict=True):
-        match said:
+    for (place, client), reply in zip(asked.items(), replies, strict=True):
+        match reply:
             case [int(number), dict(values)] if number == client:
                 out[place] = values
             case [_, ("failure", str(code), str(name), str(sentence))] if code in CODES:

@@ -59,11 +59,11 @@ def array(values):
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
     if values.dtype.kind not in "biuf":
-        raise InputError(f"an array of {values.dtype} cannot travel to another process; expected numbers")
+        raise InputError(f"an array of {values.dtype} cannot be sent to another process; expected numbers")
     return Array(dtype=values.dtype.newbyteorder("=").name, shape=tuple(values.shape), stype=_ORDER, data=values.tobytes())
 
 
-def numbers(found):
+def numbers(record):
     """Return the writable NumPy array of a Flower Array.
 
     Raises
@@ -73,14 +73,14 @@ def numbers(found):
     """
     from flwr.app import Array
 
-    if not isinstance(found, Array):
+    if not isinstance(record, Array):
         raise Unreadable("record")
-    dtype, shape = np.dtype(str(found.dtype)), tuple(int(side) for side in found.shape)
-    if found.stype != _ORDER or dtype.kind not in "biuf" or min(shape, default=0) < 0:
+    dtype, shape = np.dtype(str(record.dtype)), tuple(int(side) for side in record.shape)
+    if record.stype != _ORDER or dtype.kind not in "biuf" or min(shape, default=0) < 0:
         raise Unreadable("array")
-    if math.prod(shape) * dtype.itemsize != len(found.data):
+    if math.prod(shape) * dtype.itemsize != len(record.data):
         raise Unreadable("size")
-    return np.frombuffer(bytearray(found.data), dtype).reshape(shape)
+    return np.frombuffer(bytearray(record.data), dtype).reshape(shape)
 
 
 def _tree(value, arrays):
@@ -100,7 +100,7 @@ def _tree(value, arrays):
         return {"list" if isinstance(value, list) else "tuple": [_tree(v, arrays) for v in value]}
     if isinstance(value, dict):
         return {"dict": [[_tree(k, arrays), _tree(v, arrays)] for k, v in value.items()]}
-    raise InputError(f"a {type(value).__name__} cannot travel to another process; expected numbers, texts or arrays")
+    raise InputError(f"a {type(value).__name__} cannot be sent to another process; expected numbers, texts or arrays")
 
 
 def _value(tree, arrays, depth):

@@ -1,0 +1,83 @@
+"""Options of an estimate, declared once for Python and for the command `fnlkit estimate-noise`."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Literal, get_args
+
+from fnlkit.errors import InputError
+
+Form = Literal["pooled", "federated"]
+
+
+def _option(default, meaning, metavar=None, flag=None):
+    """Return a field with a default that is also an option of the command, with a help text."""
+    return field(default=default, metadata={"help": meaning, "metavar": metavar, "flag": flag})
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateOptions:
+    """Options of an estimate: keywords of `estimate`, `EstimatorInputs` and `fnlkit.estimate_noise`.
+
+    Parameters
+    ----------
+    embeddings : float (n, d), optional
+        One row for each sample of the training set, for ``knn``.
+    probabilities : float (n, C), optional
+        Predictions of a model that did not train on the sample, for ``confident``, ``loss`` and ``anchor``.
+    run : fnlkit.artifacts.run.Run, optional
+        A trained model that replaces the warm-up.
+    form : "pooled" or "federated"
+        "pooled" reads all samples in one place, which only a simulation can do. "federated" runs steps at each client;
+        the replies are declared in the estimator's ``SENDS`` and metered.  Both give the same numbers.
+    seed : int >= 0
+    warm_up : dict, optional
+        Fields of fnlkit.experiment.Settings for estimators that train a model. Default: the defaults of Settings with the
+        changes in `fnlkit.estimators.WARM_UP`; at least 10 clients train in each round.
+    engine, device : str
+        As in fnlkit.experiment.Experiment.
+    say : callable(str), optional
+        Called with each note about an assumption, such as the default embedding or in-sample predictions.
+    progress : callable(done, total, what), optional
+        Called after each round of a training with the finished client-rounds, their total and the name of the training.
+
+    Raises
+    ------
+    InputError
+        If the form is unknown.
+    """
+
+    embeddings: object = _option(None, "Embeddings by `fnlkit embed` for the estimator knn.", "EMB.npz")
+    probabilities: object = _option(
+        None, "Out-of-sample class probabilities (samples, classes) as npz or npy.", "FILE", flag="--probs"
+    )
+    run: object = _option(None, "Use the model of this run instead of training one.", "RUN.pt")
+    form: Form = _option(
+        "pooled",
+        "Form: pooled uses all samples in one place (simulation only); federated uses declared replies of clients.",
+    )
+    seed: int = 0
+    warm_up: dict | None = None
+    engine: str = "auto"
+    device: str = "auto"
+    say: Callable | None = None
+    progress: Callable | None = None
+
+    def __post_init__(self):
+        if self.form not in get_args(Form):
+            raise InputError(f"--form {self.form!r}: write {' or '.join(get_args(Form))}")
+
+
+NAMES = tuple(f.name for f in fields(EstimateOptions))
+
+
+def with_options(function):
+    """Show the fields of EstimateOptions in the signature of a function that accepts them as its last ``**keywords``.
+
+    Parameters that the function declares are not changed.
+    """
+    signature = inspect.signature(function)
+    *declared, keywords = signature.parameters.values()
+    passed = [p for p in inspect.signature(EstimateOptions).parameters.values() if p.name not in signature.parameters]
+    function.__signature__ = signature.replace(parameters=[*declared, *passed, keywords])
+    return function

@@ -1,0 +1,355 @@
+"""Assembly of an experiment: samples, network, scale, clients, optimizer and method from the settings."""
+
+import hashlib
+import os
+from collections.abc import Generator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from fnlkit import engines
+from fnlkit.artifacts import key as keys
+from fnlkit.artifacts.stored import Changed, Rows, blocks
+from fnlkit.client.client_list import ClientList
+from fnlkit.client.inputs import PRECISIONS, Inputs, intake
+from fnlkit.client.network import Model, looks_up
+from fnlkit.client.training import Fit
+from fnlkit.components import registry
+from fnlkit.datasets.dataset import must_be
+from fnlkit.errors import InputError
+from fnlkit.experiment import cards
+from fnlkit.experiment.augmentation import augmentation
+from fnlkit.experiment.network import build_network
+from fnlkit.experiment.references import arranged
+from fnlkit.experiment.scale import scale_of
+from fnlkit.kernels.streams import derived
+from fnlkit.server.clients import Public
+from fnlkit.server.selection import average_for, cohort_size
+
+
+# ---- samples
+class TrainingData(NamedTuple):
+    """A federation and the samples of a data set, in the form that a run trains on.
+
+    Attributes
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+        With a single client if the method pools all samples.
+    dataset : fnlkit.datasets.Dataset
+    train, test : array (n, ...)
+        Samples as networks read them.
+    shape : tuple of int
+        Shape of a network's input.
+    image : bool
+    rows : dict of str to array (n, ...)
+        Additional rows for clients: ``input/true``, ``input/embedding``, ``input/received``.
+    embedding : str or None
+        SHA-256 of the embeddings.
+    notes : list of str
+    """
+
+    federation: object
+    dataset: object
+    train: object
+    test: object
+    shape: tuple
+    image: bool
+    rows: dict
+    embedding: str | None
+    notes: list
+
+
+def training_data(federation, dataset, settings, embeddings=None):
+    """Return the TrainingData of a federation and a data set.
+
+    Raises
+    ------
+    InputError
+        If they do not belong together, or the method or an option requires data that they lack.
+    """
+    if len(federation.client_offsets) < 2:
+        raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
+    notes = [must_be(dataset, federation.meta, len(federation.given), what="the federation")]
+    needs, digest = registry.needs(settings.method), None
+    federation, rows = arranged(federation, needs, settings.method)
+    if settings.memorization and federation.true is None:
+        raise InputError(f"--memorization requires true labels, but {dataset.name} declares none; omit it")
+    if "embedding" in needs:
+        rows["input/embedding"], note = embedding_rows(embeddings, federation, dataset, settings.method)
+        digest = digest_of_rows(rows["input/embedding"])
+        notes.append(note)
+    if "received" in federation.extra:  # labels were corrected since: a release is about the labels as received
+        rows["input/received"] = np.asarray(federation.extra["received"], np.int64)
+    train, test, shape, image = intake(dataset)
+    return TrainingData(federation, dataset, train, test, shape, image, rows, digest, [note for note in notes if note])
+
+
+def embedding_rows(embeddings, federation, dataset, method):
+    """Return (float32 (n, D), note): the given embeddings, or principal components with a note."""
+    note = None
+    if embeddings is None:
+        from fnlkit.datasets.embed import embed
+
+        dim = min(64, len(dataset.x_train), int(np.prod(np.shape(dataset.x_train)[1:])))
+        embeddings = embed(dataset, f"pca(dim={dim})" if dataset.kind != "wave" else "pca")
+        note = (
+            f"{method} compares samples by an embedding; no --embeddings were given, so it uses {embeddings.shape[1]} "
+            "principal components of the samples, which are far worse than a pretrained network"
+        )
+    if not isinstance(embeddings, Rows):
+        embeddings = np.ascontiguousarray(embeddings, np.float32)
+    elif embeddings.dtype != np.float32:
+        embeddings = Changed(embeddings, _singles)
+    if embeddings.ndim != 2 or len(embeddings) != len(federation.given):
+        raise InputError(f"the embeddings are {embeddings.shape}; expected one vector for {len(federation.given):,} samples")
+    return embeddings, note
+
+
+def _singles(rows):
+    return rows.astype(np.float32)
+
+
+def digest_of_rows(rows):
+    """Return the SHA-256 of an array's bytes."""
+    total = hashlib.sha256()
+    for a, b in blocks(rows):
+        total.update(np.ascontiguousarray(rows[a:b]).data)
+    return total.hexdigest()
+
+
+def digest_of_federation(federation):
+    """Return a SHA-256 over the arrays of a federation that affect a run or its evaluation."""
+    total = hashlib.sha256(str(federation.classes).encode())
+    arrays = {name: getattr(federation, name) for name in ("client_offsets", "client_indices", "given", "true")}
+    arrays |= {name: federation.extra.get(name) for name in ("reviewed", "received", "holdout_client", "gold_label")}
+    for name, values in arrays.items():
+        if values is not None:
+            values = np.ascontiguousarray(values).astype(np.int64)
+            total.update(f"{name}{values.shape}".encode())
+            total.update(values.tobytes())
+    return total.hexdigest()
+
+
+def sources_of(federation, method, embeddings=None):
+    """Return the metadata entries of a run that identify its inputs.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+    method : str
+    embeddings : float (n, D), optional
+
+    Returns
+    -------
+    dict
+        ``federation`` and ``embedding``, SHA-256 over their content, and ``dataset_checksum``.
+    """
+    rows = None if embeddings is None else embedding_rows(embeddings, federation, None, method)[0]
+    return {
+        "dataset_checksum": federation.meta.get("dataset_checksum"),
+        "federation": digest_of_federation(arranged(federation, registry.needs(method), method)[0]),
+        "embedding": None if rows is None else digest_of_rows(rows),
+    }
+
+
+def labels_of_clients(federation):
+    """Return the labels and clients of a release in the form of fnlkit.artifacts.ledger."""
+    return {"given": federation.given, "offsets": federation.client_offsets, "indices": federation.client_indices}
+
+
+# ---- network and inputs
+def device_of(name):
+    """Return the torch device of `--device`."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device {name}: {str(error).splitlines()[0]}; write cpu, cuda or auto") from error
+    return name
+
+
+def network_of(data, settings, device):
+    """Return (Network with initial weights, width of the second output that the method needs, or 0)."""
+    if settings.precision == "tf32" and device == "cpu":
+        raise InputError("--precision tf32 requires a GPU; write fp32, fp64 or bf16")
+    needs = registry.needs(settings.method)
+    build = partial(
+        build_network,
+        settings.model,
+        input_shape=data.shape,
+        classes=data.federation.classes,
+        seed=settings.seed,
+        kind=data.dataset.kind,
+        pair="pair" in needs,
+        precision=settings.precision,
+        device=device,
+    )
+    network = build()
+    head = _head_width(network, data.rows["input/embedding"].shape[1], settings) if "head" in needs else 0
+    return (build(head=head) if head else network), head
+
+
+def _head_width(network, size, settings):
+    """Return the head's width for an embedding of `size`: 0 if the network's features already have it."""
+    width = getattr(network.module, "width", None)
+    if width is None:
+        raise InputError(f"{settings.method} requires a network with features, classify and width; {settings.model} lacks them")
+    return 0 if width == size else size
+
+
+def inputs_of(data, network, settings, device, scale=None):
+    """Return (Inputs, whether clients sent statistics for them). A given Scale costs the clients nothing."""
+    sent = False
+    if scale is None:
+        tokens = data.dataset.kind == "vector" and looks_up(network.module)
+        scale = scale_of(data.federation, data.dataset, data.train, settings.standardize, tokens=tokens)
+        sent = scale.from_clients
+    return Inputs(data.image, scale.mean, scale.std, PRECISIONS[settings.precision], device), sent
+
+
+# ---- clients
+class PrivacyKey(NamedTuple):
+    """Secret from which a run draws for privacy; None and empty texts if it draws nothing.
+
+    Attributes
+    ----------
+    secret : bytes or None
+    fingerprint : str
+        Identifies the key in a run without revealing it.
+    note : str
+    """
+
+    secret: bytes | None = None
+    fingerprint: str = ""
+    note: str = ""
+
+
+def privacy_key_of(settings, given):
+    """Return the PrivacyKey of a run. The file is read, or created if missing, only if the run draws for privacy.
+
+    Parameters
+    ----------
+    settings : Settings
+    given : str, os.PathLike, bytes or None
+        A file, or 32 bytes. Default: `fnlkit.artifacts.key.usual_path`.
+    """
+    if "secret" not in registry.needs(settings.method) and not registry.hides(settings.protect):
+        return PrivacyKey()
+    if isinstance(given, bytes):
+        if len(given) != 32:
+            raise InputError(f"`privacy_key` has {len(given)} bytes; give 32, or the path of a file")
+        return PrivacyKey(given, keys.fingerprint(given))
+    path = keys.usual_path() if given is None else os.path.abspath(os.path.expanduser(given))
+    secret = keys.read_or_draw(path)
+    note = f"draws for privacy depend on the secret key in {path}; keep this file secret"
+    return PrivacyKey(secret, keys.fingerprint(secret), note)
+
+
+def clients_of(data, network, inputs, settings, key, engine, engine_options):
+    """Return the engine with all clients of a run.
+
+    Parameters
+    ----------
+    data : TrainingData
+    network : fnlkit.client.network.Network
+    inputs : Inputs
+    settings : Settings
+    key : PrivacyKey
+    engine : str
+    engine_options : dict
+    """
+    federation = data.federation
+    members = ClientList(
+        data.train,
+        federation.client_offsets,
+        federation.client_indices,
+        federation.given,
+        federation.classes,
+        inputs,
+        rows=data.rows,
+        reviewed=federation.extra.get("reviewed"),
+    )
+    if key.secret is not None:
+        arrays = (np.asarray(values, np.int64) for values in labels_of_clients(federation).values())
+        members.secret = derived(key.secret, "labels", data.dataset.checksum, settings.seed, *arrays)
+    # A comparison with other clients' updates would break the sensitivity bound; clipping already limits an update.
+    bound = 0.0 if settings.protect != "none" else settings.max_update_ratio
+    limits = {"seed": settings.seed, "keep": settings.min_replies, "bound": bound}
+    clients = engines.make(engine, members, network, inputs, **limits, **engine_options)
+    if "public" in registry.needs(settings.method):
+        clients.public = _public_set(data, settings.method)
+    clients.sends = cards.may_leave(settings.method, settings.optimizer, settings.selector)
+    clients.protect = "" if settings.protect == "none" else settings.protect
+    for note in (*data.notes, key.note, _single_client_rounds(settings.fraction, clients)):
+        if note:
+            clients.note(note)
+    return clients
+
+
+def _single_client_rounds(fraction, clients):
+    """Return a note if a round selects only one of several clients, else an empty text."""
+    if len(clients) < 2 or cohort_size(clients, fraction) > 1:
+        return ""
+    return (
+        f"--fraction {fraction:g} of {len(clients)} clients is one client per round: its model becomes the next global model "
+        f"without averaging; --fraction {min(1, 5 / len(clients)):g} selects {min(5, len(clients))} clients"
+    )
+
+
+def _public_set(data, method):
+    """Return the Public set: the samples that belong to no client."""
+    federation = data.federation
+    positions = np.setdiff1d(np.arange(len(federation.given)), federation.client_indices)
+    if "holdout_client" in federation.extra:  # held-out samples belong to a client
+        positions = positions[np.asarray(federation.extra["holdout_client"])[positions] < 0]
+    if not len(positions):
+        raise InputError(
+            f"{method} requires public samples, but every sample belongs to a client; make the federation with "
+            "`fnlkit partition --public 0.1`, which assigns a tenth of the samples to no client"
+        )
+    given = np.asarray(federation.given, np.int64)[positions]
+    return Public(torch.from_numpy(np.ascontiguousarray(data.train[positions])), torch.from_numpy(given))
+
+
+# ---- optimizer and method
+def optimizer_of(settings, dataset, loss, aggregate, select, protection=None):
+    """Return the federated optimizer of a run.
+
+    Parameters
+    ----------
+    settings : Settings
+    dataset : fnlkit.datasets.Dataset
+    loss, aggregate : callable
+        As returned by `fnlkit.experiment.combination.parts`.
+    select : selector
+    protection : Protection or None
+    """
+    fit = Fit(
+        loss=loss,
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        lr=settings.lr,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        optimizer=settings.client_optimizer,
+        clip=settings.clip,
+        augment=augmentation(settings.augment, dataset),
+        mixup=settings.mixup,
+    )
+    protected = {"protect": protection} if protection else {}
+    opt = registry.optimizer(settings.optimizer, fit, aggregate=aggregate, decay=settings.decay, **protected)
+    average_for(select, opt)
+    return opt
+
+
+def program_of(settings, clients, weights, opt, select):
+    """Return (first Model, the method's generator of rounds)."""
+    model = Model(clients.network, weights)
+    program = registry.method(settings.method)(clients, model, opt, select, rounds=settings.rounds)
+    if not isinstance(program, Generator):
+        kind = type(program).__name__
+        raise InputError(f"method {settings.method}: returned {kind}; a method is a generator that yields Round")
+    return model, program

@@ -1,0 +1,288 @@
+"""Checkpoints of an experiment: snapshot, resume with all checks, and a rehearsal of the resume."""
+
+from dataclasses import asdict, fields, replace
+
+import numpy as np
+import torch
+
+from fnlkit.artifacts.run import Run
+from fnlkit.artifacts.zip import LIMIT
+from fnlkit.client.network import Model
+from fnlkit.components import registry
+from fnlkit.errors import InputError
+from fnlkit.experiment import memory
+from fnlkit.experiment.assembly import digest_of_federation
+from fnlkit.experiment.conditions import machine, peak_bytes
+from fnlkit.experiment.settings import Settings, option
+from fnlkit.server.clients import Clients
+
+
+# ---- snapshot
+def snapshot(experiment):
+    """Return the Run of an experiment after the last finished round.
+
+    Parameters
+    ----------
+    experiment : fnlkit.experiment.Experiment
+    """
+    federation, clients = experiment.federation, experiment.clients
+    return Run(
+        settings=asdict(experiment.settings),
+        weights=experiment.model.weights,
+        labels=_labels(experiment),
+        client_offsets=np.asarray(federation.client_offsets),
+        client_indices=np.asarray(federation.client_indices),
+        history=list(experiment.history),
+        records={
+            name: (np.array([round for round, _ in pairs]), np.stack([values for _, values in pairs]))
+            for name, pairs in experiment.records.items()
+        },
+        truth=_truth(federation),
+        memory=memory.pack(clients.members.with_memory(), clients.memory),
+        log=list(clients.log),
+        results=list(clients.results),
+        traffic=clients.traffic,
+        rejected=list(clients.rejected),
+        finished=experiment.finished,
+        meta=_metadata(experiment),
+    )
+
+
+def _labels(experiment):
+    federation = experiment.federation
+    labels = {"given": np.asarray(federation.given), "corrected": experiment.labels()}
+    if federation.true is not None:
+        labels["true"] = np.asarray(federation.true)
+    extra = ("holdout_client", "gold_label", "received")
+    return labels | {name: np.asarray(federation.extra[name]) for name in extra if name in federation.extra}
+
+
+def _truth(federation):
+    """Return the known noise and the estimates of a federation."""
+    truth = {name: getattr(federation, name) for name in ("noise_client_level", "noise_client_noisy", "noise_transition")}
+    truth |= {name: values for name, values in federation.extra.items() if name.startswith("estimate_")}
+    return {name: np.asarray(values) for name, values in truth.items() if values is not None}
+
+
+def _metadata(experiment):
+    federation, dataset, inputs = experiment.federation, experiment.dataset, experiment.inputs
+    columns = getattr(dataset, "table", None)  # conversion of table columns to vectors
+    samples = {
+        "kind": dataset.kind,
+        "shape": [int(side) for side in dataset.x_train.shape[1:]],
+        "mean": list(inputs.mean),
+        "std": list(inputs.std),
+        "sample_rate": dataset.sample_rate,
+        "class_names": list(dataset.class_names),
+        **({"columns": columns} if columns and dataset.features is None else {}),
+    }
+    cost = {"seconds": experiment.seconds, "peak_bytes": peak_bytes()}
+    cost["row_seconds"] = experiment.times[: len(experiment.history)]
+    return {
+        "dataset": federation.dataset,
+        "dataset_checksum": dataset.checksum,
+        "federation": digest_of_federation(federation),
+        "classes": int(federation.classes),
+        "client_names": federation.meta.get("client_names"),
+        "input_shape": list(experiment.input_shape),
+        "embedding": experiment.embedding,
+        "features": dataset.features,
+        "samples": samples,
+        "head": experiment.head,
+        "frozen": experiment.network.frozen,
+        "pair": experiment.pair,
+        "needs": sorted(experiment.needs),
+        "own": experiment.user_files,
+        "provenance": experiment.provenance,
+        "protection": experiment.accounting.cost(),
+        "unsaved": _unsaved(experiment),
+        "privacy_key": experiment.accounting.key.fingerprint,
+        "machine": machine(experiment.clients, experiment.device) | cost,
+    }
+
+
+def _unsaved(experiment):
+    """Return the server parts of the optimizer whose state no run saves; note each once."""
+    now = memory.server_state(experiment.opt)
+    changed = [name for name in now if now[name] != experiment.initial_server_state[name]]
+    for name in changed:
+        experiment.clients.note(
+            f"this run cannot be resumed: the optimizer's {name} stores state in its attributes or variables; store it in "
+            "`updates.memory`, for an aggregator in its argument `memory` (docs/extending.md)"
+        )
+    return changed
+
+
+# ---- warnings before a checkpoint fails
+def warn_if_too_large(experiment):
+    """Note after the first round if the clients' state will exceed the size limit of a run's file."""
+    clients = experiment.clients
+    visits = min(len(clients), experiment.settings.rounds * len(clients.log[-1].asked))
+    total = memory.expected_bytes(clients.members.with_memory(), visits)
+    if total > LIMIT:
+        clients.note(
+            f"after all rounds the state of {visits:,} clients will have {total / 1e9:.1f} GB, but the limit of a run's "
+            f"file is {LIMIT / 1e9:.1f} GB, so writing it will fail; choose a smaller network, fewer rounds, or an "
+            "optimizer and a method without client state"
+        )
+
+
+def rehearse(experiment, first):
+    """Note if the rounds so far cannot be repeated from the log, because a resumed run could not continue either.
+
+    Parameters
+    ----------
+    experiment : fnlkit.experiment.Experiment
+    first : Model
+        The model before the first round.
+    """
+    original, settings = experiment.clients, experiment.settings
+    clients = Clients((), experiment.network, experiment.inputs, seed=settings.seed)
+    clients.sizes, clients.classes, clients.public = original.sizes, original.classes, original.public
+    clients.hidden = original.hidden
+    clients.replay(original.log, original.results)
+    select = registry.selector(settings.selector, settings.fraction)
+    opt = replace(experiment.opt, rounds=0)
+    method = registry.method(settings.method)
+    try:
+        program = method(clients, Model(experiment.network, first.weights), opt, select, rounds=settings.rounds)
+        for _ in experiment.history:
+            next(program)
+    except InputError as error:
+        reason = str(error).removeprefix("--resume: ")
+        original.note(f"this run cannot be resumed after an interruption: {reason}")
+
+
+# ---- resume
+def resume(experiment, run):
+    """Replay the server's program on the logged replies of a run, then restore the model and the state of the run.
+
+    Parameters
+    ----------
+    experiment : fnlkit.experiment.Experiment
+        A new experiment with the settings and the data of the run.
+    run : Run
+
+    Raises
+    ------
+    InputError
+        If the run was made with other settings, data or code.
+    """
+    _check(experiment, run)
+    _replay(experiment, run)
+    _restore(experiment, run)
+
+
+def _check(experiment, run):
+    _check_settings(experiment.settings, run)
+    _check_federation(experiment.federation, experiment.dataset, run)
+    _check_code(experiment.user_files, run)
+    _check_inputs(experiment, run)
+    _check_schedule(experiment.settings, run)
+
+
+def _check_settings(settings, run):
+    for field in fields(Settings):
+        name, now = field.name, getattr(settings, field.name)
+        before = run.settings.get(name, field.default)  # the option can be newer than the run
+        # `min_replies` only decides when to stop, so a run that lost too many clients can be resumed with a lower value.
+        if name not in ("rounds", "min_replies") and before != now:
+            raise InputError(f"--resume: the run was made with {option(name)} {before}, not {now}; use the settings of the run")
+
+
+def _check_federation(federation, dataset, run):
+    same_clients = np.array_equal(run.client_offsets, federation.client_offsets) and np.array_equal(
+        run.client_indices, federation.client_indices
+    )
+    true = 0 if federation.true is None else federation.true
+    if run.meta.get("dataset_checksum") != dataset.checksum:
+        different = "data set"
+    elif federation.classes != run.meta["classes"] or not same_clients:
+        different = "partition"
+    elif not np.array_equal(run.labels["given"], federation.given):
+        different = "set of labels"
+    elif not np.array_equal(run.labels.get("true", 0), true):
+        different = "set of true labels"
+    elif run.meta.get("federation") not in (None, digest_of_federation(federation)):  # the earliest runs have none
+        different = "review of labels"
+    else:
+        return
+    raise InputError(f"--resume: the run was made from another {different}; use the federation of the run")
+
+
+def _check_code(user_files, run):
+    recorded = run.meta.get("own")  # digests of a user's files; the earliest runs have none
+    for name in [] if recorded is None else sorted(recorded.keys() | user_files):
+        if recorded.get(name) != user_files.get(name):
+            raise InputError(
+                f"--resume: the code of {name} changed since the run was made; restore the earlier version, or train again"
+            )
+    if run.meta.get("unsaved"):
+        raise InputError(
+            f"--resume: the optimizer's {run.meta['unsaved'][0]} stored state in its attributes, which no run saves; store it "
+            "in `updates.memory` (docs/extending.md) and train again"
+        )
+
+
+def _check_inputs(experiment, run):
+    dataset = experiment.dataset
+    if run.meta.get("privacy_key", "") != experiment.accounting.key.fingerprint:
+        raise InputError(
+            "--resume: the run was made with another privacy key, or by an older fnlkit without a key; name the key file of "
+            "the run with --privacy-key, or train again"
+        )
+    before, now = (features and features["sha256"] for features in (run.meta.get("features"), dataset.features))
+    if before != now:
+        raise InputError("--resume: the run was made with other --features; use the --features of the run")
+    mean = (run.meta.get("samples") or {}).get("mean", [])
+    if dataset.kind == "vector" and list(experiment.inputs.mean) != mean:
+        raise InputError(
+            "--resume: the run standardized its vectors with other statistics, or not at all like early versions of fnlkit; "
+            "train again"
+        )
+    if run.meta.get("embedding") != experiment.embedding:
+        raise InputError("--resume: the run was made with other --embeddings; use the --embeddings of the run")
+    if run.meta.get("frozen") != experiment.network.frozen:
+        raise InputError("--resume: the frozen parameters of the network differ; use the --model file of the run")
+
+
+def _check_schedule(settings, run):
+    method, before, now = settings.method, run.settings["rounds"], settings.rounds
+    if before != now and registry.of_budget(method, before) != registry.of_budget(method, now):
+        raise InputError(
+            f"--resume: the schedule of {method} depends on the number of rounds, which was --rounds {before}; resume with "
+            f"--rounds {before}, or train {now} rounds from the start"
+        )
+
+
+def _replay(experiment, run):
+    """Repeat the rounds of a run from the log."""
+    experiment.continue_history(run)
+    clients = experiment.clients
+    clients.replay(run.log, run.results)
+    for _ in experiment.history:
+        step = next(experiment.program, None)
+        if step is None:
+            raise InputError(
+                f"--resume: the run has {len(experiment.history)} rounds, more than --rounds {experiment.settings.rounds} "
+                "allows; use a higher --rounds"
+            )
+        experiment.model = step.model
+    if clients.unread and run.finished:  # a method can request further replies after its last round
+        next(experiment.program, None)
+    if clients.unread:
+        raise InputError("--resume: the log of the run contains more rounds than its history; the file is damaged, train again")
+    clients.replayed()
+
+
+def _restore(experiment, run):
+    """Restore the model, the records of the session, the memory of the clients and their labels."""
+    clients, indices = experiment.clients, np.asarray(experiment.federation.client_indices, np.int64)
+    # The program's variables refer to the Model that it yielded last, so this object receives the run's weights. The
+    # weights of earlier rounds stay unknown.
+    experiment.model.weights = run.weights.to(device=experiment.device, dtype=experiment.network.dtype)
+    clients.log, clients.rejected, clients.results = list(run.log), list(run.rejected), list(run.results)
+    clients.traffic = run.traffic.copy()  # the caller can resume the run again
+    memory.unpack(run.memory, clients.members, clients.memory, experiment.device)
+    corrected = torch.from_numpy(run.labels["corrected"].astype(np.int64))
+    clients.members.y.copy_(corrected[torch.from_numpy(indices)])
