@@ -11,6 +11,7 @@ from fnlkit.errors import InputError
 from fnlkit.experiment import assembly, checkpoints, combination, memory
 from fnlkit.experiment.accounting import Accounting
 from fnlkit.experiment.evaluation_set import evaluation_set
+from fnlkit.experiment.interrupts import deferred_interrupts
 from fnlkit.experiment.memorization import global_memorization, local_memorization
 from fnlkit.experiment.references import OwnScores
 from fnlkit.experiment.scale import statistics_bytes
@@ -155,8 +156,12 @@ class Experiment:
             if not isinstance(step, Round):
                 kind = type(step).__name__
                 raise InputError(f"method {self.settings.method}: yielded {kind}; a method yields fnlkit's Round")
-            row = self._record(step)
-            self._commit(step.model)
+            row, arrays = self._measure(step)
+            with deferred_interrupts():
+                self._append(row)
+                for name, value in arrays.items():
+                    self.records.setdefault(name, []).append((row["round"], value))
+                self._commit(step.model)
             step.replies.pop("weights", None)  # frees memory while the next replies arrive
             if on_round:
                 on_round(row)
@@ -187,20 +192,17 @@ class Experiment:
         self._evaluated_at = scored[-1] if scored else 0
 
     # ---- rows of the history
-    def _record(self, step):
-        """Add a row to the history after a round, and return it."""
+    def _measure(self, step):
+        """Return the row and the arrays {name: array} of a round; both are kept by the caller, together with the round."""
         self.accounting.record_updates()  # a repetition of this run can lose other clients
         clients, row = self.clients, {"round": len(self.history), "stage": step.stage, "clients": step.replies.ids.tolist()}
         row["client_rounds"] = clients.traffic.client_rounds
         row["bytes_up"], row["bytes_down"] = clients.traffic.bytes_up, clients.traffic.bytes_down
         if self._own_scores:
             self._own_scores.trained(step.replies.ids)
-        for name, value in step.report.items():
-            value = np.asarray(value)
-            if value.ndim == 0:
-                row[name] = value.item()
-            else:
-                self.records.setdefault(name, []).append((row["round"], value))
+        values = {name: np.asarray(value) for name, value in step.report.items()}
+        row |= {name: value.item() for name, value in values.items() if value.ndim == 0}
+        arrays = {name: value for name, value in values.items() if value.ndim > 0}
         if self._evaluation_due():
             self._evaluated_at = clients.traffic.client_rounds
             row |= self._scores(step.model)
@@ -208,13 +210,11 @@ class Experiment:
                 row |= self._memorized(step)
         new_stage = not self.history or self.history[-1]["stage"] != step.stage
         if new_stage and self.federation.true is not None:
-            counts = confusion(self._true_of_clients(), clients.members.y.numpy(), self.federation.classes)
-            self.records.setdefault("label_confusion", []).append((row["round"], counts))
+            arrays["label_confusion"] = confusion(self._true_of_clients(), clients.members.y.numpy(), self.federation.classes)
         rejected = [entry for entry in clients.rejected if entry["round"] >= self._committed_rounds]
         if rejected:
             row["rejected"] = rejected
-        self._append(row)
-        return row
+        return row, arrays
 
     def _append(self, row):
         # Times are kept outside the history, because equal runs have equal histories.

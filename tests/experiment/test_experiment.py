@@ -1,6 +1,7 @@
 """Runs: written, read, interrupted at any round, resumed, extended, refused when they do not fit."""
 
 import dataclasses
+import signal
 import types
 
 import numpy as np
@@ -14,6 +15,7 @@ from fnlkit.errors import InputError
 from fnlkit.estimators import estimate
 from fnlkit.estimators.warmup import model_probabilities
 from fnlkit.experiment import Experiment, Settings
+from fnlkit.experiment.interrupts import deferred_interrupts
 from fnlkit.experiment.network import trained_network
 from fnlkit.results import evaluation
 from fnlkit.server.clients import let_go
@@ -117,6 +119,44 @@ def test_an_interruption_inside_a_round_loses_only_that_round(tmp_path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         experiment.run(checkpoint=left.append, checkpoint_every=1000)
     same(finish(federation, dataset, chosen, resume=reread(left[-1], tmp_path)), whole)
+
+
+def test_an_interruption_while_a_round_is_scored_loses_that_round_with_its_records(tmp_path, monkeypatch):
+    federation, dataset = problem()
+    chosen = settings("fedcorr", eval_every=1)
+    whole = finish(federation, dataset, chosen)
+    experiment = Experiment(federation, dataset, chosen, engine="sequential")
+    inner, lengths = experiment._scores, []
+
+    def interrupted(model):
+        lengths.append(len(experiment.history))
+        if len(lengths) == 4:  # the round reported arrays, and its row is not complete
+            raise KeyboardInterrupt
+        return inner(model)
+
+    monkeypatch.setattr(experiment, "_scores", interrupted)
+    left = []
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(checkpoint=left.append, checkpoint_every=1000)
+    assert len(left[-1].history) == lengths[-1]
+    same(finish(federation, dataset, chosen, resume=reread(left[-1], tmp_path)), whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_until_a_round_is_complete(number):
+    done = []
+
+    def handler(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), deferred_interrupts():
+            signal.raise_signal(number)
+            done.append("complete")
+        assert done == ["complete"] and signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, before)
 
 
 def test_more_rounds_continue_a_finished_run(tmp_path):

@@ -202,6 +202,12 @@ def test_an_update_out_of_all_proportion_is_refused(federation):
     fed.rollback()
 
 
+def test_the_first_update_of_a_run_is_compared_with_the_model():
+    fed, model = toy.toy(network=mlp, count=6)
+    assert fed.round([BAD], model, FIT, partial(grow, factor=1e15)).ids.tolist() == []
+    assert fed.round([BAD], model, FIT).ids.tolist() == [BAD]
+
+
 def test_the_lengths_of_updates_are_part_of_a_run():
     fed, model = toy.toy(network=mlp, count=6)
     fed.round(COHORT, model, FIT)
