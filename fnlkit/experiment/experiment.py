@@ -19,8 +19,8 @@ from fnlkit import engines, privacy
 from fnlkit.artifacts import key as keys
 from fnlkit.artifacts import ledger
 from fnlkit.artifacts.run import Run
+from fnlkit.artifacts.safe.zip import LIMIT
 from fnlkit.artifacts.stored import Changed, Rows, blocks
-from fnlkit.artifacts.zip import LIMIT
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake
 from fnlkit.client.network import Model, looks_up
