@@ -1,4 +1,4 @@
-"""Common parts of the networks: input checks, weight initialization, batch norm without a counter."""
+"""Common parts of the networks: the base class, input checks, weight initialization, batch norm without a counter."""
 
 from typing import Literal
 
@@ -7,6 +7,16 @@ from torch import nn
 from fnlkit.errors import InputError
 
 Init = Literal["torch", "he", "xavier"]
+
+
+class Network(nn.Module):
+    """A network whose `features` (B, width) are followed by the linear layer `fc`."""
+
+    def classify(self, features):
+        return self.fc(features)
+
+    def forward(self, x):
+        return self.classify(self.features(x))
 
 
 def image(input_shape, name, *, least=1):
