@@ -332,15 +332,15 @@ def sent(run):
     from fnlkit.methods.sends import TRAINING
     from fnlkit.server.replies import sends_of
 
-    said = {}
+    declarations = {}
     try:
-        said = sends_of(find(parse(run.settings["method"]), registry.METHODS, "method")) or {}
+        declarations = sends_of(find(parse(run.settings["method"]), registry.METHODS, "method")) or {}
     except InputError:  # a report does not import a method from a user's file
         pass
     rows = []
     for name, count in run.traffic.sent.items():
-        declared = (TRAINING | said).get(name)
-        rows.append((name, "; ".join(filter(None, (declared.what, declared.when))) if declared else "", count))
+        reply = (TRAINING | declarations).get(name)
+        rows.append((name, "; ".join(filter(None, (reply.what, reply.when))) if reply else "", count))
     members = len(run.client_offsets) - 1
     return [{"reply": plain(name), "what": what, "bytes": count, "each": count / members} for name, what, count in rows]
 
