@@ -28,7 +28,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import fuzz_flower
-from fnlkit.artifacts import files, npz, zip
+from fnlkit.artifacts import files
+from fnlkit.artifacts.safe import npz, zip
 from fnlkit.cli import main as fnlkit
 from fnlkit.results import plots
 

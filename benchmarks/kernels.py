@@ -198,38 +198,7 @@ def votes(rng):
         )
 
 
-def augmentation(rng):
-    images = rng.integers(0, 256, (5_000, 32, 32, 3), dtype=np.uint8)
-    batch, mean, std = 512, (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
-    index = rng.integers(0, len(images), batch)
-    shift, flip = rng.integers(0, 9, (batch, 2)), rng.integers(0, 2, batch).astype(bool)
-    out = np.empty((batch, 3, 32, 32), np.float32)
-    peers = {}
-    if have("torchvision", "PIL"):
-        from PIL import Image
-
-        from fnlkit.models.vision import torchvision
-
-        transforms = torchvision().transforms
-        chain = transforms.Compose(
-            [
-                transforms.RandomCrop(32, padding=4),
-                transforms.RandomHorizontalFlip(),
-                transforms.ToTensor(),
-                transforms.Normalize(mean, std),
-            ]
-        )
-        pictures = [Image.fromarray(image) for image in images[index]]
-        peers["torchvision on PIL"] = (lambda: [chain(picture) for picture in pictures], 80)
-    yield Row(
-        f"crop, flip, normalize {batch} x 32 x 32 x 3",
-        lambda: kernels.augment_batch(images, index, shift=shift, flip=flip, pad=4, mean=mean, std=std, out=out),
-        peers,
-        (batch * 3072 * 5, "byte"),
-    )
-
-
-GROUPS = {"counts": counts, "lid": dimension, "inverse": inversion, "vote": votes, "augment": augmentation}
+GROUPS = {"counts": counts, "lid": dimension, "inverse": inversion, "vote": votes}
 
 
 def limits(threads):

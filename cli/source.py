@@ -1,7 +1,9 @@
-"""The source of a command: a pipe with data is read, and two sources at once are refused.
+"""Standard input of a command: a federation in a pipe is read, and two sources at once are refused.
 
-This module takes no byte from standard input and never waits forever, so that `while read` loops, cron, ssh and programs
-that keep a pipe open are not disturbed.
+A command without FILE and --dataset reads a pipe that another command feeds.  These functions only look at standard input:
+they take no byte from it and never wait without end, so that `while read` loops, cron, ssh and programs that keep a pipe open
+work.  A pipe can be looked at only with tee(2), and only /proc shows whether a silent pipe comes from a pipeline, whose first
+command can need a minute, or is merely left open.
 """
 
 import glob
@@ -15,8 +17,8 @@ from fnlkit.errors import InputError
 
 # First bytes of every file of fnlkit (a zip archive).
 _MAGIC = b"PK\x03\x04"
-# Seconds until a wait is reported; longest silence of a shell's pipe if the arguments suffice, and if they do not.
-_SAID, _SHORT, _LONG = 3.0, 10.0, 60.0
+# Seconds until a wait is reported; longest wait for a silent pipeline with --dataset, and without it.
+_REPORTED, _SHORT, _LONG = 3.0, 10.0, 60.0
 
 
 def need_input(file):
@@ -25,9 +27,9 @@ def need_input(file):
         return
     if _kind() in ("closed", "device"):
         raise InputError("no FILE and nothing in the pipe; name a file or pipe another fnlkit command into this one")
-    if _peek(_SAID) == "silent":
-        other = "waiting for standard input; Ctrl-C ends it, and a FILE on the command line is read instead"
-        _say("waiting for the command before this one" if _fed_by_a_pipeline() else other)
+    if _peek(_REPORTED) == "silent":
+        other = "waiting for standard input; end with Ctrl-C, or name a FILE"
+        _note("waiting for the previous command" if _fed_by_a_pipeline() else other)
 
 
 def chosen(file, dataset):
@@ -41,14 +43,14 @@ def chosen(file, dataset):
     """
     if file is not None or dataset is not None:
         return file
-    found = _wait(_LONG)
-    if found == "foreign":
+    state = _wait(_LONG)
+    if state == "foreign":
         raise InputError("the pipe holds no file of fnlkit; name FILE, or --dataset to start from a data set")
-    if found == "ended":
-        raise InputError("the pipe is empty; did the command before this one fail? --dataset NAME starts from a data set")
-    if found == "silent":
+    if state == "ended":
+        raise InputError("the pipe is empty; did the previous command fail? --dataset NAME starts from a data set")
+    if state == "silent":
         raise InputError(f"the pipe sent nothing for {_LONG:.0f} s; write - to wait for it, or name FILE or --dataset")
-    return "-" if found in ("ours", "hidden") else None
+    return "-" if state in ("ours", "hidden") else None
 
 
 def refuse_both(file, dataset):
@@ -60,14 +62,14 @@ def refuse_both(file, dataset):
     """
     if file is not None or dataset is None:
         return
-    found = _wait(_SHORT)
-    if found == "ours":
+    state = _wait(_SHORT)
+    if state == "ours":
         raise InputError(
-            f"a federation comes through the pipe and --dataset {dataset} is given; write - to read the pipe "
-            "(--dataset then says where its samples lie), or take one of them away"
+            f"both --dataset {dataset} and a federation in the pipe; write - to read the pipe (--dataset is then the location "
+            "of its samples), or remove one of them"
         )
-    if found in ("silent", "hidden"):
-        _say("the pipe into this command is not read, as --dataset is given; write - to read it")
+    if state in ("silent", "hidden"):
+        _note("the pipe is not read, because --dataset is used; write - to read it")
 
 
 def _wait(limit):
@@ -75,17 +77,17 @@ def _wait(limit):
 
     A pipe that another process only keeps open, such as ssh or a parent process, does not count.
     """
-    found = _peek(0)
-    if found != "silent":
-        return found
+    state = _peek(0)
+    if state != "silent":
+        return state
     if not _fed_by_a_pipeline():
-        found = _peek(0)  # the writer can end between the two checks
-        return "nothing" if found == "silent" else found
-    found = _peek(min(limit, _SAID))
-    if found == "silent":
-        _say("waiting for the command before this one")
-        found = _peek(limit - _SAID)
-    return found
+        state = _peek(0)  # the writer can end between the two checks
+        return "nothing" if state == "silent" else state
+    state = _peek(min(limit, _REPORTED))
+    if state == "silent":
+        _note("waiting for the previous command")
+        state = _peek(limit - _REPORTED)
+    return state
 
 
 def _kind():
@@ -101,74 +103,59 @@ def _kind():
 def _peek(seconds):
     """Return the state of standard input without reading it.
 
-    ours, foreign, hidden (data that this system cannot inspect), ended, silent (so far), nothing (no pipe).
+    ours (a file of fnlkit), foreign, hidden (data that this system cannot inspect), ended, silent (so far), nothing (no pipe).
     """
     kind = _kind()
     if kind in ("closed", "device"):
         return "nothing"
-    if kind == "bytes":
-        head = _head_of_bytes(sys.stdin.buffer)
-        return _found(head) if head else "nothing"
-    descriptor = sys.stdin.fileno()
-    if kind != "file":
+    if kind in ("pipe", "socket"):
         poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
+        poll.register(sys.stdin.fileno(), select.POLLIN)
         events = poll.poll(1000 * max(0, seconds))
         if not events:
             return "silent"
         if not events[0][1] & select.POLLIN:
             return "ended"
     try:
-        return _found({"file": _head_of_file, "pipe": _head_of_pipe, "socket": _head_of_socket}[kind](descriptor))
+        head = _head(kind)
     except OSError:
         return "nothing"
-
-
-def _found(head):
     if head is None:
         return "hidden"
-    return "ended" if not head else "ours" if _MAGIC.startswith(head) else "foreign"
+    if not head:
+        return "nothing" if kind == "bytes" else "ended"
+    return "ours" if _MAGIC.startswith(head) else "foreign"
 
 
-def _head_of_bytes(stream):
-    at = stream.tell()
-    try:
-        return stream.read(len(_MAGIC))
-    finally:
-        stream.seek(at)
-
-
-def _head_of_file(descriptor):
-    return os.pread(descriptor, len(_MAGIC), os.lseek(descriptor, 0, os.SEEK_CUR))
-
-
-def _head_of_socket(descriptor):
-    with socket.socket(fileno=os.dup(descriptor)) as copy:
-        return copy.recv(len(_MAGIC), socket.MSG_PEEK)
-
-
-def _head_of_pipe(descriptor):
-    """Return the first bytes in a pipe by tee(2), which does not consume them; None if the system has no such call."""
+def _head(kind):
+    """Return the first bytes of standard input without consuming them; None if the system cannot."""
+    count = len(_MAGIC)
+    if kind == "bytes":
+        head = sys.stdin.buffer.read(count)
+        sys.stdin.buffer.seek(-len(head), os.SEEK_CUR)
+        return head
+    descriptor = sys.stdin.fileno()
+    if kind == "file":
+        return os.pread(descriptor, count, os.lseek(descriptor, 0, os.SEEK_CUR))
+    if kind == "socket":
+        with socket.socket(fileno=os.dup(descriptor)) as copy:
+            return copy.recv(count, socket.MSG_PEEK)
     import ctypes
 
-    tee = getattr(ctypes.CDLL(None, use_errno=True), "tee", None)
+    tee = getattr(ctypes.CDLL(None), "tee", None)
     if tee is None:
         return None
     out, into = os.pipe()
     try:
-        nonblock = 2  # SPLICE_F_NONBLOCK
-        count = tee(descriptor, into, ctypes.c_size_t(len(_MAGIC)), nonblock)
-        return os.read(out, count) if count > 0 else b"" if count == 0 else None
+        copied = tee(descriptor, into, ctypes.c_size_t(count), 2)  # 2: SPLICE_F_NONBLOCK
+        return os.read(out, copied) if copied > 0 else b"" if copied == 0 else None
     finally:
         os.close(out)
         os.close(into)
 
 
 def _fed_by_a_pipeline():
-    """Return whether the pipe is the standard output of a process, as in a pipeline, and not held by ssh or a parent.
-
-    Without /proc the answer is unknown, and a short wait does no harm.
-    """
+    """Return whether the pipe is the standard output of a process, as in a pipeline; true if there is no /proc."""
     own = os.fstat(sys.stdin.fileno())
     if not os.path.isdir("/proc/self/fd"):
         return True
@@ -181,7 +168,7 @@ def _fed_by_a_pipeline():
     return False
 
 
-def _say(text):
+def _note(text):
     from fnlkit.cli.terminal import console
 
     console().print(text, style="dim", soft_wrap=True)

@@ -56,7 +56,7 @@ def _lines(found, say, every, once):
 def _shown(found, width):
     from rich.text import Text
 
-    from fnlkit.results.watching import sparkline, told
+    from fnlkit.results.watching import sparkline, summary
 
-    text, scores = told(found.rows)
+    text, scores = summary(found.rows)
     return Text("\n".join(part for part in (printable(text), sparkline(scores, width)) if part))

@@ -31,7 +31,6 @@ _HOME = {
     "knn_vote": "fnlkit.kernels",
     "flip_labels": "fnlkit.kernels",
     "randomized_response": "fnlkit.kernels",
-    "augment_batch": "fnlkit.kernels",
 }
 __all__ = sorted(_HOME)
 
@@ -40,7 +39,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from fnlkit.errors import InputError as InputError
     from fnlkit.kernels import apply_inverse as apply_inverse
-    from fnlkit.kernels import augment_batch as augment_batch
     from fnlkit.kernels import class_thresholds as class_thresholds
     from fnlkit.kernels import count_matrix as count_matrix
     from fnlkit.kernels import flip_labels as flip_labels

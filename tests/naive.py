@@ -101,11 +101,11 @@ def project(v):
     return np.maximum(v - threshold, 0)
 
 
-def flip(labels, matrices, uniforms, client):
+def flip(labels, matrix, uniforms):
     """First class at which the running sum of the row exceeds the draw."""
     out = []
-    for y, u, m in zip(labels, uniforms, client, strict=True):
-        row, total = matrices[m][y], 0.0
+    for y, u in zip(labels, uniforms, strict=True):
+        row, total = matrix[y], 0.0
         for c, p in enumerate(row):
             total += p
             if u < total or not any(row[c + 1 :]):
@@ -121,25 +121,3 @@ def respond(labels, keep, uniforms, classes):
         others = [c for c in range(classes) if c != y]
         out.append(y if first < keep else others[int(second * len(others))])
     return np.array(out, int)
-
-
-def augment(images, index, shift, flip, center, pad, size, mean, std):
-    """One image after the other, in the order crop, flip, scale, normalize, cut out."""
-    out = []
-    for b, i in enumerate(index):
-        height, width, channels = images[i].shape
-        padded = np.zeros((height + 2 * pad, width + 2 * pad, channels), np.uint8)
-        padded[pad : pad + height, pad : pad + width] = images[i]
-        top, left = shift[b]
-        image = padded[top : top + height, left : left + width]
-        if flip[b]:
-            image = image[:, ::-1]
-        image = image.astype(np.float32) / np.float32(255)
-        image = (image - np.float32(mean)) / np.float32(std)
-        for y in range(height):
-            for x in range(width):
-                low_y, low_x = center[b][0] - size // 2, center[b][1] - size // 2
-                if low_y <= y < low_y + size and low_x <= x < low_x + size:
-                    image[y, x] = 0
-        out.append(image.transpose(2, 0, 1))
-    return np.array(out, np.float32)

@@ -1,1 +1,1 @@
-"""Files and pipes between commands: npz, pt and zip readers, federation and run."""
+"""Files and pipes between commands: federation and run, provenance, the ledger, and readers of untrusted files (`safe`)."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fnlkit.artifacts import npz as files_npz
-from fnlkit.artifacts import zip as files_zip
-from fnlkit.artifacts.intake import slurp
 from fnlkit.artifacts.paths import one_line, shown
+from fnlkit.artifacts.safe import npz as files_npz
+from fnlkit.artifacts.safe import zip as files_zip
+from fnlkit.artifacts.safe.intake import slurp
 from fnlkit.artifacts.saving import write_bytes
 from fnlkit.artifacts.stored import Rows
 from fnlkit.errors import InputError, nearest
@@ -87,14 +87,14 @@ def read(source, *, kinds=None, max_bytes=MAX_BYTES):
     name, raw = slurp(source, max_bytes)
     with one_line(name):
         if files_zip.looks_like(raw) and files_zip.is_torch(raw):
-            from fnlkit.artifacts import pt as files_pt
+            from fnlkit.artifacts.safe import pt as files_pt
 
             members = files_zip.members(raw, max_members=files_pt.MAX_MEMBERS, max_bytes=max_bytes)
-            tree, tensors = files_pt.symbols(members)
+            tree, _ = files_pt.symbols(members)
             kind, text, digest = files_pt.header(tree)
             check_kind(kind, kinds)
             files_zip.check_layout(raw, members)
-            arrays = files_pt.load(raw, tree, tensors)
+            arrays = files_pt.load(raw, tree)
         elif files_zip.looks_like(raw):
             members = files_zip.members(raw, max_members=64, max_bytes=max_bytes)
             arrays = files_npz.arrays(members)
@@ -134,10 +134,10 @@ def read_arrays(source, *, max_bytes=MAX_BYTES):
     name, raw = slurp(source, max_bytes)
     with one_line(name):
         if files_zip.looks_like(raw) and files_zip.is_torch(raw):
-            from fnlkit.artifacts import pt as files_pt
+            from fnlkit.artifacts.safe import pt as files_pt
 
             members = files_zip.members(raw, max_members=files_pt.MAX_MEMBERS, max_bytes=max_bytes)
-            return files_pt.foreign(*files_pt.symbols(members))
+            return files_pt.foreign(files_pt.symbols(members)[1])
         if files_zip.looks_like(raw):
             return files_npz.arrays(files_zip.members(raw, max_members=64, max_bytes=max_bytes, deflate=True))
         if bytes(raw[:6]) == b"\x93NUMPY":
@@ -235,7 +235,7 @@ def encode(artifact, *, format="npz"):
         if name in RESERVED:
             raise ValueError(f"array name {name!r} is reserved by the file format")
     if format == "pt":
-        from fnlkit.artifacts import pt as files_pt
+        from fnlkit.artifacts.safe import pt as files_pt
 
         tensors = files_pt.tensors(artifact.arrays)
         digest = content_digest(artifact.kind, text, tensors)
@@ -312,7 +312,7 @@ def content_digest(kind, text, arrays):
             value = files_npz.plain(value, name)
             what, data = value.dtype.name if value.dtype.kind != "U" else value.dtype.str, files_npz.raw_blocks(value)
         else:
-            from fnlkit.artifacts import pt as files_pt
+            from fnlkit.artifacts.safe import pt as files_pt
 
             what, whole = files_pt.raw_bytes(value)
             data = [whole]

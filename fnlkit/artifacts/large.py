@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fnlkit.artifacts import files
-from fnlkit.artifacts import npz as files_npz
-from fnlkit.artifacts import zip as files_zip
 from fnlkit.artifacts.paths import one_line, shown
+from fnlkit.artifacts.safe import npz as files_npz
+from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.artifacts.saving import write_bytes
 from fnlkit.artifacts.stored import Stored
 from fnlkit.errors import InputError
@@ -66,9 +66,9 @@ def _of_heads(arrays):
     missing = [key for key in files.RESERVED if not isinstance(arrays.get(key), np.ndarray)]
     if missing:
         raise InputError(files.PLAIN.format(missing[0]))
-    kind, text, said = (files_npz.text(arrays.pop(key), key) for key in files.RESERVED)
+    kind, text, digest = (files_npz.text(arrays.pop(key), key) for key in files.RESERVED)
     files.check_kind(kind, None)
-    return files.Artifact(kind, arrays, files.parsed_meta(text)), said
+    return files.Artifact(kind, arrays, files.parsed_meta(text)), digest
 
 
 def _head(raw, place, small):

@@ -1,6 +1,7 @@
 """Validate the names, types, shapes and ranges of a run from a file."""
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from fnlkit.errors import InputError
 _TEXTS = ("method", "optimizer", "aggregator", "selector", "model", "augment", "client_optimizer", "precision")
 _COUNTS = ("rounds", "epochs", "batch_size", "eval_every", "seed")
 _NUMBERS = ("fraction", "lr", "momentum", "weight_decay", "decay", "clip", "min_replies")
-_TRAFFIC = ("bytes_down", "bytes_up", "client_rounds")
 # Shapes of the records that fnlkit's methods write and its readers use, for C classes and N clients.
 _RECORDS = {
     "noise_level": "N", "cumulative_lid": "N", "noisy_clients": "N", "aggregation_weights": "N", "lid_means": "2",
@@ -20,6 +20,140 @@ _NOISE = ("noise_client_level", "noise_client_noisy", "noise_transition")
 _MOST = 2**63 - 1
 
 
+# A check is a function (value, name in messages). The following functions return checks of composed values.
+def _fields(*, optional=None, **required):
+    """Check entries of a dict by name; it can have further entries."""
+
+    def check(value, where):
+        _kind(value, where, dict)
+        for name, entry in required.items():
+            entry(value.get(name), f"{where}: {name}")
+        for name, entry in (optional or {}).items():
+            if name in value:
+                entry(value[name], f"{where}: {name}")
+
+    return check
+
+
+def _each(entry, kind=list):
+    """Check all values of a list, or of a dict if `kind` is dict."""
+
+    def check(values, where):
+        _kind(values, where, kind)
+        for value in values.values() if kind is dict else values:
+            entry(value, where)
+
+    return check
+
+
+def _or_none(entry):
+    return lambda value, where: None if value is None else entry(value, where)
+
+
+def _choice(*texts):
+    def check(value, where):
+        if value not in texts:
+            raise InputError(f"{where} is {_short(value)}; expected {', '.join(texts)}")
+
+    return check
+
+
+def _kind(value, where, kind):
+    if not isinstance(value, kind):
+        raise InputError(f"`{where}` is {_short(value)}; expected {kind.__name__}")
+
+
+def _text(value, where):
+    if not isinstance(value, str) or not value or len(value) > 10_000:
+        raise InputError(f"{where} is {_short(value)}; expected a text")
+
+
+def _whole(value, where, high=_MOST):
+    if type(value) is not int or not 0 <= value <= high:
+        raise InputError(f"{where} is {_short(value)}; expected a whole number from 0 to {high}")
+
+
+def _number(value, where, finite=True):
+    if isinstance(value, bool) and not finite:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or (finite and not math.isfinite(value)):
+        raise InputError(f"{where} is {_short(value)}; expected a number")
+    if isinstance(value, int) and abs(value) > _MOST:
+        raise InputError(f"{where} is {_short(value)}; expected a number below 2^63")
+
+
+def _short(value):
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _shape(value, where):
+    if not isinstance(value, list) or not 1 <= len(value) <= 4 or not all(type(v) is int and 1 <= v < 2**31 for v in value):
+        raise InputError(f"`{where}` is {_short(value)}; expected the shape of a sample")
+
+
+def _sums(value, where):
+    """Check the parameters of a privacy cost, which readers pass on by name."""
+    _SUMS(value, where)
+    if len(value) != 6:
+        raise InputError(f"{where} is {_short(value)}; expected sampling, clients, cohort, clip, noise and rounds")
+
+
+def _samples(value, where):
+    """Check the description of the training samples."""
+    _SAMPLES(value, where)
+    shape, mean, std = value["shape"], value["mean"], value["std"]
+    if len(shape) != (3 if value["kind"] == "image" else 1):
+        raise InputError(f"{where}: shape is {_short(shape)}; this is not a shape of kind {value['kind']}")
+    if len(mean) not in ((shape[-1],) if value["kind"] == "image" else (0, shape[-1])):
+        raise InputError(f"{where}: mean has {len(mean)} numbers for samples of {shape}")
+    if len(mean) != len(std) or any(number <= 0 for number in std):
+        raise InputError(f"{where}: std must contain a positive number for each entry of mean")
+
+
+def _column(value, where):
+    """Check the encoding of a table column."""
+    _fields(name=_text, kind=_choice("number", "one-hot", "rank"))(value, where)
+    if value["kind"] != "number":
+        _fields(levels=_each(_text))(value, where)
+    if value["kind"] != "one-hot":
+        _fields(fill=_number, missing=partial(_kind, kind=bool))(value, where)
+
+
+_SUMS = _fields(sampling=_choice("fixed", "poisson"), **dict.fromkeys(("clients", "rounds"), _whole),
+                **dict.fromkeys(("cohort", "clip", "noise"), _number))  # fmt: skip
+_SAMPLES = _fields(
+    kind=_choice("image", "wave", "vector"), shape=_shape, mean=_each(_number), std=_each(_number), sample_rate=_whole,
+    optional={"columns": _each(_column)},
+)  # fmt: skip
+_SETTINGS = _fields(**dict.fromkeys(_TEXTS, _text), **dict.fromkeys(_COUNTS, _whole), **dict.fromkeys(_NUMBERS, _number))
+_META = _fields(
+    input_shape=_shape,
+    dataset_checksum=_text,
+    classes=partial(_whole, high=MAX_CLASSES),
+    machine=_fields(engine=_text, seconds=_number, peak_bytes=_number, optional={"row_seconds": _each(_or_none(_number))}),
+    optional={
+        "embedding": _or_none(_text),
+        "features": _or_none(_fields(path=_text, sha256=_text)),
+        "frozen": _or_none(_text),
+        "head": _or_none(partial(_whole, high=2**20)),
+        "needs": _or_none(_each(_text)),
+        "own": _or_none(_each(_text, dict)),
+        "pair": partial(_kind, kind=bool),
+        # `release` is missing in the oldest protected runs.
+        "protection": _or_none(_fields(sums=_sums, epsilon=_number, delta=_number, optional={"release": _text})),
+        "samples": _samples,
+        "unsaved": _each(_text),
+    },
+)
+_COUNTED = dict.fromkeys(("bytes_down", "bytes_up", "client_rounds"), _whole)
+_TRAFFIC = _fields(**_COUNTED)
+_ROW = _fields(
+    round=_whole, stage=_text, optional=_COUNTED | {"clients": _each(_whole), "rejected": _each(partial(_kind, kind=dict))}
+)
+_REJECTED = _fields(round=_whole, client=_whole, reason=_text)
+
+
 def check(run):
     """Raise InputError unless a run has the form that `train` writes.
 
@@ -27,18 +161,24 @@ def check(run):
     ----------
     run : fnlkit.artifacts.run.Run
     """
-    _settings(run.settings)
-    _meta(run.meta)
+    _SETTINGS(run.settings, "settings")
+    for name, value in run.settings.items():
+        if not isinstance(value, (str, int, float, bool)):
+            raise InputError(f"setting {_short(name)} is {_short(value)}; expected a number or a text")
+    _META(run.meta, "run")
+    must_be_steps(run.meta.get("provenance", []))
+    if "samples" in run.meta:
+        must_be_names(run.meta["samples"].get("class_names"), run.meta["classes"])
     _labels(run)
     _history(run.history)
     timed = run.meta["machine"].get("row_seconds")
     if timed is not None and len(timed) != len(run.history):
         raise InputError(f"machine: row_seconds has {len(timed)} entries for {len(run.history)} rows of history")
-    _traffic(run.traffic)
-    for row in _items(run.rejected, dict, "rejected"):
-        _whole(row.get("round"), "rejected: round")
-        _whole(row.get("client"), "rejected: client", high=len(run.client_offsets) - 2)
-        _text(row.get("reason"), "rejected: reason")
+    _TRAFFIC(vars(run.traffic), "traffic")
+    _each(_whole, dict)(run.traffic.sent, "traffic: sent")
+    _each(_REJECTED)(run.rejected, "rejected")
+    if any(row["client"] >= len(run.client_offsets) - 1 for row in run.rejected):
+        raise InputError(f"rejected: a client is not one of the {len(run.client_offsets) - 1} clients")
     if type(run.finished) is not bool:
         raise InputError(f"`finished` is {_short(run.finished)}; expected true or false")
     weights = run.weights
@@ -47,120 +187,6 @@ def check(run):
     _records(run)
     _log(run)
     _memory(run)
-
-
-def _settings(settings):
-    _kind(settings, dict, "settings")
-    for name in _TEXTS:
-        _text(settings.get(name), f"setting {name}")
-    for name in _COUNTS:
-        _whole(settings.get(name), f"setting {name}")
-    for name in _NUMBERS:
-        value = settings.get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise InputError(f"setting {name} is {_short(value)}; expected a number")
-    for name, value in settings.items():
-        if not isinstance(value, (str, int, float, bool)):
-            raise InputError(f"setting {_short(name)} is {_short(value)}; expected a number or a text")
-
-
-def _meta(meta):
-    shape = meta.get("input_shape")
-    if not isinstance(shape, list) or not 1 <= len(shape) <= 4 or not all(type(v) is int and 1 <= v < 2**31 for v in shape):
-        raise InputError(f"`input_shape` is {_short(shape)}; expected the shape of a sample")
-    _text(meta.get("dataset_checksum"), "dataset_checksum")
-    _whole(meta.get("classes"), "classes", high=MAX_CLASSES)
-    if meta.get("embedding") is not None:
-        _text(meta["embedding"], "embedding")
-    _whole(0 if meta.get("head") is None else meta["head"], "head", high=2**20)
-    if meta.get("features") is not None:
-        _kind(meta["features"], dict, "features")
-        for name in ("path", "sha256"):
-            _text(meta["features"].get(name), f"features: {name}")
-    if meta.get("protection") is not None:
-        _protection(meta["protection"])
-    if "samples" in meta:
-        _samples(meta["samples"], meta["classes"])
-    if meta.get("frozen") is not None:
-        _text(meta["frozen"], "frozen")
-    _kind(meta.get("pair", False), bool, "pair")
-    if meta.get("needs") is not None:
-        for need in _items(meta["needs"], str, "needs"):
-            _text(need, "needs")
-    if meta.get("own") is not None:
-        _kind(meta["own"], dict, "own")
-        for digest in meta["own"].values():
-            _text(digest, "own")
-    for name in _items(meta.get("unsaved", []), str, "unsaved"):
-        _text(name, "unsaved")
-    must_be_steps(meta.get("provenance", []))
-    machine = meta.get("machine")
-    _kind(machine, dict, "machine")
-    _text(machine.get("engine"), "machine: engine")
-    for name in ("seconds", "peak_bytes"):
-        _number(machine.get(name), f"machine: {name}")
-    for seconds in _items(machine.get("row_seconds", []), (int, float, type(None)), "machine: row_seconds"):
-        if seconds is not None:
-            _number(seconds, "machine: row_seconds")
-
-
-def _protection(about):
-    """Check the privacy cost of protected updates, as in `fnlkit.privacy`."""
-    _kind(about, dict, "protection")
-    sums = about.get("sums")
-    _kind(sums, dict, "protection: sums")
-    if set(sums) != {"sampling", "clients", "cohort", "clip", "noise", "rounds"} or sums["sampling"] not in (
-        "fixed",
-        "poisson",
-    ):
-        raise InputError(f"protection: sums is {_short(sums)}; expected sampling, clients, cohort, clip, noise and rounds")
-    for name in ("clients", "rounds"):
-        _whole(sums[name], f"protection: {name}")
-    for value, name in ((sums[n], n) for n in ("cohort", "clip", "noise")):
-        _number(value, f"protection: {name}")
-    for name in ("epsilon", "delta"):
-        _number(about.get(name), f"protection: {name}")
-    if "release" in about:  # missing in the oldest protected runs
-        _text(about["release"], "protection: release")
-
-
-def _samples(about, classes):
-    """Check the metadata of the training samples."""
-    _kind(about, dict, "samples")
-    if about.get("kind") not in ("image", "wave", "vector"):
-        raise InputError(f"samples: kind is {_short(about.get('kind'))}; expected image, wave or vector")
-    shape = _items(about.get("shape"), int, "samples: shape")
-    for side in shape:
-        _whole(side, "samples: shape", high=2**31)
-    if len(shape) != {"image": 3}.get(about["kind"], 1):
-        raise InputError(f"samples: shape is {_short(shape)}; this is not a shape of kind {about['kind']}")
-    for name in ("mean", "std"):
-        numbers = about.get(name)
-        _kind(numbers, list, f"samples: {name}")
-        for number in numbers:
-            _number(number, f"samples: {name}")
-        if len(numbers) not in ((shape[-1],) if about["kind"] == "image" else (0, shape[-1])):
-            raise InputError(f"samples: {name} has {len(numbers)} numbers for samples of {shape}")
-    if len(about["mean"]) != len(about["std"]) or any(number <= 0 for number in about["std"]):
-        raise InputError("samples: std must contain a positive number for each entry of mean")
-    _whole(about.get("sample_rate"), "samples: sample_rate")
-    must_be_names(about.get("class_names"), classes)
-    if "columns" in about:
-        _columns(about["columns"])
-
-
-def _columns(columns):
-    """Check the encoding of table columns."""
-    for column in _items(columns, dict, "samples: columns"):
-        _text(column.get("name"), "samples: columns: name")
-        if column.get("kind") not in ("number", "one-hot", "rank"):
-            raise InputError(f"samples: columns: kind is {_short(column.get('kind'))}; expected number, one-hot or rank")
-        if column["kind"] != "number":
-            for level in _items(column.get("levels"), str, "samples: columns: levels"):
-                _text(level, "samples: columns: levels")
-        if column["kind"] != "one-hot":
-            _number(column.get("fill"), "samples: columns: fill")
-            _kind(column.get("missing"), bool, "samples: columns: missing")
 
 
 def _labels(run):
@@ -196,30 +222,19 @@ def _labels(run):
 
 
 def _history(history):
-    for i, row in enumerate(_items(history, dict, "history")):
-        if _whole(row.get("round"), "history: round") != i:
+    _kind(history, "history", list)
+    for i, row in enumerate(history):
+        _ROW(row, "history")
+        if row["round"] != i:
             raise InputError(f"history: round {row['round']} instead of round {i}")
-        _text(row.get("stage"), "history: stage")
-        for name in ("client_rounds", "bytes_up", "bytes_down"):
-            if name in row or row["stage"] != "final":
-                _whole(row.get(name), f"history: {name}")
-        for client in _items(row.get("clients", []), int, "history: clients"):
-            _whole(client, "history: clients")
-        _items(row.get("rejected", []), dict, "history: rejected")
+        if row["stage"] != "final":
+            _TRAFFIC(row, "history")
         for name, value in row.items():
             if name not in ("stage", "clients", "rejected"):
                 _number(value, f"history: {_short(name)}", finite=False)
         for name in ("accuracy", "agreement", "label_accuracy"):
             if name in row and not 0 <= row[name] <= 1:
                 raise InputError(f"history: {name} is {_short(row[name])}; expected 0 to 1")
-
-
-def _traffic(traffic):
-    for name in _TRAFFIC:
-        _whole(getattr(traffic, name), f"traffic: {name}")
-    _kind(traffic.sent, dict, "traffic: sent")
-    for name, value in traffic.sent.items():
-        _whole(value, f"traffic: {_short(name)}")
 
 
 def _records(run):
@@ -281,41 +296,3 @@ def _memory(run):
         wanted = int(sizes[held].sum()) if group == "rows" else len(held)
         if len(value) != wanted or len(np.unique(held)) != len(held):
             raise InputError(f"memory: {_short(name)} has {len(value)} entries; expected {wanted}")
-
-
-def _kind(value, kind, where):
-    if not isinstance(value, kind):
-        expected = kind.__name__ if isinstance(kind, type) else "a number"
-        raise InputError(f"`{where}` is {_short(value)}; expected {expected}")
-
-
-def _items(values, kind, where):
-    _kind(values, list, where)
-    for value in values:
-        _kind(value, kind, where)
-    return values
-
-
-def _text(value, where):
-    if not isinstance(value, str) or not value or len(value) > 10_000:
-        raise InputError(f"{where} is {_short(value)}; expected a text")
-
-
-def _whole(value, where, high=_MOST):
-    if type(value) is not int or not 0 <= value <= high:
-        raise InputError(f"{where} is {_short(value)}; expected a whole number from 0 to {high}")
-    return value
-
-
-def _number(value, where, finite=True):
-    if isinstance(value, bool) and not finite:
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or (finite and not math.isfinite(value)):
-        raise InputError(f"{where} is {_short(value)}; expected a number")
-    if isinstance(value, int) and abs(value) > _MOST:
-        raise InputError(f"{where} is {_short(value)}; expected a number below 2^63")
-
-
-def _short(value):
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

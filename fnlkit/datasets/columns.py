@@ -176,7 +176,7 @@ def decoded(columns, vector):
     return out
 
 
-def said(columns):
+def descriptions(columns):
     """Return sentences that describe how each column is encoded."""
     kinds = {"number": "numbers", "one-hot": "categories, one-hot", "rank": "categories by rank"}
     out = []

@@ -245,7 +245,7 @@ class Manifest:
             ids=np.array([named[row] for row in train]),
             columns=columns.features(learned) if learned else None,
             table=learned,
-            notes=[*self._said(learned), *moved, *doubts(names, labels)],
+            notes=[*self._notes(learned), *moved, *doubts(names, labels)],
         )
         if len(spare):
             out.unlabeled = Unlabeled(
@@ -345,11 +345,15 @@ class Manifest:
             self.table.fail(unknown, f"{self.roles['split']} is {splits[unknown[0]][:40]!r}; write train or test")
         return np.array([SPLITS[text.lower()] == "test" for text in splits])
 
-    def _said(self, learned):
+    def _notes(self, learned):
         roles = ", ".join(f"{role} {name!r}" for role, name in self.roles.items())
         rest = [name for name in self.table.columns if name not in {*self.roles.values(), *self.features}]
         left = f"; not used: {', '.join(rest[:12])}{f' and {len(rest) - 12} more' if len(rest) > 12 else ''}" if rest else ""
-        return [f"{len(self.table):,} rows; {roles}{left}", *self.table.notes, *(columns.said(learned) if learned else ())]
+        return [
+            f"{len(self.table):,} rows; {roles}{left}",
+            *self.table.notes,
+            *(columns.descriptions(learned) if learned else ()),
+        ]
 
     def _name(self):
         more = {name: value for name, value in self.reading.items() if value != _READING[name]}

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.run import Run
-from fnlkit.artifacts.zip import LIMIT
+from fnlkit.artifacts.safe.zip import LIMIT
 from fnlkit.client.network import Model
 from fnlkit.components import registry
 from fnlkit.errors import InputError

@@ -8,7 +8,6 @@ Input can be float32 or float64 (other numbers are converted), read-only, or not
 type.  Invalid arguments raise `fnlkit.errors.InputError`.
 """
 
-from fnlkit.kernels.augmentation import augment_batch
 from fnlkit.kernels.counting import class_thresholds, count_matrix
 from fnlkit.kernels.dimensionality import lid, lid_score
 from fnlkit.kernels.flipping import flip_labels, randomized_response
@@ -19,7 +18,6 @@ from fnlkit.kernels.voting import knn_vote
 
 __all__ = [
     "apply_inverse",
-    "augment_batch",
     "class_thresholds",
     "count_matrix",
     "flip_labels",

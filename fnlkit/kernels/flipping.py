@@ -1,4 +1,4 @@
-"""Flip labels with given draws: by transition matrices and by randomized response."""
+"""Flip labels with given draws: by a transition matrix and by randomized response."""
 
 from typing import Any
 
@@ -11,46 +11,19 @@ from fnlkit.errors import InputError
 from fnlkit.kernels import checks
 
 
-def _owners(client_of, client_offsets, n, matrices):
-    """Return CSR offsets or the matrix number of each label; the other value is None."""
-    if client_of is not None and client_offsets is not None:
-        raise InputError("give `client_of` or `client_offsets`, not both")
-    if client_of is not None:
-        client_of = checks.integers(client_of, "client_of", n, "label")
-        checks.within(client_of, "client_of", matrices)
-        return client_of, None
-    offsets = checks.offsets(client_offsets, n)
-    if len(offsets) - 1 != matrices:
-        raise InputError(
-            f"`T` holds {matrices} matrices for {len(offsets) - 1} clients; "
-            "pass `client_of` or `client_offsets` that name as many"
-        )
-    return None, offsets
-
-
 def flip_labels(
-    labels: ArrayLike,
-    T: ArrayLike,
-    uniforms: ArrayLike,
-    *,
-    client_of: ArrayLike | None = None,
-    client_offsets: ArrayLike | None = None,
-    threads: int | None = None,
+    labels: ArrayLike, T: ArrayLike, uniforms: ArrayLike, *, threads: int | None = None
 ) -> NDArray[np.integer[Any]]:
-    """Return labels drawn from the rows of transition matrices: class c for label y with probability T[y, c].
+    """Return labels drawn from the rows of a transition matrix: class c for label y with probability T[y, c].
 
     Parameters
     ----------
     labels : array (n,) of int
         True labels, 0..C-1.
-    T : array (C, C) or (N, C, C)
+    T : array (C, C)
         T[true, given], rows sum to 1 (within 1e-6).
     uniforms : array (n,) of float
         One draw in [0, 1) per label; equal draws give equal labels.
-    client_of : array (n,) of int, optional
-        Number of the matrix of each label.
-    client_offsets : array (N + 1,) of int, optional
-        The same for labels that are sorted by client.
     threads : int, optional
         Default: `get_threads()`.
 
@@ -75,35 +48,23 @@ def flip_labels(
     given = checks.array(labels, "labels")
     labels = checks.integers(given, "labels", given.size, "sample")
     T = checks.array(T, "T")
-    if T.ndim not in (2, 3) or T.shape[-1] != T.shape[-2] or 0 in T.shape:
-        raise InputError(f"`T` must have shape (C, C) or (N, C, C), found {T.shape}")
-    single = T.ndim == 2
-    matrices = checks.real(T[None] if single else T, "T", 3, "(C, C) or (N, C, C)").astype(np.float64)
-    checks.within(labels, "labels", T.shape[-1])
+    if T.ndim != 2 or T.shape[0] != T.shape[1] or not len(T):
+        raise InputError(f"`T` must have shape (C, C), found {T.shape}")
+    T = checks.real(T, "T", 2, "(C, C)").astype(np.float64)
+    checks.within(labels, "labels", len(T))
     uniforms = checks.uniforms(uniforms, "uniforms", (len(labels),))
-    if single:
-        client_of, offsets = None, checks.offsets(None, len(labels))
-    else:
-        client_of, offsets = _owners(client_of, client_offsets, len(labels), len(matrices))
-    sums = np.empty_like(matrices)
-    wrong = sampling.cumulate(matrices, sums)
+    sums = np.empty_like(T)
+    wrong = sampling.cumulate(T, sums)
     if wrong >= 0:
-        name = "`T`" if single else f"matrix {wrong} of `T`"
         raise InputError(
-            f"{name} must have rows of numbers >= 0 that sum to 1, found sums {np.round(matrices[wrong].sum(1), 6)}; "
+            f"`T` must have rows of numbers >= 0 that sum to 1, found a sum of {T[wrong].sum():.6g} in row {wrong}; "
             "is it transposed?"
         )
     out = np.empty_like(labels)
-
-    def work(start, stop):
-        if client_of is None:
-            sampling.flip(labels, sums, offsets, uniforms, start, stop, out)
-        else:
-            sampling.flip_of(labels, sums, client_of, uniforms, start, stop, out)
-
     threads = checks.thread_count(threads)
-    run(work, even(len(labels), min(threads, 1 + len(labels) // 65536)), threads)
-    return out.astype(checks.holding(given.dtype, T.shape[-1] - 1), copy=False)
+    pieces = even(len(labels), min(threads, 1 + len(labels) // 65536))
+    run(lambda start, stop: sampling.flip(labels, sums, uniforms, start, stop, out), pieces, threads)
+    return out.astype(checks.holding(given.dtype, len(T) - 1), copy=False)
 
 
 def randomized_response(

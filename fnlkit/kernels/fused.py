@@ -153,10 +153,10 @@ def fused_parameters(net):
     >>> fused_parameters(("lenet5", 3, 10)), fused_parameters(("mlp", (4, 3, 2)))
     (62006, 23)
     """
-    shape = _shape(net)
+    widths, first = _shape(net), 0
     if net[0] == "lenet5":
-        return int(fused_lenet5.layout.py_func(*shape)[-1])
-    return int(sum(units * (width + 1) for width, units in zip(shape, shape[1:], strict=False)))
+        widths, first = (*fused_lenet5.WIDTHS, net[2]), fused_lenet5.layout.py_func(net[1])[-1]
+    return int(first + sum(units * (width + 1) for width, units in zip(widths, widths[1:], strict=False)))
 
 
 def fused_fit(
@@ -330,7 +330,7 @@ def _head(net, loss, shape):
     """
     if loss.teacher is None:
         return 0
-    size, width = np.shape(loss.teacher)[-1], 84 if net[0] == "lenet5" else _shape(net)[-2]
+    size, width = np.shape(loss.teacher)[-1], fused_lenet5.WIDTHS[-1] if net[0] == "lenet5" else _shape(net)[-2]
     if net[0] == "mlp" and len(_shape(net)) < 3:
         raise InputError("`teacher` needs a network with hidden layers, found a perceptron without; add a hidden layer")
     return 0 if size == width and shape == (fused_parameters(net),) else size * (width + 1)

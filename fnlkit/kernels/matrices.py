@@ -3,6 +3,7 @@
 import numpy as np
 
 from fnlkit.errors import InputError
+from fnlkit.kernels.flipping import flip_labels
 
 # Published class-dependent maps, true -> given.
 MAPS = {
@@ -199,14 +200,7 @@ def draw(labels, T, rng):
 
     A row with 1 on the diagonal never changes a label.
     """
-    out = labels.copy()
-    uniform = rng.random(len(labels))
-    border = np.cumsum(T, 1)
-    border /= border[:, -1:]
-    for label in np.unique(labels):
-        here = labels == label
-        out[here] = np.searchsorted(border[label], uniform[here], side="right")
-    return out
+    return flip_labels(labels, T, rng.random(len(labels)))
 
 
 def exact(labels, T, rng):

@@ -38,9 +38,9 @@ def get_threads() -> int:
     """
     if shared.limit is not None:
         return int(shared.limit)
-    said = os.environ.get("FNLKIT_THREADS", "")
-    if said:
-        if not said.isdecimal() or int(said) < 1:
-            raise InputError(f"the variable `FNLKIT_THREADS` must be an integer of at least 1, found {said!r}")
-        return int(said)
+    value = os.environ.get("FNLKIT_THREADS", "")
+    if value:
+        if not value.isdecimal() or int(value) < 1:
+            raise InputError(f"the variable `FNLKIT_THREADS` must be an integer of at least 1, found {value!r}")
+        return int(value)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -10,7 +10,7 @@ from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, Positive, Range, checked
 from fnlkit.errors import InputError
 from fnlkit.models.dropout import Dropout2d
-from fnlkit.models.parts import Init, image, initialized
+from fnlkit.models.parts import Init, Network, image, initialized
 
 
 class Block(nn.Module):
@@ -34,7 +34,7 @@ class Block(nn.Module):
         return self.dropout(F.max_pool2d(x, 2))
 
 
-class AudioNetwork(nn.Module):
+class AudioNetwork(Network):
     """Four blocks, the maximum over time and frequency, and a linear layer; waves first pass a log-Mel front end."""
 
     def __init__(self, channels, classes, widths, kernel, groups, dropout, front):
@@ -52,12 +52,6 @@ class AudioNetwork(nn.Module):
         if self.front is not None:
             x = self.front(x)[:, None]
         return self.blocks(x).amax((-2, -1))
-
-    def classify(self, features):
-        return self.fc(features)
-
-    def forward(self, x):
-        return self.classify(self.features(x))
 
 
 @declare(cite="Tsouvalas 2024")

@@ -8,13 +8,13 @@ from torch import nn
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, Range, checked
 from fnlkit.models.dropout import Dropout2d
-from fnlkit.models.parts import Init, image, initialized, norm
+from fnlkit.models.parts import Init, Network, image, initialized, norm
 
 # (channels, padding) of the nine 3x3 convolutions; the last three take no padding, as in Co-teaching's public code.
 LAYERS = ((128, 1), (128, 1), (128, 1), (256, 1), (256, 1), (256, 1), (512, 0), (256, 0), (128, 0))
 
 
-class CNN9(nn.Module):
+class CNN9(Network):
     """Nine convolutions with batch norm and leaky ReLU (0.01), max-pool after the third and sixth, then the mean."""
 
     def __init__(self, channels, classes, base, dropout):
@@ -37,12 +37,6 @@ class CNN9(nn.Module):
             elif i == 6:
                 x = self.dropout2(F.max_pool2d(x, 2))
         return x.mean((-2, -1))
-
-    def classify(self, features):
-        return self.fc(features)
-
-    def forward(self, x):
-        return self.classify(self.features(x))
 
 
 @declare(cite="Han 2018")

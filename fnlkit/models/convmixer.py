@@ -5,10 +5,10 @@ from torch import nn
 
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, checked
-from fnlkit.models.parts import Init, image, initialized, norm
+from fnlkit.models.parts import Init, Network, image, initialized, norm
 
 
-class ConvMixer(nn.Module):
+class ConvMixer(Network):
     """A patch embedding, then `depth` depthwise convolutions with a shortcut, each followed by a 1x1; GELU and batch norm."""
 
     def __init__(self, channels, classes, dim, depth, kernel, patch):
@@ -29,12 +29,6 @@ class ConvMixer(nn.Module):
             x = x + getattr(self, f"bn{i}a")(F.gelu(getattr(self, f"depthwise{i}")(x)))
             x = getattr(self, f"bn{i}b")(F.gelu(getattr(self, f"pointwise{i}")(x)))
         return x.mean((-2, -1))
-
-    def classify(self, features):
-        return self.fc(features)
-
-    def forward(self, x):
-        return self.classify(self.features(x))
 
 
 @declare(cite="Trockman 2022")

@@ -5,10 +5,10 @@ from torch import nn
 
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import checked
-from fnlkit.models.parts import Init, image, initialized
+from fnlkit.models.parts import Init, Network, image, initialized
 
 
-class LeNet5(nn.Module):
+class LeNet5(Network):
     """conv1 6@5x5, max-pool, conv2 16@5x5, max-pool, fc1 120, fc2 84, fc3 C; ReLU after each but the last.
 
     Images under 32 pixels are padded with zeros to 32 on all sides.  28x28 images then equal the input of a first convolution
@@ -48,9 +48,6 @@ class LeNet5(nn.Module):
 
     def classify(self, features):
         return self.fc3(features)
-
-    def forward(self, x):
-        return self.classify(self.features(x))
 
 
 @declare(cite="LeCun 1998")

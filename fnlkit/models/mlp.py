@@ -7,10 +7,10 @@ from torch import nn
 
 from fnlkit.components.parameters import checked
 from fnlkit.errors import InputError
-from fnlkit.models.parts import Init, initialized
+from fnlkit.models.parts import Init, Network, initialized
 
 
-class MLP(nn.Module):
+class MLP(Network):
     """Linear layers fc1, fc2, ... with ReLU between them; the input is flattened."""
 
     def __init__(self, inputs, hidden, classes):
@@ -32,9 +32,6 @@ class MLP(nn.Module):
 
     def classify(self, features):
         return getattr(self, f"fc{self.depth + 1}")(features)
-
-    def forward(self, x):
-        return self.classify(self.features(x))
 
 
 @checked

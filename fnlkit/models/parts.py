@@ -1,4 +1,4 @@
-"""Common parts of the networks: input checks, weight initialization, batch norm without a counter."""
+"""Common parts of the networks: the base class, input checks, weight initialization, batch norm without a counter."""
 
 from typing import Literal
 
@@ -25,6 +25,14 @@ def fused_form(module, shape, image):
     describe = vars(type(module)).get("fused_form")
     trains_all = all(p.requires_grad for p in module.parameters())  # kernels train every weight
     return describe(module, shape, image) if describe and trains_all else None
+class Network(nn.Module):
+    """A network whose `features` (B, width) are followed by the linear layer `fc`."""
+
+    def classify(self, features):
+        return self.fc(features)
+
+    def forward(self, x):
+        return self.classify(self.features(x))
 
 
 def image(input_shape, name, *, least=1):

@@ -5,7 +5,7 @@ from torch import nn
 
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, checked
-from fnlkit.models.parts import Init, image, initialized, norm
+from fnlkit.models.parts import Init, Network, image, initialized, norm
 
 
 class Block(nn.Module):
@@ -36,7 +36,7 @@ class Block(nn.Module):
         return (out + x).relu()
 
 
-class ResNet(nn.Module):
+class ResNet(Network):
     """A 3x3 stem, stages of basic blocks that double the width and halve the image, the mean, and a linear layer."""
 
     def __init__(self, channels, classes, blocks, base, projected):
@@ -56,12 +56,6 @@ class ResNet(nn.Module):
 
     def features(self, x):
         return self.stages(self.bn1(self.conv1(x)).relu()).mean((-2, -1))
-
-    def classify(self, features):
-        return self.fc(features)
-
-    def forward(self, x):
-        return self.classify(self.features(x))
 
 
 @declare(cite="He 2016")

@@ -5,10 +5,10 @@ from torch import nn
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import checked
 from fnlkit.errors import InputError
-from fnlkit.models.parts import Init, image, initialized, uncounted
+from fnlkit.models.parts import Init, Network, image, initialized, uncounted
 
 
-class ResNet50(nn.Module):
+class ResNet50(Network):
     """torchvision's ResNet-50 with a new last layer."""
 
     def __init__(self, net, channels, classes):
@@ -25,12 +25,6 @@ class ResNet50(nn.Module):
 
     def features(self, x):
         return self.net(x)
-
-    def classify(self, features):
-        return self.fc(features)
-
-    def forward(self, x):
-        return self.classify(self.features(x))
 
 
 @declare(cite="He 2016")

@@ -5,13 +5,13 @@ from torch import nn
 
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, checked
-from fnlkit.models.parts import Init, image, initialized, norm
+from fnlkit.models.parts import Init, Network, image, initialized, norm
 
 # Configuration A of Simonyan 2015 as multiples of the first width; 0 is a max-pool.
 LAYERS = (1, 0, 2, 0, 4, 4, 0, 8, 8, 0, 8, 8, 0)
 
 
-class VGG11(nn.Module):
+class VGG11(Network):
     """Eight 3x3 convolutions, five max-pools, the mean over the remaining pixels, and a linear layer."""
 
     def __init__(self, channels, height, width, classes, base, batch_norm):
@@ -37,12 +37,6 @@ class VGG11(nn.Module):
         if any(self.padding):
             x = F.pad(x, self.padding)
         return self.body(x).mean((-2, -1))
-
-    def classify(self, features):
-        return self.fc(features)
-
-    def forward(self, x):
-        return self.classify(self.features(x))
 
 
 @declare(cite="Simonyan 2015")

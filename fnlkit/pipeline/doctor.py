@@ -20,7 +20,7 @@ from fnlkit.errors import InputError
 ROUNDING = 1e-3
 LOW_SPACE = 2**30
 _IMPORT_SECONDS = 300
-# Extras of those who work on fnlkit: nothing of a user's imports them.
+# Extras for development, which fnlkit never imports.
 _TOOLS = ("test", "browser", "bench", "docs", "notebook")
 
 
@@ -53,7 +53,7 @@ def examine(*, test=True):
         out["engines"] = []
     missing = [name for name, extra in out["extras"].items() if extra["missing"]]
     if missing:
-        advice.append(f"not everything is installed; pip install 'fnlkit[{','.join(missing)}]' adds it")
+        advice.append(f"optional libraries are missing; pip install 'fnlkit[{','.join(missing)}]' adds it")
     return out | {"advice": advice, "broken": broken, "fit": not broken}
 
 
@@ -100,14 +100,14 @@ def extras(broken, *, test=True):
     return out
 
 
-# Run by another interpreter, so that nothing which a library does as it is imported stays, or ends doctor.
+# Runs in another interpreter, because an import can change or end its process.
 _IMPORT = """
 import importlib, json, sys
-from fnlkit import vision
+from fnlkit.models import vision
 for name, modules in json.loads(sys.argv[1]).items():
     why = None
     try:
-        if name == "timm":  # which imports torchvision, also beside a torch that it was not compiled for
+        if name == "timm":  # imports torchvision, which may need repair first
             vision.torchvision()
         for module in modules:
             importlib.import_module(module)
@@ -123,14 +123,14 @@ def _not_imported(names):
     modules = {name: [m for m, owners in owned if _same(name, owners) and m.isidentifier() and m[0] != "_"] for name in names}
     command = [sys.executable, "-P", "-W", "ignore", "-c", _IMPORT, json.dumps(modules)]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_SECONDS).stdout
+        output = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_SECONDS).stdout
     except subprocess.TimeoutExpired as error:
-        said = (error.stdout or b"").decode(errors="replace")
-    found = dict(json.loads(line[9:]) for line in said.splitlines() if line.startswith("imported:"))
-    ended = next((name for name in names if name not in found), None)
-    if ended is not None:  # those behind it were not tried
-        found[ended] = f"its import ended the process, or took more than {_IMPORT_SECONDS} seconds"
-    return {name: why for name, why in found.items() if why}
+        output = (error.stdout or b"").decode(errors="replace")
+    reasons = dict(json.loads(line[9:]) for line in output.splitlines() if line.startswith("imported:"))
+    ended = next((name for name in names if name not in reasons), None)
+    if ended is not None:  # the names after it were not tried
+        reasons[ended] = f"its import ended the process, or took more than {_IMPORT_SECONDS} seconds"
+    return {name: why for name, why in reasons.items() if why}
 
 
 def _same(name, owners):
@@ -174,9 +174,9 @@ def machine(advice):
         },
     }
     if load is not None and load > cores + 0.5:
-        advice.append(f"{load:.0f} processes want {cores} cores at the moment: times measured now say little")
+        advice.append(f"{load:.0f} processes share {cores} cores at the moment; times measured now are unreliable")
     if out["cpu_capability"] == "DEFAULT":
-        advice.append("this processor has no AVX2 that torch could use: training is several times slower than on one that has")
+        advice.append("torch cannot use AVX2 on this processor; training is several times slower than with AVX2")
     return out
 
 
@@ -194,11 +194,9 @@ def caches(advice, broken):
         entry["free_bytes"] = shutil.disk_usage(there).free
         out.append(entry)
         if not entry["writable"]:
-            advice.append(
-                f"{folder} cannot be written, where {what} are kept; FNLKIT_CACHE or NUMBA_CACHE_DIR name another folder"
-            )
+            advice.append(f"{folder} for {what} cannot be written; select another folder with FNLKIT_CACHE or NUMBA_CACHE_DIR")
         elif entry["free_bytes"] < LOW_SPACE:
-            advice.append(f"{folder}: {entry['free_bytes'] / 1e6:,.0f} MB are free, little for {what}")
+            advice.append(f"{folder}: only {entry['free_bytes'] / 1e6:,.0f} MB are free for {what}")
     try:
         datasets.load("digits")
     except (InputError, OSError) as error:
@@ -247,18 +245,18 @@ def engines(devices, broken):
             except InputError as error:
                 entry["why"] = str(error)
                 continue
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+            except Exception as error:  # noqa: BLE001 - reported as the result of this check
                 entry["why"] = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
                 broken.append(f"engine {name} on {device} fails: {entry['why']}")
                 continue
             expected = weights if expected is None else expected
             entry |= {"runs": True, "seconds": round(time.monotonic() - began, 3)}
-            apart = float((weights - expected).abs().max() / expected.abs().max())
-            entry["difference"] = apart if math.isfinite(apart) else None
-            if not apart <= ROUNDING:
+            difference = float((weights - expected).abs().max() / expected.abs().max())
+            entry["difference"] = difference if math.isfinite(difference) else None
+            if not difference <= ROUNDING:
                 broken.append(
-                    f"engine {name} on {device} ends {apart:.1e} of the largest weight apart from sequential, "
-                    f"more than rounding explains ({ROUNDING:g}); write --engine sequential and report it"
+                    f"engine {name} on {device}: weights differ from those of engine sequential by {difference:.1e} of the "
+                    f"largest weight, more than rounding explains ({ROUNDING:g}); write --engine sequential and report it"
                 )
     return out
 

@@ -143,12 +143,12 @@ def difference(job, run):
     recorded = run.meta.get("own") or {}
     if not _equal(job.method, run.settings["method"], recorded):
         return f"a run of {run.settings['method']}, where the recipe has {job.method}"
-    said = dict(_split(word) for word in job.train)
-    if "--preset" in said:
-        given = [name.removeprefix("--").replace("-", "_") for name in said]
-        said |= {option(name): value for name, value in presets.beside(said["--preset"], given)[0].items()}
+    options = dict(_split(word) for word in job.train)
+    if "--preset" in options:
+        given = [name.removeprefix("--").replace("-", "_") for name in options]
+        options |= {option(name): value for name, value in presets.beside(options["--preset"], given)[0].items()}
     for field in fields(Settings):
-        wanted, found = said.get(option(field.name), field.default), run.settings.get(field.name, field.default)
+        wanted, found = options.get(option(field.name), field.default), run.settings.get(field.name, field.default)
         if field.name != "method" and not _equal(wanted, found, recorded):
             return f"trained with {option(field.name)} {found}, where the recipe has {wanted}"
     return _other_steps([step for step, _ in job.prepare if step[0] != "embed"], run.meta.get("provenance", []))

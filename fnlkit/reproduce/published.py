@@ -184,9 +184,9 @@ def _by_setting(row, method):
 
 def _steps(row):
     """Return the commands before training that make a row's clients and labels."""
-    said = dict(re.findall(r"(\w+)=([\d.]+)", row["setting"]))
+    values = dict(re.findall(r"(\w+)=([\d.]+)", row["setting"]))
     return {"fedcorr": _fedcorr, "flr": _flr, "feddpcont": _feddpcont, "fedln": _fedln, "fedefc": _fedefc}[row["paper"]](
-        row, said
+        row, values
     )
 
 
@@ -199,48 +199,48 @@ def _clients(row):
     return {"CIFAR-100": 50, "Clothing1M": 500}.get(row["dataset"], 100)
 
 
-def _fedcorr(row, said):
+def _fedcorr(row, values):
     if row["dataset"] == "Clothing1M":
         return ["partition --clients 500 --scheme 'bernoulli-dirichlet(p=0.7, alpha=10)'"]
-    tau = "0" if "caption says tau=0" in row["setting"] else said["tau"]  # the authors' errata agree with the caption
-    scheme = "iid" if row["setting"].startswith("iid") else f"bernoulli-dirichlet(p={said['p']}, alpha={said['alpha']})"
-    noise = f"inject-noise --noise 'clients(rho={said['rho']}, tau={tau})'"
+    tau = "0" if "caption says tau=0" in row["setting"] else values["tau"]  # the authors' errata agree with the caption
+    scheme = "iid" if row["setting"].startswith("iid") else f"bernoulli-dirichlet(p={values['p']}, alpha={values['alpha']})"
+    noise = f"inject-noise --noise 'clients(rho={values['rho']}, tau={tau})'"
     return [f"partition --clients {_clients(row)} --scheme '{scheme}'", noise]
 
 
-def _flr(row, said):
+def _flr(row, values):
     if row["dataset"] == "Clothing1M":
         return ["partition --clients 500 --scheme iid"]
     scheme = "iid(balanced=true)"
     if row["setting"].startswith("non-iid"):
-        scheme = f"bernoulli-dirichlet(p=1, alpha={said['alpha']}, at_least_one=true)"
+        scheme = f"bernoulli-dirichlet(p=1, alpha={values['alpha']}, at_least_one=true)"
     kind = ", kind=asymmetric" if "asymmetric" in row["setting"] else ""
-    noise = f"inject-noise --noise 'clients(rho={said['rho']}, tau={said['tau']}, exact=true{kind})'"
+    noise = f"inject-noise --noise 'clients(rho={values['rho']}, tau={values['tau']}, exact=true{kind})'"
     return [f"partition --clients {_clients(row)} --scheme '{scheme}'", noise]
 
 
-def _feddpcont(row, said):
+def _feddpcont(row, values):
     uniform = "true" if row["setting"].startswith("symmetric") else "false"
     split = f"partition --clients 100 --scheme 'openset(uniform={uniform})'"
     if row["dataset"] == "Clothing1M":
         return [split]
     if row["dataset"].endswith("N"):
         return [f"inject-noise --noise '{HUMAN[row['setting'].split()[2]]}'", split]
-    return [f"inject-noise --noise '{'symmetric' if uniform == 'true' else 'random'}(eta={said['eta']})'", split]
+    return [f"inject-noise --noise '{'symmetric' if uniform == 'true' else 'random'}(eta={values['eta']})'", split]
 
 
-def _fedln(row, said):
+def _fedln(row, values):
     share = re.search(r"carry (\d+)% of nl", row["setting"])
-    clean = f", clean_level={float(said['nl']) * int(share[1]) / 100:g}" if share and share[1] != "0" else ""
-    noise = f"sparse(level={said['nl']}, sparsity={said['ns']}, per_client=true, noisy_share={said['F']}{clean})"
+    clean = f", clean_level={float(values['nl']) * int(share[1]) / 100:g}" if share and share[1] != "0" else ""
+    noise = f"sparse(level={values['nl']}, sparsity={values['ns']}, per_client=true, noisy_share={values['F']}{clean})"
     return ["partition --clients 30 --scheme 'sizes(sigma=0.25)'", f"inject-noise --noise '{noise}'"]
 
 
-def _fedefc(row, said):
-    split = f"partition --clients 100 --scheme 'bernoulli-dirichlet(p={said['p']}, alpha={said['alpha']})'"
-    if float(said["rho"]) == 0:
+def _fedefc(row, values):
+    split = f"partition --clients 100 --scheme 'bernoulli-dirichlet(p={values['p']}, alpha={values['alpha']})'"
+    if float(values["rho"]) == 0:
         return [split]
-    return [f"inject-noise --noise 'sparse(level={said['rho']}, sparsity={said['zeta']})'", split]
+    return [f"inject-noise --noise 'sparse(level={values['rho']}, sparsity={values['zeta']})'", split]
 
 
 def recipe(name, *, scale=1.0):

@@ -186,9 +186,9 @@ def run(all_jobs, folder, *, at_once, on_done=None, on_changed=None):
     cores = max(1, len(os.sched_getaffinity(0)) // at_once)
 
     def call(arguments):
-        code, said = children.run(arguments)
+        code, errors = children.run(arguments)
         if code:
-            lines = said.decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
+            lines = errors.decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
             raise (InputError if code == 2 else WorkStopped)(lines[-1].removeprefix("fnlkit: error: "))
 
     def federation(step):
@@ -231,8 +231,6 @@ def run(all_jobs, folder, *, at_once, on_done=None, on_changed=None):
             pool.shutdown(wait=False, cancel_futures=True)
             children.end()
             raise
-        finally:
-            children.close()
     return failed
 
 
@@ -240,10 +238,11 @@ def _is_older_embedding(settled, folder, arguments, target):
     """Return whether a file has the embeddings of a fnlkit step, made before specifications were recorded."""
     if arguments[0] != "embed" or target in settled.known or not (folder / target).exists():
         return False
-    said = dict(word.partition("=")[::2] for word in arguments[1:])
+    options = dict(word.partition("=")[::2] for word in arguments[1:])
+    dataset, backbone = options["--dataset"], options["--backbone"]
     meta = open_embeddings(str(folder / target)).meta
-    known = said["--dataset"] in datasets.registry() and not own_names(said["--backbone"])
-    return known and (meta.get("dataset"), meta.get("backbone")) == (said["--dataset"], str(parse(said["--backbone"])))
+    known = dataset in datasets.registry() and not own_names(backbone)
+    return known and (meta.get("dataset"), meta.get("backbone")) == (dataset, str(parse(backbone)))
 
 
 def changed(job, folder):

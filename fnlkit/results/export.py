@@ -158,12 +158,12 @@ def _onnx(deployed, x, free, expected, target):
     except ImportError as error:
         raise InputError(f"-o {target}: {error.name} is not installed; run: pip install 'fnlkit[export]'") from None
     written = torch.onnx.export(deployed, (x,), dynamic_shapes=free, dynamo=True, verbose=False).model_proto.SerializeToString()
-    apart = None
+    difference = None
     with contextlib.suppress(ImportError):
         import onnxruntime
 
         session = onnxruntime.InferenceSession(written, providers=["CPUExecutionProvider"])
         found = session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
-        apart = float(np.abs(found - expected.numpy()).max())
+        difference = float(np.abs(found - expected.numpy()).max())
     saving.write_bytes([written], target)
-    return apart
+    return difference

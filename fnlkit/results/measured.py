@@ -45,28 +45,28 @@ def measured(run, dataset):
     if len(dataset.y_test):
         verified = federation.true is not None or dataset.test_verified
         counts = confusion(dataset.y_test, trained.logits(trained.x_test).argmax(-1).numpy(), classes)
-        out["test"] = {"measures": "accuracy" if verified else "agreement", **told(counts[None], wilson, "Wilson")}
+        out["test"] = {"measures": "accuracy" if verified else "agreement", **summary(counts[None], wilson, "Wilson")}
     positions = held_out_positions(federation)
     if len(positions):
         predicted = predictions(trained, positions)
         owner = federation.extra["holdout_client"][positions]
         counts = by_site(federation.given[positions], predicted, owner, len(federation), classes)
-        out["held_out"] = {"measures": "agreement", **told(counts, wilson, "Wilson", names)}
+        out["held_out"] = {"measures": "agreement", **summary(counts, wilson, "Wilson", names)}
         if (found := estimated(run, counts, names)) is not None:
             out["estimated"] = found
         if federation.true is not None:
             counts = by_site(federation.true[positions], predicted, owner, len(federation), classes)
-            out["held_out_true"] = {"measures": "accuracy", **told(counts, wilson, "Wilson", names)}
+            out["held_out_true"] = {"measures": "accuracy", **summary(counts, wilson, "Wilson", names)}
     gold = federation.extra.get("gold_label", np.zeros(0))
     if (gold >= 0).any():
         positions = np.flatnonzero(gold >= 0)
         owner = federation.extra["holdout_client"][positions]
         counts = by_site(gold[positions], predictions(trained, positions), owner, len(federation), classes)
-        out["gold"] = {"measures": "accuracy", **told(counts, clopper_pearson, "Clopper-Pearson, exact", names)}
+        out["gold"] = {"measures": "accuracy", **summary(counts, clopper_pearson, "Clopper-Pearson, exact", names)}
     return out
 
 
-def told(counts, interval, called, names=None):
+def summary(counts, interval, called, names=None):
     """Return shares of counts (N, C, C) by label and prediction, as plain values.
 
     Parameters

@@ -116,7 +116,7 @@ def sparkline(values, width=60):
     return "".join(BARS[int((mean - low) / (high - low) * (len(BARS) - 1) + 0.5)] for mean in means)
 
 
-def told(rows):
+def summary(rows):
     """Return (the rows as a line, scores so far)."""
     if not rows:
         return "no round yet", []

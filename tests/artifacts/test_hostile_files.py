@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from fnlkit.artifacts import files, large
-from fnlkit.artifacts import npz as files_npz
-from fnlkit.artifacts import zip as files_zip
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.files import Artifact
+from fnlkit.artifacts.safe import npz as files_npz
+from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.errors import InputError
 
 HEADER = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }"

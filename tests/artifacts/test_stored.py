@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fnlkit.artifacts import files
-from fnlkit.artifacts import zip as zips
+from fnlkit.artifacts.safe import zip as zips
 from fnlkit.artifacts.stored import Changed, Chosen, Stored, blocks
 from fnlkit.errors import InputError
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fnlkit.artifacts import files, large
-from fnlkit.artifacts import zip as files_zip
+from fnlkit.artifacts.safe import zip as files_zip
 from tests.commands import fnlkit
 
 ROWS, WIDTH = 1_200_000, 1280  # 6.1 GB

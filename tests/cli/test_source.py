@@ -164,7 +164,7 @@ def test_a_pipeline_that_stays_silent_is_not_waited_for_without_end(place, monke
     try:
         with open(read) as end:
             monkeypatch.setattr(source.sys, "stdin", end)
-            for name, value in (("_SAID", 0.1), ("_SHORT", 0.2), ("_LONG", 0.2)):
+            for name, value in (("_REPORTED", 0.1), ("_SHORT", 0.2), ("_LONG", 0.2)):
                 monkeypatch.setattr(source, name, value)
             with pytest.raises(source.InputError, match="sent nothing"):
                 source.chosen(None, None)

@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from fnlkit.errors import InputError
 from fnlkit.results import watching
-from fnlkit.results.watching import Metrics, sparkline, told
+from fnlkit.results.watching import Metrics, sparkline, summary
 from tests.commands import fnlkit
 
 
@@ -26,7 +26,7 @@ def test_a_file_that_grows_is_read_once_and_one_that_begins_anew_from_the_start(
     assert [r["round"] for r in found.update()] == [0]
     path.write_text(row(0, 0.5) + row(1) + row(2, 0.75))
     assert [r["round"] for r in found.update()] == [1, 2] and found.update() == []
-    assert told(found.rows) == ("training, 3 rounds, 15 client-rounds, accuracy 0.7500, best 0.7500", [0.5, 0.75])
+    assert summary(found.rows) == ("training, 3 rounds, 15 client-rounds, accuracy 0.7500, best 0.7500", [0.5, 0.75])
     path.write_text(row(0, 0.25))  # --resume writes it anew
     found.update()
     assert len(found.rows) == 1 and not found.running

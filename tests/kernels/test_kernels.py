@@ -262,21 +262,15 @@ def test_votes_far_from_the_origin_keep_their_digits():
 
 
 @few
-@given(seeds, st.integers(1, 12), st.integers(1, 4), st.integers(0, 30))
-def test_flipping_equals_naive(seed, classes, matrices, n):
+@given(seeds, st.integers(1, 12), st.integers(0, 30))
+def test_flipping_equals_naive(seed, classes, n):
     rng = np.random.default_rng(seed)
-    T = rng.dirichlet(np.full(classes, 0.3), (matrices, classes))
+    T = rng.dirichlet(np.full(classes, 0.3), classes)
     T[rng.random(T.shape) < 0.3] = 0
     T += np.where(T.sum(-1, keepdims=True) == 0, np.eye(classes), 0)
     T /= T.sum(-1, keepdims=True)
-    labels, uniforms, client = rng.integers(0, classes, n), rng.random(n), np.sort(rng.integers(0, matrices, n))
-    expected = naive.flip(labels, T, uniforms, client)
-    offsets = np.searchsorted(client, np.arange(matrices + 1))
-    np.testing.assert_array_equal(kernels.flip_labels(labels, T, uniforms, client_of=client), expected)
-    np.testing.assert_array_equal(kernels.flip_labels(labels, T, uniforms, client_offsets=offsets), expected)
-    np.testing.assert_array_equal(
-        kernels.flip_labels(labels, T[0], uniforms), naive.flip(labels, T, uniforms, np.zeros(n, int))
-    )
+    labels, uniforms = rng.integers(0, classes, n), rng.random(n)
+    np.testing.assert_array_equal(kernels.flip_labels(labels, T, uniforms), naive.flip(labels, T, uniforms))
 
 
 def test_flipping_by_the_identity_changes_nothing_and_never_draws_the_impossible():
@@ -300,28 +294,6 @@ def test_randomized_response_equals_naive(seed, classes, keep):
     np.testing.assert_array_equal(kernels.randomized_response(labels, np.full(20, keep), uniforms, classes), expected)
 
 
-@few
-@given(seeds, st.integers(1, 7), st.integers(1, 7), st.integers(1, 3), st.integers(0, 9), st.integers(0, 9))
-def test_augmentation_equals_naive(seed, height, width, channels, pad, size):
-    rng = np.random.default_rng(seed)
-    images = rng.integers(0, 256, (3, height, width, channels), dtype=np.uint8)
-    index, flip = rng.integers(0, 3, 4), rng.integers(0, 2, 4).astype(bool)
-    shift = rng.integers(0, 2 * pad + 1, (4, 2))
-    center = np.stack([rng.integers(0, height, 4), rng.integers(0, width, 4)], 1)
-    mean, std = rng.random(channels), rng.random(channels) + 0.1
-    got = kernels.augment_batch(
-        images, index, shift=shift, flip=flip, center=center if size else None, size=size, pad=pad, mean=mean, std=std
-    )
-    np.testing.assert_array_equal(got, naive.augment(images, index, shift, flip, center, pad, size, mean, std))
-
-
-def test_plain_batches_and_given_memory():
-    images = np.random.default_rng(0).integers(0, 256, (3, 4, 4, 2), dtype=np.uint8)
-    out = np.empty((2, 2, 4, 4), np.float32)
-    assert kernels.augment_batch(images, [2, 0], out=out, pad=3) is out
-    np.testing.assert_array_equal(out, images[[2, 0]].transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255))
-
-
 @pytest.mark.parametrize("form", [np.asfortranarray, lambda a: np.repeat(a, 2, 0)[::2], lambda a: a.astype(">f8")])
 def test_any_memory_layout(form):
     rng = np.random.default_rng(0)
@@ -339,7 +311,6 @@ def test_any_memory_layout(form):
 
 P, Y, Q = np.full((3, 2), 0.5), [0, 1, 1], np.array([[0.5, 0.5], [0.5, np.nan], [0.5, 0.5]])
 E, U = np.eye(2), np.full(3, 0.5)
-IMAGES = np.zeros((2, 4, 4, 3), np.uint8)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -388,7 +359,6 @@ def test_tensors_that_numpy_cannot_read_are_named(form):
         "vectors": lambda: kernels.apply_inverse(np.eye(2), rows),
         "v": lambda: kernels.project_to_simplex(rows),
         "uniforms": lambda: kernels.flip_labels([0], np.eye(2), rows[0, :1]),
-        "images": lambda: kernels.augment_batch(rows[:, :, None, None], [0]),
     }
     for name, call in calls.items():
         with pytest.raises(InputError, match=f"`{name}` is a tensor"):
@@ -430,21 +400,11 @@ def test_tensors_that_numpy_cannot_read_are_named(form):
         (lambda: kernels.knn_vote(P, Y, ties="first"), "`ties` must be"),
         (lambda: kernels.knn_vote(P, Y, threads=0), "`threads` must be an integer of at least 1"),
         (lambda: kernels.flip_labels(Y, [[0.5, 0.4], [0, 1]], U), "`T` must have rows .* that sum to 1"),
-        (lambda: kernels.flip_labels(Y, np.stack([E, -E]), U, client_of=Y), "matrix 1 of `T`"),
-        (lambda: kernels.flip_labels(Y, np.stack([E, E]), U), "`T` holds 2 matrices for 1 clients"),
+        (lambda: kernels.flip_labels(Y, E[None], U), r"`T` must have shape \(C, C\), found \(1, 2, 2\)"),
         (lambda: kernels.flip_labels(Y, E, U * 2), r"`uniforms` must lie in \[0, 1\)"),
         (lambda: kernels.flip_labels(Y, E, U[:2]), r"`uniforms` must be floats of shape \(3,\)"),
-        (lambda: kernels.flip_labels(Y, E[None], U, client_of=Y, client_offsets=[0, 3]), "not both"),
         (lambda: kernels.randomized_response(Y, 1.5, P, 2), r"`keep` must be probabilities in \[0, 1\]"),
         (lambda: kernels.randomized_response([0, 0, 0], 0.5, P, 1), "`classes` must be at least 2"),
-        (lambda: kernels.augment_batch(IMAGES / 2, [0]), "`images` must be uint8"),
-        (lambda: kernels.augment_batch(IMAGES, [2]), "`index` must lie in 0..1, found 2"),
-        (lambda: kernels.augment_batch(IMAGES, [0], shift=[[0, 3]], pad=1), "`shift` must lie in 0..2"),
-        (lambda: kernels.augment_batch(IMAGES, [0], center=[[0, 0]]), "`center` is given but `size` is 0"),
-        (lambda: kernels.augment_batch(IMAGES, [0], mean=[0.5]), "`mean` must be 3 finite numbers"),
-        (lambda: kernels.augment_batch(IMAGES, [0], std=[0, 1, 1]), "`std` must be positive"),
-        (lambda: kernels.augment_batch(IMAGES, [0], out=np.empty(3)), "`out` must be a writeable contiguous float32"),
-        (lambda: kernels.augment_batch(IMAGES, [0], flip=[0.5]), "`flip` must be booleans"),
         (lambda: kernels.set_threads(0), "`threads` must be an integer of at least 1"),
     ],
 )

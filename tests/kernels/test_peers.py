@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
-from PIL import Image
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
 from fnlkit import kernels
 from fnlkit.kernels import neighbors
-from fnlkit.models import vision
 
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
 
@@ -77,20 +74,3 @@ def test_votes_are_those_of_faiss_and_of_sklearn(d, k):
     np.testing.assert_array_equal(kernels.knn_vote(exact, labels, k=k, include_self=True, ties="lowest")[0], own)
     # Both drop the point itself, so the lists are the same.
     np.testing.assert_array_equal(neighbors.nearest(points, k, threads=2)[:, 0], found[:, 0])
-
-
-def test_augmentation_is_torchvisions():
-    module = vision.torchvision()
-    functional = module.transforms.functional
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (20, 32, 32, 3), dtype=np.uint8)
-    index, shift, flip = rng.integers(0, 20, 64), rng.integers(0, 9, (64, 2)), rng.integers(0, 2, 64)
-    mean, std = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-    expected = []
-    for i, (top, left), mirrored in zip(index, shift.tolist(), flip, strict=True):
-        image = functional.pad(Image.fromarray(images[i]), 4)
-        image = functional.crop(image, top, left, 32, 32)
-        image = functional.hflip(image) if mirrored else image
-        expected.append(functional.normalize(functional.to_tensor(image), mean, std))
-    got = kernels.augment_batch(images, index, shift=shift, flip=flip, pad=4, mean=mean, std=std)
-    np.testing.assert_array_equal(got, torch.stack(expected).numpy())

@@ -120,10 +120,8 @@ class Here:
         done = fnlkit(shlex.join(["fnlkit", *arguments]), self.folder)
         return done.returncode, done.stderr.encode()
 
-    def close(self):
+    def end(self):
         pass
-
-    end = close
 
 
 class InTurn:

@@ -16,36 +16,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fnlkit._kernels.fused.dense import (
-    dense_backward_input,
-    dense_forward,
-    dense_step,
-    gate,
-    pitch_for,
-    rectify,
-    rows_for,
-    scratch_for,
-)
-from fnlkit._kernels.fused.head import follow_teacher, head_room
-from fnlkit._kernels.fused.input import (
-    Frame,
-    choose,
-    empty_batch,
-    input_shape,
-    load_batch,
-    load_sample,
-    mix_batch,
-    spoil,
-    unmix_batch,
-)
-from fnlkit._kernels.fused.loss import EMBEDDING, loss_and_gradient, needs_server, needs_unmixed
-from fnlkit._kernels.fused.step import descend, pull_at
+from fnlkit._kernels.fused.dense import pitch_for
+from fnlkit._kernels.fused.input import Frame, input_shape
+from fnlkit._kernels.fused.step import descend
 from fnlkit._kernels.fused.tile import LANES, patch_sum, strict, tile_product
+from fnlkit._kernels.fused.training import Linear, linear_layers, local_training, prediction
 
 _SIDE, _KERNEL = 32, 5
 _MAPS1, _POOLED1 = 6, 14
 _MAPS2, _CONV2, _POOLED2 = 16, 10, 5
-_FLAT, _HIDDEN1, _HIDDEN2 = 400, 120, 84
+WIDTHS = 400, 120, 84  # of the linear layers, before the classes
+_FLAT = WIDTHS[0]
 _PIXELS1, _PIXELS2 = _POOLED1 * _POOLED1, _POOLED2 * _POOLED2
 _ROW1 = _POOLED1 * _MAPS1  # one row of the first pooled map, channels adjacent
 _STRIDE1 = _PIXELS1 * _MAPS1 + 8  # a sample's first pooled map; patches read two numbers after its end
@@ -77,13 +58,10 @@ _map_patches = patch_sum(_KERNEL, 2)
 
 
 @strict
-def layout(channels, classes):
-    """Return the start of each layer's weights in the flat vector: conv1, conv2, fc1, fc2, fc3, end."""
+def layout(channels):
+    """Return the start of the weights of conv1, conv2 and the linear layers in the flat vector."""
     conv2 = _MAPS1 * channels * 25 + _MAPS1
-    fc1 = conv2 + _MAPS2 * _MAPS1 * 25 + _MAPS2
-    fc2 = fc1 + _HIDDEN1 * (_FLAT + 1)
-    fc3 = fc2 + _HIDDEN2 * (_HIDDEN1 + 1)
-    return 0, conv2, fc1, fc2, fc3, fc3 + classes * (_HIDDEN2 + 1)
+    return 0, conv2, conv2 + _MAPS2 * _MAPS1 * 25 + _MAPS2
 
 
 class _Packed(NamedTuple):
@@ -116,7 +94,7 @@ def _pack(theta, channels, packed):
             for i in range(_KERNEL):
                 for j in range(_KERNEL):
                     packed.taps1[((i * channels + c) * _KERNEL + j) * _MAPS1 + m] = theta[((m * channels + c) * 5 + i) * 5 + j]
-    start = layout(channels, 1)[1]
+    start = layout(channels)[1]
     for m in range(_MAPS2):
         for c in range(_MAPS1):
             for i in range(_KERNEL):
@@ -279,9 +257,42 @@ def _first_layer_back(pooled_delta, pooled, at, places, channels, weights, sourc
         _image_patches(taps_delta, m * _PATCH1, LANES, weights, sources, 0, count, images, _SIDE * channels)
 
 
-class _Work(NamedTuple):
-    """Results of a batch's forward pass that the backward pass reads, and scratch."""
+class _Back(NamedTuple):
+    """Scratch of the convolutions' backward pass: gradients, and sums over the batch."""
 
+    turned: np.ndarray
+    pooled: np.ndarray
+    weights: np.ndarray
+    sources: np.ndarray
+    taps1: np.ndarray
+    bias1: np.ndarray
+    taps2: np.ndarray
+    bias2: np.ndarray
+    gradient: np.ndarray
+
+
+@strict
+def _back(real):
+    return _Back(
+        np.empty((_PIXELS2, _MAPS2), real),
+        np.empty(_STRIDE1, real),
+        np.empty(_PIXELS1 + 1, real),
+        np.empty(_PIXELS1 + 1, np.int32),
+        np.empty(_MAPS1 * _PATCH1, real),
+        np.empty(_MAPS1, real),
+        np.empty(_MAPS2 * _PATCH2, real),
+        np.empty(_MAPS2, real),
+        np.empty(_WEIGHTS2 + _MAPS2, real),
+    )
+
+
+class _Front(NamedTuple):
+    """Results of the convolutions' forward pass that the backward pass reads, and scratch."""
+
+    channels: int
+    linear: Linear  # its input is the output of the convolutions
+    packed: _Packed
+    back: _Back
     images: np.ndarray  # (B stride,), see Frame
     planes: np.ndarray
     sums: np.ndarray
@@ -290,10 +301,6 @@ class _Work(NamedTuple):
     places1: np.ndarray
     places2: np.ndarray
     corners: np.ndarray
-    flat: np.ndarray
-    hidden1: np.ndarray
-    hidden2: np.ndarray
-    logits: np.ndarray
 
 
 @strict
@@ -305,9 +312,13 @@ def _frame(samples):
 
 
 @strict
-def _work(batch, channels, classes, real):
-    rows = rows_for(batch)
-    return _Work(
+def _front(batch, channels, classes, head, real):
+    widths = np.array((*WIDTHS, classes))
+    return _Front(
+        channels,
+        linear_layers(widths, layout(channels)[2], batch, head, real),
+        _packed(channels, real),
+        _back(real),
         np.zeros(batch * (_SIDE * _SIDE * channels + LANES), real),
         np.zeros(_SIDE * _SIDE * channels + LANES, real),
         np.empty(24 * LANES, real),
@@ -316,49 +327,25 @@ def _work(batch, channels, classes, real):
         np.empty((batch, _MAPS1 * _POOLED1 * LANES), np.int32),
         np.empty((batch, _PIXELS2, _MAPS2), np.int32),
         np.empty((batch, _PIXELS2, _MAPS2), np.int32),
-        np.zeros(rows * pitch_for(_FLAT), real),
-        np.zeros(rows * pitch_for(_HIDDEN1), real),
-        np.zeros(rows * pitch_for(_HIDDEN2), real),
-        np.zeros(rows * pitch_for(classes), real),
     )
 
 
 @strict
-def _forward(theta, channels, classes, packed, samples, work):
-    """Run all layers on the images of a batch; ``work.logits`` is the result."""
-    _, conv2, fc1, fc2, fc3, _ = layout(channels, classes)
-    stride = _SIDE * _SIDE * channels + LANES
+def _forward(theta, front, samples):
+    """Run both convolutions on the images of a batch; the result is the input of ``front.linear``."""
+    channels, packed, flat = front.channels, front.packed, front.linear.values
+    _pack(theta, channels, packed)
+    bias2, stride = layout(channels)[1] + _WEIGHTS2, _SIDE * _SIDE * channels + LANES
     for b in range(samples):
-        _split(work.images, b * stride, channels, work.planes)
+        _split(front.images, b * stride, channels, front.planes)
         _first_layer(
-            theta,
-            packed.taps1,
-            work.planes,
-            channels,
-            b * stride,
-            work.sums,
-            work.best,
-            work.pooled,
-            b * _STRIDE1,
-            work.places1[b],
-        )
+            theta, packed.taps1, front.planes, channels, b * stride, front.sums, front.best, front.pooled, b * _STRIDE1,
+            front.places1[b],
+        )  # fmt: skip
         _second_layer(
-            theta,
-            conv2 + _WEIGHTS2,
-            packed.taps2,
-            work.pooled,
-            b * _STRIDE1,
-            work.sums,
-            work.flat,
-            b * pitch_for(_FLAT),
-            work.places2[b],
-            work.corners[b],
-        )
-    dense_forward(theta, fc1, work.flat, 0, _FLAT, work.hidden1, 0, _HIDDEN1, samples)
-    rectify(work.hidden1, 0, _HIDDEN1, samples)
-    dense_forward(theta, fc2, work.hidden1, 0, _HIDDEN1, work.hidden2, 0, _HIDDEN2, samples)
-    rectify(work.hidden2, 0, _HIDDEN2, samples)
-    dense_forward(theta, fc3, work.hidden2, 0, _HIDDEN2, work.logits, 0, classes, samples)
+            theta, bias2, packed.taps2, front.pooled, b * _STRIDE1, front.sums, flat, b * pitch_for(_FLAT), front.places2[b],
+            front.corners[b],
+        )  # fmt: skip
 
 
 @strict
@@ -372,95 +359,31 @@ def _unpack(taps, maps, channels, patch, run, biases, gradient):
         gradient[maps * channels * _KERNEL * _KERNEL + m] = biases[m]
 
 
-class _Back(NamedTuple):
-    """Scratch of a batch's backward pass: gradients of each layer's output, and sums over the batch."""
-
-    logits: np.ndarray
-    hidden2: np.ndarray
-    hidden1: np.ndarray
-    flat: np.ndarray
-    turned: np.ndarray
-    pooled: np.ndarray
-    weights: np.ndarray
-    sources: np.ndarray
-    taps1: np.ndarray
-    bias1: np.ndarray
-    taps2: np.ndarray
-    bias2: np.ndarray
-    gradient: np.ndarray
-    scratch: np.ndarray
-
-
 @strict
-def _back(work, classes, head, real):
-    return _Back(
-        np.zeros_like(work.logits),
-        np.zeros_like(work.hidden2),
-        np.zeros_like(work.hidden1),
-        np.zeros_like(work.flat),
-        np.empty((_PIXELS2, _MAPS2), real),
-        np.empty(_STRIDE1, real),
-        np.empty(_PIXELS1 + 1, real),
-        np.empty(_PIXELS1 + 1, np.int32),
-        np.empty(_MAPS1 * _PATCH1, real),
-        np.empty(_MAPS1, real),
-        np.empty(_MAPS2 * _PATCH2, real),
-        np.empty(_MAPS2, real),
-        np.empty(_WEIGHTS2 + _MAPS2, real),
-        np.empty(max(scratch_for(_FLAT, classes), scratch_for(_HIDDEN2, head)), real),
-    )
-
-
-@strict
-def _dense_back(theta, velocity, channels, classes, loss, batch, count, work, back, room_behind, descent, step, pull):
-    """Update the three linear layers, and the head if there is one, from ``back.logits``.
-
-    ``back.flat`` becomes the gradient of the flattened features.  Returns the teacher's term of the loss.
-    """
-    _, _, fc1, fc2, fc3, own = layout(channels, classes)
-    apart = 0.0
-    for layer in range(3):
-        if layer == 0:
-            at, x, width, x_delta = fc3, work.hidden2, _HIDDEN2, back.hidden2
-            delta, units = back.logits, classes
-        elif layer == 1:
-            at, x, width, x_delta = fc2, work.hidden1, _HIDDEN1, back.hidden1
-            delta, units = back.hidden2, _HIDDEN2
-        else:
-            at, x, width, x_delta = fc1, work.flat, _FLAT, back.flat
-            delta, units = back.hidden1, _HIDDEN1
-        dense_backward_input(theta, at, delta, 0, units, x_delta, 0, width, count, back.scratch)
-        if layer == 0 and loss.kind == EMBEDDING:
-            apart = follow_teacher(
-                theta, velocity, own, x, 0, width, loss, batch, count, room_behind, x_delta, 0, back.scratch, descent, step,
-                pull,
-            )  # fmt: skip
-        dense_step(theta, velocity, at, x, 0, width, delta, 0, units, count, back.scratch, descent, step, pull)
-        gate(x_delta, x, 0, width, count)
-    return apart
-
-
-@strict
-def _convolutions_back(theta, velocity, channels, patches2, count, work, back, descent, step, pull):
-    """Update both convolutions from ``back.flat``."""
-    conv1, conv2, fc1, _, _, _ = layout(channels, 1)
+def _backward(theta, velocity, front, samples, descent, step, pull):
+    """Update both convolutions from the gradient of the input of ``front.linear``."""
+    channels, back = front.channels, front.back
+    conv1, conv2, fc1 = layout(channels)
     back.taps1[:] = 0
     back.taps2[:] = 0
     back.bias1[:] = 0
     back.bias2[:] = 0
-    for b in range(count):
+    for b in range(samples):
         _second_layer_back(
-            back.flat, b * pitch_for(_FLAT), work.places2[b], work.corners[b], patches2, back.weights, back.sources,
-            back.turned, work.pooled, back.pooled, back.taps2, back.bias2,
+            front.linear.deltas, b * pitch_for(_FLAT), front.places2[b], front.corners[b], front.packed.patches2, back.weights,
+            back.sources, back.turned, front.pooled, back.pooled, back.taps2, back.bias2,
         )  # fmt: skip
         _first_layer_back(
-            back.pooled, work.pooled, b * _STRIDE1, work.places1[b], channels, back.weights, back.sources, work.images,
+            back.pooled, front.pooled, b * _STRIDE1, front.places1[b], channels, back.weights, back.sources, front.images,
             back.taps1, back.bias1,
         )  # fmt: skip
     _unpack(back.taps2, _MAPS2, _MAPS1, _PATCH2, _RUN2, back.bias2, back.gradient)
     descend(theta, velocity, conv2, back.gradient, 0, fc1 - conv2, descent, step, pull)
     _unpack(back.taps1, _MAPS1, channels, _PATCH1, LANES, back.bias1, back.gradient)
     descend(theta, velocity, conv1, back.gradient, 0, conv2 - conv1, descent, step, pull)
+
+
+_train, _predict = local_training(_forward, _backward, True), prediction(_forward)
 
 
 @strict
@@ -486,64 +409,15 @@ def fit(theta, velocity, channels, classes, samples, y, order, descent, loss, au
     epoch_correct : (epochs,) int64
         The number of correct predictions during training is added to it.
     """
-    real, room, pitch = theta.dtype, order.shape[1], pitch_for(classes)
-    frame = _frame(samples)
-    batch, work = empty_batch(room, augment, frame, real), _work(room, channels, classes, real)
-    back, room_behind = _back(work, classes, loss.teacher.shape[1], real), head_room(loss, room, _HIDDEN2, real)
-    judged, apart = needs_server(loss), needs_unmixed(loss, batch)
-    packed, server_packed = _packed(channels, real), _packed(channels, real)
-    server_theta = np.zeros(theta.size if judged else 0, real)
-    server_logits, own_logits = np.zeros_like(work.logits), np.zeros(work.logits.size if apart else 0, real)
-    if judged:
-        for i in range(descent.anchor.size):
-            server_theta[i] = descent.anchor[i]
-        _pack(server_theta, channels, server_packed)
-
-    for step in range(order.shape[0]):
-        count, epoch = choose(batch, order, step), step // descent.epoch_steps
-        if count == 0:
-            continue
-        share = load_batch(batch, count, samples, augment, step, work.images, frame)
-        _pack(theta, channels, packed)
-        if apart:
-            unmix_batch(batch, count, work.images, frame)
-            _forward(theta, channels, classes, packed, count, work)
-            for i in range(own_logits.size):
-                own_logits[i] = work.logits[i]
-        if judged:
-            _forward(server_theta, channels, classes, server_packed, count, work)
-            for i in range(server_logits.size):
-                server_logits[i] = work.logits[i]
-        if apart:
-            mix_batch(batch, count, augment, step, work.images, frame)
-        _forward(theta, channels, classes, packed, count, work)
-        spoil(work.logits, 0, classes, pitch, batch.poison, count)
-        total, correct = loss_and_gradient(
-            loss, work.logits, 0, server_logits, own_logits, classes, pitch, y, batch, step, share, count, back.logits
-        )
-        epoch_loss[epoch] += total
-        epoch_correct[epoch] += correct
-        pull = pull_at(descent, step, theta)
-        epoch_loss[epoch] += _dense_back(
-            theta, velocity, channels, classes, loss, batch, count, work, back, room_behind, descent, step, pull
-        )
-        _convolutions_back(theta, velocity, channels, packed.patches2, count, work, back, descent, step, pull)
+    front = _front(order.shape[1], channels, classes, loss.teacher.shape[1], theta.dtype)
+    _train(
+        theta, velocity, front, front.images, _frame(samples), front.linear, samples, y, order, descent, loss, augment,
+        epoch_loss, epoch_correct,
+    )  # fmt: skip
 
 
 @strict
 def predict(theta, channels, classes, samples, augment, logits):
     """Write the logits (n, classes) of all samples; `theta` has SPARE numbers after the last weight."""
-    real = theta.dtype
-    frame = _frame(samples)
-    work = _work(_TOGETHER, channels, classes, real)
-    packed = _packed(channels, real)
-    _pack(theta, channels, packed)
-    poison = np.empty(_TOGETHER, real)
-    for first in range(0, logits.shape[0], _TOGETHER):
-        count = min(_TOGETHER, logits.shape[0] - first)
-        for b in range(count):
-            poison[b] = load_sample(samples, first + b, augment, 0, 0, work.images, b * frame.stride, frame)
-        _forward(theta, channels, classes, packed, count, work)
-        for b in range(count):
-            for j in range(classes):
-                logits[first + b, j] = work.logits[b * pitch_for(classes) + j] + poison[b]
+    front = _front(_TOGETHER, channels, classes, 0, theta.dtype)
+    _predict(theta, front, front.images, _frame(samples), front.linear, _TOGETHER, samples, augment, logits)

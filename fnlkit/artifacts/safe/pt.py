@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fnlkit.artifacts import zip as files_zip
+from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.errors import InputError
 
 MAX_MEMBERS = 8_192
@@ -38,7 +38,7 @@ _STORAGES = {
     "ByteStorage": ("uint8", "|u1"),
     "BoolStorage": ("bool", "|b1"),
 }
-_WRITABLE = {what for what, _ in _STORAGES.values()}
+_WRITABLE = {dtype for dtype, _ in _STORAGES.values()}
 _NUMPY_TYPE = re.compile(r"b1|i[1248]|u[1248]|f[248]")
 
 
@@ -49,7 +49,7 @@ class _Global:
 
 @dataclass
 class _Storage:
-    what: str
+    dtype: str
     numpy: str
     data: memoryview
 
@@ -62,9 +62,9 @@ class _Tensor:
     def array(self):
         """Return the numbers as a NumPy array; bfloat16 becomes float32."""
         flat = np.frombuffer(self.storage.data, self.storage.numpy)
-        if self.storage.what == "bool" and flat.size and flat.view(np.uint8).max() > 1:
+        if self.storage.dtype == "bool" and flat.size and flat.view(np.uint8).max() > 1:
             raise InputError("a boolean is neither 0 nor 1")
-        if self.storage.what == "bfloat16":
+        if self.storage.dtype == "bfloat16":
             flat = (flat.astype(np.uint32) << 16).view(np.float32)
         return flat.reshape(self.shape).copy()
 
@@ -92,7 +92,7 @@ def symbols(members):
 
     Parameters
     ----------
-    members : list of fnlkit.artifacts.zip.Member
+    members : list of fnlkit.artifacts.safe.zip.Member
 
     Returns
     -------
@@ -280,10 +280,10 @@ _ACTIONS = {
 
 def _storage(description, members):
     mark, kind, key, _, count = description
-    what = kind.name.removeprefix("torch ") if isinstance(kind, _Global) else ""
-    if mark != "storage" or what not in _STORAGES:
-        raise InputError(f"a storage of kind {ascii(what[:60])}; expected numbers or booleans")
-    what, numpy = _STORAGES[what]
+    name = kind.name.removeprefix("torch ") if isinstance(kind, _Global) else ""
+    if mark != "storage" or name not in _STORAGES:
+        raise InputError(f"a storage of kind {ascii(name[:60])}; expected numbers or booleans")
+    dtype, numpy = _STORAGES[name]
     record = members.records.get(f"data/{key}")
     if record is None:
         raise InputError(f"storage {ascii(str(key)[:20])} is missing")
@@ -292,7 +292,7 @@ def _storage(description, members):
     if key in members.used:
         raise InputError(f"two tensors share storage {key}; save clones")
     members.used.add(key)
-    return _Storage(what, numpy, record.data)
+    return _Storage(dtype, numpy, record.data)
 
 
 def _call(function, arguments):
@@ -380,32 +380,38 @@ def header(tree):
     return texts
 
 
-def load(raw, tree, _leaves):
+def load(raw, tree):
     """Load the tensors of a checked file on the CPU with torch.
 
     Parameters
     ----------
     raw : memoryview
     tree : dict
-        The return value of `symbols` after a successful call of `header`.
+        The first return value of `symbols` after a successful call of `header`.
     """
     import torch
 
     for value in tree["tensors"].values():
-        if value.storage.what == "bool":
+        if value.storage.dtype == "bool":
             value.array()
     read = torch.load(io.BytesIO(raw), map_location="cpu", weights_only=True)["tensors"]
     for name, value in tree["tensors"].items():
         got = read[name]
-        if str(got.dtype) != f"torch.{value.storage.what}" or tuple(got.shape) != value.shape or not got.is_contiguous():
+        if str(got.dtype) != f"torch.{value.storage.dtype}" or tuple(got.shape) != value.shape or not got.is_contiguous():
             raise InputError(f"tensor {name!r} does not match its description")
     if len(read) != len(tree["tensors"]):
         raise InputError("the tensors do not match their description")
     return dict(read)
 
 
-def foreign(_tree, leaves):
-    """Return the arrays among the leaves of a user's .pt by path, as NumPy arrays."""
+def foreign(leaves):
+    """Return the arrays among the leaves of a user's .pt by path, as NumPy arrays.
+
+    Parameters
+    ----------
+    leaves : dict of str to object
+        The second return value of `symbols`.
+    """
     out = {}
     for path, value in leaves.items():
         if isinstance(value, _Tensor):

@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 
-from fnlkit.artifacts import npz as files_npz
-from fnlkit.artifacts import zip as files_zip
 from fnlkit.artifacts.paths import one_line, shown
+from fnlkit.artifacts.safe import npz as files_npz
+from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.errors import InputError
 
 MAX_TEXT = 2**25  # of a csv, and of any other format without a signature

@@ -32,7 +32,7 @@ def arrays(members):
 
     Parameters
     ----------
-    members : list of fnlkit.artifacts.zip.Member
+    members : list of fnlkit.artifacts.safe.zip.Member
     """
     out = {}
     for member in members:
