@@ -15,6 +15,8 @@ from fnlkit.errors import InputError, nearest
 # Name -> (module:function, one-line description). The function accepts where=<cache folder> and its own keyword parameters.
 _KNOWN = {
     "digits": ("fnlkit.datasets.known:digits", "1,797 handwritten digits, 8x8, part of this package"),
+    "mriqc": ("fnlkit.datasets.embedded:mriqc", "quality of 1,101 brain scans from 17 sites by three raters, included"),
+    "heart": ("fnlkit.datasets.embedded:heart", "920 heart patients of four hospitals, missing values, included"),
     "mnist": ("fnlkit.datasets.known:mnist", "70,000 handwritten digits, 28x28"),
     "fashion-mnist": ("fnlkit.datasets.known:fashion_mnist", "70,000 articles of clothing, 28x28"),
     "cifar10": ("fnlkit.datasets.known:cifar10", "60,000 photographs of 10 classes, 32x32"),

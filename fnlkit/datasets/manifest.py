@@ -96,6 +96,8 @@ def opened(text):
 class Manifest:
     """A table with the role of each column.
 
+    The table is read from `file`, unless `table` is given.
+
     Attributes
     ----------
     table : fnlkit.datasets.table.Table
@@ -105,7 +107,7 @@ class Manifest:
         If rows are votes, all labels that annotators gave, including labels without a majority.
     """
 
-    def __init__(self, file, given=None, reading=None, lists=None):
+    def __init__(self, file, given=None, reading=None, lists=None, table=None):
         file = file.name if isinstance(file, Spec) else file
         if not isinstance(file, (str, os.PathLike)):
             raise InputError(f'manifest: `file` is {file}; write file="TABLE.csv"')
@@ -116,7 +118,7 @@ class Manifest:
         span(self.reading["window"])
         if self.reading["layout"]:
             layout_of(np.array(self.reading["layout"]))
-        self.table = read_table(self.file)
+        self.table = read_table(self.file) if table is None else table
         self.roles = {role: name for role in ROLES if (name := self._column(role)) is not None}
         for option, names in self.lists.items():
             for name in names:
@@ -307,7 +309,8 @@ class Manifest:
     def _refuse_files_as_features(self):
         """Raise if a categorical column contains file names."""
         for name in self.features:
-            texts = [] if "path" in self.given else self.table.texts(name)[:1]
+            cells = self.table.columns[name]
+            texts = self.table.texts(name)[:1] if isinstance(cells, list) and "path" not in self.given else []
             if texts and texts[0].lower().endswith((*IMAGES, ".wav", ".npy")):
                 raise InputError(
                     f"{paths.shown(self.file)}: column {name!r} has file names such as {paths.shown(texts[0][:80])}; write "

@@ -14,7 +14,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from fnlkit import datasets
-from fnlkit.datasets import load
+from fnlkit.datasets import load, places
 from fnlkit.errors import InputError
 
 
@@ -138,9 +138,7 @@ def test_an_npz_that_is_no_data_set(tmp_path, changes, message):
     assert message in str(error.value) and "d.npz" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in datasets.registry() if name not in ("digits", "fashion-mnist", "folder", "manifest")]
-)
+@pytest.mark.parametrize("name", [name for name in places.PLACES if name != "fashion-mnist"])
 def test_what_is_missing_says_what_to_do(name, tmp_path):
     assert not datasets.present(name)
     with pytest.raises(InputError) as error:

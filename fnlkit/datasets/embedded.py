@@ -1,0 +1,87 @@
+"""Read the tables of real sites that are included in this package.
+
+data/make_sites.py makes the files; data/mriqc.md and data/heart.md describe them.
+"""
+
+from importlib import resources
+from typing import Literal
+
+import numpy as np
+
+from fnlkit.artifacts import files
+from fnlkit.components.parameters import checked
+from fnlkit.datasets.manifest import Manifest
+from fnlkit.datasets.table import Table
+
+RATERS = ("rater_1", "rater_2", "rater_3")
+# UCI's codes that are categories, and attributes that FLamby leaves out because many values are missing.
+_CODED = ("sex", "cp", "fbs", "restecg", "exang", "slope", "thal")
+_SPARSE = ("slope", "ca", "thal")
+_NEVER_ZERO = ("trestbps", "chol")
+
+
+@checked
+def mriqc(*, label: Literal["published", "rater_1", "rater_2", "rater_3"] = "published", where, download=False):
+    """Return the image-quality metrics of 1,101 brain scans from 17 sites.
+
+    The fields `rater_1`, `rater_2` and `rater_3` contain the ratings: exclude, doubtful, accept, or "" without a rating.  The
+    label is exclude, or accept for both other ratings.  The test set contains 265 scans of two other sites, with the ratings
+    of their only rater.
+
+    Parameters
+    ----------
+    label : "published", "rater_1", "rater_2" or "rater_3"
+        Source of the training labels: one rater, or the rating of rater 1 or 2 that the published evaluation used.  Scans
+        without a rating have no label.
+    """
+    found = _arrays("mriqc")
+    test = found["split"] == "test"
+    rating = np.where(test, found["rater_1"], found[label])
+    columns = {name: found[name].tolist() for name in ("id", "site", "split", *RATERS)}
+    columns["label"] = ["accept" if text == "doubtful" else text for text in rating.tolist()]
+    columns |= dict(zip(found["metrics"].tolist(), found["x"].astype(np.float64), strict=True))
+    chosen = "mriqc" if label == "published" else f"mriqc(label={label})"
+    return _dataset(chosen, columns, where, drop=list(RATERS))
+
+
+@checked
+def heart(*, flamby: bool = False, where, download=False):
+    """Return UCI's heart disease data: 920 patients of four hospitals.
+
+    The labels are results of angiography, the reference standard, and are declared true.  The test set contains the 254 test
+    patients of FLamby (fed_heart_disease).  The field `num` is the diagnosis in UCI's table, 0 to 4.  A blood pressure or
+    cholesterol of 0 is a missing value.
+
+    Parameters
+    ----------
+    flamby : bool
+        Use the 740 patients and 10 attributes of FLamby: without slope, ca and thal, and without patients that miss another
+        value.  Zeros are values.
+    """
+    found = _arrays("heart")
+    values = dict(zip(found["columns"].tolist(), found["x"].astype(np.float64), strict=True))
+    rows = np.ones(len(found["site"]), bool)
+    for name in _NEVER_ZERO:
+        values[name] = values[name] if flamby else np.where(values[name] == 0, np.nan, values[name])
+    if flamby:
+        values = {name: column for name, column in values.items() if name not in _SPARSE}
+        rows = ~np.isnan(list(values.values())).any(0)
+    columns = {name: found[name][rows].tolist() for name in ("site", "split")}
+    columns["label"] = np.where(values["num"][rows] > 0, "disease", "no disease").tolist()
+    columns |= {name: column[rows] for name, column in values.items()}
+    coded = [name for name in _CODED if name in values]
+    data = _dataset("heart(flamby=true)" if flamby else "heart", columns, where, drop=["num"], categorical=coded)
+    data.observed = False
+    return data
+
+
+def _arrays(name):
+    return files.read_arrays(resources.files("fnlkit.data").joinpath(f"{name}.npz").read_bytes())
+
+
+def _dataset(name, columns, where, **lists):
+    """Return the Dataset of a table, encoded as a table of the user."""
+    table = Table(name, columns, list(range(1, len(columns["label"]) + 1)))
+    data = Manifest(name, lists=lists, table=table).dataset(where)
+    data.name = name
+    return data
