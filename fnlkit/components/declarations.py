@@ -199,7 +199,8 @@ def resolved(value, parameters):
 
 def declaration(component):
     """Return the Declaration of a component: a function, with bound parameters or without, a class or its object."""
-    return getattr(getattr(component, "func", component), "declaration", None) or Declaration()
+    attached = getattr(getattr(component, "func", component), "declaration", None)
+    return attached if isinstance(attached, Declaration) else Declaration()
 
 
 def declare(**properties):
