@@ -118,6 +118,8 @@ def _show(say, parts, name, kind, function):
         say.print("\nWhat leaves a client with --form federated, beside the weights of a warm-up:")
         for reply, what in sends.items():
             say.print(f"  {reply}: {what}")
+    if notes := parts.section(function, "Notes"):
+        say.print(f"\nNotes:\n{notes}")
     if kind == "method":
         say.print("\nWhat leaves a client:")
         for reply, what in ({"weights": "the local model, every round"} | (sends or {})).items():

@@ -137,6 +137,11 @@ def fednoro(
 
     All clients train with logits adjusted by their class shares.
 
+    Notes
+    -----
+    ``distance=layers`` gives the weights of the public code to 1e-6.  The round that scores all clients costs bytes and no
+    client-round.
+
     Reports
     -------
     noisy_clients (N,) once; teacher_weight each round after the warm-up.

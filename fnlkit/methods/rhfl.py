@@ -127,6 +127,13 @@ def rhfl(
     In the public code the target leaves out the client's own prediction and follows the other models from batch to batch, and
     Adam restarts in every batch.
 
+    Notes
+    -----
+    `inject-noise` before `partition` also corrupts the labels of the public samples; after `partition`, a noise model by client
+    does not.
+
+    A loss that rose counts as no gain in confidence; the public code divides by a sum of both signs.
+
     Reports
     -------
     confidence (N,) each round, 0 for clients outside the cohort.

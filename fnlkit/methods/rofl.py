@@ -130,6 +130,11 @@ def rofl(
 
     A client moves its centroids once a visit, with its trained model; in the public code, in every batch.
 
+    Notes
+    -----
+    Cosines below 0 count as 0 in the mean over clients, because weights of both signs can cancel.  A visit has two additional
+    passes without gradient.
+
     Reports
     -------
     forget_rate each round.

@@ -47,6 +47,11 @@ def selfie(
         after q of them.
 
     The paper's restarts, which train a new model with the refurbished samples, are left out.
+
+    Notes
+    -----
+    The benchmarks' code counts missing predictions as class 0.  Labels in the run stay as given; refurbished labels are stored
+    as `memory/rows/selfie_label`.
     """
     refuse_mixup(opt, "selfie")
     warmup, settings = warmup_rounds(warmup, rounds), {"forget": forget, "certain": certain, "length": length}
