@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from functools import partial
 from pathlib import Path
 
 import click
@@ -71,22 +72,25 @@ def component_pages():
 
 def _method(name, function):
     known = cards.card("method", name)
-    replies = {"weights": "the local model, every round"} | {
-        key: f"{sent.what} ({sent.when})" for key, sent in known.sends.items()
-    }
-    used = [each for each in presets.names() if parse(presets.load(each).get("method", "fedavg")).name == name]
+    used = [f"`--preset {each}`" for each in presets.names() if parse(presets.load(each).get("method", "fedavg")).name == name]
     loss = "The method defines the loss." if registry.brings_loss(name) else "Every [loss](../parts/losses.md) can be used."
-    lines = [
-        f"# {name}",
-        f"*Source:* {parts.source(function)}",
-        f"```sh\nfnlkit train noisy.npz --method {name} -o run.pt\n```",
-        loss,
-    ]
-    lines += ["Published settings: " + ", ".join(f"`--preset {each}`" for each in used) + "."] if used else []
-    lines += [documented(function, 2, "true"), "## Replies of a client", "".join(f"- `{k}`: {v}\n" for k, v in replies.items())]
+    replies = "".join(f"- `{reply}`: {sent.what} ({sent.when})\n" for reply, sent in known.sends.items())
     cost = ", ".join(f"{what} {known.cost[key]:g}" for key, what in cards.COST.items())
-    lines += [f"Cost at equal `--rounds`, relative to FedAvg: {cost} (`python -m benchmarks.costs`)."]
-    return "\n\n".join(lines) + "\n\n[When each method helps](../methods.md#when-each-helps)\n"
+    return f"""# {name}
+
+*Source:* {parts.source(function) or "none"}
+
+{loss} {"Published settings: " + ", ".join(used) + "." if used else ""} [When each method helps](../methods.md#when-each-helps)
+
+{documented(function, 2, "true")}
+## Replies of a client
+
+- `weights`: the local model (every round)
+{replies}
+## Cost
+
+At equal `--rounds`, relative to FedAvg: {cost} (`python -m benchmarks.costs`).
+"""
 
 
 def package_pages():
@@ -101,20 +105,22 @@ def package_pages():
 def repository_files():
     """Convert links that leave docs/, and copy the linked files to files/ as text."""
     for source in [*sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
+        inside = source.parent.name == "docs"
         text = source.read_text(encoding="utf-8")
+        outside = r"\]\((\.\./[^):#]+)(?=[)#])" if inside else r"\]\(([^):#]+)(?=[)#])"
+        text = re.sub(outside, partial(_link, source.parent), text)
+        write(source.name if inside else source.name.lower(), text)
 
-        def link(found):
-            target = (source.parent / found[1]).resolve().relative_to(ROOT)
-            if target.suffix == ".md":
-                return f"]({target.name.lower() if target.name != 'README.md' else 'index.md'}"
-            if target.is_relative_to("docs"):
-                return f"]({target.relative_to('docs')}"
-            if (ROOT / target).is_file():
-                write(f"files/{target}.txt", (ROOT / target).read_text(encoding="utf-8"))
-            return f"](files/{target}.txt"
 
-        outside = r"\]\((\.\./[^)#]+)" if source.parent.name == "docs" else r"\]\(([^):#]+)"
-        write(source.name if source.parent.name == "docs" else source.name.lower(), re.sub(outside, link, text))
+def _link(folder, found):
+    """Return the site's form of a link to a repository file."""
+    target = (folder / found[1]).resolve().relative_to(ROOT)
+    if target.is_relative_to("docs"):
+        return f"]({target.relative_to('docs')}"
+    if target.suffix == ".md":
+        return "](index.md" if target.name == "README.md" else f"]({target.name.lower()}"
+    write(f"files/{target}.txt", (ROOT / target).read_text(encoding="utf-8"))
+    return f"](files/{target}.txt"
 
 
 def noise_figures():
