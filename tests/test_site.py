@@ -109,7 +109,7 @@ SHOWN = ("index", "tutorial", "noise", "method/fedcorr", "commands/train", "libr
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_a_browser_shows_it_on_a_phone_and_on_a_wide_screen(site, dark):
+def test_pages_fit_a_phone_and_a_wide_screen(site, dark):
     """No error in the console, nothing wider than the screen, colors as the reader asked for."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra `browser`)")
     chromium, driver = (shutil.which(name) for name in ("chromium", "chromedriver"))

@@ -88,7 +88,7 @@ def test_a_small_file_is_still_checked_to_the_last_bit(noisy, tmp_path):
     assert done.returncode == 2 and "damaged" in done.stderr
 
 
-def test_large_and_small_say_the_same_of_one_file(noisy, tmp_path):
+def test_info_is_equal_for_large_and_small_readers(noisy, tmp_path):
     whole, said = large.heads(noisy)
     part, same = large.heads(noisy, small=2000)
     assert said == same and part.kind == whole.kind and part.meta == whole.meta

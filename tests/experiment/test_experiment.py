@@ -250,7 +250,7 @@ UNBUDGETED = ["fedavg", "elr", "flr(warmup=2, rates=constant)", "feddpcont", "fe
 
 
 @pytest.mark.parametrize("method", BUDGETED)
-def test_another_budget_is_refused_where_the_schedule_follows_from_it(method):
+def test_resuming_with_another_budget_is_refused_if_the_schedule_depends_on_it(method):
     assert registry.of_budget(method, 20) != registry.of_budget(method, 140)
     if method in ("flr", "fedcorr(iterations=1)"):
         federation, dataset = problem()
@@ -260,7 +260,7 @@ def test_another_budget_is_refused_where_the_schedule_follows_from_it(method):
 
 
 @pytest.mark.parametrize("method", UNBUDGETED)
-def test_a_longer_run_equals_a_straight_one_where_it_is_allowed(method):
+def test_an_extended_run_equals_an_uninterrupted_run(method):
     assert registry.of_budget(method, 8) == registry.of_budget(method, 14)
     federation, dataset = problem()
     short = finish(federation, dataset, settings(method, rounds=8))
@@ -269,7 +269,7 @@ def test_a_longer_run_equals_a_straight_one_where_it_is_allowed(method):
 
 
 @pytest.mark.parametrize(("optimizer", "rounds", "said"), [("feddyn", 3, True), ("feddyn", 2, False), ("fedavg", 3, False)])
-def test_memory_of_clients_that_no_file_holds_is_foreseen(optimizer, rounds, said, monkeypatch):
+def test_client_state_above_the_file_limit_prints_a_note(optimizer, rounds, said, monkeypatch):
     """FedDyn leaves 4 P bytes on each client that was visited: of P = 6 h + h + 4 h + 4 weights, 5 clients, then all 8."""
     weights = 6 * 3 + 3 + 3 * 4 + 4
     monkeypatch.setattr("fnlkit.experiment.experiment.LIMIT", 4 * weights * 8 - 1)

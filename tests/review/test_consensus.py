@@ -181,7 +181,7 @@ def test_rows_that_are_no_votes_on_one_sample_are_refused(tmp_path, row, message
         datasets.load(tmp_path / "t.csv")
 
 
-def test_who_labeled_a_sample_is_a_field_where_nobody_else_did(tmp_path):
+def test_with_one_annotator_per_sample_the_annotator_is_a_field(tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(["id,annotator,label,age", *(f"{i},r{i % 2},{i % 2},{i}" for i in range(6))]))
     data = datasets.load(tmp_path / "t.csv")
     assert data.columns == ["age"] and data.fields["annotator"].tolist() == ["r0", "r1"] * 3
