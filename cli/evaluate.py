@@ -164,7 +164,7 @@ _CALLED = {"accuracy": "accuracy", "agreement": "agreement with given labels", "
 
 def _show_measured(say, found, classes):
     """Print accuracies: a line per kind of samples, then sites, then classes."""
-    table = Table("measure", "samples of", "number", "share", "95 % interval", "macro-F1", "balanced")
+    table = Table("measure", "on", "samples", "share", "95 % interval", "macro-F1", "balanced")
     for name, part in found.items():
         table.add_row(_CALLED[part["measures"]], _SAMPLES[name], f"{part['samples']:,}", *_shares(part))
     if found:

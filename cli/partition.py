@@ -91,6 +91,6 @@ def command(file, dataset, scheme, clients, labels, min_samples, holdout, gold, 
         f"{f', {apart - verified:,} more held out for measuring' if apart - verified else ''}"
         f"{f', {verified:,} verified' if verified else ''}"
         f"{f', {rest:,} left out' if rest else ''}"
-        f"{'; the labels are observed ones: nobody knows which are wrong' if federation.true is None else ''}"
+        f"{'; labels are observed, true labels are unknown' if federation.true is None else ''}"
     )
     emit(federation, output)

@@ -101,7 +101,7 @@ def _labels_in_words(row):
             f"{row['labels_repaired']:,} were repaired and {row['labels_broken']:,} broken."
         )
     changed = row.get("labels_changed")
-    return f"{changed:,} labels were changed; nobody knows which are right." if changed else ""
+    return f"{changed:,} labels were changed; true labels are unknown." if changed else ""
 
 
 _ON = {

@@ -54,8 +54,8 @@ def test_vv_works_at_any_position(line, tmp_path):
 
 def test_v_prints_details_of_the_noise(zoo):
     short, long = (fnlkit(f"fnlkit inject-noise {v} noisy.npz --noise 'symmetric(eta=0.1)' -o x.npz", zoo) for v in ("", "-v"))
-    assert short.stderr.count("\n") <= 4 and "asked for" in short.stderr, short.stderr
-    assert "transition achieved" in long.stderr and "transition achieved" not in short.stderr
+    assert short.stderr.count("\n") <= 4 and "requested" in short.stderr, short.stderr
+    assert "achieved transition" in long.stderr and "achieved transition" not in short.stderr
     assert long.stderr.startswith(short.stderr)
 
 
@@ -84,7 +84,7 @@ def test_nothing_is_cut_at_60_columns(command, zoo):
 
 def test_classes_have_names_where_a_person_reads(zoo):
     judged, run = (fnlkit(f"fnlkit {line}", zoo).stdout for line in ("info judged.npz", "evaluate another.pt"))
-    for title in ("transition asked for", "transition achieved", "transition estimated"):
+    for title in ("requested transition", "achieved transition", "estimated transition"):
         (head,) = re.findall(f"^{title}.*\n +(.*)$", judged, re.MULTILINE)
         assert head.split() == ANIMALS
     for title in ("test samples", "training labels at the end"):

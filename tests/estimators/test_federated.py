@@ -237,9 +237,9 @@ def test_the_file_records_the_form_and_the_replies(tmp_path):
     )
     assert f'"weights": {{"bytes": {facts["sent"]["weights"]["bytes"]},' in done.stdout
     shown = fnlkit("fnlkit info j.npz", tmp_path).stdout
-    assert "loss(scope=client), federated: what left the clients is below" in shown and "mean_loss" in shown
+    assert "loss(scope=client), federated" in shown and "mean_loss" in shown
     again = fnlkit("fnlkit estimate-noise j.npz --top 0 -o k.npz && fnlkit info k.npz --json", tmp_path)
-    assert "knn, pooled: all samples in one place" in again.stderr and '"form": "pooled"' in again.stdout
+    assert "knn, pooled" in again.stderr and '"form": "pooled"' in again.stdout
 
 
 def test_an_invalid_record_of_the_form_is_refused():
