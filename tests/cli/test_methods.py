@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fnlkit.cli.parts import KINDS, described, find_all, purpose
+from fnlkit.cli.parts import KINDS, described, find_all, purpose, section
 from fnlkit.components import own, registry
 from fnlkit.components.spec import find
 from tests.commands import fnlkit
@@ -31,6 +31,13 @@ def test_descriptions_leave_out_the_arguments_of_the_caller(tmp_path):
         assert done.returncode == 0 and head.startswith(f"{name}, a") and f" {kind}: fnlkit " in head, done.stderr
         assert purpose(function).split()[-1].rstrip(".") in rest
         assert not re.search(r"^ *(clients|model|opt|select|evidence|ground|stacked|logits)\b +:", rest, re.MULTILINE)
+
+
+def test_parameter_sections_contain_only_parameters():
+    """Other text belongs to the summary or to Notes; the reference pages would show it as a parameter."""
+    for kind, name in PARTS:
+        for line in section(find(name, KINDS[kind].parts(), kind), "Parameters").splitlines():
+            assert not line[:1].strip() or re.fullmatch(r"[*\w]+(, [*\w]+)*( : .+)?", line), f"{kind} {name}: {line}"
 
 
 def test_a_name_of_two_kinds_shows_both(tmp_path):
