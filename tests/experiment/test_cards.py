@@ -14,7 +14,7 @@ from fnlkit.experiment.cards import TABLES, card
 from tests.commands import fnlkit
 from tests.toy import train
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_example_method_computes_its_formula_and_runs_in_a_pipe(tmp_path):
