@@ -274,7 +274,7 @@ def _memorized(row):
     return "" if None in found else " and ".join(f"{share:.1f}" for share in found)
 
 
-_MEASURES = {"accuracy": "accuracy", "agreement": "agreement with labels that nobody verified"}
+_MEASURES = {"accuracy": "accuracy", "agreement": "agreement with unverified labels"}
 
 
 def _show(title, rows):
