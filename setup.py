@@ -1,7 +1,9 @@
 from setuptools import find_packages, setup
 
 # The site; its tests build it, which costs 20 seconds to install and 8 to build.
+# Later versions of the two plugins require another program than mkdocs and print a warning for each build.
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.27"]
+DOCS += ["mkdocs-gen-files>=0.5,<0.6", "mkdocs-literate-nav>=0.6,<0.6.3", "matplotlib>=3.8"]
 
 setup(
     name="fnlkit",

@@ -95,5 +95,5 @@ def _tables(facts):
         more = printable(report.confused(row)), printable(report.odd(row))
         table.add_row(*cells, *more, style="bold" if row["noisier"] else "")
     left = tables.of_sent(facts["sent"], "sites")
-    stays = "Which samples are suspicious, copies or far from all others is known at their site alone."
+    stays = "Suspicious samples, copies and outliers are known only at their site."
     return [table, printable(facts["words"]), facts["range"], f"Assumed: {'; '.join(facts['assumptions'])}.", left, stays]

@@ -45,7 +45,7 @@ def command(file, votes, method, probs, as_json, output):
             table.add_row(printable(row["site"]), f"{row['samples']:,}", f"{row['voted']:,}", *said, f"{row['changed']:,}")
         talk = console() if output == "-" else out_console()
         talk.print(table)
-        talk.print("Agreement of annotators says how far they see alike; nobody verified the labels that come out.")
+        talk.print("Agreement of annotators is not accuracy; the consensus labels are not verified.")
         for row in facts:
             if row.get("accuracies"):
                 worst = sorted(row["accuracies"].items(), key=lambda item: item[1])[:5]

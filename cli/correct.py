@@ -14,7 +14,7 @@ from fnlkit.cli.source import need_input
 @csv_option
 @output_option("CORRECTED.npz")
 def command(file, above, drop, sheet, output):
-    """Give flagged samples with a high score the suggested label, or drop them; reviewed labels stay.
+    """Relabel or drop flagged samples with a high issue score; reviewed labels do not change.
 
     \b
     Example:

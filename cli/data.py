@@ -36,7 +36,7 @@ def list_sets(as_json):
         for row in rows:
             sys.stdout.write(json.dumps(row) + "\n")
         return
-    table = Table("name", "here", "what it is")
+    table = Table("name", "here", "description")
     for row in rows:
         table.add_row(row["name"], "yes" if row["here"] else "no", row["description"])
     say = out_console()

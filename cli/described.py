@@ -54,7 +54,7 @@ def show(artifact, source="-", said=None):
     table = Table("", "", heads=False)
     table.add_row("kind", artifact.kind)
     table.add_row(
-        "sha256", facts["sha256"] + ("" if facts["checked"] else ", as the file says: its large arrays were not read")
+        "sha256", facts["sha256"] + ("" if facts["checked"] else ", as recorded in the file; large arrays were not checked")
     )
     for key, value in artifact.meta.items():
         if key not in ("provenance", "noise", "estimate") and (text := _in_words(value)) is not None:
@@ -74,7 +74,7 @@ def show(artifact, source="-", said=None):
     say.print(table)
     steps = artifact.meta.get("provenance", [])
     if isinstance(steps, list) and steps:
-        table = Table("made by", "seed", "parameters")
+        table = Table("command", "seed", "parameters")
         for step in steps:
             step = step if isinstance(step, dict) else {"command": str(step)}
             given = step.get("parameters")

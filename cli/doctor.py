@@ -26,7 +26,7 @@ def command(test, as_json):
     from fnlkit.pipeline.doctor import examine
 
     if test and not as_json:
-        console().print("training two tiny rounds on every engine", style="dim")
+        console().print("training two short rounds on every engine", style="dim")
     found = examine(test=test)
     if as_json:
         sys.stdout.write(json.dumps(found) + "\n")
@@ -58,7 +58,7 @@ def _show(found):
     )
     say.print(table)
     if found["engines"]:
-        table = Table("engine", "device", "runs", "seconds", "off sequential", "why not")
+        table = Table("engine", "device", "runs", "seconds", "difference", "reason")
         for one in found["engines"]:
             off = "" if one["difference"] is None else f"{one['difference']:.1e}" if one["difference"] else "equal"
             seconds = "" if one["seconds"] is None else f"{one['seconds']:.1f}"
@@ -71,4 +71,4 @@ def _show(found):
     for text in found["broken"]:
         say.print(f"broken: {printable(text)}", soft_wrap=True)
     if not found["broken"]:
-        say.print("nothing is broken" + ("" if found["engines"] else ", as far as can be told without --test"))
+        say.print("no problem found" + ("" if found["engines"] else " (engines were not tested)"))

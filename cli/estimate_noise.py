@@ -69,9 +69,9 @@ def command(ctx, file, estimator, dataset, applied, top, as_json, trust, output,
 
     The output is the federation with arrays estimate_*: noise level of each client with a sampling range, transition matrix,
     and issue score, flag and suggested label of each sample. A summary is printed on stderr, with the quality of the estimates
-    if true labels are known. With --json all results are printed on stdout as one object, and -o writes the federation. An
-    estimator that needs a model trains one, unless --run is given; the options from --model to --momentum control that
-    training, in which at least 10 clients take part per round unless --fraction is given.
+    if true labels are known. With --json all results are printed on stdout as one object, and -o writes the federation. If
+    the estimator needs a model and --run is not given, the command trains one; the options from --model to --momentum control
+    this training. At least 10 clients take part per round unless --fraction is given.
 
     \b
     Example:

@@ -62,11 +62,11 @@ def command(runs, dataset, as_json, ledger, target, cross_site, test, by, baseli
         need_input(path)
         keeps(path, output, "run")
     if output and len(runs) > 1:
-        raise InputError(f"-o {output} takes the arrays of one run, found {len(runs)}")
+        raise InputError(f"-o {output} writes the arrays of a single run, found {len(runs)} runs")
     if output and (form or by is not None):
-        raise InputError(f"-o {output} takes the arrays of one run; a table goes to stdout, write > FILE")
+        raise InputError(f"-o {output} writes the arrays of a single run; redirect the table with > FILE")
     if form and as_json:
-        raise InputError(f"--json and --{form} are two forms of one answer; write one of them")
+        raise InputError(f"--json and --{form} exclude each other; choose one")
     found = pipeline.evaluate(
         *runs, dataset=dataset, ledger=ledger, target=target, test=test, cross_site=cross_site, trust=trust, say=caution
     )
@@ -140,7 +140,7 @@ def _show_one(row, values, run, classes):
             say.print(Cross(values[f"{name}_confusion"], title, classes))
     if "label_confusion_given" in values and len(values["label_confusion_given"]) <= 20:
         for stage, counts in evaluation.stage_confusions(run):
-            say.print(Cross(counts, f"training labels as {stage} began, true class in rows", classes))
+            say.print(Cross(counts, f"training labels at the start of {stage}, true class in rows", classes))
         say.print(Cross(values["label_confusion_corrected"], "training labels at the end, true class in rows", classes))
     if "record_transition_cosine" in values:
         rounds, cosines = values["record_transition_cosine_rounds"], values["record_transition_cosine"]
@@ -164,7 +164,7 @@ _CALLED = {"accuracy": "accuracy", "agreement": "agreement with given labels", "
 
 def _show_measured(say, found, classes):
     """Print accuracies: a line per kind of samples, then sites, then classes."""
-    table = Table("what", "on", "samples", "share", "95 % interval", "macro-F1", "balanced")
+    table = Table("measure", "on", "samples", "share", "95 % interval", "macro-F1", "balanced")
     for name, part in found.items():
         table.add_row(_CALLED[part["measures"]], _SAMPLES[name], f"{part['samples']:,}", *_shares(part))
     if found:
@@ -173,9 +173,11 @@ def _show_measured(say, found, classes):
         if part["measures"] == "estimated accuracy":
             say.print(f"The estimated accuracy assumes: {'; '.join(part['assumes'])}.", soft_wrap=True)
         elif part["measures"] == "agreement":
-            say.print("Agreement counts predictions equal to the labels as given; nobody verified those.", soft_wrap=True)
+            say.print(
+                "Agreement is the share of predictions equal to the given labels, which are not verified.", soft_wrap=True
+            )
         if name == "gold":
-            say.print("The interval on verified samples is Clopper and Pearson's, exact.", soft_wrap=True)
+            say.print("The interval on verified samples is exact (Clopper-Pearson).", soft_wrap=True)
     short = {"gold": "accuracy, verified", "held_out_true": "accuracy, true labels"}
     heads = {name: short.get(name, part["measures"]) for name, part in found.items()}
     sites = {name: {one["site"]: "{}, {}".format(*_shares(one)) for one in part["sites"]} for name, part in found.items()}
@@ -274,7 +276,7 @@ def _show_many(found, baseline):
         if some:
             say.print(table)
     for sentence in dict.fromkeys(r["label_together_statement"] for r in rows if "label_together_statement" in r):
-        say.print(f"All that is known of these labels together: {sentence}")
+        say.print(f"All recorded releases of these labels: {sentence}")
     for row in rows:
         if "update_epsilon" in row:
             spent = f"({row['update_epsilon']:.4g}, {row['update_delta']:g})-DP of a client"
@@ -282,7 +284,7 @@ def _show_many(found, baseline):
     spent = {(r["update_together_runs"], r["update_together_epsilon"], r["update_together_delta"])
              for r in rows if "update_together_runs" in r}  # fmt: skip
     for runs, epsilon, delta in sorted(spent):
-        say.print(f"All {runs} runs of protected updates that are known of these clients: ({epsilon:.4g}, {delta:g})-DP")
+        say.print(f"All {runs} recorded runs with protected updates of these clients: ({epsilon:.4g}, {delta:g})-DP")
     for sentence in dict.fromkeys(r["update_apart_statement"] for r in rows if "update_apart_statement" in r):
         say.print(sentence)
     unfinished = [row["run"] for row in rows if not row["finished"]]

@@ -9,19 +9,19 @@ from fnlkit.cli.plumbing import console, setting_options
 @click.command()
 @click.argument("folder", metavar="DIR")
 @click.option("--dataset", metavar="NAME|PATH", required=True,
-              help="Samples of yours such as the sites have: their kind, shape, classes and scale are "
-              "written down.")  # fmt: skip
-@click.option("--sites", type=click.IntRange(min=1), required=True, help="How many sites take part, each as one client.")
+              help="Data like those of the sites; kind, shape, classes and scale are written into the project, "
+              "samples are not.")  # fmt: skip
+@click.option("--sites", type=click.IntRange(min=1), required=True, help="Number of sites; each is a client.")
 @click.option("--wait", type=click.FloatRange(min=0), default=600.0, show_default=True, metavar="SECONDS",
-              help="How long the server waits for all sites to come before it gives up.")  # fmt: skip
+              help="Time that the server waits for all sites before the run fails.")  # fmt: skip
 @click.option("--client-timeout", "timeout", type=click.FloatRange(min=1), default=600.0, show_default=True, metavar="SECONDS",
-              help="How long one site may take in a round before the round goes on without it.")  # fmt: skip
+              help="Time limit of a site per round; then the round continues without the site.")  # fmt: skip
 @click.option("--max-samples", type=click.IntRange(min=1), default=10_000, show_default=True, metavar="N",
-              help="Largest number of samples that a site may count for; a site that states more is refused. A bound near the "
-              "largest site keeps --protect secagg precise.")  # fmt: skip
+              help="Largest number of samples of a site; a site that states more is refused. A smaller limit makes "
+              "--protect secagg more precise.")  # fmt: skip
 @click.option("--key", "keys", multiple=True, metavar="FILE",
-              help="Public key of a site (site.key.pub), once for each site in the order of their numbers: a site then takes "
-              "part under its own number alone.")  # fmt: skip
+              help="Public key of a site (site.key.pub). Repeat it for each site in the order of the client numbers; each "
+              "number then requires this key.")  # fmt: skip
 @setting_options()
 @click.pass_context
 def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, **options):

@@ -13,14 +13,14 @@ from fnlkit.errors import InputError, nearest
 @click.command()
 @click.argument("name", required=False, metavar="[NAME]")
 @click.option("--template", metavar="KIND", default=None,
-              help="Print a short component of your own to start with, for example a loss, method, optimizer "
-                   "or noise model.")  # fmt: skip
+              help="Print a template for your own component of this kind, for example loss, method, optimizer "
+                   "or noise.")  # fmt: skip
 @click.option("--markdown", is_flag=True, help="Print a Markdown table of methods: sources, replies, costs.")
 def command(name, template, markdown):
-    """List components, or print the purpose, parameters and replies of one.
+    """List components, or print the purpose, parameters and replies of a component.
 
-    NAME is a method, loss, optimizer, aggregator, selector, network, noise model, scheme, estimator or backbone; FILE.py:NAME
-    of your own; or a kind, for a list of its components.
+    NAME is a component (method, loss, optimizer, aggregator, selector, network, noise model, scheme, estimator or backbone),
+    FILE.py:NAME for your own component, or a kind such as loss, which lists all components of this kind.
 
     \b
     Example:
@@ -34,7 +34,7 @@ def command(name, template, markdown):
         return
     if template is not None:
         if name is not None:
-            raise InputError("--template prints a file for a kind of parts; leave the name out")
+            raise InputError("--template prints a file for a kind of component; leave NAME out")
         sys.stdout.write(_template(template, parts.KINDS))
         return
     console = out_console()
@@ -49,8 +49,8 @@ def command(name, template, markdown):
             _show(console, parts, name, kind, function)
     else:
         raise InputError(
-            f"there is no part {name!r}{nearest(name, parts.all_names())}; `fnlkit methods` lists methods, and "
-            f"`fnlkit methods KIND` the parts of a kind: {', '.join(parts.KINDS)}"
+            f"no component {name!r}{nearest(name, parts.all_names())}; `fnlkit methods` lists methods, and "
+            f"`fnlkit methods KIND` the components of a kind: {', '.join(parts.KINDS)}"
         )
 
 
@@ -61,10 +61,10 @@ def _kind(word, kinds):
 
 
 def _template(kind, kinds):
-    name = _kind(kind, kinds)
-    if name is None:
-        raise InputError(f"--template {kind}{nearest(kind, kinds)}; there is one for each of {', '.join(kinds)}")
-    return resources.files("fnlkit.data").joinpath(f"templates/{name}.py").read_text(encoding="utf-8")
+    found = _kind(kind, kinds)
+    if found is None:
+        raise InputError(f"--template {kind}: unknown kind{nearest(kind, kinds)}; write one of {', '.join(kinds)}")
+    return resources.files("fnlkit.data").joinpath(f"templates/{found}.py").read_text(encoding="utf-8")
 
 
 def _list(console, parts):
@@ -72,7 +72,7 @@ def _list(console, parts):
 
     console.print(_of_kind("method", parts))
     console.print()
-    table = Table("option", "decides", "there are")
+    table = Table("option", "purpose", "components")
     for kind, each in parts.KINDS.items():
         if kind != "method":
             option = each.use.format(kind=kind, spec="").split()[-1] if kind != "regularizer" else "fedcorr(regularizer=...)"
@@ -80,13 +80,13 @@ def _list(console, parts):
     table.add_row("--preset", "the options of a paper", ", ".join(presets.names()))
     console.print(table)
     console.print()
-    console.print("fnlkit methods NAME explains any of these; fnlkit methods --template loss begins one of your own.")
+    console.print("fnlkit methods NAME describes a component; fnlkit methods --template loss prints a template for your own.")
 
 
 def _of_kind(kind, parts):
     from fnlkit.components.declarations import declaration
 
-    table = Table("name", "what it is for" if kind == "method" else parts.KINDS[kind].what, "source")
+    table = Table("name", "purpose", "source")
     for name, each in parts.KINDS[kind].parts().items():
         (function,) = [found for of, found in parts.find_all(name) if of == kind]
         table.add_row(name, parts.purpose(function), declaration(function).cite)
@@ -105,7 +105,7 @@ def _show(console, parts, name, kind, function):
     spec = shlex.quote(f"{name}({some})") if some and kind != "regularizer" else name
     console.print(f"{name}, {'an' if kind[0] in 'aeo' else 'a'} {kind}: {parts.KINDS[kind].use.format(kind=kind, spec=spec)}")
     console.print()
-    purpose = f"{parts.purpose(function)}." if parts.purpose(function) else "It has no docstring."
+    purpose = f"{parts.purpose(function)}." if parts.purpose(function) else "The function has no docstring."
     console.print("\n\n".join(filter(None, [purpose, parts.explained(function), parts.source(function)])))
     if rows:
         console.print()
@@ -115,17 +115,19 @@ def _show(console, parts, name, kind, function):
         console.print(table)
     replies = declaration(function).sends
     if kind == "estimator" and replies is not None:
-        console.print("\nWhat leaves a client with --form federated, beside the weights of a warm-up:")
+        console.print("\nReplies of a client with --form federated, in addition to the weights of a warm-up:")
         for reply, what in replies.items():
             console.print(f"  {reply}: {what}")
+    if notes := parts.section(function, "Notes"):
+        console.print(f"\nNotes:\n{notes}")
     if kind == "method":
-        console.print("\nWhat leaves a client:")
-        for reply, what in {"weights": "the local model, every round", **(replies or {})}.items():
+        console.print("\nReplies of a client:")
+        for reply, what in ({"weights": "the local model, every round"} | (replies or {})).items():
             console.print(f"  {reply}: {what}")
         if reason := cards.unprotected(name) if name in registry.METHODS else None:
             console.print(f"\nUpdates cannot be protected (--protect): {reason}.")
         if cost := cards.card(kind, name).cost if name in registry.METHODS else None:
             costs = ", ".join(f"{what} {cost[key]:g}" for key, what in cards.COST.items())
-            console.print(f"\nWhat it costs at equal --rounds, FedAvg being 1: {costs}")
+            console.print(f"\nCost at equal --rounds, relative to FedAvg: {costs}")
         if reports := parts.section(function, "Reports"):
-            console.print(f"\nWhat a run records:\n{reports}")
+            console.print(f"\nRecords of a run:\n{reports}")

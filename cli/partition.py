@@ -42,7 +42,7 @@ def _schemes():
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Smallest number of samples per client; the split is drawn again until it holds.",
+    help="Smallest number of samples per client; a split with smaller clients is drawn again.",
 )
 @click.option("--holdout", type=float, default=None, metavar="SHARE",
               help="Share of each client's samples held out for evaluation. Default: 0.2 without test "
@@ -56,8 +56,8 @@ def _schemes():
 def command(file, dataset, scheme, clients, labels, min_samples, holdout, gold, public, seed, output):
     """Split a data set over clients and write a federation.
 
-    The source is --dataset, or digits. FILE or a pipe can contain an unpartitioned federation whose labels
-    `inject-noise --dataset` corrupted; it is split by the given labels, and --dataset then names the place of the samples.
+    The default data set is digits. FILE or a pipe can contain an unpartitioned federation by `inject-noise --dataset`: the
+    command splits it by the given labels, and reads the samples from --dataset if this is given.
 
     \b
     Example:
@@ -91,6 +91,6 @@ def command(file, dataset, scheme, clients, labels, min_samples, holdout, gold, 
         f"{f', {apart - verified:,} more held out for measuring' if apart - verified else ''}"
         f"{f', {verified:,} verified' if verified else ''}"
         f"{f', {rest:,} left out' if rest else ''}"
-        f"{'; the labels are observed ones: nobody knows which are wrong' if federation.true is None else ''}"
+        f"{'; labels are observed, true labels are unknown' if federation.true is None else ''}"
     )
     emit(federation, output)

@@ -37,21 +37,21 @@ class Kind:
 
 
 KINDS = {
-    "method": Kind("fnlkit.components.registry:METHODS", "what is done about wrong labels",
+    "method": Kind("fnlkit.components.registry:METHODS", "handling of wrong labels",
                    ("among", "stage", "schedule", "rounds")),
-    "loss": Kind("fnlkit.components.registry:LOSSES", "what a client minimizes"),
-    "optimizer": Kind("fnlkit.components.registry:OPTIMIZERS", "how local models are kept together", ("aggregate", "decay")),
-    "aggregator": Kind("fnlkit.components.registry:AGGREGATORS", "how the clients' models become one", ("slots",)),
-    "selector": Kind("fnlkit.components.registry:SELECTORS", "which clients train in a round", ("fraction",)),
-    "regularizer": Kind("fnlkit.components.registry:REGULARIZERS", "what FedCorr takes into its local training",
+    "loss": Kind("fnlkit.components.registry:LOSSES", "loss of local training"),
+    "optimizer": Kind("fnlkit.components.registry:OPTIMIZERS", "local drift term and server step", ("aggregate", "decay")),
+    "aggregator": Kind("fnlkit.components.registry:AGGREGATORS", "combination of local models", ("slots",)),
+    "selector": Kind("fnlkit.components.registry:SELECTORS", "choice of clients per round", ("fraction",)),
+    "regularizer": Kind("fnlkit.components.registry:REGULARIZERS", "local loss inside FedCorr",
                         use="fnlkit train --method 'fedcorr(regularizer={spec})'"),
-    "model": Kind("fnlkit.models:NETWORKS", "the network", ("input_shape", "classes")),
-    "noise": Kind("fnlkit.noise.injection:MODELS", "how labels become wrong", use="fnlkit inject-noise --noise {spec}"),
-    "scheme": Kind("fnlkit.datasets.partitioning:SCHEMES", "who gets which samples", ("fields",),
+    "model": Kind("fnlkit.models:NETWORKS", "network", ("input_shape", "classes")),
+    "noise": Kind("fnlkit.noise.injection:MODELS", "model of label noise", use="fnlkit inject-noise --noise {spec}"),
+    "scheme": Kind("fnlkit.datasets.partitioning:SCHEMES", "assignment of samples to clients", ("fields",),
                    use="fnlkit partition --scheme {spec}"),
-    "estimator": Kind("fnlkit.estimators:ESTIMATORS", "how labels are judged",
+    "estimator": Kind("fnlkit.estimators:ESTIMATORS", "detection of wrong labels",
                       use="fnlkit estimate-noise --estimator {spec}"),
-    "backbone": Kind("fnlkit.datasets.embed:BACKBONES", "what turns a sample into a vector",
+    "backbone": Kind("fnlkit.datasets.embed:BACKBONES", "embedding of samples",
                      use="fnlkit embed --backbone {spec}"),
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from fnlkit.errors import InputError
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[KIND] FILE...", required=True)
-@click.option("--kind", default=None, hidden=True, help="The kind, as it may be written before the files.")
+@click.option("--kind", default=None, hidden=True, help="Kind of figure, also accepted as the first word.")
 @dataset_option
 @click.option("--embeddings", metavar="EMB.npz", default=None,
               help="For the kind embeddings: vectors by `fnlkit embed`. Default: the samples.")  # fmt: skip
@@ -22,27 +22,27 @@ from fnlkit.errors import InputError
 def command(words, kind, dataset, embeddings, projection, trust, output):
     """Draw runs and federations as one figure.
 
-    Without KIND runs show their accuracy, and a federation its estimates. Of a folder all runs are taken. Needs the extra
-    `plot` (matplotlib).
+    The default KIND is accuracy for runs and estimates for a federation. A folder stands for all of its runs. Plots require
+    the extra `plot` (matplotlib).
 
     \b
-    KIND, of runs:
+    KIND for one or more runs:
       accuracy      test accuracy over client-rounds, bands over seeds, stages
       bytes         test accuracy over the bytes sent up and down
-    KIND, of one run:
+    KIND for one run:
       labels        true against working labels before and after each stage
       lid           cumulative LID scores with their two Gaussians
-      memorization  which wrong labels models repeat
-      prestopping   FedEFC's estimated accuracy and where it stopped
-    KIND, of one federation, or of a run for the one it was made from:
-      partition     how many samples of each class a client holds
-      transition    the noise asked for, achieved and estimated
+      memorization  share of wrong labels that models repeat
+      prestopping   FedEFC's estimated accuracy and prestopping round
+    KIND for one federation (of a run: the federation that it was trained on):
+      partition     number of samples per client and class
+      transition    requested, achieved and estimated transition matrices
       noise         estimated against true noise level of each client
-      estimates     estimated noise levels, the noisiest first, and transition
+      estimates     estimated noise levels (noisiest first) and transition
       issues        issue scores of right and wrong labels, ROC, precision
-      embeddings    samples in two dimensions with the suspects marked
-    KIND, of what `fnlkit reproduce league --json` printed:
-      league        mean ranks of methods, and which are not told apart
+      embeddings    samples in two dimensions with flagged samples marked
+    KIND for the output of `fnlkit reproduce league --json`:
+      league        mean ranks of methods and the critical difference
 
     \b
     Example:
@@ -64,13 +64,13 @@ def command(words, kind, dataset, embeddings, projection, trust, output):
 
 
 def _kind(words, option, kinds):
-    """Return the kind and the paths; the first word is a kind if it is the name of a kind, ./NAME is a file."""
+    """Return the kind and the paths; write ./NAME for a file that has the name of a kind."""
     first, *rest = words
     if option is not None:
         return option, words
     if first in kinds and (rest or not os.path.exists(first)):
         if not rest:
-            raise InputError(f"plot {first} of what? write a file behind it")
+            raise InputError(f"plot {first}: the file is missing; add a run or a federation")
         return first, rest
     if rest and not os.path.exists(first) and not os.path.splitext(first)[1]:
         return first, rest  # the error lists the kinds

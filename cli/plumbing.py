@@ -56,7 +56,7 @@ baseline_option = click.option(
     metavar="METHOD",
     help="Method that other methods are compared with. Default: fedavg if present, else the first.",
 )
-trust_option = click.option("--trust", is_flag=True, help="Import code that a file names; read that code first.")
+trust_option = click.option("--trust", is_flag=True, help="Import the code that an input file names; read this code first.")
 
 
 def output_option(what="FILE"):
@@ -80,7 +80,7 @@ def keeps(file, output, what, option="-o"):
     """Raise if `output` would overwrite the input file."""
     if output not in (None, "-") and file not in (None, "-") and os.path.isfile(file) and os.path.isfile(output):
         if os.path.samefile(file, output):
-            raise InputError(f"{option} {output}: is the {what} that is read; write another name")
+            raise InputError(f"{option} {output} is also the input {what}; choose another name")
 
 
 csv_option = click.option(
@@ -102,7 +102,9 @@ def _own_format(ctx, option, output):
             other = f"; --html {output} writes the page"
         if ending == ".csv" and "sheet" in options:
             other = f"; --csv {output} writes the labels as a table"
-        raise InputError(f"-o {output}: what is written is no {ending[1:]}; call it {option.metavar}{other}")
+        raise InputError(
+            f"-o {output}: the output has another format than {ending[1:]}; write a name such as {option.metavar}{other}"
+        )
     return takes_file(ctx, option, output)
 
 

@@ -86,7 +86,7 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
     _must_exist(dataset, model, embeddings)
     where = _Where(at_once, shard, merge, no_train)
     if "/table" in recipe and baseline is not None:
-        raise InputError(f"--baseline compares methods of a recipe; {recipe} compares with published numbers, leave it out")
+        raise InputError(f"--baseline is for recipes; {recipe} is compared with published numbers")
     if "/table" in recipe and not recipe.endswith(".toml"):
         _published(recipe, dataset, as_json, where, dry_run, output, only=only, scale=scale, seeds=seeds, rounds=rounds,
                    model=model, embeddings=embeddings)  # fmt: skip
@@ -135,7 +135,7 @@ def _must_exist(dataset, model, embeddings):
         known = datasets.registry()
         raise InputError(f"--dataset {dataset}: no such file or data set{nearest(dataset, known)}; known: {', '.join(known)}")
     if embeddings and not os.path.exists(embeddings):
-        raise InputError(f"--embeddings {embeddings}: no such file; `fnlkit embed` makes one")
+        raise InputError(f"--embeddings {embeddings}: no such file; create it with `fnlkit embed`")
 
 
 class _Where(NamedTuple):
@@ -152,7 +152,7 @@ class _Where(NamedTuple):
 
         found = gathering.shard(jobs, self.shard) if self.shard else jobs
         if jobs and not found:
-            console().print(f"--shard {self.shard} of {len(jobs)} runs is empty: nothing to do")
+            console().print(f"--shard {self.shard} of {len(jobs)} runs has no runs")
         return found
 
     def make(self, jobs, folder):
@@ -274,7 +274,7 @@ def _memorized(row):
     return "" if None in found else " and ".join(f"{share:.1f}" for share in found)
 
 
-_MEASURES = {"accuracy": "accuracy", "agreement": "agreement with labels that nobody verified"}
+_MEASURES = {"accuracy": "accuracy", "agreement": "agreement with unverified labels"}
 
 
 def _show(title, rows):

@@ -42,11 +42,11 @@ def command():
     help="Embeddings by `fnlkit embed` to find neighbors. Default: the samples.",
 )
 @seed_option
-@click.option("-o", "--output", required=True, metavar="FOLDER", help="The folder that gets review.html and decisions.csv.")
+@click.option("-o", "--output", required=True, metavar="FOLDER", help="Folder for review.html and decisions.csv.")
 def export(file, dataset, client, budget, at_random, embeddings, seed, output):
     """Write a page with suspicious samples and a table for decisions.
 
-    Open review.html in a browser, decide with the keyboard and save decisions.csv; or fill in decisions.csv: keep, drop,
+    Open review.html in a browser, decide with the keyboard and save decisions.csv. Or fill in decisions.csv: keep, drop,
     relabel or unsure in the column `decision`, and the right class of relabel in the column `label`.
 
     \b
@@ -95,7 +95,7 @@ def import_(file, table, dataset, sheet, output):
 @command.command("suspects")
 @click.argument("file", metavar="JUDGED.npz")
 @click.option("-o", "--output", default="-", metavar="FILE.csv", callback=takes_file,
-              help="Where to write; to stdout without it.")  # fmt: skip
+              help="Output file. Default: stdout.")  # fmt: skip
 def suspects(file, output):
     """List all flagged samples of all sites as CSV, the most suspicious first.
 

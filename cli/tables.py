@@ -28,10 +28,10 @@ def noise_lines(federation):
     if not federation.meta.get("noise"):
         return []
     if facts["wrong_share"] is None:
-        return ["labels: as received, nobody knows which are wrong"]
+        return ["labels as received; true labels are unknown"]
     asked = facts["requested_share"]
     line = f"noise {' + '.join(printable(_model(step)) for step in federation.meta['noise'])}: wrong labels "
-    line += f"{facts['wrong_share']:.4f} of {facts['samples']:,}" + (f", asked for {asked:.4f}" if asked is not None else "")
+    line += f"{facts['wrong_share']:.4f} of {facts['samples']:,}" + (f", requested {asked:.4f}" if asked is not None else "")
     if facts["transition_error"] is not None:
         line += f"; rows of the transition differ by {facts['transition_error']:.4f} (total variation)"
     if not facts["client_level"]:
@@ -55,8 +55,8 @@ def of_noise(federation):
     got, names = federation.achieved_transition(), class_names(federation.meta, federation.classes)
     if federation.classes <= _CLASSES:
         if (T := requested(federation)) is not None:
-            out.append(Cross(T, "transition asked for, true class in rows, given in columns", names, _share))
-        out.append(Cross(got, "transition achieved, true class in rows, given in columns", names, _share))
+            out.append(Cross(T, "requested transition, true class in rows, given in columns", names, _share))
+        out.append(Cross(got, "achieved transition, true class in rows, given in columns", names, _share))
     else:
         wrong = 1 - np.diag(got)
         table = Table("class", "wrong labels", title="noisiest classes")
@@ -84,7 +84,7 @@ def of_estimates(federation, top=_ROWS, matrix=True):
     names = class_names(federation.meta, federation.classes)
     if matrix and federation.classes <= _CLASSES:
         T = federation.extra["estimate_transition"]
-        out.append(Cross(T, "transition estimated, true class in rows, given in columns", names, _share))
+        out.append(Cross(T, "estimated transition, true class in rows, given in columns", names, _share))
     return [*out, estimate_line(federation), *_form(federation)]
 
 
@@ -95,16 +95,16 @@ def _form(federation):
         return []
     name = printable(facts["estimator"])
     if facts["form"] != "federated":
-        return [f"{name}, {printable(facts['form'])}: all samples in one place, which only a simulation may (--form federated)"]
-    down = f"{facts['bytes_down']:,} bytes went to the clients"
+        return [f"{name}, {printable(facts['form'])}: uses all samples in one place (simulation only; else --form federated)"]
+    down = f"{facts['bytes_down']:,} bytes were sent to the clients"
     if not facts["sent"]:
-        return [f"{name}, federated: nothing left the clients; {down}"]
-    return [f"{name}, federated: what left the clients is below; {down}", of_sent(facts["sent"], "clients")]
+        return [f"{name}, federated: clients sent no reply; {down}"]
+    return [f"{name}, federated: replies of the clients below; {down}", of_sent(facts["sent"], "clients")]
 
 
 def of_sent(sent, who):
     """Return the table of replies, {name: {"bytes", "what"}}."""
-    table = Table(f"what left the {who}", f"bytes, all {who}", "what it is")
+    table = Table(f"reply of the {who}", f"bytes, all {who}", "content")
     for name, row in sent.items():
         table.add_row(printable(name), f"{row['bytes']:,}", printable(row["what"]))
     return table
@@ -117,8 +117,8 @@ def judged(federation):
 
 _ESTIMATES = "client_level", "client_level_low", "client_level_high", "client_score", "transition", "flagged"
 _RANGE = (
-    "sampling range: where the level would lie, 95 times of 100, with other samples of the same client; the estimator's own "
-    "bias is not in it, so that it need not hold the true level"
+    "sampling range: 95 % range of the level over other samples of the same client. It does not include the bias of the "
+    "estimator, so the true level can be outside"
 )
 
 

@@ -194,5 +194,5 @@ def _lines(text):
 
 
 def printable(value):
-    """Return text from a file so that a terminal shows it and obeys none of it."""
+    """Escape control characters of text from a file."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))

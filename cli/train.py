@@ -94,7 +94,7 @@ def command(
 ):
     """Train a model with a federated method.
 
-    Writes a run (.pt) with the model, the corrected labels and the state to resume, and metrics.jsonl with a line per
+    The output is a run (.pt) with the model, the corrected labels and a checkpoint, and RUN.metrics.jsonl with a line per
     round. After Ctrl-C the run can be resumed.
 
     \b
@@ -104,7 +104,7 @@ def command(
     need_input(file)
     keeps(file, output, "federation")
     if output == "-" and sys.stdout.isatty():
-        raise InputError("stdout is a terminal, which no run is written to; add -o run.pt, or pipe into `fnlkit evaluate`")
+        raise InputError("a run is not written to a terminal; add -o run.pt, or pipe into `fnlkit evaluate`")
     from fnlkit import pipeline
 
     given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
@@ -136,7 +136,7 @@ def command(
 
 @contextmanager
 def watched(experiment, *, file, output):
-    """Yield a function that is called with each round's row: the heading before it, progress, notes, and how it ended."""
+    """Print a heading and yield a function that shows progress and notes for the row of each round."""
     from fnlkit.pipeline.training import Notes
 
     say = console()
@@ -158,7 +158,7 @@ def watched(experiment, *, file, output):
 
 @contextmanager
 def ending(experiment, file, output, notes, say):
-    """Say at the end which file holds the run, and of a run cut short how many rounds are kept and what continues it."""
+    """Print the file of the run at the end; after an interruption, print the saved rounds and the command that resumes it."""
     try:
         yield
     except BaseException:

@@ -26,7 +26,7 @@ def test_broken_inputs_end_in_a_sentence(inputs):
     assert 0 < peak < 2**30 + 2**29  # torch and its kin, and what the mutants asked for
 
 
-def test_the_campaign_sees_what_goes_wrong(inputs, monkeypatch):
+def test_the_campaign_detects_failures(inputs, monkeypatch):
     """An internal error, a death and a silent exit of a planted command are each found, and the others judged all the same."""
 
     def planted(arguments):

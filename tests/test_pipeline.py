@@ -60,7 +60,7 @@ def test_each_function_writes_the_bytes_of_its_command(fed, run, by_commands, tm
     assert theirs.meta["provenance"] == run.meta["provenance"] and theirs.settings == run.settings
 
 
-def test_evaluate_says_what_the_command_prints(by_commands):
+def test_evaluate_returns_the_numbers_of_the_command(by_commands):
     done = command("fnlkit evaluate run.pt --json", by_commands)
     said = json.loads(done.stdout)
     ours = fnlkit.evaluate(by_commands / "run.pt")
@@ -68,7 +68,7 @@ def test_evaluate_says_what_the_command_prints(by_commands):
     assert ours.arrays["test_confusion"].sum() == 359
 
 
-def test_a_run_tells_of_itself(run):
+def test_a_run_displays_a_summary(run):
     facts = run.summary()
     assert facts["method"] == "fedavg" and facts["accuracy_best"] == max(row["accuracy"] for row in run.history)
     assert "accuracy best" in repr(facts) and "<table>" in facts._repr_html_()
@@ -86,7 +86,7 @@ def test_several_runs_make_one_table(run, fed):
     assert "<td" in found._repr_html_()
 
 
-def test_a_federation_shows_what_it_is(fed):
+def test_a_federation_displays_a_summary(fed):
     text = repr(fed)
     assert "1,438 samples" in text and "symmetric(eta=0.4)" in text and "% wrong" in text and "clients 4" in text
     frame = fnlkit.estimate_noise(fed, "knn(k=10)", say=None).to_pandas()
@@ -97,7 +97,7 @@ def test_a_federation_shows_what_it_is(fed):
 
 
 @pytest.mark.parametrize("method", ["_repr_html_", "__repr__"])
-def test_what_a_file_says_is_text_and_no_markup(method, fed):
+def test_text_from_files_is_not_markup(method, fed):
     import dataclasses
 
     hostile = dataclasses.replace(fed, meta={**fed.meta, "noise": [{"model": "<script>alert(1)</script>\x1b[31m"}]})
@@ -147,7 +147,7 @@ def test_mistakes_that_only_python_can_make(call, words):
     assert words in str(error.value)
 
 
-def test_training_tells_rounds_and_leaves_the_sessions_threads_alone(fed, tmp_path, capsys):
+def test_training_calls_on_round_and_restores_the_thread_count(fed, tmp_path, capsys):
     rows, before = [], torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -162,7 +162,7 @@ def test_training_tells_rounds_and_leaves_the_sessions_threads_alone(fed, tmp_pa
     assert again.history == made.history and torch.equal(again.weights, made.weights)
 
 
-def test_what_was_assumed_is_said(fed, capsys):
+def test_assumptions_are_printed_as_notes(fed, capsys):
     fnlkit.inject_noise(fed, "symmetric(eta=0.1)")
     assert "corrupted before" in capsys.readouterr().err
     fnlkit.inject_noise(fed, "symmetric(eta=0.1)", say=None)
@@ -177,7 +177,7 @@ def test_other_files_load_as_artifacts(run, tmp_path):
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "found.npz").read_bytes()
 
 
-def test_a_missing_pandas_is_said(run, monkeypatch):
+def test_to_pandas_without_pandas_names_the_extra(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(fnlkit.InputError, match=r"pip install 'fnlkit\[notebook\]'"):
         run.to_pandas()

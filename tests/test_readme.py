@@ -1,4 +1,4 @@
-"""README.md is true: its example runs and ends as it says, its links and commands exist, its numbers name their source."""
+"""The examples of README.md run, and the links, commands and options of all pages exist."""
 
 import json
 import re
@@ -13,15 +13,15 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_the_quickstart_shows_fedcorr_above_fedavg(tmp_path):
+def test_fedcorr_is_ahead_of_fedavg_in_the_quickstart(tmp_path):
     done = shell(f"bash {shlex.quote(str(ROOT / 'examples' / 'quickstart.sh'))} runs", tmp_path)
     assert done.returncode == 0, done.stderr
     found = dict(re.findall(r"^ *digits +(fedavg|fedcorr) +3 +\S+ ± \S+ +(\S+) ± \S+ *$", done.stdout, re.MULTILINE))
     assert float(found["fedcorr"]) > float(found["fedavg"]) + 2, done.stdout
 
 
-def test_every_stage_of_the_first_pipe_counts(tmp_path):
-    """The first command line of README, shortened: what is judged is relabeled, and what is relabeled is trained on."""
+def test_the_first_pipe_relabels_and_trains_on_the_new_labels(tmp_path):
+    """Run the first command line of README with fewer rounds."""
     line = re.search(r"^```sh\n(fnlkit .*)$", README, re.MULTILINE)[1]
     short = line.replace("--apply relabel", "--apply relabel --rounds 4 --epochs 2").replace("train ", "train --rounds 4 ")
     assert line.count(" | ") == 3 and short.count("--rounds 4") == 2
@@ -32,13 +32,13 @@ def test_every_stage_of_the_first_pipe_counts(tmp_path):
     assert facts["accuracy_best"] > 0.3 and facts["client_rounds"] == 8
 
 
-def test_links_lead_somewhere():
+def test_linked_files_exist():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_every_command_and_option_in_the_pages_exists():
+def test_commands_and_options_in_the_pages_exist():
     for page in PAGES:
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
         for verb, rest in re.findall(r"\bfnlkit ([a-z][a-z-]+)([^\n|`&#]*)", text):
@@ -50,6 +50,6 @@ def test_every_command_and_option_in_the_pages_exists():
                     assert option in known | {"--help"}, f"{page.name}: fnlkit {verb} has no {option}"
 
 
-def test_every_command_stands_in_the_readme():
+def test_the_readme_names_every_command():
     for name in COMMANDS:
         assert re.search(rf"\b{name}\b", README), name

@@ -148,9 +148,9 @@ def beside(name, suffix, *, cache=None):
 
 def new_samples(like, source, *, unlabeled=False):
     """Return (names, samples) of new data; see fnlkit.datasets.new_data."""
-    from fnlkit.datasets.new_data import new_samples as read
+    from fnlkit.datasets import new_data
 
-    return read(like, source, where=cache_folder(), load=load, unlabeled=unlabeled)
+    return new_data.new_samples(like, source, where=cache_folder(), load=load, unlabeled=unlabeled)
 
 
 def present(name, *, cache=None):

@@ -208,6 +208,8 @@ def folder(*, path, size=0, label=0, window="", seconds=0.0, where, download=Fal
     seconds : float
         Length in seconds to which all sounds are cut or padded with silence.  Default: 0, if all have the same length.
 
+    Notes
+    -----
     Files in a folder `_unlabeled` next to the class folders have no label (`Dataset.unlabeled`).
     """
     path = _as_path(path)

@@ -196,7 +196,7 @@ def deployable(settings, task):
             "it runs in simulation only"
         )
     if settings.memorization:
-        raise InputError("--memorization needs the true labels, which nobody knows of real sites; leave it out")
+        raise InputError("--memorization needs the true labels, which are unknown at real sites; leave it out")
     loss = registry.loss(settings.loss, settings.method)
     transition = getattr(loss, "keywords", {}).get("transition")
     if transition is not None and names_a_file(transition):

@@ -18,6 +18,8 @@ def wilson(count, total, confidence=CONFIDENCE):
         If total is 0, the interval is (0, 1).
     confidence : float in (0, 1)
 
+    Notes
+    -----
     Source: Wilson 1927; Brown, Cai, DasGupta 2001 recommend it for small samples.
 
     Examples
@@ -51,6 +53,8 @@ def clopper_pearson(count, total, confidence=CONFIDENCE):
         If total is 0, the interval is (0, 1).
     confidence : float in (0, 1)
 
+    Notes
+    -----
     Source: Clopper, Pearson 1934.
 
     Examples
@@ -84,6 +88,8 @@ def bootstrap(cells, statistic, *, seed, draws=1000, confidence=CONFIDENCE):
     draws : int
     confidence : float in (0, 1)
 
+    Notes
+    -----
     Source: Efron 1979; the percentile interval is Efron 1981.  A client without samples gets (0, 1).
     """
     cells = np.asarray(cells)

@@ -29,7 +29,7 @@ class EstimateOptions:
         A trained model that replaces the warm-up.
     form : "pooled" or "federated"
         "pooled" reads all samples in one place, which only a simulation can do. "federated" runs steps at each client;
-        the replies are declared in the estimator's ``SENDS`` and metered.  Both give the same numbers.
+        the replies are declared (``@declare(sends=...)``) and metered.  Both give the same numbers.
     seed : int >= 0
     warm_up : dict, optional
         Fields of fnlkit.experiment.Settings for estimators that train a model. Default: the defaults of Settings with the

@@ -34,6 +34,8 @@ def two_components(values, *, seed=0):
     seed : int
         Seed of scikit-learn's k-means initialization.
 
+    Notes
+    -----
     Source: FedCorr (Xu 2022), Section 3.2, steps 1 and 2; the mixture is sklearn.mixture.GaussianMixture.
     """
     values = np.asarray(values, np.float64).reshape(-1, 1)
@@ -65,6 +67,8 @@ def lower_probability(values, *, seed=0, steps=10):
     steps : int >= 1
         Largest number of EM steps; 10 in DivideMix, 100 in FedRN.
 
+    Notes
+    -----
     Source: DivideMix (Li 2020), Section 3.1; 10 steps, tolerance 0.01 and 0.0005 added to variances as in the public code.
     """
     values = np.asarray(values, np.float64)
@@ -95,6 +99,8 @@ def higher_group(matrix, *, votes=9, missing="least"):
     missing : "least" or "mean"
         Entries that are not finite take the smallest, or the mean, of the finite ones of their column.
 
+    Notes
+    -----
     Source: FedNoRo (Wu 2023), Section 2.2; nine votes and ``missing=least`` are its public code's.
     """
     matrix = np.array(matrix, np.float64)
@@ -136,6 +142,8 @@ def fitted_from(values, start=None, *, steps=100, least=1e-6):
     least : float > 0
         Added to variances, and smallest share of a component.
 
+    Notes
+    -----
     Source: Dempster, Laird, Rubin 1977, as used by FedDiv (Li 2024), Section "Local filter training".
     """
     values = np.asarray(values, np.float64)

@@ -99,6 +99,8 @@ def akd(
         ``rms``, each client sends its mean square once.  Some packages normalize embeddings to length 1 and others do not,
         so without a common scale the same `strength` has a different effect for each package.
 
+    Notes
+    -----
     If the widths of student and teacher differ, the student gets a linear head (fnlkit.models.head).  The head is trained
     and averaged with the model; in the public code it stays on the client, and the paper does not specify this.
 

@@ -76,6 +76,8 @@ def clipfl(
     prune : float in [0, 1]
         Largest share of all clients that is pruned; clients that were never suspected remain.
 
+    Notes
+    -----
     The public set consists of samples that belong to no client (`fnlkit partition --public 0.05`).  This method needs correct
     labels on it.  The three phases and the score are from the paper's abstract; all three default values are our choice.
     Clients evaluate their own models and send the accuracy, so that a run can be resumed.  A server could also evaluate the

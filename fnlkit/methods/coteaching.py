@@ -44,8 +44,15 @@ def coteaching(
     ramp : int >= 1
         T_k: rounds until the full share is dropped; 10 epochs in the paper.  In a federation T counts rounds.
 
+    Notes
+    -----
     The two models start from different weights and predict with the mean of their probabilities.  The paper reports the
     accuracy of each model separately, but a federation returns a single prediction.
+
+    The public code divides the mean over the kept samples by their number once more, which shrinks the step; this is not
+    repeated here.
+
+    Both models are trained as a single network (`fnlkit/models/pair.py`), so that all optimizers and engines work.
 
     Reports
     -------

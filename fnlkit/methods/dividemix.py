@@ -62,8 +62,14 @@ def dividemix(
     views : int >= 1
         M, augmented views of a sample; without augmentation all views are equal.
 
+    Notes
+    -----
     A client divides its samples with the models that it receives, once a visit (the paper: once an epoch).  Both models see
     the same mixed batches.  A batch contains labeled and unlabeled samples in random order instead of half of each.
+
+    Both models are trained as a single network, as in `coteaching`, and predict with the mean of their probabilities.  Two
+    views and a pass without gradient make a visit about six times as expensive as FedAvg's.  A batch without labeled samples
+    has no L_X.
 
     Reports
     -------

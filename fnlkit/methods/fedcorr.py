@@ -285,6 +285,20 @@ def fedcorr(
         Learning rate of stage 3 (0: the run's learning rate), and its decay per round from the start of stage 3.  With FedDyn
         the paper uses 0.1 and 0.998.
 
+    Notes
+    -----
+    The public code ranks and splits by the local model's losses, computed through a second softmax, relabels the clients that
+    the last mixture called noisy, and mixes in all stages: `losses=double-softmax, ranking=local, strict=true, relabeled=noisy,
+    mixup_in=all, proximal=norm, lid_variant=fedcorr`.
+
+    If a stage has fewer rounds than published, the other stage gets the rest.  If a stage has 0 rounds, the run ends earlier
+    (appendix C.6: without fine-tuning at 5,000 of 10,000 client-rounds).
+
+    Noise: the text corrupts an exact share mu_k of a noisy client's samples, `clients(exact_samples=true)`.  The code corrupts
+    each sample with probability mu_k, as `clients` does.  FLR also fixes the number of noisy clients, `clients(exact=true)`.
+
+    The run's optimizer, aggregator and selector act in all three stages.
+
     Reports
     -------
     cumulative_lid (N,), lid_means, lid_variances, noise_level (N,), noisy_clients (N,) after each iteration.

@@ -154,6 +154,8 @@ def feddiv(
         First visits after the warm-up in which a noisy client trains on its clean samples only, without relabeled samples
         and without the agreement of eq. 10; 0 in the paper, 5 in the public code.
 
+    Notes
+    -----
     The defaults of `losses`, `clean_visits`, `relabel_level` and `sure` are those of the public code, which the paper omits.
     ``feddiv(losses=plain, clean_visits=0, relabel_level=0, sure=0)`` is the printed method; it is worse than FedAvg in the
     regimes of docs/league.md.  Two other differences from the public code follow the paper.  Local predictions in eq. 10 are

@@ -232,6 +232,14 @@ def fedefc(
     report_transition : bool
         Clients also send T, to study its quality.
 
+    Notes
+    -----
+    Noise alone produces `patience` decreases in a row once in (patience + 1)! rounds, so that `compare=previous` may never stop
+    plain training.  If metrics.jsonl has no `prestopping_round`, the run was plain FedAvg.
+
+    A class without a confident sample gets the row of the identity.  Networks of the public code start Xavier-uniform:
+    `resnet18(init=xavier)`.
+
     Reports
     -------
     estimated_accuracy each round until T_e, prestopping_round, and the cohort's mean transition (C, C) on request.

@@ -68,6 +68,8 @@ def fedelc(
     distance, missing : str
         As in `fednoro`; the aggregation is the same.
 
+    Notes
+    -----
     Numbers are those of the public code; the paper was not available to us.
 
     Reports

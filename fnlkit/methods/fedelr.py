@@ -35,6 +35,8 @@ def fedelr(
     warmup : int >= 0, or -1
         Rounds of plain cross entropy first.
 
+    Notes
+    -----
     The paper was not available to us; its highlights state only that ELR is applied in each client's local training.
     `elr` is the same method with the settings of FLR's comparison.
     """

@@ -43,6 +43,8 @@ def fedlsr(
         The loss of the authors' code, whose cross entropy is bounded by a second softmax, or the plain formulas; see
         `fnlkit.client.losses.self_regularized`.  The divergence of ``plain`` is C times larger at the same gamma.
 
+    Notes
+    -----
     ``public`` is the default because ``plain`` is worse than FedAvg at the authors' learning rate 0.15 and momentum 0.9.  The
     bounded loss has small gradients: at a tenth of that rate it learns slowly.  The authors' second view is a flip, jittered
     colors and a gray image; here --augment produces both views.  Without augmentation both are equal, and the consistency term

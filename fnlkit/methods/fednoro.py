@@ -127,7 +127,12 @@ def fednoro(
         clients have half of the classes each, ``least`` makes the mixture separate the clients that have a class from the
         others.
 
+    Notes
+    -----
     All clients train with logits adjusted by their class shares.
+
+    ``distance=layers`` gives the weights of the public code to 1e-6.  The round that scores all clients costs bytes and no
+    client-round.
 
     Reports
     -------

@@ -140,6 +140,8 @@ def fedrn(
     threshold : float in [0, 1]
         Least mean probability of being clean.
 
+    Notes
+    -----
     The server stores the last model of every client in the run's memory.  The paper tunes a neighbor's classifier on the
     client's clean samples before scoring; here the neighbor's model is not tuned.
 

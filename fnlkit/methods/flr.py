@@ -111,6 +111,18 @@ def flr(clients, model, opt, select, *, rounds, **regularizer):
         Clamp predictions to [clamp, 1 - clamp] and rescale them to sum to 1 before averaging, as ELR's public code does
         with 1e-4.  0, as in the paper, disables this.
 
+    Notes
+    -----
+    Mixup is not defined in the paper.  As in ELR+, a mixed sample has the target lambda t_i + (1 - lambda) t_j.  The averages
+    use predictions for the unmixed samples in evaluation mode, which costs an additional pass.
+
+    The clients of the paper have equal numbers of every class (Section 2): `iid(balanced=true)`, as in the presets.
+
+    LeNet-5 with crops and flips memorizes almost no labels, and FLR then equals FedAvg.  Without augmentation (rho 0.8, tau 0,
+    200 rounds, one seed) local models repeat 86 % of the wrong labels under FedAvg and 31 % under FLR, the global model 21 %
+    and 13 % (published for ResNet-18: 100 and 16 %, 72 and 11 %).  Clean samples are then learned less well, and accuracy is
+    not higher.
+
     Reports
     -------
     alpha, beta, gamma of each round with the regularizer.
@@ -168,6 +180,12 @@ def slr(clients, model, opt, select, *, rounds, **regularizer):
     """Keep a network from memorizing wrong labels with the current global predictions.
 
     Server-label regularization: FLR with only this round's global prediction, alpha = 1 and beta = 0 (appendix G).
+
+    Notes
+    -----
+    At `slr(strength=3)` LeNet-5 on CIFAR-10 collapsed to a single class after 100 rounds.  The target is the prediction of the
+    same round; if both are certain, the regularizer has a gradient of strength / 2 at a logit, the cross entropy 1.  With the
+    default 2 it did not collapse.
     """
     fixed = {"alpha": 1.0, "beta": 0.0, "gamma": 0.0, "rates": "constant"}
     return (yield from flr(clients, model, opt, select, rounds=rounds, **fixed, **regularizer))

@@ -49,6 +49,8 @@ def jointopt(
     length : int >= 1
         Number of averaged predictions: the last 10 epochs in the paper, here the last 10 passes over the sample on its client.
 
+    Notes
+    -----
     The paper's second stage, which trains a new model on the final labels, is left out, as in the comparisons of this field.
     On a client with few classes, alpha pulls predictions towards all classes.
     """

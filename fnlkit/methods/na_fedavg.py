@@ -209,6 +209,11 @@ def na_fedavg(
     least : float in (0, 1]
         Smallest share of a client's weight that remains.
 
+    Notes
+    -----
+    The paper's 200 rounds include a round of all clients.  Here this round is charged at full cost, so that the run has up to
+    two rounds fewer.
+
     Reports
     -------
     noise_level (N,), aggregation_weights (N,) and energy_threshold in round R_w.

@@ -119,11 +119,18 @@ def rhfl(
         A of the reverse cross entropy: the public code clamps labels at 1e-4, whose logarithm is -9.21.  Wang 2019 and
         ``--loss sce`` have -4.
 
+    Notes
+    -----
     The public set consists of samples that belong to no client (`fnlkit partition --public 0.1`); its labels are not used.  The
     paper's clients have separate models, of different networks, and never average.  Here all clients have the same network,
     start each round from the average, and add the learning from each other.  The target is the last cohort's mean prediction.
     In the public code the target leaves out the client's own prediction and follows the other models from batch to batch, and
     Adam restarts in every batch.
+
+    `inject-noise` before `partition` also corrupts the labels of the public samples; after `partition`, a noise model by client
+    does not.
+
+    A loss that rose counts as no gain in confidence; the public code divides by a sum of both signs.
 
     Reports
     -------

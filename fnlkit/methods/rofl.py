@@ -123,7 +123,12 @@ def rofl(
         lambda_cen and lambda_e; 1 and 0.8 in public code.  There features have no gradient, so that lambda_cen has no effect.
         Here they have, and L_cen is the mean over features, so that it does not grow with the network's width.
 
+    Notes
+    -----
     A client moves its centroids once a visit, with its trained model; in the public code, in every batch.
+
+    Cosines below 0 count as 0 in the mean over clients, because weights of both signs can cancel.  A visit has two additional
+    passes without gradient.
 
     Reports
     -------

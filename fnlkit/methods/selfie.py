@@ -43,7 +43,12 @@ def selfie(
         q, number of recorded predictions.  They are made in training passes, --epochs per visit: a sample can be refurbished
         after q of them.
 
+    Notes
+    -----
     The paper's restarts, which train a new model with the refurbished samples, are left out.
+
+    The benchmarks' code counts missing predictions as class 0.  Labels in the run stay as given; refurbished labels are stored
+    as `memory/rows/selfie_label`.
     """
     refuse_mixup(opt, "selfie")
     warmup, settings = warmup_rounds(warmup, rounds), {"forget": forget, "certain": certain, "length": length}

@@ -25,6 +25,8 @@ def fused_form(module, shape, image):
     describe = vars(type(module)).get("fused_form")
     trains_all = all(p.requires_grad for p in module.parameters())  # kernels train every weight
     return describe(module, shape, image) if describe and trains_all else None
+
+
 class Network(nn.Module):
     """A network whose `features` (B, width) are followed by the linear layer `fc`."""
 

@@ -76,7 +76,7 @@ def words(found):
         spent = f"{row['rounds']:,} rounds, {row['client_rounds']:,} client-rounds"
         out.append(f"{bare(row['method'])} {state} on {data_set(row['dataset'])}: {spent}.")
         if row[f"{name}_last"] is not None:
-            what = "accuracy on the test set" if name == "accuracy" else "agreement with labels that nobody verified"
+            what = "accuracy on the test set" if name == "accuracy" else "agreement with unverified labels"
             out.append(f"Its {what} was {_share(row[f'{name}_last'])} at the end, {_share(row[f'{name}_best'])} at its best.")
         out += filter(None, [_labels_in_words(row)])
     else:
@@ -101,7 +101,7 @@ def _labels_in_words(row):
             f"{row['labels_repaired']:,} were repaired and {row['labels_broken']:,} broken."
         )
     changed = row.get("labels_changed")
-    return f"{changed:,} labels were changed; nobody knows which are right." if changed else ""
+    return f"{changed:,} labels were changed; true labels are unknown." if changed else ""
 
 
 _ON = {

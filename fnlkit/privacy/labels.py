@@ -78,6 +78,8 @@ def debias(counts, epsilon):
     counts : (K,) >= 0, not all 0
     epsilon : float > 0
 
+    Notes
+    -----
     Source: FedDPCont (Di 2024), Algorithm 1, line 9.
     """
     counts = np.asarray(counts, np.float64)

@@ -196,6 +196,8 @@ def noisier_than_others(level, deviation):
     level, deviation : (N,)
         Estimated levels and their standard deviations.
 
+    Notes
+    -----
     Source: Holm 1979. Each test is of a normal difference; the variance of the median is pi / 2 times that of the mean.
     """
     from scipy.special import ndtr

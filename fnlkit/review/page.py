@@ -31,6 +31,8 @@ def page(federation, dataset, client, selection, near, title):
     title : str
         The site's name.
 
+    Notes
+    -----
     The samples, given and suggested labels, scores, neighbors and copies at the site are embedded.  The page loads no
     external files. Decisions leave the page only as the file that the reviewer saves.  Score and suggestion are hidden until
     the reviewer shows them, and the page does not reveal which samples were drawn at random.

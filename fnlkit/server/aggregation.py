@@ -25,6 +25,8 @@ def mean(stacked, weights):
     weights : Tensor (K,) > 0
         Need not sum to 1.
 
+    Notes
+    -----
     Source: McMahan 2017, Algorithm 1.
     """
     shares = (weights.double() / weights.double().sum()).tolist()

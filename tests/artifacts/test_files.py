@@ -54,7 +54,7 @@ def same(left, right):
 
 @settings(deadline=None, max_examples=30)
 @given(st.dictionaries(NAMES, ARRAYS, max_size=4), META, st.sampled_from(["npz", "pt"]))
-def test_what_is_written_is_read(arrays, meta, format):
+def test_artifacts_round_trip(arrays, meta, format):
     artifact = Artifact("fnlkit.run/1", arrays, meta)
     raw = packed(artifact, format)
     back = files.read(raw)
@@ -95,7 +95,7 @@ def test_layouts_and_byte_orders_make_no_difference():
         assert packed(Artifact("fnlkit.run/1", {"x": tensor}), "pt") == packed(Artifact("fnlkit.run/1", {"x": plain}), "pt")
 
 
-def test_pt_keeps_what_numpy_cannot():
+def test_pt_keeps_bfloat16_and_other_torch_types():
     tensor = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
     back = files.read(packed(Artifact("fnlkit.model/1", {"w": tensor.requires_grad_()}), "pt")).arrays["w"]
     assert back.dtype == torch.bfloat16 and torch.equal(back, tensor.detach()) and not back.requires_grad
@@ -142,7 +142,7 @@ def test_kinds_and_versions():
         Artifact("fnlkit.run/1", {f"a{i}": np.zeros(1) for i in range(62)}),
     ],
 )
-def test_what_no_reader_accepts_is_not_written(artifact):
+def test_unreadable_values_are_not_written(artifact):
     with pytest.raises(ValueError):
         packed(artifact)
 

@@ -273,7 +273,7 @@ def test_the_environment_cannot_turn_safety_off(switch, monkeypatch, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_torch_itself_would_run_it(monkeypatch, tmp_path):
+def test_the_attack_works_on_torch_load(monkeypatch, tmp_path):
     # Without this the tests above could pass because the payload is broken.
     monkeypatch.chdir(tmp_path)
     torch.load(io.BytesIO(torched({"x": Payload()})), weights_only=False)
@@ -370,7 +370,7 @@ def test_false_federation(name):
             bad.to_artifact()
 
 
-def test_a_good_federation_passes_and_keeps_what_it_does_not_know():
+def test_a_valid_federation_keeps_unknown_arrays():
     good = federation(extra={"estimate_level": np.array([0.1, 0.2]), "of/the.future": np.zeros(7)})
     back = Federation.read(b"".join(files.encode(good.to_artifact())))
     assert back.extra.keys() == good.extra.keys() and back.meta == good.meta and back.dataset == "digits"

@@ -25,7 +25,7 @@ def test_a_key_is_drawn_once_and_readable_by_its_owner_alone(tmp_path, monkeypat
     assert drawn.hex() not in key.fingerprint(drawn) and key.fingerprint(drawn) == key.fingerprint(key.read_or_draw(path))
 
 
-def test_what_is_no_key_of_ones_own_is_refused(tmp_path):
+def test_foreign_or_damaged_keys_are_refused(tmp_path):
     path = tmp_path / "key"
     key.read_or_draw(path)
     whole = path.read_bytes()

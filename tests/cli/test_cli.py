@@ -48,7 +48,7 @@ def test_evaluate_prints_one_object_a_line(noisy, tmp_path):
     assert found["client_rounds"] == 30 * 4 and not list(tmp_path.iterdir())
 
 
-def test_evaluate_tells_how_near_the_estimated_transition_comes(noisy, tmp_path):
+def test_evaluate_prints_the_error_of_the_estimated_transition(noisy, tmp_path):
     method = "'fedefc(latest=9, patience=30, report_transition=true)'"
     done = fnlkit(f"fnlkit train {noisy} {QUICK} --method {method} -o run.pt && fnlkit evaluate run.pt", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -146,7 +146,7 @@ def test_half_a_pipe_is_one_line_and_exit_2(noisy, tmp_path):
     assert done.returncode == 2 and "stdin" in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
-def test_training_that_diverges_is_no_failure_of_ours(noisy, tmp_path):
+def test_divergence_is_not_reported_as_an_internal_error(noisy, tmp_path):
     done = fnlkit(f"fnlkit train {noisy} --lr 1e9 --rounds 3 -o run.pt", tmp_path)
     last = done.stderr.splitlines()[-1]
     assert done.returncode == 1 and "lower the learning rate" in last and "internal" not in last
@@ -176,7 +176,7 @@ def test_info_shows_names_and_obeys_none(noisy, tmp_path):
         assert done.returncode == 0 and all(c.isprintable() or c == "\n" for c in done.stdout + done.stderr), line
 
 
-def test_what_an_error_quotes_is_shown_and_not_obeyed(noisy, tmp_path):
+def test_control_characters_in_errors_are_escaped(noisy, tmp_path):
     """A parser's own words may quote a file; the line, and with -vv the traceback, are printable all the same."""
     done = fnlkit(f"fnlkit train {noisy} --rounds 1 --fraction 0.1 --epochs 1 --engine sequential -o run.pt", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -276,7 +276,7 @@ def test_a_stopped_run_resumes_bit_for_bit(sent, code, instants, noisy, whole, t
     same_run(tmp_path, whole)
 
 
-def test_the_second_run_on_one_file_says_who_holds_it(noisy, tmp_path):
+def test_the_second_run_on_one_file_names_the_process(noisy, tmp_path):
     first = start([str(noisy), *LONG, "--rounds", "3000"], tmp_path)
     wait_for_rows(tmp_path, 2)
     second = fnlkit(shlex.join(["fnlkit", "train", str(noisy), *LONG]), tmp_path)

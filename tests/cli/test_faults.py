@@ -134,7 +134,7 @@ def foreign(place):
         "export {run} -o {folder}/state_dict.pt",
     ],
 )
-def test_what_a_run_names_is_not_imported_without_a_word(place, foreign, capfd, command):
+def test_code_named_by_a_run_requires_trust(place, foreign, capfd, command):
     arguments = [part.format(run=foreign, fed=place / "fed.npz", folder=place) for part in command.split()]
     assert call(*arguments) == 2
     said = capfd.readouterr().err
@@ -144,7 +144,7 @@ def test_what_a_run_names_is_not_imported_without_a_word(place, foreign, capfd, 
     (place / "imported").unlink()
 
 
-def test_a_run_is_continued_by_who_names_its_network_again(place, foreign, tmp_path, capfd):
+def test_a_run_with_a_user_network_is_resumed_by_naming_it(place, foreign, tmp_path, capfd):
     own = tmp_path / "run.pt"
     own.write_bytes(foreign.read_bytes())
     more = ["--rounds", 4, *OPTIONS[2:], "-o", own, "--resume", own]

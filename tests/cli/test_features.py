@@ -69,7 +69,7 @@ def test_a_run_on_features_trains_them_on_every_engine_and_is_judged(made, capsy
     assert json.loads(capsys.readouterr().out)["accuracy_last"] == run.history[-1]["accuracy"] > 0.3
 
 
-def test_features_are_scaled_where_it_is_asked_for(made, capsys):
+def test_features_are_scaled_on_request(made, capsys):
     """As auto does for a data set of vectors; the run is judged and predicts with the same scale."""
     target, common = made / "scaled.pt", ["--features", made / "emb.npz", "--model", "mlp(hidden=[])", "--rounds", "3"]
     assert call("train", made / "noisy.npz", *common, "--standardize", "always", "-o", target) == 0
@@ -223,7 +223,7 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(made, tmp_path, mon
 
 
 @pytest.mark.parametrize("which", ["run", "head"])
-def test_exports_compute_what_the_network_does(made, which, tmp_path):
+def test_exports_equal_the_network(made, which, tmp_path):
     run = Run.read(made / f"{which}.pt")
     assert export(run, str(tmp_path / "m.pt")) is None
     state = torch.load(tmp_path / "m.pt", weights_only=True)

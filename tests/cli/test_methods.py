@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fnlkit.cli.parts import KINDS, described, find_all, purpose
+from fnlkit.cli.parts import KINDS, described, find_all, purpose, section
 from fnlkit.components import own, registry
 from fnlkit.components.spec import find
 from tests.commands import fnlkit
@@ -12,11 +12,11 @@ from tests.commands import fnlkit
 PARTS = [(kind, name) for kind, each in KINDS.items() for name in each.parts()]
 
 
-def test_the_kinds_are_those_that_users_may_bring():
+def test_every_kind_can_also_be_a_user_component():
     assert set(KINDS) == set(own.CALLS)
 
 
-def test_every_part_is_shown_without_what_the_caller_supplies(tmp_path):
+def test_descriptions_leave_out_the_arguments_of_the_caller(tmp_path):
     for kind, name in PARTS:
         function = find(name, KINDS[kind].parts(), kind)
         inner = {*own.CALLS[kind][0], *own.CALLS[kind][1], *KINDS[kind].given}
@@ -33,14 +33,20 @@ def test_every_part_is_shown_without_what_the_caller_supplies(tmp_path):
         assert not re.search(r"^ *(clients|model|opt|select|evidence|ground|stacked|logits)\b +:", rest, re.MULTILINE)
 
 
+def test_parameter_sections_contain_only_parameters():
+    """Other text belongs to the summary or to Notes; the reference pages would show it as a parameter."""
+    for kind, name in PARTS:
+        for line in section(find(name, KINDS[kind].parts(), kind), "Parameters").splitlines():
+            assert not line[:1].strip() or re.fullmatch(r"[*\w]+(, [*\w]+)*( : .+)?", line), f"{kind} {name}: {line}"
+
+
 def test_a_name_of_two_kinds_shows_both(tmp_path):
     shown = fnlkit("fnlkit methods fedavg", tmp_path).stdout
     assert re.search("^fedavg, a method: ", shown, re.MULTILINE) and re.search("^fedavg, an optimizer: ", shown, re.MULTILINE)
 
 
-def test_the_list_begins_with_what_a_method_is_for(tmp_path):
+def test_lists_print_the_purpose_of_every_component(tmp_path):
     shown = fnlkit("fnlkit methods", tmp_path).stdout
-    assert "what it is for" in shown.splitlines()[0]
     for name, each in ((n, find(n, KINDS["method"].parts(), "method")) for n in KINDS["method"].parts()):
         assert f"{purpose(each)}" in shown
         assert not re.search(r"`|Yield|CE\(|\[|KD\b|T_e|R_w|<p", purpose(each)), f"{name}: {purpose(each)}"
@@ -92,7 +98,7 @@ def six(a, b, c, d, e, f):
         ("two", ["loss", "aggregator", "regularizer", "backbone"]),
     ],
 )
-def test_a_component_of_the_users_is_explained(name, kinds, tmp_path):
+def test_a_user_component_is_described(name, kinds, tmp_path):
     """Of the kind whose arguments it has; of every kind that it can be called as, if its arguments have other names."""
     (tmp_path / "my_own.py").write_text(OWN)
     done = fnlkit(f"fnlkit methods my_own.py:{name}", tmp_path)
@@ -102,8 +108,7 @@ def test_a_component_of_the_users_is_explained(name, kinds, tmp_path):
         assert "Count easy samples less" in done.stdout and "How much less" in done.stdout
 
 
-def test_the_table_of_methods_takes_a_registered_one(tmp_path, monkeypatch):
-    """Nobody measured what it costs."""
+def test_the_table_of_methods_includes_a_method_without_measured_costs(tmp_path, monkeypatch):
     (tmp_path / "my_registered.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(registry.METHODS, "mine", "my_registered:program")
@@ -119,7 +124,7 @@ def test_the_table_of_methods_takes_a_registered_one(tmp_path, monkeypatch):
         ("fnlkit methods my_own.py:seven", "my_own.py"),
         ("fnlkit methods dirichlt", "did you mean 'dirichlet'?"),
         ("fnlkit methods --template lost", "did you mean 'loss'?"),
-        ("fnlkit methods gce --template loss", "leave the name out"),
+        ("fnlkit methods gce --template loss", "--template"),
     ],
 )
 def test_a_mistake_is_one_line(line, says, tmp_path):
@@ -129,7 +134,7 @@ def test_a_mistake_is_one_line(line, says, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_template_of_each_kind_runs_as_its_first_lines_say(kind, tmp_path):
+def test_the_template_of_each_kind_runs(kind, tmp_path):
     done = fnlkit(f"fnlkit methods --template {kind}", tmp_path)
     assert done.returncode == 0, done.stderr
     (tmp_path / "mine.py").write_text(done.stdout)

@@ -100,7 +100,7 @@ def test_every_option_is_explained(name):
         ("embed", BACKBONES, "pca(dim="),
     ],
 )
-def test_help_lists_what_the_registry_names(command, table, line, monkeypatch):
+def test_help_lists_all_registered_components(command, table, line, monkeypatch):
     shown = CliRunner().invoke(group, [command, "--help"]).output
     assert line in shown and [name for name in table if not re.search(rf"^  {re.escape(name)}\b", shown, re.MULTILINE)] == []
     monkeypatch.setitem(table, "mine", f"{__name__}:mine")

@@ -62,7 +62,7 @@ def test_ids_and_files_are_in_the_federation_and_nowhere_else(trained):
         assert CANARY not in text
 
 
-def test_a_client_that_cannot_read_a_file_does_not_name_it(scans, monkeypatch):
+def test_unreadable_files_of_a_client_are_not_named(scans, monkeypatch):
     from fnlkit.artifacts import large
 
     monkeypatch.setattr("fnlkit.datasets.facts._SETTLED", 0)  # checksums are kept, as those of files that nobody just wrote
@@ -83,7 +83,7 @@ def test_a_client_that_cannot_read_a_file_does_not_name_it(scans, monkeypatch):
     assert "failed: SampleError" in (scans / "r.metrics.jsonl").read_text(), done.stderr
 
 
-def test_names_are_what_a_person_reads(trained):
+def test_site_names_are_printed(trained):
     folder, _ = trained
     facts = json.loads(ran("fnlkit audit fed.npz --rounds 2 --folds 3 --json -o judged.npz", folder).stdout)
     assert {row["site"] for row in facts["sites"]} == set(SITES) and {row["unlabeled"] for row in facts["sites"]} == {4}
@@ -131,7 +131,7 @@ def table(path, count, seed, header="age;ward;label;site"):
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def test_a_table_is_trained_on_by_federated_moments_and_new_rows_are_read_as_it_was(tmp_path):
+def test_tables_are_scaled_by_federated_moments_and_new_rows_alike(tmp_path):
     table(tmp_path / "t.csv", 150, 0)
     said = ran("fnlkit partition --dataset t.csv --scheme sites -o fed.npz", tmp_path).stderr
     assert "numbers: age" in said and "categories, one-hot: ward" in said and "values are missing in age" in said
@@ -165,7 +165,7 @@ def test_a_table_is_trained_on_by_federated_moments_and_new_rows_are_read_as_it_
     assert "held_out" in measured and "test" not in measured
 
 
-def test_an_npz_per_site_goes_through(tmp_path):
+def test_an_npz_per_site_runs_through_the_pipe(tmp_path):
     rng = np.random.default_rng(0)
     (tmp_path / "sites").mkdir()
     for name in SITES:

@@ -32,7 +32,7 @@ def own(tmp_path_factory):
     return folder
 
 
-def test_what_is_measured_says_what_it_is(own):
+def test_measures_state_their_labels(own):
     row = json.loads(ran("fnlkit evaluate run.pt --json", own).stdout)
     assert not [name for name in row if name.startswith(("accuracy", "class_accuracy"))] and 0.5 < row["agreement_last"] < 0.95
     assert row["balanced_accuracy"] == row["measured"]["gold"]["balanced"]  # of verified samples
@@ -47,7 +47,7 @@ def test_what_is_measured_says_what_it_is(own):
     assert found["estimated"]["low"] <= found["gold"]["high"] and len(found["held_out"]["per_class"]) == 10
 
 
-def test_the_model_is_not_trained_on_what_it_is_measured_on(own):
+def test_the_model_is_not_trained_on_held_out_samples(own):
     run = Run.read(own / "run.pt")
     apart = np.flatnonzero(run.labels["holdout_client"] >= 0)
     assert len(apart) > 280 and not np.isin(apart, run.client_indices).any()
@@ -56,7 +56,7 @@ def test_the_model_is_not_trained_on_what_it_is_measured_on(own):
 
 def test_words_and_pictures(own):
     done = ran("fnlkit evaluate run.pt", own)
-    for words in ("agreement with given labels", "nobody verified", "held-out samples, given label", "verified samples, true"):
+    for words in ("agreement with given labels", "not verified", "held-out samples, given label", "verified samples, true"):
         assert words in done.stdout, words
     done = ran("fnlkit train judged.npz --rounds 1 --fraction 1 -o again.pt", own)
     assert "agreement with given labels" in done.stderr and "accuracy" not in done.stderr

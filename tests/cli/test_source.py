@@ -79,7 +79,7 @@ def test_the_file_itself_may_have_changed(place, tmp_path):
     assert code == 2 and "reordered" in err
 
 
-def test_an_old_federation_without_a_checksum_is_read_and_said_so_once():
+def test_an_old_federation_without_a_checksum_prints_one_note():
     data = datasets.load("digits")
     old = federation(data, clients=4)
     del old.meta["dataset_checksum"]
@@ -98,7 +98,7 @@ def test_an_old_federation_without_a_checksum_is_read_and_said_so_once():
         "cat f.npz | fnlkit embed --dataset d.npz --backbone pixels",
     ],
 )
-def test_a_federation_in_the_pipe_beside_a_data_set_is_refused(command, place):
+def test_a_piped_federation_with_a_data_set_option_is_refused(command, place):
     done = shell(f"{command} -o never.npz", place)
     assert done.returncode == 2 and "write - to read the pipe" in done.stderr, done.stderr
     assert not (place / "never.npz").exists()
@@ -143,7 +143,7 @@ def test_a_loop_over_names_keeps_its_names(place):
     assert "holds no file of fnlkit" in shell("echo hello | fnlkit partition", place).stderr
 
 
-def test_a_pipe_that_nobody_writes_stops_nothing(place):
+def test_an_unwritten_pipe_does_not_block(place):
     """As ssh and many programs leave it: open, and silent for ever."""
     for command in (["partition", "--clients", "4"], ["inject-noise", "--dataset", "d.npz", "--noise", "none"]):
         began = time.monotonic()
@@ -175,7 +175,7 @@ def test_a_pipeline_that_stays_silent_is_not_waited_for_without_end(place, monke
 
 
 @pytest.mark.parametrize("command", ["train", "estimate-noise", "evaluate", "info", "inject-noise", "embed"])
-def test_a_command_without_a_file_and_without_a_pipe_says_so(command, monkeypatch):
+def test_a_command_without_input_is_refused(command, monkeypatch):
     with open(os.devnull) as nothing:
         for stdin in (None, nothing):
             monkeypatch.setattr("sys.stdin", stdin)

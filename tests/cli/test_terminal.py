@@ -45,17 +45,17 @@ def zoo(tmp_path_factory):
 @pytest.mark.parametrize(
     "line", ["-vv info no.npz", "info -vv no.npz", "info no.npz -vv", "-v info no.npz -v", "data info --verbose no.npz -v"]
 )
-def test_vv_is_heard_wherever_it_stands(line, tmp_path):
+def test_vv_works_at_any_position(line, tmp_path):
     done = fnlkit(f"fnlkit {line}", tmp_path)
     assert done.returncode == 2 and "Traceback" in done.stderr and "no.npz" in done.stderr.splitlines()[-1]
     quiet = " ".join(word for word in line.split() if not word.startswith("-"))
     assert "Traceback" not in fnlkit(f"fnlkit {quiet} -v", tmp_path).stderr
 
 
-def test_one_v_tells_of_the_noise_what_a_pipe_need_not_hear(zoo):
+def test_v_prints_details_of_the_noise(zoo):
     short, long = (fnlkit(f"fnlkit inject-noise {v} noisy.npz --noise 'symmetric(eta=0.1)' -o x.npz", zoo) for v in ("", "-v"))
-    assert short.stderr.count("\n") <= 4 and "asked for" in short.stderr, short.stderr
-    assert "transition achieved" in long.stderr and "transition achieved" not in short.stderr
+    assert short.stderr.count("\n") <= 4 and "requested" in short.stderr, short.stderr
+    assert "achieved transition" in long.stderr and "achieved transition" not in short.stderr
     assert long.stderr.startswith(short.stderr)
 
 
@@ -84,7 +84,7 @@ def test_nothing_is_cut_at_60_columns(command, zoo):
 
 def test_classes_have_names_where_a_person_reads(zoo):
     judged, run = (fnlkit(f"fnlkit {line}", zoo).stdout for line in ("info judged.npz", "evaluate another.pt"))
-    for title in ("transition asked for", "transition achieved", "transition estimated"):
+    for title in ("requested transition", "achieved transition", "estimated transition"):
         (head,) = re.findall(f"^{title}.*\n +(.*)$", judged, re.MULTILINE)
         assert head.split() == ANIMALS
     for title in ("test samples", "training labels at the end"):
@@ -96,7 +96,7 @@ def test_classes_have_names_where_a_person_reads(zoo):
 
 
 # ---- estimates
-def test_info_tells_what_was_estimated(zoo):
+def test_info_prints_estimates(zoo):
     assert "sampling range" not in fnlkit("fnlkit info noisy.npz", zoo).stdout
     text = fnlkit("fnlkit info judged.npz", zoo).stdout
     assert "sampling range" in text and re.search(r"noise level 0\.\d+ of 80 samples", text) and " as " in text
@@ -114,7 +114,7 @@ def test_json_of_estimates_is_on_stdout_with_every_clients_level(zoo):
 
 
 @pytest.mark.parametrize("estimator", ["loss", "confident"])
-def test_an_estimate_that_trains_shows_how_far_it_is(estimator, zoo):
+def test_a_warm_up_shows_progress(estimator, zoo):
     done = fnlkit(
         f"fnlkit estimate-noise noisy.npz --estimator {estimator} --rounds 2 -o x.npz", zoo, terminal=True, columns=60
     )
@@ -150,7 +150,7 @@ def test_ascii_of_a_bar_and_of_an_error(zoo):
 
 # ---- readers that leave
 @pytest.mark.parametrize("command", ["methods", "--help", "train --help", "info noisy.npz", "partition", "data list --json"])
-def test_a_reader_that_leaves_ends_us_as_it_ends_others(command, zoo):
+def test_a_closed_output_pipe_ends_with_sigpipe(command, zoo):
     """By SIGPIPE, as `seq 9999999 | head -1` ends, and without a word."""
     process = subprocess.Popen(
         [BIN / "fnlkit", *command.split()], cwd=zoo, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -162,7 +162,7 @@ def test_a_reader_that_leaves_ends_us_as_it_ends_others(command, zoo):
     assert "rror" not in said and "Traceback" not in said
 
 
-def test_what_a_file_says_is_shown_in_a_table_and_not_obeyed(capsys):
+def test_control_characters_in_tables_are_escaped(capsys):
     table = Table("name", "b\x1b[31m", title="t\x1b[2J")
     table.add_row("bad\x1b]0;owned\x07", "two\nlines")
     out_console().print(table)

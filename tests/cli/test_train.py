@@ -51,7 +51,7 @@ def test_the_rounds_of_the_command_line_beat_a_preset(preset, left_out, fed, tmp
     assert done.traffic.client_rounds <= 8 * 3 and f"({left_out.partition('=')[0]}=" not in done.settings["method"]
 
 
-def test_a_preset_of_its_own_budget_is_taken_as_it_is(fed, tmp_path):
+def test_a_preset_keeps_its_published_rounds(fed, tmp_path):
     code, _, err = fnlkit(f"fnlkit train {fed} --preset fedcorr/cifar10 --method fedavg --model nothing --rounds 3", tmp_path)
     assert code == 2 and "of the preset are parts" not in err
 
@@ -72,7 +72,7 @@ def test_a_terminal_gets_no_run_and_no_hour_is_lost(fed, tmp_path):
     assert done.returncode == 2 and "add -o run.pt" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_the_end_names_the_file_and_a_missing_run_is_said(fed, tmp_path):
+def test_the_output_file_is_named_and_a_missing_run_is_reported(fed, tmp_path):
     run = tmp_path / "run.pt"
     code, _, err = fnlkit(f"fnlkit train {fed} {SHORT} --resume {tmp_path}/typo.pt -o {run}", tmp_path)
     assert code == 0 and "typo.pt: the file does not exist yet" in err
@@ -93,7 +93,7 @@ def test_too_little_memory_is_one_line(error, fed, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (Terminated(128 + signal.SIGTERM), 143)])
-def test_a_run_cut_short_says_what_is_saved_and_what_continues_it(error, code, fed, tmp_path, monkeypatch):
+def test_an_interrupted_run_prints_the_command_that_resumes_it(error, code, fed, tmp_path, monkeypatch):
     run, record = tmp_path / "run.pt", Experiment._record
 
     def stop(self, step):
@@ -118,13 +118,13 @@ def test_a_run_cut_short_says_what_is_saved_and_what_continues_it(error, code, f
     [
         ("train {fed} -o .", "-o .: is a folder; name a file in it"),
         ("train {fed} -o r.pt --metrics .", "--metrics .: is a folder; name a file in it"),
-        ("train over.npz -o over.npz", "-o over.npz: is the federation that is read; write another name"),
-        ("train over.npz -o link.npz", "-o link.npz: is the federation that is read; write another name"),
+        ("train over.npz -o over.npz", "-o over.npz is also the input federation"),
+        ("train over.npz -o link.npz", "-o link.npz is also the input federation"),
         (
             "embed over.npz --backbone 'pca(dim=2)' -o over.npz",
-            "-o over.npz: is the federation that is read; write another name",
+            "-o over.npz is also the input federation",
         ),
-        ("evaluate over.npz -o over.npz", "-o over.npz: is the run that is read; write another name"),
+        ("evaluate over.npz -o over.npz", "-o over.npz is also the input run"),
         ("train observed.npz --memorization -o r.pt", "--memorization requires true labels, but digits declares none"),
         ("estimate-noise {fed} -o .", "-o .: is a folder; name a file in it"),
         ("audit {fed} --html no/a.html -o a.npz", "--html no/a.html: the folder"),
@@ -167,7 +167,7 @@ def test_embeddings_of_any_array_file(fed, tmp_path):
         assert len({err for _, _, err in refusals}) == 1
 
 
-def test_one_file_has_one_lock_whatever_leads_to_it(fed, tmp_path):
+def test_links_to_one_file_share_a_lock(fed, tmp_path):
     (tmp_path / "run.pt").touch()
     (tmp_path / "link.pt").symlink_to(tmp_path / "run.pt")
     with locked(str(tmp_path / "run.pt")):

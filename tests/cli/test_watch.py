@@ -38,7 +38,7 @@ def test_the_line_of_bars():
     assert sparkline(range(1000), 10) == "▁▂▃▃▄▅▆▆▇█" and len(sparkline(range(1000), 60)) == 60
 
 
-def test_it_follows_until_the_run_ends(tmp_path):
+def test_watch_follows_until_the_run_ends(tmp_path):
     path, lock = tmp_path / "run.metrics.jsonl", tmp_path / "run.metrics.jsonl.lock"
     path.write_text(row(0, 0.5))
     held = FileLock(lock)
@@ -80,13 +80,13 @@ def test_a_run_that_trained_is_shown_and_a_terminal_too(noisy, tmp_path):
         "[" * 100000 + "\n",
     ],
 )
-def test_what_is_no_metrics_file_is_refused(text, tmp_path):
+def test_watch_refuses_other_files(text, tmp_path):
     (tmp_path / "x.jsonl").write_text(text)
     done = fnlkit("fnlkit watch x.jsonl", tmp_path)
     assert done.returncode == 2 and "line 1 is no row" in done.stderr
 
 
-def test_a_lock_that_a_killed_run_left_is_no_running_run(tmp_path):
+def test_the_lock_of_a_killed_run_is_ignored(tmp_path):
     """After SIGKILL the file of the lock stays, and nobody holds it."""
     (tmp_path / "run.metrics.jsonl").write_text(row(0, 0.5))
     (tmp_path / "run.metrics.jsonl.lock").write_text("123456")

@@ -277,7 +277,7 @@ def test_a_loss_equals_its_formula(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_stacked_cohort_gives_what_each_client_gives(name):
+def test_stacked_losses_equal_single_losses(name):
     logits, batch = batches(1)
     values, rows = values_of(CASES[name][0], logits, batch)
     for k in range(K):
@@ -366,7 +366,7 @@ def test_a_given_transition_is_a_name_or_a_file(tmp_path, monkeypatch):
     losses.suits(losses.cross_entropy, 5)
 
 
-def test_the_robust_losses_become_what_they_generalize():
+def test_robust_losses_reach_their_limiting_cases():
     logits, batch = batches(4)
     p = logits.softmax(-1).gather(-1, batch.y[..., None])[..., 0]
     close = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-6)

@@ -81,7 +81,7 @@ def test_a_report_of_a_deployment_imports_nothing(place):
 
 
 @pytest.mark.parametrize("name", ["model", "loss"])
-def test_what_has_to_be_built_needs_trust(name, place, tmp_path):
+def test_building_a_user_network_requires_trust(name, place, tmp_path):
     """The network to test a run; the loss to train the sites' models of --cross-site beside a run of `local`."""
     fed = f"fnlkit partition --clients 3 --holdout 0.2 -o {tmp_path}/fed.npz"
     local = f"fnlkit train {tmp_path}/fed.npz --method local --model 'mlp(hidden=[8])' --rounds 1 -o {tmp_path}/run.pt"

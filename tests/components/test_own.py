@@ -157,7 +157,7 @@ def test_one_file_and_one_line_of_the_registry_add_a_part(kind, folder, monkeypa
     assert (folder / "run.pt").exists() or (folder / "out.npz").exists()
 
 
-def test_a_part_does_what_its_file_says(folder):
+def test_a_user_component_is_used(folder):
     """Not only that it runs: the method's report, the optimizer's memory and the selector's clients are there."""
     parts = "--method my_method.py:part --optimizer my_optimizer.py:part --selector 'my_selector.py:part(first=1)'"
     assert fnlkit(f"{TRAIN} {parts}", folder).returncode == 0
@@ -190,7 +190,7 @@ def test_parts_of_a_file_travel_to_worker_processes_by_its_path(folder):
     assert unpack(packed).func is loss.func and unpack(packed).keywords == {"power": 3.0}
 
 
-def test_a_file_may_import_what_lies_beside_it(folder):
+def test_a_user_file_can_import_its_neighbors(folder):
     (folder / "powers_of_a_part.py").write_text("POWER = 3\n")
     (folder / "uses.py").write_text(
         "from powers_of_a_part import POWER\n\ndef part(logits, batch):\n    return logits[..., 0] ** POWER\n"
@@ -243,21 +243,21 @@ def test_a_mistake_in_a_part_is_one_line_that_names_it(mistake, folder):
     assert "Traceback" not in done.stderr
 
 
-def test_what_a_part_says_of_samples_stays_on_the_client(folder):
+def test_exception_texts_of_user_components_stay_on_the_client(folder):
     """Its own sentence may quote them; the interpreter's about a name does not."""
     (folder / "my.py").write_text("def part(logits, batch):\n    raise TypeError(f'{batch.y.tolist()} of someone')\n")
     done = fnlkit(line("loss", "my.py:part"), folder)
     assert done.returncode == 2 and "my.py, line 2, in part: TypeError\n" in done.stderr and "someone" not in done.stderr
 
 
-def test_what_nobody_named_is_not_imported(folder):
+def test_unnamed_files_are_not_imported(folder):
     (folder / "ce.py").write_text("raise SystemExit('imported')\n")
     assert fnlkit(f"{TRAIN} --loss ce", folder).returncode == 0
 
 
 # ---- losses and methods
 @pytest.mark.parametrize("method", registry.METHODS)
-def test_a_loss_goes_with_a_method_that_leaves_it_open_and_is_refused_by_the_others(method):
+def test_methods_with_their_own_loss_refuse_a_user_loss(method):
     if registry.brings_loss(method):
         with pytest.raises(InputError, match=f"{method}.* has its own loss; remove --loss"):
             registry.loss("gce", method)

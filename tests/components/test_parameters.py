@@ -84,7 +84,7 @@ def test_every_number_and_word_has_its_range():
     assert count > 80
 
 
-def test_what_is_out_of_range_is_named_and_what_is_in_is_taken():
+def test_values_outside_the_range_are_refused_by_name():
     for what, name, part, parameter, kind in declared():
         for value in right(kind, parameter.default):
             bind(Spec(name, {**needed(part), parameter.name: value}), part, what, given=BY_THE_RUN)
@@ -93,7 +93,7 @@ def test_what_is_out_of_range_is_named_and_what_is_in_is_taken():
                 bind(Spec(name, {parameter.name: value}), part, what, given=BY_THE_RUN)
 
 
-def test_python_is_told_too():
+def test_python_calls_check_parameters_too():
     """Calls that no spec went through; a generator complains as it is called, not as it starts."""
     for what, _, part, parameter, kind in declared():
         if what not in ("selector", "loss"):  # a loss is called in every step: its parameters are checked when they are bound
@@ -112,7 +112,7 @@ def test_python_is_told_too():
         (None, "is None; write a number from 0 to 1"),
     ],
 )
-def test_what_is_no_number(value, says):
+def test_values_that_are_not_numbers_are_refused(value, says):
     @checked
     def part(*, share: parameters.Share = 0.5):
         return share
@@ -132,12 +132,12 @@ def test_what_is_no_number(value, says):
         (Range(0, 1, True, True), "above 0 and below 1", [0.5], [0, 1]),
     ],
 )
-def test_a_range_says_what_it_holds(limits, says, inside, outside):
+def test_the_text_of_a_range(limits, says, inside, outside):
     assert str(limits) == says
     assert all(value in limits for value in inside) and not any(value in limits for value in outside)
 
 
-def test_methods_shows_what_parameters_may_be():
+def test_methods_prints_the_allowed_values():
     shown = " ".join(CliRunner().invoke(group, ["methods", "fedcorr"]).output.split())
     assert "confidence 0.5 a number from 0" in shown and "usual_lr 0.0 a number at least 0" in shown
 
@@ -159,7 +159,7 @@ def test_a_parameter_that_is_passed_on_is_declared_once():
         outer_part("them", rule="paper")
 
 
-def test_what_passes_a_parameter_on_may_declare_it_anew():
+def test_a_passed_on_parameter_can_be_redeclared():
     @passes_on(inner_part)
     def outer_part(*, share: parameters.Percentile = 97.0, **passed):
         return inner_part(share=share / 100, **passed)
@@ -199,5 +199,5 @@ def test_examples_of_the_docstrings():
     assert doctest.testmod(parameters).failed == 0
 
 
-def test_what_has_no_annotation_is_let_through():
+def test_parameters_without_annotation_are_not_checked():
     check(lambda *, usual=None: usual, {"usual": object()}, "mine")

@@ -132,14 +132,14 @@ def test_fields_and_names_of_an_npz(tmp_path):
         (dict(sample_rate=np.int64(8000)), "with sample_rate expected int16 or float waves"),
     ],
 )
-def test_an_npz_that_is_no_data_set(tmp_path, changes, message):
+def test_an_npz_without_the_arrays_of_a_data_set_is_refused(tmp_path, changes, message):
     with pytest.raises(InputError) as error:
         load(npz(tmp_path / "d.npz", **changes))
     assert message in str(error.value) and "d.npz" in str(error.value)
 
 
 @pytest.mark.parametrize("name", [name for name in places.PLACES if name != "fashion-mnist"])
-def test_what_is_missing_says_what_to_do(name, tmp_path):
+def test_a_missing_data_set_names_the_remedy(name, tmp_path):
     assert not datasets.present(name)
     with pytest.raises(InputError) as error:
         load(name)
@@ -379,7 +379,7 @@ def test_cifar_by_torchvisions_files(tmp_path):
         load("cifar10")
 
 
-def test_a_failed_download_says_what_to_do_instead(monkeypatch, capfd):
+def test_a_failed_download_names_an_alternative(monkeypatch, capfd):
     class Offline:
         class datasets:  # noqa: N801 - stands in for a module
             @staticmethod
@@ -403,7 +403,7 @@ def test_moments_are_exact():
     np.testing.assert_allclose(datasets.moments(floats), (mean, std), rtol=1e-9)
 
 
-def test_what_lies_beside_a_data_set(tmp_path, monkeypatch):
+def test_arrays_next_to_a_data_set(tmp_path, monkeypatch):
     monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
@@ -416,7 +416,7 @@ def test_what_lies_beside_a_data_set(tmp_path, monkeypatch):
         assert datasets.beside(name, ".ledger") == place
 
 
-def test_an_image_that_is_no_file_is_named(tmp_path):
+def test_a_missing_image_is_named(tmp_path):
     from PIL import Image
 
     for name in ("a", "b"):
@@ -441,7 +441,7 @@ def test_labels_with_gaps_ask_for_other_numbers_instead_of_memory(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["\x1b[31mred", "a\nb", "\u202ereversed", "x" * 300])
-def test_class_names_are_what_a_terminal_may_show(tmp_path, name):
+def test_class_names_have_no_control_characters(tmp_path, name):
     with pytest.raises(InputError, match="class name .* contains control characters or is longer than 200"):
         load(npz(tmp_path / "d.npz", class_names=np.array(["a", name, "c", "d"])))
 

@@ -94,7 +94,7 @@ def test_a_network_gives_unit_rows_whatever_the_batch(channels):
     np.testing.assert_allclose(out, embed(as_floats, spec, device="cpu"), atol=1e-5)
 
 
-def test_a_network_leaves_the_callers_generator_alone():
+def test_building_a_network_keeps_the_random_state():
     before = torch.get_rng_state()
     embed(images(2), "torchvision(weights=random, size=32)", device="cpu")
     assert torch.equal(before, torch.get_rng_state())
@@ -174,7 +174,7 @@ def test_mistakes_are_named(spec, message, tmp_path, monkeypatch):
         embed(images(), spec.replace("test_embed", __name__), device="cpu")
 
 
-def test_optional_networks_say_what_is_missing(tmp_path, monkeypatch):
+def test_optional_networks_name_the_missing_extra(tmp_path, monkeypatch):
     pytest.importorskip("timm", reason="needs timm (extra `embed`)")
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *args: None)
     with pytest.raises(InputError, match=r"timm's weights of resnet18 are not on this machine.*weights=PATH"):

@@ -90,7 +90,7 @@ def test_held_out_labels_go_wrong_as_the_others_do(digits):
     assert min(shares) > 0.2 and shares[0] == pytest.approx(shares[1], abs=0.08)
 
 
-def test_what_is_held_out_cannot_be_trained_on(digits):
+def test_held_out_samples_are_never_trained_on(digits):
     federation = partitioning.federation(digits, clients=4, holdout=0.3)
     federation.extra["holdout_client"][federation.client_indices[0]] = 0
     with pytest.raises(InputError, match="contains samples that clients train on"):

@@ -45,7 +45,7 @@ def test_parquet_that_unpacks_to_more_than_memory_is_refused(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.npz"])
-def test_a_named_pipe_is_no_table(tmp_path, name):
+def test_a_named_pipe_is_refused_as_a_table(tmp_path, name):
     pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
     os.mkfifo(tmp_path / name)
     with pytest.raises(InputError, match="not a regular file"):
@@ -68,7 +68,7 @@ def test_a_sound_is_not_longer_than_its_file(tmp_path):
         read_wav(tmp_path / "pipe.wav")
 
 
-def test_files_of_sites_say_rates_that_are_some_and_twins_at_once(tmp_path):
+def test_invalid_sampling_rates_and_duplicate_ids_are_refused_quickly(tmp_path):
     x, y = np.zeros((60_000, 1), np.float32), np.arange(60_000) % 2
     np.savez(tmp_path / "a.npz", x=x, y=y, sample_rate=np.array(np.nan))
     with pytest.raises(InputError, match="a.npz: `sample_rate` is .nan."):
@@ -91,7 +91,7 @@ def test_thousands_of_names_for_three_classes_are_refused_before_a_matrix_of_the
     assert not (tmp_path / "out.npz").exists()
 
 
-def test_an_infinite_rate_in_half_precision_is_no_rate(tmp_path):
+def test_an_infinite_half_precision_rate_is_refused(tmp_path):
     x, y = np.zeros((6, 8), np.int16), np.arange(6) % 2
     rate = np.array(np.inf, np.float16)  # a million is infinite there too
     np.savez(tmp_path / "waves.npz", x_train=x, y_train=y, x_test=x, y_test=y, sample_rate=rate)

@@ -61,7 +61,7 @@ def test_several_labels_in_one_are_doubted(names, doubted):
     assert any("join" in text for text in doubts(names, np.arange(len(names)))) == doubted
 
 
-def test_free_text_is_no_category(tmp_path):
+def test_free_text_columns_are_not_categories(tmp_path):
     labels = ["ab"[i % 2] for i in range(200)]
     own = [f"note {i}" for i in range(20)]
     said = [f"the patient said number {i % 20} today" for i in range(200)]

@@ -131,7 +131,7 @@ def test_moments_of_floats_do_not_depend_on_blocks():
         dataset.blocks = original
 
 
-def test_a_folder_of_images_is_decoded_when_it_is_asked_for(tmp_path, monkeypatch):
+def test_images_are_decoded_lazily(tmp_path, monkeypatch):
     import pickle
 
     from PIL import Image
@@ -155,7 +155,7 @@ def test_a_folder_of_images_is_decoded_when_it_is_asked_for(tmp_path, monkeypatc
         [datasets.load(f'folder(path="{tmp_path}/photos")', cache=tmp_path).y_train, x[:], lazy.x_test[:]]
 
 
-def test_what_is_allocated_follows_the_cohort(small, tmp_path, monkeypatch):
+def test_memory_follows_the_cohort(small, tmp_path, monkeypatch):
     """Through the whole pipe nobody ever holds a third of the samples, nor all their embeddings, which are as much."""
     rng, (n, side) = np.random.default_rng(0), (8000, 16)
     for part, size in (("train", n), ("test", 50)):

@@ -215,13 +215,13 @@ def test_categories_ranks_and_missing_values(tmp_path):
     assert "stage: 1" in datasets.load(f'manifest(file="{path}", categorical=stage)').columns
 
 
-def test_what_is_learned_is_learned_from_training_rows(tmp_path):
+def test_scales_and_categories_come_from_training_rows_only(tmp_path):
     path = write(tmp_path / "t.csv", "x,kind,split,label", "1,a,train,u", "3,b,train,v", "100,c,test,u", ",a,test,v")
     data = datasets.load(path)
     assert data.columns == ["x", "kind: a", "kind: b"] and data.x_test.tolist() == [[100, 0, 0], [2, 1, 0]]
 
 
-def test_parquet_is_what_its_csv_is(tmp_path, monkeypatch):
+def test_parquet_equals_csv(tmp_path, monkeypatch):
     pa = pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
     from pyarrow import parquet
 

@@ -82,7 +82,7 @@ def test_a_file_without_labels(tmp_path):
         datasets.load(tmp_path / "all")
 
 
-def test_minus_one_is_no_label(cache, tmp_path):
+def test_minus_one_means_no_label(cache, tmp_path):
     x = np.arange(6, dtype=np.float32)[:, None] * np.ones(40, np.float32)
     arrays = {"x_train": x, "y_train": np.array([0, -1, 1, 1, -1, 0]), "x_test": x, "y_test": np.arange(6) % 2}
     np.savez(tmp_path / "d.npz", **arrays, site_train=np.array(list("aabbbb")), y_train_true=np.array([1, 0, 1, 1, 0, 0]))

@@ -87,7 +87,7 @@ def test_dirichlet_skews_labels(alpha, low, high):
     assert low < np.mean([np.bincount(LABELS[part], minlength=10).max() / len(part) for part in parts]) < high
 
 
-def test_bernoulli_dirichlet_holds_a_share_p_of_the_classes():
+def test_bernoulli_dirichlet_assigns_a_share_p_of_the_classes():
     held = [np.bincount(LABELS[part], minlength=10) > 0 for part in split("bernoulli-dirichlet(p=0.3, alpha=100)", 100)]
     assert abs(np.mean(held) - 0.3) < 0.05 and np.all(np.any(held, 0))
 
@@ -173,7 +173,7 @@ def test_a_split_from_a_file(tmp_path):
         ("field(name=x)", dict(clients=None), "it has: none"),
     ],
 )
-def test_errors_say_what_to_change(scheme, options, message):
+def test_partition_errors_name_the_parameter(scheme, options, message):
     with pytest.raises(InputError) as error:
         split(scheme, **options)
     assert message in str(error.value)

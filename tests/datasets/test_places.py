@@ -68,7 +68,7 @@ def test_a_get_that_breaks_off_leaves_nothing_here(name, torch_name, left, error
     assert later.returncode == 2 and f"{name} is not on this machine" in later.stderr
 
 
-def test_a_get_that_breaks_off_keeps_what_lay_there_before(tmp_path, monkeypatch):
+def test_an_interrupted_download_keeps_the_old_file(tmp_path, monkeypatch):
     mine = tmp_path / "MNIST/raw/train-images-idx3-ubyte"
     mine.parent.mkdir(parents=True)
     mine.write_bytes(b"put here by hand")

@@ -92,7 +92,7 @@ def test_tiff_is_read_as_png_is(dtype, tmp_path):
         np.testing.assert_array_equal(np.rint(found[..., 0] * np.float32(top)).astype(dtype), values)
 
 
-def test_tiff_that_is_no_single_image_is_refused(tmp_path):
+def test_tiff_with_several_images_is_refused(tmp_path):
     page = Image.fromarray(np.zeros((4, 4), np.uint8))
     page.save(tmp_path / "stack.tif", save_all=True, append_images=[page, page])
     Image.fromarray(np.zeros((4, 4), np.float32)).save(tmp_path / "deep.tif")

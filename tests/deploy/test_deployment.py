@@ -196,7 +196,7 @@ def test_no_canary_in_a_byte_that_leaves_a_site(place):
 
 
 @pytest.mark.parametrize("place", [flower_failures.SETTINGS], indirect=True)
-def test_a_killed_supernode_is_named_and_a_killed_server_goes_on(place):
+def test_a_killed_supernode_is_named_and_a_killed_server_resumes(place):
     """SIGKILL in mid-round: of a site, whose loss is named; of the ServerApp, whose run the next submission continues."""
     module, folder = place
     with module.Federation(folder) as federation:

@@ -114,7 +114,7 @@ def test_features_of_other_scales_are_scaled(tables, capsys):
         (HEAD, (".", ",5,", 1), "row 2"),
     ],
 )
-def test_a_site_whose_columns_do_not_fit_is_refused(head, change, named, tables):
+def test_a_site_with_other_columns_is_refused(head, change, named, tables):
     grid, config = deployed(tables)
     rows = [row.replace(*change) if change else row for row in patients(20, 5)]
     grid.nodes[10]["data"] = write(tables / "other.csv", rows, head)
@@ -137,7 +137,7 @@ def test_samples_of_another_form_are_no_table(form, tables):
         project.open_site(config, grid.nodes[10] | {"data": str(tables / path)})
 
 
-def test_a_table_is_no_sample_of_a_project_without_columns(tables):
+def test_a_project_without_columns_refuses_a_table(tables):
     np.savez(tables / "v.npz", x_train=np.zeros((4, 6), np.float32), y_train=np.array([0, 1, 0, 1]))
     task = SimpleNamespace(columns=None, kind="vector")
     with pytest.raises(InputError, match="site-0.csv"):
@@ -173,7 +173,7 @@ def test_an_npz_of_one_site_is_taken(split, tmp_path, capsys):
         project.open_site(config, node)
 
 
-def test_what_a_project_says_of_a_table(tables):
+def test_a_project_records_the_columns_of_a_table(tables):
     """No row of the table is in the project: names, levels, two numbers a feature."""
     _, config = deployed(tables)
     columns = json.loads(config["columns"])

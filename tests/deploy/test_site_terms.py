@@ -82,7 +82,7 @@ def test_labels_leave_at_the_agreed_price_at_most(method, asked, code, place, tm
     assert (tmp_path / "memory-1/released.json").exists() == isinstance(code, list)
 
 
-def test_labels_are_told_once_for_all_runs(place, tmp_path):  # noqa: F811
+def test_labels_are_released_once_for_all_runs(place, tmp_path):  # noqa: F811
     """A new run name, another round, or a lost memory of the client: the counts are those of the first time."""
     deployed = Deployed(place, tmp_path, "feddpcont(epsilon=0.5)")
     step = partial(release_labels, epsilon=0.5)
@@ -110,7 +110,7 @@ def test_other_labels_are_no_second_release(place, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("change", [{"protect": "none"}, {"method": "fedcorr"}, {"max_samples": 10**9}, {"lr": 9.0}, {"x": 1}])
-def test_a_site_runs_what_it_agreed_to(change, place, tmp_path, capsys):  # noqa: F811
+def test_a_site_runs_only_agreed_settings(change, place, tmp_path, capsys):  # noqa: F811
     deployed = Deployed(place, tmp_path, "fedavg", protect="secagg")
     deployed.grid.config = deployed.config | change
     with pytest.raises(WorkStopped, match="3 of 3 sites .*did not agree"):
@@ -175,7 +175,7 @@ def test_every_message_has_a_line_in_the_ledger(place, tmp_path):  # noqa: F811
     assert number > 50 and told(sent(deployed, request(deployed))) == []
 
 
-def test_a_site_that_cannot_be_opened_says_why_in_its_own_log_and_a_code_to_the_server(place, tmp_path, capsys):  # noqa: F811
+def test_the_reason_of_a_failing_site_stays_in_its_own_log(place, tmp_path, capsys):  # noqa: F811
     deployed = Deployed(place, tmp_path, "fedavg")
     deployed.nodes[101]["data"] = str(tmp_path / "no/such.npz")
     with pytest.raises(WorkStopped, match="1 of 3 sites .*cannot be opened: InputError"):
@@ -186,7 +186,7 @@ def test_a_site_that_cannot_be_opened_says_why_in_its_own_log_and_a_code_to_the_
     assert lines(deployed)[0]["failure"] == ["setup", "InputError"] and lines(deployed)[0]["run"] == ""
 
 
-def test_a_failure_in_a_visit_is_in_the_log_of_the_site_alone(place, tmp_path, capsys):  # noqa: F811
+def test_the_text_of_a_failed_visit_stays_in_the_log_of_the_site(place, tmp_path, capsys):  # noqa: F811
     deployed = Deployed(place, tmp_path, "fedavg")
     reply = sent(deployed, request(deployed, partial(release_labels, epsilon=-3)))
     server, site = capsys.readouterr()
@@ -236,7 +236,7 @@ def test_the_server_allocates_nothing_for_stated_samples(place, tmp_path, capsys
     assert run.finished and peak < 4 * 10**8 and (tmp_path / "run.pt").stat().st_size < 10**6
 
 
-def test_another_sites_number_stops_nobody_else(place, tmp_path, capsys):  # noqa: F811
+def test_a_claimed_client_number_does_not_stop_other_sites(place, tmp_path, capsys):  # noqa: F811
     """The site that had the number first keeps it, and the newcomer is named."""
     deployed = Deployed(place, tmp_path, "fedavg", rounds=1)
     deployed.nodes[103] = deployed.nodes[102] | {"memory": str(tmp_path / "memory-3")}

@@ -116,7 +116,7 @@ def test_sites_end_where_a_simulation_does(method, more, place, tmp_path, capsys
         assert sum(a["bytes"] for line in left for a in line.get("arrays", {}).values()) > 0
 
 
-def test_a_stopped_server_goes_on_where_it_was(place, tmp_path, monkeypatch, capsys):
+def test_a_stopped_server_resumes(place, tmp_path, monkeypatch, capsys):
     """Sites need not know: what they remember is named by the run and the round."""
     deployed = Deployed(place, tmp_path, "fedcorr", optimizer="feddyn(alpha=0.1)")
     whole = deployed.simulated()
@@ -201,7 +201,7 @@ def _class_of_a_sample(client, model, received):
         (_class_of_a_sample, "failed: Exception"),
     ],
 )
-def test_what_is_not_declared_stays_and_is_written_down(step, reason, place, tmp_path, monkeypatch, capsys):
+def test_undeclared_replies_stay_at_the_site_and_are_logged(step, reason, place, tmp_path, monkeypatch, capsys):
     """A step that the server chose misbehaves: it is refused at the site, not at the server."""
     monkeypatch.setattr(apps, "may_be_named", lambda module, name: True)
     deployed = Deployed(place, tmp_path, "fedcorr")
@@ -240,7 +240,7 @@ def test_no_canary_in_a_whole_run(place, tmp_path, capsys):
 @pytest.mark.parametrize(
     "change", [{"data": "/no/CanaryQ7x.npz"}, {"client": "CanaryQ7x"}, {"memory": "/proc/CanaryQ7x"}, {"data": None}]
 )
-def test_a_site_that_is_set_up_wrongly_tells_no_more_than_that(change, place, tmp_path, capsys):
+def test_a_misconfigured_site_sends_only_a_code(change, place, tmp_path, capsys):
     deployed = Deployed(place, tmp_path, "fedavg")
     deployed.nodes[101] |= change
     with pytest.raises(WorkStopped, match="1 of 3 sites"):
@@ -305,7 +305,7 @@ def test_a_changed_ledger_is_refused(tmp_path):
             leaving.read(path)
 
 
-def test_a_line_that_its_writer_died_over_is_no_line(tmp_path):
+def test_an_incomplete_last_line_of_the_log_is_ignored(tmp_path):
     path = tmp_path / "left.jsonl"
 
     def enter(round):
@@ -335,13 +335,13 @@ def test_a_line_that_its_writer_died_over_is_no_line(tmp_path):
         ("--model mine.py:Net", "--model"),
     ],
 )
-def test_what_cannot_be_deployed_is_said(options, words, tmp_path):
+def test_settings_that_sites_cannot_use_are_refused(options, words, tmp_path):
     done = fnlkit(f"fnlkit flower-app project --dataset digits --sites 3 {options}", tmp_path)
     assert done.returncode == 2 and words in done.stderr and len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "project").exists()
 
 
-def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
+def test_a_folder_with_files_is_not_overwritten(tmp_path):
     line = "fnlkit flower-app project --dataset digits --sites 3"
     assert fnlkit(line, tmp_path).returncode == 0
     done = fnlkit(line, tmp_path)

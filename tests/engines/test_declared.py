@@ -114,7 +114,7 @@ def test_an_undeclared_reply_ends_a_run_in_one_line(sends, protect, noisy, tmp_p
 @pytest.mark.parametrize(
     "sends", ['{"mean": "of all its values"}', '["mean"]', '{"mean": Sent("of all its values", "each round", (), low=-1e9)}']
 )
-def test_a_declared_reply_of_a_method_of_ones_own_arrives(sends, noisy, tmp_path):
+def test_declared_replies_of_a_user_method_arrive(sends, noisy, tmp_path):
     """By name alone in a dict or a list, or with a shape; the commands that show declarations read all three."""
     (tmp_path / "own.py").write_text(OWN.format(sends=sends))
     line = f"fnlkit train {noisy} --method own.py:leaks --rounds 1 --epochs 1 -o run.pt"
@@ -127,13 +127,13 @@ def test_a_declared_reply_of_a_method_of_ones_own_arrives(sends, noisy, tmp_path
     assert fnlkit("fnlkit report run.pt --trust -o run.html", tmp_path).returncode == 0
 
 
-def test_a_selector_declares_what_candidates_send():
+def test_a_selector_declares_the_replies_of_candidates():
     """FedAvg declares nothing; its candidates' losses are the selector's."""
     assert set(cards.may_leave("fedavg", selector="power-of-choice(d=4)")) == {"local_loss"}
     assert set(cards.may_leave("nnc(usual=feddpcont())")) == {"noise_level", "private_counts", "epsilon", "exact_counts"}
 
 
-def test_the_reply_of_a_lone_client_must_be_what_the_method_expects():
+def test_a_single_reply_is_checked_against_the_declaration():
     """A cohort of one has no majority."""
     fed, model = toy(count=6, network=mlp)
     fed.sends = declared(["fit", "mean"])

@@ -96,7 +96,7 @@ PLAIN = (
 
 
 @pytest.mark.parametrize("method", [name for name in PLAIN if "pair" not in registry.needs(name)])
-def test_the_fused_engine_hands_over_what_is_not_compiled(method):
+def test_the_fused_engine_trains_uncompiled_losses_in_pytorch(method):
     """Its threads share one network, which the client steps of these methods use too."""
     found = run("fused", method, "fedavg", "uniform")
     agree(found, run("sequential", method, "fedavg", "uniform"))
@@ -317,12 +317,12 @@ def moody(logits, batch):
     return (1 + samples) * -logits.log_softmax(-1)[torch.arange(samples), batch.y]
 
 
-def test_what_cannot_be_stacked_is_trained_one_by_one_and_said():
+def test_losses_that_cannot_be_stacked_run_client_by_client_with_a_note():
     fed = same_round("stacked", FITS["plain"].changed(loss=moody), [9, 2, 4])
     assert len(fed.notes) == 1 and "moody cannot be stacked" in fed.notes[0]
 
 
-def test_memory_is_told_before_it_is_short(monkeypatch):
+def test_a_note_warns_before_memory_is_exhausted(monkeypatch):
     from fnlkit.engines import stacked
 
     monkeypatch.setattr(stacked, "free_memory", lambda device: 2**15)
@@ -378,7 +378,7 @@ def test_recordings_stay_right_when_other_clients_move_in(recorded, fit, branche
     assert set(recorded) == {branched} and not fast[0].notes and len(fast[0].graphs.recorded) == 1
 
 
-def test_the_network_says_how_a_step_is_recorded(recorded, monkeypatch):
+def test_the_network_selects_the_form_of_the_cuda_graph(recorded, monkeypatch):
     for wide, branched in ((1e6, False), (1, True)):
         monkeypatch.setattr("fnlkit.engines.graphs.WIDE", wide)
         assert not same_round("stacked", FITS["plain"], [9, 2, 4]).notes
@@ -386,7 +386,7 @@ def test_the_network_says_how_a_step_is_recorded(recorded, monkeypatch):
         recorded.clear()
 
 
-def test_a_way_that_cannot_be_recorded_gives_place_to_the_other_and_it_is_said(recorded, monkeypatch):
+def test_a_failed_recording_falls_back_to_the_other_form_with_a_note(recorded, monkeypatch):
     record = Graphs._record
 
     def fails(self, training, plain, before):
@@ -495,7 +495,7 @@ def test_fused_images(name, fit, dtype):
     fast.close()
 
 
-def test_fused_says_what_it_cannot_do():
+def test_fused_refuses_unsupported_settings():
     with pytest.raises(InputError, match="fused knows lenet5 and mlp"):
         federation("fused", [3])
     fed, model = toy.toy("fused", network=mlp, count=3)
@@ -569,7 +569,7 @@ def test_a_users_dropout_draws_alike_on_every_engine(engine):
 
 
 # ---- the choice
-def test_auto_says_what_it_chose():
+def test_auto_prints_the_chosen_engine():
     fed, _ = toy.toy("auto", network=mlp)
     assert fed.name == "fused" and fed.notes == ["engine fused: mlp on the CPU has compiled training"]
     fed, _ = toy.toy("auto")

@@ -141,7 +141,7 @@ def test_a_client_whose_node_lost_its_files_is_named(monkeypatch):
     fed.close()
 
 
-def test_a_notebook_gives_what_was_written_and_says_what_it_lost(tmp_path):
+def test_a_notebook_returns_saved_states_and_reports_lost_states(tmp_path):
     notes = Notebook(tmp_path / "client 7")
     state = {"drift": torch.arange(3.0, dtype=torch.float64), "count": torch.tensor(2)}
     memory = Memory(torch.tensor([1, 0, 2]), {"seen": torch.tensor([True, False, True])}, state, {"input/true"})
@@ -188,17 +188,17 @@ def alike(a, b):
         assert a == b
 
 
-def test_a_message_says_what_was_written():
+def test_messages_round_trip():
     alike(wire.read(wire.write(VALUE)), VALUE)
 
 
 @pytest.mark.parametrize("value", [{1, 2}, object(), lambda: 0, np.array(["a"]), np.array([{}])])
-def test_what_is_no_plain_value_does_not_travel(value):
-    with pytest.raises(InputError, match="cannot be sent"):
+def test_only_plain_values_are_sent(value):
+    with pytest.raises(InputError, match="cannot travel"):
         wire.write(value)
 
 
-def test_a_message_of_somebody_else_is_unreadable():
+def test_foreign_messages_are_refused():
     from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
     def message(text, **array):
@@ -319,7 +319,7 @@ def test_a_cluster_that_is_there_is_used_and_left_running(tmp_path):
 
 
 @pytest.mark.parametrize("address", ["auto", "127.0.0.1:1"])
-def test_where_no_cluster_is_one_line_says_so(address, monkeypatch):
+def test_a_missing_cluster_is_reported_in_one_line(address, monkeypatch):
     ray = pytest.importorskip("ray")
 
     def init(**options):
@@ -333,7 +333,7 @@ def test_where_no_cluster_is_one_line_says_so(address, monkeypatch):
     fed.close()
 
 
-def test_what_an_engine_is_told_is_checked():
+def test_engine_options_are_checked():
     from fnlkit import engines
 
     for wrong in ("flower(adress=auto)", "fused(address=auto)", "flower(workers=2)"):

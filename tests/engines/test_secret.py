@@ -99,7 +99,7 @@ def five(updates, weights, fails=()):
     return secret.gathered(grid, requests, largest=max(weights), clip=1.0, limit=None, round=0)
 
 
-def test_the_mean_of_those_who_are_left():
+def test_secure_mean_of_the_remaining_sites():
     rng = np.random.default_rng(0)
     updates, weights = rng.uniform(-1, 1, (5, 300)), [7, 100, 30, 31, 1]
     for fails in ((), (1,), (1, 4)):
@@ -138,7 +138,7 @@ TERMS = secret.Terms(1.0, 5, 1.0)
     {"stage": "unmask", "active_nids": [1, 2, 3], "dead_nids": [3]},
     {"stage": "unmask", "active_nids": [1, 2], "dead_nids": []},
 ])  # fmt: skip
-def test_a_site_refuses_requests_that_would_reveal_more(config):
+def test_a_site_refuses_requests_that_reveal_more(config):
     with pytest.raises(secret.Refused):
         secret.answered(*asked(config), None, TERMS)
     assert secret.answered(*asked(SETUP), None, TERMS).content["secaggplus_configs"].keys() == {"pk1", "pk2"}
@@ -183,7 +183,7 @@ def test_what_needs_single_replies_is_refused_before_a_project_is_written(more, 
         Deployed(place, tmp_path, **({"method": "fedavg", "protect": "secagg"} | more))
 
 
-def test_where_nobody_is_hidden_from_it_is_refused():
+def test_cohorts_too_small_to_hide_a_client_are_refused():
     with pytest.raises(InputError, match="real sites"):
         Experiment(*problem(), Settings(method="fedavg", model="mlp(hidden=4)", rounds=1, fraction=1.0, protect="secagg"),
                    engine="sequential").run()  # fmt: skip
@@ -205,7 +205,7 @@ def test_a_site_that_masks_answers_nothing_else(place, tmp_path, capsys):  # noq
 
 
 @pytest.mark.parametrize("broken", ["memory", "data"])
-def test_a_site_that_fails_is_named_and_tells_nothing(broken, place, tmp_path, capsys):  # noqa: F811
+def test_a_failing_site_is_named_without_its_error_text(broken, place, tmp_path, capsys):  # noqa: F811
     """Of three sites two are too few, so the run stops, and goes on when the site is mended."""
     deployed = Deployed(place, tmp_path, "fedavg", rounds=1, protect="secagg")
     right, wrong = deployed.nodes[101][broken], tmp_path / CANARY

@@ -137,7 +137,7 @@ def test_errors_come_home_by_their_names(staffed):
         fed.round([0, 1], model, _wrong)
 
 
-def test_what_has_no_name_cannot_travel(staffed):
+def test_closures_are_refused_by_workers(staffed):
     fed, model = staffed
     for step in (lambda client, model, received: None, partial(_fails.__call__), Fit(loss=lambda z, batch: z)):
         with pytest.raises(InputError, match="cannot be sent"):

@@ -321,7 +321,7 @@ def test_a_perfect_judgment_has_no_error():
     assert compare(f) == {}
 
 
-def test_relabeling_keeps_what_was_received():
+def test_relabeling_keeps_received_labels():
     f = noisy()
     before, arrays = f.given.copy(), found(f, "confident")
     out = judged(f, arrays, relabel=True)
@@ -362,13 +362,13 @@ def test_a_new_judgment_replaces_the_old_one():
         ("anchor(percentile=101)", {}, "'percentile' is 101"),
     ],
 )
-def test_a_mistake_is_said(spec, options, says):
+def test_invalid_parameters_are_refused(spec, options, says):
     with pytest.raises(InputError) as error:
         found(noisy(), spec, **options)
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
-def test_another_data_set_is_said():
+def test_another_data_set_is_refused():
     small = Federation("digits", 10, np.array([0, 3]), np.arange(3), np.arange(3))
     with pytest.raises(InputError, match="labels 3 samples but digits has 1,438"):
         found(small, "knn")

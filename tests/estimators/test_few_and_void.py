@@ -69,14 +69,14 @@ def test_predictions_that_do_not_vary_are_refused(name, digits):
 
 
 @pytest.mark.parametrize("name", ["knn", "confident", "loss", "anchor", "em"])
-def test_evidence_that_tells_nothing_is_called_void(name, digits):
+def test_uninformative_input_gives_a_void_estimate(name, digits):
     rng, noisy, said = np.random.default_rng(0), federation(digits, 5), []
     rows = {"embeddings": rng.normal(size=(1438, 4))} if name == "knn" else {"probabilities": rng.dirichlet(np.ones(10), 1438)}
     estimate(noisy, digits, name, say=said.append, **rows)
     assert any(text.startswith("void: ") and "by chance" in text for text in said), said
 
 
-def test_evidence_that_tells_something_is_not_called_void(digits):
+def test_informative_input_gives_no_void_estimate(digits):
     for model in ("none", "symmetric(eta=0.6)"):
         said = []
         estimate(federation(digits, 5, model), digits, "knn", say=said.append)
@@ -86,7 +86,7 @@ def test_evidence_that_tells_something_is_not_called_void(digits):
     assert said and "void" in said[0]
 
 
-def test_energy_says_that_its_levels_are_no_shares(digits):
+def test_energy_prints_that_levels_are_not_shares(digits):
     noisy, said = federation(digits, 5, "none"), []
     found = estimate(noisy, digits, "energy", say=said.append, warm_up={"rounds": 2})
     assert found["estimate_client_level"].mean() > 0.3 and any("not shares of wrong labels" in text for text in said)

@@ -290,7 +290,7 @@ UNBUDGETED = ["fedavg", "elr", "flr(warmup=2, rates=constant)", "feddpcont", "fe
 
 
 @pytest.mark.parametrize("method", BUDGETED)
-def test_another_budget_is_refused_if_the_schedule_depends_on_it(method):
+def test_resuming_with_another_budget_is_refused_if_the_schedule_depends_on_it(method):
     assert registry.of_budget(method, 20) != registry.of_budget(method, 140)
     if method in ("flr", "fedcorr(iterations=1)"):
         federation, dataset = problem()
@@ -300,7 +300,7 @@ def test_another_budget_is_refused_if_the_schedule_depends_on_it(method):
 
 
 @pytest.mark.parametrize("method", UNBUDGETED)
-def test_a_resumed_run_with_more_rounds_equals_an_uninterrupted_run(method):
+def test_an_extended_run_equals_an_uninterrupted_run(method):
     assert registry.of_budget(method, 8) == registry.of_budget(method, 14)
     federation, dataset = problem()
     short = finish(federation, dataset, settings(method, rounds=8))
@@ -309,7 +309,7 @@ def test_a_resumed_run_with_more_rounds_equals_an_uninterrupted_run(method):
 
 
 @pytest.mark.parametrize(("optimizer", "rounds", "noted"), [("feddyn", 3, True), ("feddyn", 2, False), ("fedavg", 3, False)])
-def test_a_note_warns_if_client_memory_will_exceed_the_file_limit(optimizer, rounds, noted, monkeypatch):
+def test_client_state_above_the_file_limit_prints_a_note(optimizer, rounds, noted, monkeypatch):
     """FedDyn leaves 4 P bytes on each client that was visited: of P = 6 h + h + 4 h + 4 weights, 5 clients, then all 8."""
     weights = 6 * 3 + 3 + 3 * 4 + 4
     monkeypatch.setattr("fnlkit.experiment.checkpoints.LIMIT", 4 * weights * 8 - 1)

@@ -11,7 +11,7 @@ from fnlkit.experiment.output import locked, metrics_file
 from fnlkit.experiment.progress import Progress
 
 
-def test_a_second_run_on_a_file_is_told_who_holds_it(tmp_path):
+def test_a_second_run_on_a_file_names_the_owner_of_the_lock(tmp_path):
     target = str(tmp_path / "run.pt")
     with locked(target), pytest.raises(InputError, match=r"process \d+ is training into this file"), locked(target):
         raise AssertionError("the lock was given twice")

@@ -40,7 +40,7 @@ def test_moments_of_clients_are_those_of_all(kind):
         np.testing.assert_allclose(std, expected[1], rtol=1e-6)
 
 
-def test_a_run_is_scaled_by_metered_statistics_of_clients(digits):
+def test_scaling_uses_metered_moments_of_clients(digits):
     federation = partitioning.federation(digits, clients=4, holdout=0.2, public=0.1, seed=0)
     experiment = Experiment(federation, digits, QUICK, engine="sequential")
     assert (experiment.inputs.mean, experiment.inputs.std) == (digits.mean, digits.std)
@@ -53,7 +53,7 @@ def test_a_run_is_scaled_by_metered_statistics_of_clients(digits):
     assert trained_network(run, other).inputs.mean == digits.mean
 
 
-def test_published_statistics_need_no_statistics_of_clients(digits):
+def test_published_moments_need_no_reply(digits):
     published = replace(digits, statistics=((0.5,), (0.25,)))
     experiment = Experiment(partitioning.federation(digits, clients=4, seed=0), published, QUICK, engine="sequential")
     assert experiment.inputs.mean == (0.5,) and "moments" not in experiment.clients.traffic.sent
@@ -93,7 +93,7 @@ def test_samples_are_those_of_clients_and_the_public_set(digits):
     assert sorted(np.concatenate(seen).tolist()) == list(range(len(digits.x_train)))
 
 
-def test_a_client_that_cannot_read_an_image_tells_nothing(digits):
+def test_an_unreadable_image_is_not_named_to_the_server(digits):
     """The scale comes from the readable images; a scale with failures is not cached, and an error is raised if all fail."""
     remembered = []
 

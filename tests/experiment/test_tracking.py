@@ -69,7 +69,7 @@ def test_a_resumed_run_continues_its_curve_without_doubles(federation, tmp_path)
     assert curves(tmp_path / "tb") == wanted(again) and len(again.history) == 4
 
 
-def test_the_command_takes_it_and_refuses_what_is_none(federation, tmp_path):
+def test_the_log_option(federation, tmp_path):
     federation.write(tmp_path / "noisy.npz")
     pytest.importorskip("tensorboard", reason="needs tensorboard (extra `tensorboard`)")
     line = "fnlkit train noisy.npz --rounds 1 --epochs 1 --fraction 0.4 -o run.pt"

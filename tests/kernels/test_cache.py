@@ -65,7 +65,7 @@ tempfile.tempdir = {folder!r}
 """
 
 
-def test_without_a_home_kernels_are_kept_in_a_temporary_folder_which_is_said_once(tmp_path):
+def test_without_a_home_kernels_are_cached_in_a_temporary_folder_with_one_note(tmp_path):
     """As in a container whose user has no name, with the program in a folder that cannot be written."""
     nowhere = NOWHERE.format(folder=str(tmp_path))
     (said,) = finish(start("", nowhere)).splitlines()
@@ -82,7 +82,7 @@ def test_a_temporary_folder_that_others_can_write_is_not_used(tmp_path):
     assert not list(folder.iterdir())
 
 
-def test_no_writable_folder_is_no_failure(tmp_path):
+def test_kernels_work_without_a_writable_folder(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("a file where a folder should be")
     finish(start(blocked))

@@ -51,7 +51,7 @@ def test_counts_equal_naive(seed, kind, classes, n):
         np.testing.assert_array_equal(largest[k], expected)
 
 
-def test_the_two_rules_of_counting_differ_where_they_say():
+def test_the_two_counting_rules_differ_as_documented():
     # Thresholds 0.6 and 0.3.  (0.55, 0.45): only class 1, not the largest, reaches its own.  (0.7, 0.3): both reach, the
     # largest counts by either rule.  (0.5, 0.5) with limits (0.6, 0.3): the first largest does not reach.
     probs, labels, limits = np.array([[0.55, 0.45], [0.7, 0.3], [0.5, 0.5]]), np.array([0, 0, 1]), np.array([0.6, 0.3])
@@ -440,7 +440,7 @@ def huge(points, dtype):
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_points_whose_squares_leave_the_range(kind):
+def test_points_with_overflowing_squares(kind):
     rng = np.random.default_rng(0)
     points, labels = rng.normal(size=(300, 8)).astype(kind), rng.integers(0, 5, 300)
     lid, votes = kernels.lid(points.astype(np.float64)), kernels.knn_vote(points, labels, k=7)
@@ -449,7 +449,7 @@ def test_points_whose_squares_leave_the_range(kind):
         np.testing.assert_array_equal(kernels.knn_vote(scaled, labels, k=7), votes)
 
 
-def test_points_whose_squares_leave_the_range_in_a_large_set():
+def test_points_with_overflowing_squares_in_a_large_set():
     from fnlkit.kernels import neighbors
 
     points = np.random.default_rng(0).normal(size=(200, 8))
@@ -458,7 +458,7 @@ def test_points_whose_squares_leave_the_range_in_a_large_set():
         np.testing.assert_array_equal(neighbors.nearest(scaled, 5), expected)
 
 
-def test_the_published_lid_of_points_whose_squares_leave_the_range_is_refused():
+def test_the_published_lid_refuses_overflowing_squares():
     points = np.random.default_rng(0).normal(size=(30, 3))
     assert np.isfinite(kernels.lid((points * 1e20).astype(np.float32), k=5, variant="fedcorr")).all()
     with pytest.raises(InputError, match="whose square is no number"):

@@ -173,7 +173,7 @@ def test_labels_of_a_methods_own_are_not_mixed(method):
         train(method=method, rounds=1, fit=Fit(epochs=1, mixup=1.0))
 
 
-def test_what_the_methods_do_to_labels():
+def test_methods_correct_labels():
     fed, _, _ = train(method="jointopt(warmup=2)", rounds=8, count=6, fraction=0.5)
     assert any((c.y != c.given).any() for c in fed.members)
     for client in fed.members:

@@ -117,7 +117,7 @@ def test_one_model_is_refused():
         train(method="coteaching", network=Net, rounds=1)
 
 
-def test_the_command_line_trains_two_models_which_evaluate_and_predict_know(noisy, tmp_path):
+def test_evaluate_and_predict_handle_pairs_of_models(noisy, tmp_path):
     line = f"fnlkit train {noisy} --method 'coteaching(forget=0.3)' --rounds 2 --epochs 1 --model 'mlp(hidden=[8])' -o run.pt"
     done = fnlkit(f"{line} && fnlkit evaluate run.pt && fnlkit export run.pt -o net.pt", tmp_path)
     assert done.returncode == 0, done.stderr

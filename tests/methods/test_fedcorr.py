@@ -40,7 +40,7 @@ def stage(steps, name):
     "usual_optimizer=feddyn(alpha=0.1)", "usual_aggregator=median", "usual_selector=power-of-choice(d=12)", "usual_lr=0.01",
     "usual_decay=0.5",
 ])  # fmt: skip
-def test_what_is_usual_acts_in_the_last_stage_only(late):
+def test_usual_components_act_in_the_last_stage_only(late):
     (_, _, plain), (_, _, changed) = run("fedcorr", rounds=12), run(f"fedcorr({late})", rounds=12)
     early = [step.stage != "usual training" for step in plain]
     assert early == [step.stage != "usual training" for step in changed] and sum(early) < len(early)
@@ -81,7 +81,7 @@ def asked_to_relabel(relabeled, monkeypatch):
     return asked, np.flatnonzero(last["noisy_clients"]).tolist(), np.flatnonzero(last["noise_level"] > 0.3).tolist()
 
 
-def test_who_is_relabeled_after_fine_tuning(monkeypatch):
+def test_clients_relabeled_after_fine_tuning(monkeypatch):
     asked, noisy, rest = asked_to_relabel("", monkeypatch)
     assert asked == rest and rest != noisy
     asked, noisy, rest = asked_to_relabel("relabeled", monkeypatch)

@@ -185,7 +185,7 @@ def voter(features, labels, classes):
     return client
 
 
-def test_nnc_leaves_clients_below_the_public_least_level_alone():
+def test_nnc_keeps_labels_of_clients_below_the_least_level():
     g = golden("fedln")
     public = {"k": 10, "include_self": True, "ties": "lowest", "correct": True, "least": 0.15}
     low = voter(g["knn_features"], g["knn_low_labels"], int(g["knn_low_labels"].max()) + 1)

@@ -52,7 +52,7 @@ def test_judges_are_averaged_by_their_reliability():
         assert np.array_equal(keep.numpy() > 0, total > 0.5) and keep.sum().item() == pytest.approx(len(client))
 
 
-def test_a_filter_is_fitted_as_scikit_learn_does_it():
+def test_a_filter_equals_scikit_learns_fit():
     rng = np.random.default_rng(0)
     values = np.r_[rng.normal(0.4, 0.1, 300), rng.normal(2.0, 0.5, 100)]
     mean, variance, share = fitted_from(values, steps=1000)
@@ -107,7 +107,7 @@ def test_samples_are_filtered_relabeled_or_left_out():
     assert torch.equal(client.rows["filter_label"], labels)
 
 
-def test_first_visits_use_clean_samples_alone():
+def test_first_visits_use_only_clean_samples():
     client, local, labels, _, losses = judged()
     clean, received = losses <= losses.median(), {"filter": halves(losses)}
     for _ in range(2):

@@ -37,7 +37,7 @@ METHODS = ["fedcorr(iterations=2)", "flr-plus(iterations=2)"]
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("keep", [0.0, 0.5])
-def test_a_failed_visit_of_one_is_skipped_named_and_tried_again(method, keep):
+def test_a_failed_visit_is_skipped_named_and_repeated(method, keep):
     fed, steps, visits = run(method, keep=keep, lost=lambda client, visit: client == 2 and visit == 1)
     assert [(r["client"], r["reason"]) for r in fed.rejected] == [(2, "failed: ValueError")]
     stage = [s for s in steps if s.stage == "pre-processing"]
@@ -70,13 +70,13 @@ def test_a_mistake_that_meets_every_client_stops_the_run_with_its_sentence(metho
 
 
 @pytest.mark.parametrize(("method", "keep"), [("fedavg", 0.5), ("fedavg", 0.0), ("fedcorr(iterations=1)", 0.0)])
-def test_a_run_that_reaches_nobody_stops(method, keep):
+def test_a_run_without_any_reply_stops(method, keep):
     with pytest.raises(TooManyLost, match="use -vv"):
         run(method, keep=keep, lost=lambda client, visit: True)
 
 
 @pytest.mark.parametrize("method", [m for m in registry.METHODS if m not in ("nnc", "akd", "oracle")])
-def test_every_method_goes_on_after_a_cohort_of_which_nobody_is_left(method):
+def test_every_method_continues_after_a_lost_cohort(method):
     """With keep=0 rounds may come back empty, here the second and every fifth visit of whoever is asked."""
     asked = []
 

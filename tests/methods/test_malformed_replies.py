@@ -102,7 +102,7 @@ def test_a_malformed_reply_is_refused_and_its_client_named(method, form):
 
 
 @pytest.mark.parametrize("method", SPECS)
-def test_honest_clients_are_not_refused_beside_malformed_replies(method):
+def test_valid_replies_are_accepted_next_to_malformed_replies(method):
     fed, steps, spoils = run(method)
     assert {row["client"] for row in fed.rejected} == spoils
     kept = set(np.concatenate([entry.kept for entry in fed.log]).tolist())
@@ -153,7 +153,7 @@ def test_every_reply_of_a_method_is_declared_with_its_shape():
             assert sent.shape is not None and sent.size.endswith("bytes"), (name, reply)
 
 
-def test_names_alone_are_a_declaration():
+def test_a_list_of_names_declares_replies():
     assert declared(["fit"])["fit"].shape is None and str(declared({"fit": "its loss"})["fit"]) == "its loss"
     sent = Sent("counts", "once", ("C", 3, "top"), "int64", low=0, high="n")
     assert declared({"counts": sent}) == {"counts": sent}

@@ -144,7 +144,7 @@ def undeclared(fed, sends):
 
 
 @pytest.mark.parametrize("method", RUNS)
-def test_nothing_leaves_a_client_but_what_is_declared(method):
+def test_only_declared_replies_leave_a_client(method):
     fed, model, steps = once(method)
     assert undeclared(fed, registry.sends(method)) == []
     assert RUNS[method] is None or set(fed.traffic.sent) == RUNS[method] | {"weights"}
@@ -306,7 +306,7 @@ def er_by_hand(logits, batch):
     ("slr(warmup=0)", "flr(alpha=1, beta=0, warmup=0, rates=constant)", slr_by_hand, True),
     ("er(warmup=0)", "flr(alpha=0, beta=0, gamma=0, warmup=0, rates=constant)", er_by_hand, False),
 ])  # fmt: skip
-def test_flr_with_one_part_alone(name, spelt, by_hand, teacher):
+def test_flr_with_only_one_average(name, spelt, by_hand, teacher):
     def alone(fed, model, opt, select, *, rounds):
         return (yield from fedavg(fed, model, opt, select, rounds=rounds, loss=by_hand, teacher=teacher))
 
@@ -525,7 +525,7 @@ def test_a_missing_embedding_is_named():
         next(registry.method("nnc")(fed, model, opt, registry.selector("uniform", 0.5), rounds=2))
 
 
-def test_what_a_method_needs():
+def test_requirements_of_methods():
     assert registry.needs("nnc") == registry.needs("fedcorr(usual=nnc())") == {"embedding"}
     assert registry.needs("akd") == {"embedding", "head"}
     assert registry.needs("akd(source=logits)") == registry.needs("flr") == set()
@@ -552,13 +552,13 @@ def test_usual_fedavg_is_the_default(options):
         ("fedcorr(usual=flr, regularizer=flr)", "a regularizer has no effect on the last stage"),
     ],
 )
-def test_what_cannot_take_the_last_stage_is_refused(method, says):
+def test_methods_that_cannot_run_the_last_stage_are_refused(method, says):
     with pytest.raises(InputError, match=re.escape(says)):
         run(method)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedcorr(usual=flr)", "na-fedavg", "nnc(k=5)"])
-def test_a_loss_acts_where_a_method_leaves_it_open(method):
+def test_a_loss_acts_if_the_method_defines_none(method):
     found = []
     for spec in ("ce", "gce(q=1)"):
         fit = Fit(epochs=1, lr=0.1, batch_size=8, loss=registry.loss(spec, method))
@@ -568,7 +568,7 @@ def test_a_loss_acts_where_a_method_leaves_it_open(method):
     assert not torch.allclose(*found)
 
 
-def test_a_method_that_did_not_say_so_is_refused_in_its_first_round():
+def test_an_undeclared_requirement_ends_the_first_round():
     def undeclared(clients, model, opt, select, *, rounds):
         model, said = opt.round(clients, select(clients, model), model, loss=cross_entropy)
         yield Round(model, "training", said)

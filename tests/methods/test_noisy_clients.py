@@ -81,7 +81,7 @@ def test_far_noisy_clients_weigh_less():
     assert (found[2] / found[0]).item() == pytest.approx(3 * math.exp(-1))
 
 
-def test_who_is_noisy_is_found_in_the_classes_losses():
+def test_noisy_clients_are_found_by_losses_per_class():
     rng = np.random.default_rng(0)
     losses = np.r_[rng.normal(0.5, 0.1, (12, 4)), rng.normal(2.0, 0.1, (5, 4))]
     losses[3, 1] = np.nan
@@ -204,7 +204,7 @@ def test_fedlsr_sample_by_sample():
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-14)
 
 
-def test_fedlsr_as_its_public_code_has_it():
+def test_fedlsr_equals_its_public_code():
     """The sharpened p is taken for logits, JS is a mean over classes, H is that of the softmax of the first view's p^."""
     logits, y, m = drawn(8, C).requires_grad_(), torch.tensor([0, 1, 2, 1]).repeat(2), 0.3
     with torch.no_grad():
@@ -225,7 +225,7 @@ def test_fedlsr_as_its_public_code_has_it():
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-14)
 
 
-def test_views_without_augmentation_are_said():
+def test_fedlsr_without_augmentation_prints_a_note():
     fed, _, steps = train(method="fedlsr(warmup=4)", rounds=5)
     assert any("consistency term has no effect" in note for note in fed.notes)
     assert [step.report["consistency"] for step in steps] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])

@@ -80,7 +80,7 @@ FEDDPCONT = [  # Di 2024, Section 5.2: symmetric noise with the uniform open set
 
 
 @pytest.mark.parametrize("row", FLR + FEDDPCONT, ids=lambda row: row[0])
-def test_a_preset_says_what_its_paper_does(row):
+def test_presets_equal_the_settings_of_their_papers(row):
     name, dataset, clients, scheme, noise, rate, told = row
     said, options = presets.describe(name), presets.load(name)
     steps = [f"partition --clients {clients} --scheme {scheme!r}", f"inject-noise --noise {noise!r}"]

@@ -36,7 +36,7 @@ def test_a_public_set_is_nobodys(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["rhfl", "clipfl(before=1)"])
-def test_methods_ask_for_it_and_train_with_it(method, tmp_path):
+def test_methods_with_a_public_set_require_and_use_it(method, tmp_path):
     rest = f"fnlkit train --method '{method}' --rounds 2 --epochs 1 --fraction 0.5 --model 'mlp(hidden=[8])' -o run.pt"
     done = fnlkit(f"fnlkit partition --clients 4 | {rest}", tmp_path)
     assert done.returncode == 2 and "fnlkit partition --public 0.1" in done.stderr
@@ -57,7 +57,7 @@ def test_held_out_samples_are_not_public(tmp_path):
     assert np.array_equal(clients.public.x.numpy(), data.x_train[rest])
 
 
-def test_confidence_follows_what_losses_fell_by():
+def test_confidence_follows_the_decrease_of_losses():
     """Losses 1, 1, 2 were 2, 1.5, 1: q = 1, 1/2, and 0 for the rise; shares 2/3, 1/3, 0."""
     found = confidences(np.array([1.0, 1.0, 2.0]), np.array([2.0, 1.5, 1.0]), strength=0.5)
     wanted = np.exp([1 / 3, 1 / 6, 0])
@@ -90,7 +90,7 @@ def test_aligning_is_adam_on_the_divergence_from_the_target():
     assert torch.equal(untouched.weights, model.weights)
 
 
-def test_what_a_client_tells():
+def test_replies_of_a_client_on_the_public_set():
     fed, model = toy(count=1)
     client = fed.members[0]
     local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
@@ -128,7 +128,7 @@ def test_clients_that_were_never_suspected_stay():
     assert kept(np.zeros(4), np.zeros(4), 0.5).all()
 
 
-def test_who_is_suspected_and_pruned():
+def test_suspected_and_pruned_clients():
     assert suspected(np.array([0.9, 0.1, 0.5, 0.3]), 0.5).tolist() == [False, True, False, True]
     assert suspected(np.array([0.9, 0.1, 0.5]), 0.3).tolist() == [False] * 3  # floor(0.9)
     stays = kept(np.array([2.0, 1.0, 0.0, 3.0, 0.0]), np.array([2.0, 4.0, 3.0, 6.0, 0.0]), 0.4)

@@ -41,7 +41,7 @@ def test_centralized_passes_over_all_samples_as_often_as_fedavg(data):
     assert torch.equal(decayed.weights, same.weights)
 
 
-def test_a_centralized_run_can_be_read_whatever_was_said_of_each_client(tmp_path):
+def test_a_centralized_run_can_be_read(tmp_path):
     noise = "fnlkit inject-noise --noise 'clients(rho=0.6, tau=0.5)' | fnlkit estimate-noise --estimator confident"
     made = fnlkit(f"fnlkit partition --clients 4 | {noise} | fnlkit train --method centralized --rounds 2 -o run.pt", tmp_path)
     assert made.returncode == 0, made.stderr
@@ -67,7 +67,7 @@ def test_local_models_never_meet_and_their_mean_accuracy_is_the_runs(data):
         network_of(run)
 
 
-def test_a_local_model_is_what_its_client_makes_of_it_alone():
+def test_a_local_model_depends_only_on_its_client():
     from tests.toy import train
 
     fed, model, steps = train(method="local", rounds=5, fraction=0.25)
@@ -83,7 +83,7 @@ def test_a_local_model_is_what_its_client_makes_of_it_alone():
     assert torch.equal(model.weights, first.weights)
 
 
-def test_an_oracle_trains_on_the_truth_and_is_refused_without_it(data):
+def test_oracle_requires_true_labels_and_trains_on_them(data):
     federation, dataset = data
     wrong = federation.given.copy()
     wrong[::3] = (wrong[::3] + 1) % federation.classes
@@ -100,6 +100,6 @@ def test_an_oracle_trains_on_the_truth_and_is_refused_without_it(data):
 
 
 @pytest.mark.parametrize(("name", "value"), [("optimizer", "feddyn"), ("aggregator", "median")])
-def test_what_averages_nothing_takes_no_aggregation(name, value, data):
+def test_methods_without_averages_refuse_aggregators(name, value, data):
     with pytest.raises(InputError, match=f"--{name} {value}: local averages no models; omit --{name}"):
         Experiment(*data, settings("local", **{name: value}))

@@ -49,7 +49,7 @@ def test_votes_of_too_many_neighbors_made_right_labels_wrong_and_the_default_doe
 
 @pytest.mark.parametrize("method", ["fedefc", "forward", "confident-learning"])
 @pytest.mark.parametrize(("found", "options"), [(False, "(start=99)"), (True, "(latest=1)")])
-def test_a_run_without_a_prestopping_round_says_that_it_was_fedavg(method, found, options):
+def test_a_run_without_a_prestopping_round_prints_a_note(method, found, options):
     fed, _, steps = train(method=method + options, rounds=3)
     assert any("prestopping_round" in step.report for step in steps) == found
     assert any("equals FedAvg" in note for note in fed.notes) == (not found)

@@ -104,7 +104,7 @@ def test_flr():
     assert fed.members[A].rows["mixture_server"][0, 0].item() == pytest.approx(0.5)
 
 
-def test_flr_as_it_is_past_half_of_its_rounds():
+def test_flr_after_half_of_the_rounds():
     """R = 4, two epochs of one step: R_w = 1, rates (alpha, beta, gamma)(r) = -, (.225, 0, .5), (.45, .7, .5), (.675, .7, .5).
 
     With (p, 1 - p), p = sigma(2 w), as prediction and (t, 1 - t) as target, <p, t> = p t + (1 - p)(1 - t) =: a, and the slope
@@ -168,7 +168,7 @@ def test_fedefc():
     assert weights == antisymmetric(w + 11 / 140)
 
 
-def test_fedefc_counts_the_largest_probability_alone():
+def test_fedefc_counts_only_the_most_probable_class():
     # p(0) = 9/10 at x = 2, 3/4 at x = 1.  Labels 0 0 0 1 at x = 2 2 1 1: tau_0 = (9/10 + 9/10 + 3/4) / 3 = 17/20, tau_1 =
     # 1/4.  At x = 1 class 1 reaches its threshold and is not the largest, class 0 is the largest and does not reach its
     # own: by eqs. 3 and 4 the two samples are not counted and T is the identity, cleanlab's rule counts both as class 1.

@@ -101,7 +101,7 @@ def test_features_then_classify_is_forward(name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_seed_alone_decides_the_start(name):
+def test_initial_weights_depend_only_on_the_seed(name):
     spec, shape = SMALL[name]
 
     def start(seed):
@@ -147,7 +147,7 @@ def test_lenet_takes_images_from_28_pixels_on(shape):
     assert models.build("lenet5", input_shape=shape, classes=4)(torch.zeros(2, *shape)).shape == (2, 4)
 
 
-def test_lenet_says_what_to_do_with_small_images():
+def test_lenet_refuses_small_images():
     with pytest.raises(InputError, match=r"at least 28x28.*mlp.*upsample"):
         models.build("lenet5", input_shape=(1, 8, 8), classes=10)
     small = models.build("lenet5(upsample=true)", input_shape=(1, 8, 8), classes=10)

@@ -30,7 +30,7 @@ def naive(wave, rate, bins=64, window=0.025, hop=0.010):
 
 
 @pytest.mark.parametrize(("rate", "bins"), [(16000, 64), (8000, 64), (8000, 40), (22050, 64)])
-def test_it_is_the_formula(rate, bins):
+def test_the_spectrogram_equals_the_formula(rate, bins):
     wave = np.random.default_rng(0).normal(size=rate // 5) * 0.1
     found = log_mel(wave[None], rate, bins=bins)[0, 0]
     wanted = naive(wave, rate, bins)

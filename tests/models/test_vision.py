@@ -39,7 +39,7 @@ def test_fnlkit_vision_itself_imports_no_torch():
     assert fresh("import sys, fnlkit.models.vision; sys.exit('torch' in sys.modules)").returncode == 0
 
 
-def test_libraries_that_load_are_left_alone(monkeypatch):
+def test_loadable_libraries_are_not_replaced(monkeypatch):
     """Beside a matching torch nothing is declared and no stand-in is made."""
     monkeypatch.setattr(vision, "_loads", lambda files: True)
     monkeypatch.setattr(vision.importlib, "import_module", lambda name: name)
@@ -51,7 +51,7 @@ def test_libraries_that_load_are_left_alone(monkeypatch):
     assert not declared and "torchaudio._extension" not in sys.modules
 
 
-def test_what_the_compiled_library_would_do_is_an_error_that_says_so():
+def test_missing_compiled_operators_raise_a_clear_error():
     stand_in = vision._no_extension()
     assert not stand_in._load_lib("any")
 

@@ -358,7 +358,7 @@ def test_noise_on_noise_adds_up():
     assert abs((again.given != again.true).mean() - summary(again)["requested_share"]) < 0.02
 
 
-def test_nobody_knows_the_truth():
+def test_noise_without_known_true_labels():
     federation = fed()
     federation.true = None
     kept = noisy("none", federation=federation)
@@ -366,7 +366,7 @@ def test_nobody_knows_the_truth():
     Federation.read(packed(kept))
 
 
-def test_noise_takes_labels_that_nobody_declared_for_the_truth_and_says_so():
+def test_noise_treats_undeclared_labels_as_true_with_a_warning():
     federation = fed()
     federation.true = None
     once = noisy("symmetric(eta=0.4)", federation=federation)
@@ -409,7 +409,7 @@ def test_models_of_the_user():
         ("instance(spread=-1)", "'spread' is -1.0"),
     ],
 )
-def test_errors_say_what_to_do(spec, message):
+def test_errors_name_a_remedy(spec, message):
     with pytest.raises(InputError) as error:
         noisy(spec)
     assert message in str(error.value)

@@ -1,7 +1,4 @@
-"""The commands of docs/clean-your-labels.md, in their order, by somebody who decides as the truth says.
-
-It takes some fifteen seconds: the whole path, of which the audit's five models are most.
-"""
+"""The commands of docs/clean-your-labels.md in order, with decisions that follow the true labels (15 seconds)."""
 
 import csv
 import re
@@ -36,20 +33,20 @@ def walked(tmp_path_factory):
     return folder, {" ".join(line.split()[1:3]): " ".join((each.stdout + each.stderr).split()) for line, each in done.items()}
 
 
-def test_both_doubtful_sites_are_named_and_no_other(walked):
+def test_the_audit_names_exactly_the_two_noisy_sites(walked):
     _, said = walked
     words = re.search(r"Noisier than the others by more than chance: (.*?)\. ", said["audit fed.npz"])[1]
     assert {name.split(" ")[0] for name in words.split(", ")} == {"cork", "bonn"}
 
 
-def test_the_review_says_what_was_and_what_is_left(walked):
+def test_the_review_lowers_the_share_of_wrong_labels(walked):
     folder, said = walked
-    assert "share of labels that people would change: 6.9 %" in said["review import"]
+    assert "6.9 %" in said["review import"]
     levels = Federation.read(str(folder / "reviewed.npz")).meta["reviews"][-1]
     assert levels["after"]["level"] < levels["level"]["level"] and levels["after"]["high"] < levels["level"]["high"]
 
 
-def test_nothing_that_nobody_verified_is_called_accuracy(walked):
+def test_agreement_with_unverified_labels_is_not_called_accuracy(walked):
     _, said = walked
     for text in said.values():
         assert "accuracy" not in re.sub(r"[Ee]stimated accuracy", "", text), text

@@ -1,4 +1,4 @@
-"""The examples of every --help, which the site's reference shows, run as they stand in a folder that has what they name."""
+"""The examples of every --help run in a folder with the files that they name."""
 
 import re
 import shutil

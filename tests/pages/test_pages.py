@@ -1,6 +1,6 @@
-"""Every command and snippet of README.md and docs/ runs as it stands, but for blocks that say why not.
+"""Every command and snippet of README.md and docs/ runs, except blocks with a reason.
 
-Pages with a test file of their own here are run there, once.
+Pages with a separate test file in this folder are run there.
 """
 
 import re
@@ -23,14 +23,13 @@ def test_the_page_runs(page, tmp_path):
     walk(page, tmp_path)
 
 
-def test_pages_with_a_test_of_their_own_are_walked_there():
-    found = [page for page in PAGES if own(page).exists()]
-    assert len(found) == len([*HERE.glob("test_*.py")]) - 2  # all but this file and the one of --help
-    for page in found:
-        assert f'walk("{page}"' in own(page).read_text(encoding="utf-8"), page
+def test_pages_with_a_separate_test_file_are_run_there():
+    for page in PAGES:
+        if own(page).exists():
+            assert f'walk("{page}"' in own(page).read_text(encoding="utf-8"), page
 
 
-def test_nothing_is_left_out_without_a_reason():
+def test_blocks_that_are_not_run_have_a_reason():
     for page in PAGES:
         for line, mark, said, _, _ in items(page):
             if mark == "run by":
@@ -40,14 +39,14 @@ def test_nothing_is_left_out_without_a_reason():
                 assert len(said.split()) > 3, f"{page}:{line}: {said}"
 
 
-def test_commands_stand_in_fences():
-    """A block by indentation has no language, so that it is neither shown well nor run."""
+def test_commands_are_in_fenced_blocks():
+    """Indented blocks have no language and are not run."""
     for page in PAGES:
         text = re.sub(r"(?ms)^```.*?^```$", "", (ROOT / page).read_text(encoding="utf-8"))
         assert not re.search(r"(?m)^    +(fnlkit|python|pip|bash|import|from|>>>) ", text), page
 
 
-def test_a_block_is_read_as_a_shell_reads_it(tmp_path):
+def test_blocks_are_split_into_steps(tmp_path):
     assert commands("a \\\n  b |\n  c\n\n# no\nd\n") == ["a b | c", "d"]
     page = tmp_path / "page.md"
     page.write_text(
@@ -63,7 +62,7 @@ def test_a_block_is_read_as_a_shell_reads_it(tmp_path):
 @pytest.mark.parametrize(
     "text", ["```sh\nfnlkit info nowhere.npz\n```", "```python\n>>> 1 + 1\n3\n```", "```python\nraise ValueError\n```"]
 )
-def test_what_fails_is_found(text, tmp_path):
+def test_a_failing_block_fails_the_test(text, tmp_path):
     (tmp_path / "page.md").write_text(f"{text}\n")
     with pytest.raises((AssertionError, ValueError)):
         walk(tmp_path / "page.md", tmp_path)

@@ -21,7 +21,7 @@ PARTITIONS = [step.text for step in steps("docs/your-data.md") if step.text.star
 
 
 @pytest.mark.parametrize("line", PARTITIONS)
-def test_every_form_gives_five_clients_with_their_names(line, walked):
+def test_every_data_format_gives_five_named_clients(line, walked):
     folder, said = walked
     federation = Federation.read(str(folder / line.split()[-1]))
     assert federation.names == ["Aix", "Bonn", "Cork", "Delft", "Örebro"] and federation.true is None
@@ -37,7 +37,7 @@ def test_samples_without_a_label_are_predicted(walked):
     assert {row["name"] for row in rows} <= {"zero", "one", "two", "three", "four"}
 
 
-def test_the_tables_of_the_page_are_those_of_the_example(walked):
+def test_tables_on_the_page_equal_the_example_files(walked):
     for block, name in (("path,diagnosis", "cases.csv"), ("age;crp", "patients.csv")):
         head = re.search(rf"^({block}.*)$", TEXT, re.MULTILINE)[1]
         assert (walked[0] / name).read_text(encoding="utf-8").splitlines()[0] == head

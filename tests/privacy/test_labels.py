@@ -121,7 +121,7 @@ def spent(*runs, **known):
     return said["label_releases"], said["label_epsilon"]
 
 
-def test_a_release_is_known_by_its_run_and_not_by_what_it_said():
+def test_a_release_is_identified_by_its_inputs():
     """Every run here says the same counts: what tells them apart is what the draws follow from."""
     first = run_of(0)
     alone = privacy.statement(first)
@@ -148,14 +148,14 @@ def test_releases_add_up_sample_by_sample_over_partitions():
     assert spent(runs[0], runs[2]) == (1, 0.81)  # no sample in both
 
 
-def test_no_differential_privacy_is_said():
+def test_exact_counts_state_no_privacy():
     said = privacy.statement([run_of(0), run_of(0, epsilon=None)])
     assert said["label_releases"] == 2 and said["label_epsilon"] is None
     assert "no differential privacy" in said["label_statement"]
     assert json.loads(json.dumps(said, allow_nan=False)) == said
 
 
-def test_no_label_privacy_is_stated_where_other_replies_tell_of_labels():
+def test_no_label_privacy_is_stated_with_other_replies_about_labels():
     """NNC sends the exact share of outvoted labels before FedDPCont releases counts."""
     said = privacy.statement(run_of(0, beside=("noise_level", "local_loss")))
     assert said["label_releases"] == 1 and said["label_epsilon"] is None and "label_keep" not in said
@@ -168,7 +168,7 @@ def test_no_label_privacy_is_stated_where_other_replies_tell_of_labels():
     assert privacy.statement(lying)["label_epsilon"] == 0.81
 
 
-def test_a_run_of_nnc_and_feddpcont_names_what_no_release_covers(noisy, tmp_path):
+def test_nnc_with_feddpcont_names_the_uncovered_replies(noisy, tmp_path):
     line = f"fnlkit train {noisy} --method 'nnc(usual=feddpcont())' --rounds 1 --epochs 1 --ledger spent -o run.pt"
     done = fnlkit(line, tmp_path)
     assert done.returncode == 0 and "noise_level" in done.stderr and "-label-DP" not in done.stderr, done.stderr
@@ -295,7 +295,7 @@ def test_within_another_method_the_release_is_about_given_labels_too(method):
         assert any(not torch.equal(c.y, c.given) for c in fed.members)
 
 
-def test_behind_a_relabeled_federation_the_labels_that_came_are_told():
+def test_the_received_labels_of_a_relabeled_federation_are_released():
     from fnlkit import datasets
     from fnlkit.datasets.partitioning import federation
     from fnlkit.estimators.apply import judged
@@ -356,7 +356,7 @@ def test_a_right_mechanism_passes_and_the_common_mistake_is_flagged():
     assert privacy.audit(right, 10, 2.0).verdict == "wasteful"
 
 
-def test_a_mechanism_that_never_says_a_class_is_flagged():
+def test_a_mechanism_that_never_releases_a_class_is_flagged():
     assert privacy.audit(lambda y, rng: y, 4, 5.0, samples=20_000).verdict == "violated"
 
 
@@ -367,7 +367,7 @@ def test_no_false_alarm_in_sixty_seeds():
     assert all(privacy.audit(over_all, 10, 1.0, seed=seed).verdict == "violated" for seed in range(60))
 
 
-def test_labels_told_under_one_seed_do_not_show_where_two_federations_differ(monkeypatch):
+def test_releases_with_one_seed_do_not_reveal_differences(monkeypatch):
     """Labels told at epsilon 2 in two runs of one seed and key, a quarter of them changed in between.
 
     With draws that follow from the seed, exactly changed labels are told otherwise.  With independent draws and p = 0.451, a

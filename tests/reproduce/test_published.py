@@ -73,7 +73,7 @@ def test_tables_that_print_the_same_experiment_agree():
         assert row["value"] == main[row["dataset"], row["setting"].removesuffix(" as in the main paper")]
 
 
-def test_every_row_runs_or_says_why_not():
+def test_every_published_row_runs_or_has_a_reason():
     runs, names = 0, {field.name for field in fields(Settings)}
     specs, noises, schemes = set(), set(), set()
     for name in published.tables():
@@ -107,7 +107,7 @@ def planned(name, only):
     return published.plan(row)
 
 
-def test_settings_become_what_the_papers_say():
+def test_published_settings_become_the_options_of_the_papers():
     """Each typed from its paper: noise, partition, and what the method changes."""
     how = planned("fedcorr/table4", "fedprox, 0.3, 10, 0.6, 0.5")
     assert how["steps"] == ["partition --clients 100 --scheme 'bernoulli-dirichlet(p=0.3, alpha=10)'",
@@ -139,7 +139,7 @@ def test_a_selection_takes_numbers_in_their_order_and_methods_by_their_names():
         published.table("fedcorr/tabel2")
 
 
-def test_a_scaled_table_leaves_a_methods_own_rounds_to_it():
+def test_scaled_tables_let_methods_choose_their_stages():
     recipe, _ = published.recipe("fedcorr/table10", scale=0.1)
     first = recipe["regime"][0]
     assert first["train"]["rounds"] == 100 and "rounds" not in first["methods"][0]
@@ -148,7 +148,7 @@ def test_a_scaled_table_leaves_a_methods_own_rounds_to_it():
             published.recipe("fedcorr/table10", scale=scale)
 
 
-def test_a_row_that_cannot_run_says_so_and_each_line_stands_alone(tmp_path):
+def test_dry_run_lines_are_independent_and_skipped_rows_have_a_reason(tmp_path):
     done = fnlkit("fnlkit reproduce feddpcont/table2 --only 'symmetric, 0.4' --seeds 1 --dry-run", tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

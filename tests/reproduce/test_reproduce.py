@@ -39,7 +39,7 @@ published = { fedcorr = [90.0, 1.0] }
 
 
 @pytest.mark.parametrize("name", recipe.names())
-def test_recipes_that_come_with_fnlkit_name_what_exists(name):
+def test_included_recipes_name_existing_components(name):
     for job in reproduce.jobs(recipe.load(name)):
         registry.method(job.method)
         for line in reproduce.commands(job):
@@ -247,7 +247,7 @@ def test_a_run_of_another_specification_is_made_again(change, mine, here):
     assert numbers()[0] == first
 
 
-def test_code_counts_wherever_it_lies(mine, here, tmp_path):
+def test_runs_merge_only_with_equal_user_code(mine, here, tmp_path):
     """Runs of two machines belong together if the code of their components is equal."""
     jobs = reproduce.jobs(recipe.load(str(mine / "own.toml")))
     assert reproduce.run(jobs, mine / "runs", at_once=1) == {}
@@ -267,7 +267,7 @@ def test_a_recipe_with_a_users_component_runs_as_a_command(mine):
     assert done.returncode == 0 and "50.00 ± 1.00" in done.stdout, done.stderr
 
 
-def test_what_differed_is_printed_and_the_old_run_is_kept(mine, here):
+def test_a_changed_run_prints_the_difference_and_keeps_the_old_file(mine, here):
     line = "fnlkit reproduce 'my recipes/own.toml' --jobs 1 -o runs"
     assert fnlkit(line, mine.parent).returncode == 0
     edit(mine / "parts/mine.py", "return 1.0", "return 3.0")
@@ -302,7 +302,7 @@ def test_a_published_number_belongs_to_a_method_or_to_one_way_to_write_it():
     assert kept == {70.79, 70.8}
 
 
-def test_what_a_failed_job_said_is_kept(tmp_path):
+def test_the_output_of_a_failed_job_is_kept(tmp_path):
     path = tmp_path / "bad.toml"
     path.write_text(TINY.replace("fedcorr(iterations=1)", "fedcorr(iterations=900)"))
     jobs = [j for j in reproduce.jobs(recipe.load(str(path)), seeds=1) if "900" in j.method]
@@ -335,7 +335,7 @@ def test_a_dry_run_checks_the_names_that_a_run_would(what, tmp_path):
     """A list of commands that cannot run is none: --dry-run refuses as the run itself does."""
     np.save(tmp_path / "emb.npy", np.zeros((3, 2), np.float32))
     for option, says in (
-        ("--embeddings emb.npz", "--embeddings emb.npz: no such file; `fnlkit embed` makes one"),
+        ("--embeddings emb.npz", "--embeddings emb.npz: no such file"),
         ("--dataset cifar01", "--dataset cifar01: no such file or data set; did you mean 'cifar10'?"),
         ("--model lenet", "did you mean 'lenet5'?"),
     ):
@@ -439,7 +439,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("what", SAID)
-def test_a_recipe_says_nothing_but_what_a_recipe_may(tmp_path, what):
+def test_invalid_recipes_are_refused(tmp_path, what):
     old, new, said = SAID[what]
     assert old in TINY
     path = tmp_path / "x.toml"
@@ -493,7 +493,7 @@ methods = ["flr", "fedavg"]
 """
 
 
-def test_a_recipe_over_labels_that_nobody_verified_compares_agreement(tmp_path):
+def test_recipes_over_unverified_labels_compare_agreement(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(160, 6)).astype(np.float32)
     np.savez(tmp_path / "own.npz", x_train=x, y_train=(x[:, 0] > 0).astype(int))

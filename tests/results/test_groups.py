@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_seeds_alone_make_repetitions(folder):
+def test_only_seeds_make_repetitions(folder):
     done = fnlkit("fnlkit evaluate a0.pt a1.pt --json", folder)
     groups = [json.loads(line)["group"] for line in done.stdout.splitlines()]
     assert groups == [{"dataset": "digits", "method": "fedavg"}] * 2

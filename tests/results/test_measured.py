@@ -15,7 +15,7 @@ def test_figures_by_hand():
     assert found["balanced"] == pytest.approx(0.625) and np.isnan(found["per_class"][2])
 
 
-def test_exact_interval_holds_its_promise():
+def test_coverage_of_the_exact_interval():
     """By summing the binomial distribution: at any share, the interval misses at most 5 times of 100."""
     from scipy.stats import binom
 
@@ -43,7 +43,7 @@ def test_where_the_interval_covers_and_where_not(share, level, accuracy, least, 
     assert least <= round(25 * coverage(share, level, accuracy, 25)[0]) <= most
 
 
-def test_too_wrong_to_say():
+def test_no_accuracy_is_estimated_from_too_noisy_labels():
     assert corrected(np.ones((1, 2, 2)), np.array([[[0.1, 0.9], [0, 1]]]), [0.4], [0.3], [0.5]) is None
     assert corrected(np.zeros((1, 2, 2)), np.eye(2)[None], [0.0], [0.0], [0.0]) is None
 

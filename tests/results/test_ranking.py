@@ -39,19 +39,19 @@ def test_the_critical_difference_of_the_textbook():
     assert ranking(rows(table))["apart"] == pytest.approx(1.25, abs=0.005)
 
 
-def test_nothing_is_said_of_one_regime_or_one_method():
+def test_ranks_require_two_regimes_and_two_methods():
     assert ranking(rows({"only": {"a": 1.0, "b": 2.0}}))["apart"] is None
     assert ranking(rows({"x": {"a": 1.0}, "y": {"a": 2.0}}))["apart"] is None
     assert ranking([]) == {"regimes": [], "best": {}, "mean_rank": {}, "ranks": {}, "apart": None, "published": {}}
 
 
-def test_the_published_order_beside_ours():
+def test_rank_correlation_with_the_published_order():
     late = {"x": {"a": 3.0, "b": 2.0, "c": 1.0}, "y": {"a": 1.0, "b": 1.0, "c": 1.0}}
     said = {"x": {"a": [60.0, 1.0], "b": [50.0], "c": [70.0]}, "y": {"a": [1.0], "b": [2.0]}}
     assert ranking(rows(late, said))["published"] == {"x": pytest.approx(-0.5)}
 
 
-def test_the_pages_tables_say_what_the_rows_say():
+def test_the_tables_of_the_page_equal_the_rows():
     late = {"x": {"fedavg": 60.0, "flr": 70.0, "oracle": 80.0}, "y": {"fedavg": 50.0, "flr": 45.0, "oracle": 80.0}}
     lines = rows(late)
     for row in lines:

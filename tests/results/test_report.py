@@ -128,7 +128,7 @@ def test_the_commands_make_the_run_again(folder):
     assert lines[-1] == "fnlkit train --method 'fedcorr(iterations=1)' --rounds 8 --fraction 0.4 --epochs 1"
 
 
-def test_without_truth_or_data_it_says_less(folder, tmp_path):
+def test_a_report_without_true_labels_or_data(folder, tmp_path):
     run = fnlkit.load(folder / "a.pt")
     blind = copy.copy(run)
     blind.labels = {name: values for name, values in run.labels.items() if name != "true"}
@@ -149,7 +149,7 @@ def test_mistakes_are_one_line(line, words, folder):
 
 @pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_browser_shows_it_from_phone_to_wide(browser, folder, tmp_path):  # noqa: F811
+def test_the_report_fits_a_phone_and_a_wide_screen(browser, folder, tmp_path):  # noqa: F811
     assert command(f"fnlkit report {folder}/a.pt -o page.html", tmp_path).returncode == 0
     row = fnlkit.evaluate(folder / "a.pt").rows[0]
     for width, scheme in ((360, "dark"), (1600, "light")):

@@ -91,7 +91,7 @@ def test_a_run_that_is_given_twice_counts_once(tmp_path):
     assert len(fnlkit.evaluate(one, one, say=None).rows) == 1
 
 
-def test_each_group_stands_beside_the_first_method_in_its_own_setting():
+def test_each_group_is_compared_with_the_baseline_of_its_setting():
     found = grouped(MANY, ["method", "noise"])
     assert [(one["group"]["method"], one["group"]["noise"]) for one in found] == [
         ("fedavg", "symmetric(eta=0.2)"), ("flr", "symmetric(eta=0.2)"),
@@ -107,7 +107,7 @@ def test_without_names_all_that_differs_makes_groups():
     assert [tuple(one["group"]) for one in grouped(MANY)] == [("dataset", "method", "inject-noise --noise")] * 4
 
 
-def test_a_group_that_mixes_more_than_seeds_says_so():
+def test_a_group_with_different_settings_is_noted():
     (fedavg, flr) = grouped(MANY, ["method"])
     assert fedavg["runs"] == 6 and fedavg["differ"] == ["inject-noise --noise"]
     assert flr["ahead"]["accuracy_best"] is None  # a seed that occurs twice tells no pair
@@ -123,7 +123,7 @@ def test_half_runs_and_strange_names():
         grouped(MANY, ["nois"])
 
 
-def test_a_run_without_a_score_is_no_zero():
+def test_a_run_without_a_score_is_not_counted_as_zero():
     members = [made("fedavg", "none", 0, None), made("fedavg", "none", 1, 0.5)]
     (one,) = grouped(members, ["method"])
     assert one["measures"]["accuracy_best"] == {"mean": 0.5, "spread": None, "runs": 1} and one["runs"] == 2
@@ -189,8 +189,8 @@ def test_a_folder_of_runs_in_every_form(folder, tmp_path):
         ("{empty}", "no run of `fnlkit train`"),
         ("{folder} --by nothing", "no run has it"),
         ("{folder} --by ,", "names nothing"),
-        ("{folder} --by method --json --csv", "two forms"),
-        ("{folder} --by method -o x.npz", "a table goes to stdout"),
+        ("{folder} --by method --json --csv", "--csv"),
+        ("{folder} --by method -o x.npz", "-o x.npz"),
         ("{folder} --target 70", "is no accuracy"),
         ("{folder}/model.pt --by method", "model.pt"),
     ],
@@ -210,7 +210,7 @@ def test_a_folder_may_hold_a_run_that_is_damaged(folder, tmp_path):
     assert len(fnlkit.evaluate(copied, say=said.append).rows) == 3 and "fedavg-0.pt" in said[0]
 
 
-def test_clients_are_told_apart_where_they_hold_samples_out(tmp_path):
+def test_scores_over_clients_use_held_out_samples(tmp_path):
     fed = fnlkit.partition("digits", clients=4, holdout=0.2)
     run = fnlkit.train(fed, rounds=2, fraction=0.5, epochs=1, engine="sequential", say=None)
     (row,) = fnlkit.evaluate(run).rows

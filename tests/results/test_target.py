@@ -79,7 +79,7 @@ def test_every_form_of_the_table_has_what_the_target_cost(folder):
     assert last["seconds to target"] == "" and last["reached target"] == "0 of 2"
 
 
-def test_several_runs_show_it_without_by_and_say_never(folder):
+def test_several_runs_show_the_target_or_never(folder):
     text = command(f"fnlkit evaluate {folder} --target 0.3", folder).stdout
     lines = {line.split()[0].rpartition("/")[2]: line for line in text.splitlines() if ".pt" in line}
     assert "never" in lines["slow-0.pt"] and "never" not in lines["fedavg-0.pt"]

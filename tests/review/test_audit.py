@@ -60,7 +60,7 @@ def test_pooled_estimates_are_the_same_numbers(doubtful, found):
         np.testing.assert_allclose(arrays[f"estimate_{name}"], pooled[f"estimate_{name}"], atol=1e-6)
 
 
-def test_what_leaves_a_site_is_declared_and_no_more(doubtful, found):
+def test_only_declared_replies_leave_a_site(doubtful, found):
     federation, _ = doubtful
     assert set(found.traffic.sent) == {"weights", "moments", *SENDS}
     assert found.traffic.sent["moments"] == 5 * (8 + 16)  # told once for all trainings

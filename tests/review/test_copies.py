@@ -61,7 +61,7 @@ def test_where_nothing_was_planted_nothing_is_found(parts):
 
 
 @pytest.mark.parametrize("how", ["recompressed", "noisy"])
-def test_copies_across_sites_are_counted_as_what_they_are(parts, how):
+def test_exact_and_near_copies_across_sites_are_counted(parts, how):
     rng = np.random.default_rng(1)
     changed = [recompressed(p) if how == "recompressed" else noisy(p, rng) for p in parts[0][:20]]
     assert not any((a == b).all() for a, b in zip(changed, parts[0], strict=False))
@@ -105,7 +105,7 @@ def test_a_backbone_that_puts_all_samples_close_together_makes_no_copies(parts):
         assert exact == near == [{}] * SITES and not any(int(one["near_copies"]) for one in said)
 
 
-def test_what_an_embedding_finds_is_verified_on_the_samples(parts):
+def test_copies_found_by_an_embedding_are_verified_on_the_samples(parts):
     """Pictures with nothing in common are no copies although their embeddings are equal; neither are blank ones."""
     embeddings = crowded(parts)
     embeddings[3][:5] = embeddings[0][:5]
@@ -161,7 +161,7 @@ def test_the_distance_of_near_copies_leaves_a_small_chance_of_one():
     assert not copies.cell_widths(np.zeros((3, 2))).any()
 
 
-def test_cells_say_nothing_of_a_sample_without_the_salt(parts):
+def test_hashes_reveal_nothing_without_the_salt(parts):
     """Hashes of one sample under two salts share nothing, and a sample's values are not among them."""
     one, width = Held(parts[0]), torch.tensor([100.0])
     first, other = (

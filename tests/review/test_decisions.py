@@ -116,7 +116,7 @@ def test_tables_of_other_programs_are_read_or_refused_in_one_line(world, change,
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+a", "-a", "@x", "\tx", "'=x", "''-x", "-5", "+1e3", "'a", "", "a=b", "3.5", "-"])
-def test_a_guarded_cell_is_no_formula_and_comes_back(text):
+def test_cells_that_look_like_formulas_are_escaped_and_restored(text):
     cell = guarded(text)
     assert unguarded(cell) == text
     assert cell[:1] not in ("=", "@", "\t") and (cell[:1] not in ("+", "-") or float(cell))

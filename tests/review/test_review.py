@@ -84,7 +84,7 @@ def test_decisions_come_back_with_a_trail_and_a_level_that_covers(world):
     assert not np.isin(again.positions, selection.positions).any()
 
 
-def test_what_was_not_looked_at_widens_the_interval(world):
+def test_unreviewed_samples_widen_the_interval(world):
     federation, data, wrong = world
     selection = choose(federation, 1, budget=120, at_random=0.4)
     whole, half = (decisions.read(reviewed_by(federation, data, selection, limit=n), federation, data) for n in (120, 60))
@@ -185,7 +185,7 @@ def test_labels_that_changed_since_are_not_overwritten(world):
         decisions.read(text, other, data)
 
 
-def test_corrections_leave_reviewed_labels_alone(world):
+def test_corrections_keep_reviewed_labels(world):
     federation, data, _ = world
     mask = np.zeros(len(federation.given), bool)
     flagged = np.flatnonzero(federation.extra["estimate_flagged"] & (federation.extra["estimate_issue_score"] >= 0.6))
@@ -225,7 +225,7 @@ def test_fedcorr_keeps_reviewed_labels():
     assert all(torch.equal(client.y, client.given) for client in clients.members)
 
 
-def test_the_page_holds_every_sample_and_escapes_names(world):
+def test_the_page_contains_every_sample_and_escapes_names(world):
     federation, data, _ = world
     chosen = choose(federation, 1, budget=6)
     near = neighbors_of(data.x_train.reshape(len(data.x_train), -1), chosen.positions, federation.clients[1])

@@ -135,7 +135,7 @@ def test_distance_aware_weights_fall_with_the_distance_from_the_nearest_clean_cl
 
 
 @pytest.mark.parametrize("spec", WITHSTAND)
-def test_two_bad_clients_of_nine_move_it_little(spec):
+def test_two_bad_clients_of_nine_hardly_change_the_result(spec):
     stacked, weights = cohort(6, bad=2)
     plain = (mean(stacked, weights) - 1).norm()
     # Clipped or down-weighted ones still count: what is left of them is bounded, not nothing.

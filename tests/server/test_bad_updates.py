@@ -103,7 +103,7 @@ def test_training_that_runs_off_is_refused(federation):
 
 
 @pytest.mark.parametrize("weight", [float("nan"), float("inf"), -1.0, 0.0])
-def test_a_weight_that_is_no_positive_number_is_refused(federation, weight):
+def test_aggregation_weights_must_be_positive(federation, weight):
     fed, model = federation
     opt, weights = registry.optimizer("fedavg", FIT), torch.ones(6, dtype=torch.float64)
     weights[BAD] = weight

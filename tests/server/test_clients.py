@@ -57,7 +57,7 @@ def _touch(client, model, received):
     client.state["count"] = client.state.get("count", torch.tensor(0)) + 1
 
 
-def test_rollback_restores_what_was_at_the_last_commit():
+def test_rollback_restores_the_last_commit():
     fed, model = toy()
     fed.round([1, 2], model, _touch)
     fed.commit()
@@ -179,7 +179,7 @@ def test_augmentation_equals_slicing_by_hand():
         np.testing.assert_allclose(out[i].numpy(), image.transpose(2, 0, 1), atol=1e-12)
 
 
-def test_parts_refuse_what_cannot_work():
+def test_out_of_range_parameters_of_components_are_refused():
     with pytest.raises(InputError, match="'share' is 0.5"):
         registry.aggregator("trimmed-mean(share=0.5)")(torch.zeros(4, 2), torch.ones(4))
     with pytest.raises(InputError, match="'mu' is -1"):

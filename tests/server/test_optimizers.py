@@ -19,7 +19,7 @@ def counted(client, model, received):
     return {"echo": received["number"] + received["own"]}
 
 
-def test_an_optimizer_sends_sees_replies_changes_what_is_aggregated_and_remembers():
+def test_an_optimizer_broadcasts_reads_replies_and_keeps_state():
     fed, model = toy()
     seen = []
 
@@ -135,7 +135,7 @@ def test_scaffold_follows_its_control_variates():
     close(said["weights"][0], plain - 0.1 * (everybody - mine))
 
 
-def test_fedexp_goes_further_where_updates_disagree():
+def test_fedexp_takes_a_larger_step_if_updates_disagree():
     for start, local, sizes, after, _, _ in rounds_of("fedexp(epsilon=0.001)", [[0, 3, 5, 9], [1, 2]]):
         p = {i: n / sum(sizes.values()) for i, n in sizes.items()}
         merged = sum(p[i] * (local[i] - start) for i in p)

@@ -39,6 +39,8 @@ def adjusted_distilled(logits, batch, *, temperature=0.8):
     temperature : float > 0
         Temperature of the received model's softmax, which is the teacher; not of p.
 
+    Notes
+    -----
     w is ``received["distil"]`` (...): 0 on clients that count as clean.
     """
     logp = adjusted_log_softmax(logits, batch.state["class_share"])
@@ -71,6 +73,8 @@ def label_learning(logits, batch, *, alpha=0.5, beta=0.2, rate=15.625, scale=10.
     scale : float > 0
         K, the initial value of label logits.
 
+    Notes
+    -----
     Noisy clients are those with ``received["noisy"]`` (...) = 1.
     """
     classes, labels = logits.shape[-1], batch.rows["label_logits"].to(logits)

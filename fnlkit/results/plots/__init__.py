@@ -20,7 +20,7 @@ class Kind:
         ``runs``, ``run``, ``labels`` (a federation, or a run, which stands for its federation) or ``ranks`` (the output of
         `fnlkit reproduce --json`).
     shows : str
-        One sentence about the figure.
+        Content of the figure.
     """
 
     place: str
@@ -31,17 +31,17 @@ class Kind:
 KINDS = {
     "accuracy": Kind("curves:accuracy", "runs", "test accuracy over client-rounds, with bands over seeds and the stages"),
     "bytes": Kind("curves:traffic", "runs", "test accuracy over the bytes sent up and down"),
-    "memorization": Kind("curves:memorization", "run", "which wrong labels models repeat (FLR, Figure 2)"),
-    "prestopping": Kind("curves:prestopping", "run", "FedEFC's estimated accuracy and where it stopped plain training"),
+    "memorization": Kind("curves:memorization", "run", "share of wrong labels that models repeat (FLR, Figure 2)"),
+    "prestopping": Kind("curves:prestopping", "run", "FedEFC's estimated accuracy and prestopping round"),
     "labels": Kind("labels:labels", "run", "true against working labels before and after each stage"),
-    "transition": Kind("labels:transition", "labels", "the noise that was asked for, achieved and estimated"),
-    "partition": Kind("labels:partition", "labels", "how many samples of each class a client holds"),
+    "transition": Kind("labels:transition", "labels", "requested, achieved and estimated transition matrices"),
+    "partition": Kind("labels:partition", "labels", "number of samples per client and class"),
     "lid": Kind("clients:lid", "run", "cumulative LID scores with their two Gaussians (FedCorr, Figure 3)"),
     "noise": Kind("clients:noise", "labels", "estimated against true noise level of each client"),
-    "estimates": Kind("clients:estimates", "labels", "noise level of each client and the transition, as estimated"),
-    "issues": Kind("samples:issues", "labels", "how well issue scores tell wrong labels: histogram, ROC, precision and recall"),
-    "embeddings": Kind("samples:embeddings", "labels", "samples in two dimensions with the suspects marked"),
-    "league": Kind("league:league", "ranks", "mean ranks of methods over regimes, and how far apart they must lie"),
+    "estimates": Kind("clients:estimates", "labels", "estimated noise level of each client and transition matrix"),
+    "issues": Kind("samples:issues", "labels", "issue scores of right and wrong labels: histogram, ROC, precision and recall"),
+    "embeddings": Kind("samples:embeddings", "labels", "samples in two dimensions with flagged samples marked"),
+    "league": Kind("league:league", "ranks", "mean ranks of methods over regimes and the critical difference"),
 }  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def plot(things, kind, target, **options):
     target : str
         Ends in .png, .svg or .pdf.
     **options
-        Of the kind ``embeddings``, see there.
+        Options of the kind ``embeddings``; see `samples.embeddings`.
 
     Raises
     ------

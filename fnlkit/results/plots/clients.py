@@ -32,7 +32,7 @@ def lid(run):
     for which, (mean, variance, share) in zip(("lower", "upper"), parts, strict=True):
         if variance > 0:
             density = share * np.exp(-((x - mean) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
-            name = f"{which} part of the mixture, {100 * share:.0f} %"
+            name = f"{which} component, weight {100 * share:.0f} %"
             line = {"color": "black", "linewidth": 1.2, "linestyle": "-" if which == "lower" else "--"}
             axis.plot(x, density * len(values) * (bins[1] - bins[0]), label=name, **line)
     axis.set(xlabel="cumulative LID score", ylabel="clients", title=data_set(run.meta["dataset"]))
@@ -98,7 +98,7 @@ def estimates(thing):
     left.errorbar(places, level[order], yerr=ends[:, order], fmt=".", color=COLORS[0], label="estimated, sampling range")
     if truth is not None:
         left.plot(places, truth[order], "x", color=COLORS[1], label="true")
-    left.set(xlabel="client, the noisiest first", ylabel="share of wrong labels", ylim=(-0.03, 1.03))
+    left.set(xlabel="client, noisiest first", ylabel="share of wrong labels", ylim=(-0.03, 1.03))
     if len(order) <= 40:
         left.set_xticks(places, [names[k] for k in order], rotation=90 if max(map(len, names)) > 2 else 0, fontsize="x-small")
     left.legend(loc="lower left", bbox_to_anchor=(0, 1.01), ncols=2, borderaxespad=0)

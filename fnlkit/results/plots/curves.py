@@ -33,11 +33,11 @@ def _megabytes(run, row):
 def _curves(runs, across, place, *, stages=False):
     names, groups = {evaluation.score_name(run) for run in runs}, evaluation.distinct(runs)
     if len(names) > 1:
-        raise InputError("some runs hold accuracy and some agreement with labels that nobody verified; draw them apart")
+        raise InputError("some runs measured accuracy and others agreement with unverified labels; plot them separately")
     if differing(runs):
         raise InputError(
-            "the runs measured agreement with different held-out labels, so that their curves cannot be compared; draw them "
-            "apart, `fnlkit evaluate` measures them on the same labels"
+            "the runs measured agreement with different held-out labels, so that their curves cannot be compared; plot them "
+            "separately, or use `fnlkit evaluate`, which measures them on the same labels"
         )
     name, members = names.pop(), {}
     for run, group in zip(runs, groups, strict=True):
@@ -45,7 +45,7 @@ def _curves(runs, across, place, *, stages=False):
         if len(scored):
             members.setdefault(named(group, groups), []).append((run, scored))
     if not members:
-        raise InputError(f"no run has been evaluated yet, so there is no {name} to draw; continue with train --resume")
+        raise InputError(f"no run has an evaluation with {name} yet; continue with train --resume")
     figure, ((axis,),) = panels(6.4, 3.8)
     staged = sum(len(_stages(found[0][0], place)) > 0 for found in members.values())
     for number, (group, found) in enumerate(members.items()):
@@ -116,7 +116,7 @@ def memorization(run):
     """Draw the shares of mislabeled samples predicted as the true label, as the given wrong label, or as another class."""
     rows = [row for row in run.history if "global_noisy_memorized" in row]
     if not rows:
-        raise InputError("the run recorded no memorization; train it with --memorization, on labels whose truth is known")
+        raise InputError("the run recorded no memorization; train with --memorization and known true labels")
     figure, (axes,) = panels(8.4, 3.4, columns=2, sharex=True, sharey=True)
     for axis, where in zip(axes, ("global", "local"), strict=True):
         for number, what in enumerate(("correct", "memorized", "wrong")):
@@ -131,16 +131,16 @@ def memorization(run):
 
 
 def prestopping(run):
-    """Draw the share of noisy labels that models predict (watched by FedEFC), the test accuracy, and the prestopping round."""
+    """Draw the share of noisy labels that models predict (FedEFC's criterion), the test accuracy, and the prestopping round."""
     watched = np.array(
         [(row["round"] + 1, 100 * row["estimated_accuracy"]) for row in run.history if "estimated_accuracy" in row]
     )
     if not len(watched):
-        raise InputError(f"the run of {run.settings['method']} watched for no prestopping round; fedefc and forward do")
+        raise InputError(f"the run of {run.settings['method']} has no prestopping rule; fedefc and forward have")
     name = evaluation.score_name(run)
     tested = np.array([(row["round"] + (row["stage"] != "final"), 100 * row[name]) for row in run.history if name in row])
     figure, ((axis,),) = panels(6.4, 3.8)
-    axis.plot(*watched.T, label="agreement with clients' own\nnoisy labels, watched", marker=".", **look(0))
+    axis.plot(*watched.T, label="agreement with given labels\n(prestopping criterion)", marker=".", **look(0))
     if len(tested):
         axis.plot(*tested.T, label=_CALLED[name].removesuffix(" (%)"), marker="." if len(tested) < 15 else "", **look(1))
     found = [row["round"] + 1 for row in run.history if "prestopping_round" in row]

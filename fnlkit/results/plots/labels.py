@@ -18,9 +18,9 @@ def labels(run):
         raise InputError("the run has no true labels; plot labels requires a federation with injected noise")
     held = run.client_indices
     last = scores.confusion(run.labels["true"][held], run.labels["corrected"][held], run.meta["classes"])
-    stages = [(f"as {stage} began", counts) for stage, counts in evaluation.stage_confusions(run)]
+    stages = [(f"start of {stage}", counts) for stage, counts in evaluation.stage_confusions(run)]
     title = f"{data_set(run.meta['dataset'])}, {run.settings['method']}: share of each true class, in %"
-    return _matrices([*stages, ("at the end", last)], classes_of(run.meta, run.meta["classes"]), "working label", title)
+    return _matrices([*stages, ("end", last)], classes_of(run.meta, run.meta["classes"]), "working label", title)
 
 
 def transition(thing):
@@ -28,7 +28,7 @@ def transition(thing):
     federation = comparison.federation(thing)
     found = {}
     if (asked := requested(federation)) is not None:
-        found["asked for"] = asked
+        found["requested"] = asked
     if federation.true is not None:
         judged = federation.extra.get("estimate_judged_label", federation.given)
         held = federation.client_indices if len(federation) else slice(None)
@@ -41,7 +41,7 @@ def transition(thing):
         found[f"estimated by {method}, round {records['transition'][0][-1] + 1}"] = records["transition"][1][-1]
     if not found:
         raise InputError("no transition of these labels is known; estimate it with `fnlkit estimate-noise`")
-    title = f"{data_set(federation.dataset)}: how true labels are given, in % of each true class"
+    title = f"{data_set(federation.dataset)}: given labels in % of each true class"
     return _matrices(list(found.items()), classes_of(federation.meta, federation.classes), "given label", title)
 
 

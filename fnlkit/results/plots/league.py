@@ -46,7 +46,9 @@ def league(rows):
     ranks = ranking(rows)
     order = list(ranks["mean_rank"])
     if not order:
-        raise InputError("all methods ran in no common regime, so they have no mean rank; complete `fnlkit reproduce league`")
+        raise InputError(
+            "no regime has results of all methods, so mean ranks are undefined; complete `fnlkit reproduce league`"
+        )
     late = {(row["method"], row["regime"]): row["late_mean"] for row in rows}
     regimes = ranks["regimes"]
     wide, high = 0.55 * len(regimes) + 0.6, 0.27 * len(order) + 2.2
@@ -59,7 +61,7 @@ def league(rows):
 def _ranks(axis, ranks, order):
     best = ranks["mean_rank"][order[0]]
     if ranks["apart"] is not None:
-        label = f"less than {ranks['apart']:.2f} behind the best:\nnot told apart (Nemenyi, 5 %)"
+        label = f"less than {ranks['apart']:.2f} behind the best:\nno significant difference (Nemenyi, 5 %)"
         axis.axvspan(best, best + ranks["apart"], color="0.9", label=label, zorder=0)
     for place, method in enumerate(order):
         mine = list(ranks["ranks"][method].values())

@@ -56,7 +56,7 @@ def _histogram(axis, issue, groups):
     for number, (name, mask) in enumerate(groups):
         look = {"color": COLORS[number], "alpha": 0.55, "hatch": ("", "////")[number], "edgecolor": "white"}
         axis.hist(issue[mask], bins, label=f"{name}, {mask.sum():,}", **look)
-    axis.set(xlabel="issue score", ylabel="samples, logarithmic", title="labels by their score", yscale="log", ylim=(0.7, None))
+    axis.set(xlabel="issue score", ylabel="samples", title="labels by issue score", yscale="log", ylim=(0.7, None))
     axis.yaxis.set_major_formatter("{x:,.0f}")
     axis.yaxis.set_minor_formatter("")
     below(axis)
@@ -69,7 +69,7 @@ def _roc(axis, issue, wrong, flagged):
     axis.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":", label="chance")
     axis.plot(false, hits, color=COLORS[0], label=f"AUC {scores.auc(issue, wrong):.3f}")
     axis.plot([flagged[~wrong].mean()], [flagged[wrong].mean()], **_FLAGS)
-    axis.set(xlabel="of the right labels, share above", ylabel="of the wrong labels, share above", title="ROC")
+    axis.set(xlabel="false positive rate (right labels)", ylabel="true positive rate (wrong labels)", title="ROC")
     below(axis)
 
 
@@ -82,7 +82,9 @@ def _precision(axis, issue, wrong, flagged):
     axis.plot(recall, precision, color=COLORS[0], drawstyle="steps-post", label=f"average precision {average:.3f}")
     if flagged.any():
         axis.plot([flagged[wrong].mean()], [wrong[flagged].mean()], **_FLAGS)
-    axis.set(xlabel="recall: wrong labels found", ylabel="precision: found ones wrong", ylim=(-0.03, 1.03))
+    axis.set(
+        xlabel="recall (share of wrong labels flagged)", ylabel="precision (flags that are wrong labels)", ylim=(-0.03, 1.03)
+    )
     axis.set_title("precision and recall")
     below(axis)
 
