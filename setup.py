@@ -7,11 +7,18 @@ DOCS += ["mkdocs-gen-files>=0.5,<0.6", "mkdocs-literate-nav>=0.6,<0.6.3", "matpl
 
 setup(
     name="fnlkit",
-    version="0.1.0",
+    version="0.2.0",
     description="Federated learning with noisy labels: composable commands, exact methods, compiled kernels",
     long_description=open("README.md", encoding="utf-8").read(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
     python_requires=">=3.11,<3.14",
     # cli/ and data/ lie beside fnlkit/, everything else within it.
     packages=[*find_packages(include=["fnlkit", "fnlkit.*"]), "fnlkit.cli", "fnlkit.data"],
