@@ -13,7 +13,7 @@ from fnlkit.artifacts.provenance import provenance
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import data_of, known_settings, named, read, tell
 
-_AUDIT = ("samples", "level", "low", "high", "p", "noisier", "copies", "near_copies", "far", "unlabeled")
+_AUDIT = ("samples", "finding", "level", "low", "high", "p", "noisier", "copies", "near_copies", "far", "unlabeled")
 
 
 @dataclass
