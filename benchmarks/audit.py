@@ -147,7 +147,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--swap", type=float, default=0.25, help="share of the pair's labels that are swapped")
     parser.add_argument("--random", type=float, default=0.1, help="share of random labels")
-    parser.add_argument("--keep", help="folder for the models' probabilities; existing files are not computed again")
+    parser.add_argument("--keep", help="folder for the results of repetitions; existing files are not computed again")
     parser.add_argument("--of", choices=("pair", "site"), default="pair", help="labels that --swap is a share of")
     parser.add_argument("--first", type=int, default=1000, help="seed of the first repetition")
     parser.add_argument("--shifts", action="store_true", help="sites with other inputs or classes; see benchmarks/shifts.py")
@@ -156,7 +156,7 @@ def main():
     if options.shifts:
         from benchmarks import shifts
 
-        print("\n".join(shifts.report(options.first, options.repetitions or 200, options.jobs, print)))
+        print("\n".join(shifts.report(options.first, options.repetitions or 200, options.jobs, options.keep, print)))
         return
     options.repetitions = options.repetitions or 100
     given = options.rounds, options.swap, options.random, options.of, options.keep

@@ -8,7 +8,9 @@ has them too.  The others are clean.  Images are the embedded digits; tables hav
 intervals contain the true share of wrong labels.
 """
 
+import json
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import numpy as np
 
@@ -177,12 +179,21 @@ def inside(one):
     return one["row"]["low"] - 1e-9 <= one["wrong"] <= one["row"]["high"] + 1e-9
 
 
-def case(seed, place):
-    """Return `once` for the combination at a place of the list, which is repeated with wrong labels at the shifted site."""
-    return once(*COMBINATIONS[place % len(COMBINATIONS)], bool(place // len(COMBINATIONS) % 2), seed)
+def case(seed, place, keep=None):
+    """Return `once` for the combination at a place of the list, which is repeated with wrong labels at the shifted site.
+
+    Results are read from the folder `keep`, and written to it, if it is given.
+    """
+    file = keep and Path(keep) / f"shifts-{seed}.json"
+    if file and file.exists():
+        return json.loads(file.read_text())
+    found = once(*COMBINATIONS[place % len(COMBINATIONS)], bool(place // len(COMBINATIONS) % 2), seed)
+    if file:
+        file.write_text(json.dumps(found))
+    return found
 
 
-def report(first, count, jobs=1, show=lambda text: None):
+def report(first, count, jobs=1, keep=None, show=lambda text: None):
     """Audit `count` federations and return the lines of the report.
 
     Parameters
@@ -192,12 +203,14 @@ def report(first, count, jobs=1, show=lambda text: None):
     count : int
     jobs : int
         Processes.
+    keep : str, optional
+        Folder for the results of single federations.
     show : callable(str)
         Receives the unexpected findings of each federation.
     """
     sites = []
     with ProcessPoolExecutor(jobs) as pool:
-        results = pool.map(case, range(first, first + count), range(count))
+        results = pool.map(case, range(first, first + count), range(count), [keep] * count)
         for i, found in enumerate(results):
             kind, shift, noise = COMBINATIONS[i % len(COMBINATIONS)]
             sites += found

@@ -22,6 +22,10 @@ SIGNIFICANT = 1e-3
 FACTOR, OFFSET = 1.5, 1.0
 # Columns beyond this number are not compared one by one.
 MOST_COLUMNS = 4096
+# Of more pixels than this, only every k-th is used for their mean, deviation and quantiles.
+MOST_VALUES = 10**6
+# Images are read in blocks of this number.
+BLOCK = 256
 # Each site tries at most this many changes of the inputs, the first of which is none.
 TRIED = 3
 # Images are described by their means in GRID x GRID squares, vectors by at most MOST_FEATURES columns or projections.
@@ -151,9 +155,8 @@ class Compared:
 
 
 # ---- at the site
-def plain(client):
-    """Return the samples of a client as float32 (n, ...), uint8 scaled to [0, 1]."""
-    x = client.x
+def plain(x):
+    """Return samples (n, ...) as float32, uint8 scaled to [0, 1]."""
     return x.float() / 255 if x.dtype == torch.uint8 else x.float()
 
 
@@ -161,7 +164,9 @@ def describe_columns(client, model, received):
     """Reply statistics of each column, overall (`columns`) and by given label (`class_columns`)."""
     labels = client.y.numpy()
     if client.x.ndim != 2 or client.x.shape[1] > MOST_COLUMNS:
-        values, by_class = plain(client).numpy().astype(np.float64).reshape(-1, 1), np.zeros((2, client.classes, 0))
+        every = max(1, client.x.numel() // MOST_VALUES)
+        values = plain(client.x.reshape(-1)[::every]).numpy().astype(np.float64)[:, None]
+        by_class = np.zeros((2, client.classes, 0))
     else:
         values = client.x.numpy().astype(np.float64)
         by_class = np.zeros((2, client.classes, values.shape[1]))
@@ -191,24 +196,33 @@ def describe_inputs(client, model, received, *, changes, width, seed):
 
 def _described(client, received, changes):
     """Return the features (n, D) of the samples under each change."""
-    x = plain(client)
     if not client.inputs.image:
-        fits = received["fits"]
+        x = plain(client.x)
         center, spread = (row.numpy() for row in received["center"])
-        return [_vector(_fitted(x, fits).numpy() if change.tone else x.numpy(), center, spread) for change in changes]
-    grey = x.mean(-1)
-    cuts = [np.linspace(0, side, GRID + 1).astype(int) for side in grey.shape[1:]]
-    squares = np.stack([np.stack([grey[:, a : max(b, a + 1), c : max(d, c + 1)].mean((1, 2)).numpy()
-                                  for c, d in zip(cuts[1][:-1], cuts[1][1:], strict=True)], 1)
-                        for a, b in zip(cuts[0][:-1], cuts[0][1:], strict=True)], 1)  # fmt: skip
-    spread = grey.std((1, 2), correction=0).numpy()
-    edges = sum(grey.diff(dim=side).abs().mean((1, 2)).numpy() for side in (1, 2) if grey.shape[side] > 1)
-    own, out = _tone_of(x), []
+        fitted = _fitted(x, received["fits"])
+        return [_vector((fitted if change.tone else x).numpy(), center, spread) for change in changes]
+    blocks = [_parts_of(plain(client.x[start : start + BLOCK])) for start in range(0, len(client), BLOCK)]
+    squares, spread, edges, pixels = (np.concatenate(part) for part in zip(*blocks, strict=True))
+    mean = float(pixels[:, 0].mean())
+    own = client.state["audit/tone"] = mean, max(float(np.sqrt(max(0.0, pixels[:, 1].mean() - mean**2))), 1e-9)
+    out = []
     for change in changes:
         factor, offset = _tone(change, own, received["tone"].numpy())
-        turned = _turned(torch.from_numpy(factor * squares + offset)[..., None], change)[..., 0].numpy().reshape(len(x), -1)
+        turned = _turned(torch.from_numpy(factor * squares + offset)[..., None], change).reshape(len(squares), -1).numpy()
         out.append(np.column_stack([turned, turned**2, abs(factor) * spread, abs(factor) * edges]).astype(np.float64))
     return out
+
+
+def _parts_of(x):
+    """Return (means in squares (n, GRID, GRID), deviation (n,), contrast of neighbors (n,), mean and mean square (n, 2))."""
+    grey = x.mean(-1)
+    cuts = [np.linspace(0, side, GRID + 1).astype(int) for side in grey.shape[1:]]
+    rows, columns = ([slice(a, max(b, a + 1)) for a, b in zip(cut[:-1], cut[1:], strict=True)] for cut in cuts)
+    squares = np.stack([np.stack([grey[:, a, b].mean((1, 2)).numpy() for b in columns], 1) for a in rows], 1)
+    sides = [side for side in (1, 2) if grey.shape[side] > 1]
+    edges = sum((grey.diff(dim=side).abs().mean((1, 2)) for side in sides), torch.zeros(len(x)))
+    pixels = torch.stack([x.double().mean((1, 2, 3)), (x.double() ** 2).mean((1, 2, 3))], 1)
+    return squares, grey.std((1, 2), correction=0).numpy(), edges.numpy(), pixels.numpy()
 
 
 def _vector(x, center, spread):
@@ -219,21 +233,17 @@ def _vector(x, center, spread):
     return np.concatenate([z, z**2], 1)
 
 
-def changed(client, change, received):
-    """Return the samples of a client after a change, scaled as by `plain`."""
-    x = plain(client)
+def changed(client, x, change, received):
+    """Return samples (n, ...) of a client after a change, scaled as by `plain`; `describe_inputs` came before."""
+    x = plain(x)
     if not client.inputs.image:
         return _fitted(x, received["fits"])
-    factor, offset = _tone(change, _tone_of(x), received["tone"].numpy())
+    factor, offset = _tone(change, client.state["audit/tone"], received["tone"].numpy())
     return _turned(x * float(factor) + float(offset), change).contiguous()
 
 
 def _fitted(x, fits):
     return (x.double() * fits[0] + fits[1]).float() if x.ndim == 2 else x
-
-
-def _tone_of(x):
-    return float(x.mean(dtype=torch.float64)), max(float(x.double().std(correction=0)), 1e-9)
 
 
 def _tone(change, own, reference):

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -49,9 +50,10 @@ def try_changes(client, model, received, *, changes):
     for number in received["tried"].tolist():
         if number < 0:
             break
-        x = client.x if not changes[number] else shifts.changed(client, changes[number], received)
-        logits = predict(model.network, model.weights, x, inputs)
-        found.append(torch.softmax(logits.double(), -1).cpu())
+        parts = client.x.split(shifts.BLOCK) if changes[number] else [client.x]
+        change = partial(shifts.changed, client, change=changes[number], received=received) if changes[number] else None
+        logits = [predict(model.network, model.weights, change(part) if change else part, inputs) for part in parts]
+        found.append(torch.softmax(torch.cat(logits).double(), -1).cpu())
     client.rows["audit/tried"] = torch.stack(found, 1)
     agreeing = torch.zeros(len(received["tried"]), dtype=torch.int64)
     agreeing[: len(found)] = (client.rows["audit/tried"].argmax(-1) == client.y[:, None]).sum(0)
@@ -128,13 +130,14 @@ def points_of(client):
     """Return the inputs of the site's own model (n, D): embeddings if there are any, otherwise values or small images."""
     if "input/embedding" in client.rows:
         return client.rows["input/embedding"].numpy().astype(np.float64)
-    x = shifts.plain(client)
     if client.inputs.image:
-        x = x.movedim(-1, 1)
-        if max(x.shape[-2:]) > SIDE:
-            x = torch.nn.functional.adaptive_avg_pool2d(x, [min(side, SIDE) for side in x.shape[-2:]])
-    elif x.ndim > 2:  # spectrograms: mean and deviation over time
-        x = torch.cat([x.mean(-1), x.std(-1, correction=0)], -1)
+        small = [min(side, SIDE) for side in client.x.shape[1:3]]
+        parts = [shifts.plain(part).movedim(-1, 1) for part in client.x.split(shifts.BLOCK)]
+        x = torch.cat([torch.nn.functional.adaptive_avg_pool2d(part, small) for part in parts])
+    elif client.x.ndim > 2:  # spectrograms: mean and deviation over time
+        x = torch.cat([client.x.mean(-1), client.x.std(-1, correction=0)], -1)
+    else:
+        x = shifts.plain(client.x)
     return x.reshape(len(x), -1).numpy().astype(np.float64)
 
 

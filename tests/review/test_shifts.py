@@ -14,7 +14,7 @@ class Site:
 
     def __init__(self, x, y, classes):
         self.x, self.y, self.classes = torch.from_numpy(np.asarray(x)), torch.from_numpy(np.asarray(y)), classes
-        self.inputs, self.rows, self.id = Inputs(self.x.ndim == 4), {}, 0
+        self.inputs, self.rows, self.state, self.id = Inputs(self.x.ndim == 4), {}, {}, 0
 
     def __len__(self):
         return len(self.y)
@@ -90,7 +90,7 @@ def test_the_change_that_undoes_a_difference_of_images_is_found(undo, apply):
     assert found.differ.tolist() == [False] * 4 + [True]
     best = found.changes[found.candidates(4)[1]]
     assert (best.turn, best.tone) == (undo.turn, undo.tone) and best.words
-    back = shifts.changed(members[4], best, told).numpy() * 255
+    back = shifts.changed(members[4], members[4].x, best, told).numpy() * 255
     assert np.corrcoef(back.reshape(-1), x.reshape(-1))[0, 1] > 0.99
 
 
