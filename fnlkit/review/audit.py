@@ -38,10 +38,11 @@ class Audit:
     sites : list of dict
         One per site, those with wrong labels first: client, site (name), samples; finding, words and next (texts of
         fnlkit.review.findings); level (share of wrong labels, None if mistakes of the model cannot be separated), low, high;
-        p (of the test that the site is noisier than the others, Holm's correction), noisier (True if wrong labels are
-        reported), judge ("others", "own" or None: the models that judged the labels), contradicted, separable, skill of
-        both models, skill_by_class, inputs, shares_differ, only_here, confused, classes, missing, balance (share of the
-        largest class), largest, copies, near_copies, far, unlabeled, shared and near_shared (copies at other sites, by name).
+        p (of the test that the site is noisier than the others, Holm's correction; None without a model), noisier (True if
+        wrong labels are reported), judge ("others", "own" or None: the models that judged the labels), contradicted,
+        separable, unseen (share of labels that nobody judges), skill of both models, skill_by_class, inputs, shares_differ,
+        only_here, confused, classes, missing, balance (share of the largest class), largest, copies, near_copies, far,
+        unlabeled, shared and near_shared (copies at other sites, by name).
     transition : (C, C)
         T[true, given] over all sites; rows sum to 1.
     judgment : Judgment
@@ -227,8 +228,8 @@ def _estimated(session, described, inputs, tables, own, *, prior, seed):
     unseen = (counts * ~tables["known"]).sum(1) / counts.sum(1)
     more = own["doubted"].numpy(), own["supported"].numpy(), own["certain"].numpy()
     assessed = findings.assess(judge, estimates, predicted, within, *more, unseen)
-    for row, name in zip(assessed, judge, strict=True):
-        row["judge"] = name
+    for row, name, share in zip(assessed, judge, unseen.tolist(), strict=True):
+        row["judge"], row["unseen"] = name, share if name == "others" else 0.0
     level = np.clip(estimates["level"], [row["low"] for row in assessed], [row["high"] for row in assessed])
     found = Judgment(
         level,
@@ -257,7 +258,7 @@ def _sites(federation, dataset, described, inputs, tables, own, judged, assessed
             "site": names[k],
             "samples": int(counts.sum()),
             "level": one["level"],
-            **{name: one[name] for name in ("low", "high", "p", "judge", "contradicted", "separable")},
+            **{name: one[name] for name in ("low", "high", "p", "judge", "contradicted", "separable", "unseen")},
             "noisier": one["accused"],
             "skill": {"others": findings.skill_of(tables["predicted"][k]), "own": findings.skill_of(own["within"].numpy()[k])},
             "skill_by_class": findings.skill_by_class(tables["predicted"][k], own["doubted"].numpy()[k], classes),

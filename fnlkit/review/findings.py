@@ -12,7 +12,7 @@ from fnlkit.review.shifts import DIFFERENT
 
 # Largest p-value after Holm's correction of the test that a site has more wrong labels than the others.
 SIGNIFICANT = 0.05
-# The same for the tests of single classes and confusions, which are many and use few samples.
+# The same for single confusions, for samples that both models contradict, and without the support of the site's own model.
 SIGNIFICANT_CLASS = 0.01
 # A confusion is reported if it has at least this many expected samples and at least this share of the true class.
 LEAST_SAMPLES, LEAST_SHARE = 3, 0.02
@@ -248,9 +248,13 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
         for i, site in enumerate(k):
             wrong = total[site] - predicted[site].trace()
             contradicted = _fewer(doubted[site].sum(), supported[site]) and not agreed[i]
-            noisy = (p[i] < SIGNIFICANT and low[i] > 0 and excess[i] > 1.64) or cells[i].any()
+            # A p-value that is not very small needs the support of the site's own model.
+            noisy = p[i] < (SIGNIFICANT if agreed[i] else SIGNIFICANT_CLASS) and low[i] > 0 and excess[i] > 1.64
+            noisy = noisy or cells[i].any()
             accused = bool(noisy and not contradicted)
-            upper = high[i] if separable else max(high[i], wilson(wrong, total[site])[1])
+            # No sign of wrong labels in a sample does not mean that there are none.
+            upper = max(high[i], float(wilson(0, total[site])[1]))
+            upper = upper if separable else max(upper, wilson(wrong, total[site])[1])
             out[site] = {"level": float(estimates["level"][site]) if separable else None, "p": float(p[i]),
                          "low": float(low[i]) if accused else 0.0, "separable": bool(separable),
                          "high": float(min(1, max(upper, estimates["level"][site]) + unseen[site])),
@@ -263,9 +267,9 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
         mistakes = min((wilson(*certain[j], 0.99)[1] for j in rivals), default=1.0)
         low = float(max(0.0, least - mistakes))
         low = low if low > LEAST_SHARE else 0.0
-        out[site] = {"level": None, "p": 1.0, "low": low, "high": float(most), "separable": False,
+        out[site] = {"level": None, "p": None, "low": low, "high": float(most), "separable": False,
                      "accused": low > 0, "contradicted": False, "cells": np.zeros((classes, classes), bool)}  # fmt: skip
-    empty = {"level": None, "p": 1.0, "low": 0.0, "high": 1.0, "separable": False, "accused": False, "contradicted": False}
+    empty = {"level": None, "p": None, "low": 0.0, "high": 1.0, "separable": False, "accused": False, "contradicted": False}
     return [one or empty | {"cells": np.zeros((classes, classes), bool)} for one in out]
 
 
@@ -340,7 +344,7 @@ def finding(row):
     """Return RIGHT, WRONG or UNKNOWN for the labels of a site, from the row of the audit."""
     if row["noisier"]:
         return WRONG
-    wide = row["high"] > (DOUBT if row["judge"] == "own" else 0.5)
+    wide = row["high"] - row["unseen"] > (DOUBT if row["judge"] == "own" else 0.5)
     return UNKNOWN if row["judge"] is None or row["contradicted"] or wide else RIGHT
 
 
@@ -363,7 +367,10 @@ def described(row):
         cause = "the units" if any(c["kind"] == "units" for c in inputs["columns"]) else "the export and the device"
         following.append(f"compare {cause} with the other sites, correct the inputs, and audit again")
     if row["only_here"]:
-        words.append(f"Classes differ: only this site has {_list(row['only_here'])}; no other site can judge these labels.")
+        words.append(
+            f"Classes differ: only this site has {_list(row['only_here'])}. Nobody can judge these labels, "
+            f"{100 * row['unseen']:.0f} % of the site; the range contains them."
+        )
         following.append("check that these classes have the same name at all sites")
     elif row["shares_differ"]:
         words.append("Classes differ: the shares of the classes are not those of the other sites.")
@@ -372,6 +379,7 @@ def described(row):
 
 def _labels(row):
     span = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
+    judged = f"{100 * row['low']:.1f} to {100 * (row['high'] - row['unseen']):.1f} %"
     if row["finding"] == WRONG:
         level = f"about {100 * row['level']:.1f} % ({span})" if row["level"] is not None else span
         text = f"Wrong labels: {level}."
@@ -387,7 +395,7 @@ def _labels(row):
             if row["separable"] or row["judge"] != "others"
             else " The model's own mistakes cannot be told from wrong labels."
         )
-        return f"Labels look right: {span} can be wrong.{more}"
+        return f"Labels look right: {judged} can be wrong.{more}"
     if row["contradicted"]:
         return ("Labels cannot be judged: a model of the site itself supports labels that the models of the other sites "
                 "contradict. The site labels by another rule, or its inputs differ in another way.")  # fmt: skip

@@ -104,7 +104,9 @@ def confused(row):
 
 
 def chance(p):
-    """Return a p-value as text: ``0.012``, or ``< 0.001``."""
+    """Return a p-value as text: ``0.012``, ``< 0.001``, or a dash for None."""
+    if p is None:
+        return "-"
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 

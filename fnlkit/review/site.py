@@ -67,14 +67,15 @@ def choose_change(client, model, received):
     differ, the probabilities are adapted to the site (Saerens, Latinne, Decaestecker 2002).
     """
     p = client.rows.pop("audit/tried")[:, int(received["chosen"])].numpy()
-    unseen = ~received["known"].numpy()[client.y.numpy()]
-    certain = np.eye(client.classes)[client.y.numpy()[unseen]]
-    p[unseen] = certain
+    known, labels = received["known"].numpy(), client.y.numpy()
+    seen = known[labels]
+    p[seen] = np.where(known, p[seen], 1e-12)
+    p[~seen] = np.eye(client.classes)[labels[~seen]]
+    p /= p.sum(1, keepdims=True)
     # Before the adaptation, the shares of predictions within a given label can be compared between sites.
     reply = {"predicted": federated.table_of(p.argmax(1), client.y, client.classes)}
-    if received["adapt"]:
-        p = adapted(p, received["trained_shares"].numpy())
-        p[unseen] = certain
+    if received["adapt"] and seen.any():
+        p[seen] = adapted(p[seen], received["trained_shares"].numpy() * known)
     client.rows["estimate/probabilities"] = torch.from_numpy(p)
     return reply
 
@@ -89,10 +90,11 @@ def adapted(probabilities, trained_shares, steps=50):
         Class shares of the model's training data.
     steps : int
     """
-    trained = np.maximum(np.asarray(trained_shares, np.float64), 1e-6)
+    trained = np.asarray(trained_shares, np.float64)
+    trained, seen = np.maximum(trained, 1e-6), trained > 1e-6
     shares, out = trained / trained.sum(), probabilities
     for _ in range(steps):
-        out = probabilities * (shares / trained)
+        out = probabilities * np.where(seen, shares / trained, 1.0)
         out = out / np.maximum(out.sum(1, keepdims=True), 1e-300)
         shares = np.maximum(out.mean(0), 1e-6)
     return out
