@@ -70,7 +70,7 @@ def split(y, shift, rng):
     classes, size = int(y.max()) + 1, len(y) // SITES
     share = np.where(np.arange(classes) < max(1, classes // 3), 5.0, 1.0)
     if shift == "classes":
-        share = (np.arange(classes) >= max(1, classes // 5)).astype(float)
+        share = (np.arange(classes) >= classes // 4).astype(float)
     here = order[np.argsort(rng.exponential(size=len(y)) / np.maximum(share[y[order]], 1e-9))][:size]
     rest = np.setdiff1d(order, here)
     if shift == "classes":

@@ -14,6 +14,8 @@ from fnlkit.review.shifts import DIFFERENT
 SIGNIFICANT = 0.05
 # The same for single confusions, for samples that both models contradict, and without the support of the site's own model.
 SIGNIFICANT_CLASS = 0.01
+# Fewer samples of the other sites give no reference.
+LEAST_REFERENCE = 5
 # A confusion is reported if it has at least this many expected samples and at least this share of the true class.
 LEAST_SAMPLES, LEAST_SHARE = 3, 0.02
 # A model has skill if its agreement with the labels exceeds chance by this share of the possible excess (Cohen's kappa).
@@ -131,27 +133,34 @@ def more_than_others(counts, totals):
         found = hypergeom.sf(counts[k] - 1, totals[k] + n, counts[k] + x, totals[k])
         p[k] = np.where((n > 0) & (totals[k] > 0), found, 1)
         # Half a sample more, because no mistakes among few samples do not mean a share of 0.
-        reference[k] = (x + 0.5) / (n + 1)
+        reference[k] = np.where(n >= LEAST_REFERENCE, (x + 0.5) / (n + 1), 0)
     return p, reference
 
 
-def confused_beyond_chance(predicted):
-    """Return (N, C, C): whether more samples of a given label are predicted as another class than at the other sites.
+def confused_beyond_chance(predicted, counts):
+    """Return (N, C, C), by true and given class: whether a site has more of this confusion than the others.
 
-    Shares of predictions within a given label do not depend on the class shares of a site. Holm's correction covers all
-    confusions of all sites.
+    Either more samples of the given label are predicted as the other class, after Holm's correction for all confusions of
+    all sites; shares of predictions within a given label do not depend on the class shares of a site. Or this holds without
+    the correction, and more of the expected samples of the true class have the label, with the correction.
 
     Parameters
     ----------
     predicted : int (N, C, C)
         Counts by predicted class and given label.
+    counts : (N, C, C)
+        Expected numbers of samples by true and given class.
     """
-    totals = predicted.sum(1, keepdims=True)
-    p, reference = more_than_others(predicted, totals)
     off = ~np.eye(predicted.shape[1], dtype=bool)
-    found = np.zeros(predicted.shape, bool)
-    found[:, off] = (holm(p[:, off]) < SIGNIFICANT_CLASS) & ((predicted - totals * reference)[:, off] >= LEAST_SAMPLES)
-    return found
+    totals, expected = predicted.sum(1, keepdims=True), np.round(counts).astype(int)
+    p, reference = more_than_others(predicted, totals)
+    by_row, _ = more_than_others(expected, expected.sum(2, keepdims=True))
+    surely = np.zeros(predicted.shape, bool)
+    surely[:, off] = holm(p[:, off]) < SIGNIFICANT_CLASS
+    both = np.zeros(predicted.shape, bool)
+    both[:, off] = (holm(by_row[:, off]) < SIGNIFICANT_CLASS) & (p[:, off] < SIGNIFICANT_CLASS)
+    enough = (predicted - totals * reference >= LEAST_SAMPLES) & (counts >= LEAST_SAMPLES)
+    return (surely | both) & enough
 
 
 def shares_differ(counts):
@@ -241,7 +250,7 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
         separable = len(k) > 1 and high.min() <= SEPARABLE
         low = np.minimum(allowing_for_mistakes(estimates["low"][k], high), estimates["level"][k])
         p = noisier_than_others(estimates["level"][k], estimates["deviation"][k])
-        cells = confused_beyond_chance(predicted[k]) & (estimates["counts"][k] >= LEAST_SAMPLES)
+        cells = confused_beyond_chance(predicted[k], estimates["counts"][k])
         excess = _excess(predicted[k])
         more, _ = more_than_others(doubted[k].sum((1, 2)), total[k])
         agreed = holm(more) < SIGNIFICANT_CLASS

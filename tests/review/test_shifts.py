@@ -131,8 +131,12 @@ def test_missed_positives_are_a_confusion_and_other_class_shares_are_not():
     usual = np.array([[1955, 4], [5, 36]])
     missed = np.array([[1955, 2], [21, 22]])
     more = np.array([[1795, 20], [5, 180]])
-    found = findings.confused_beyond_chance(np.stack([usual, usual, usual, missed, more]))
-    assert np.argwhere(found).tolist() == [[3, 1, 0]]
+    tables = np.stack([usual, usual, usual, missed, more])
+    expected = np.stack([[[1960, 0], [0, 40]]] * 3 + [[[1957, 0], [19, 24]], [[1800, 0], [0, 200]]]).astype(float)
+    assert np.argwhere(findings.confused_beyond_chance(tables, expected)).tolist() == [[3, 1, 0]]
+    weak = np.stack([usual, usual, usual, [[1960, 5], [14, 21]], more])
+    assert np.argwhere(findings.confused_beyond_chance(weak, expected)).tolist() == [[3, 1, 0]]
+    assert not findings.confused_beyond_chance(weak, expected * np.eye(2)).any()
     shares = findings.shares_differ(np.array([[1960, 40]] * 4 + [[1800, 200]]))
     assert shares.tolist() == [False] * 4 + [True]
 
