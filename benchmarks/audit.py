@@ -28,7 +28,7 @@ from fnlkit.estimators import em
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.warmup import cross_validated
 from fnlkit.kernels.streams import stream
-from fnlkit.review.audit import SIGNIFICANT, confusions, noisier_than_others
+from fnlkit.review.findings import SIGNIFICANT, confusions, noisier_than_others
 
 SWAPPED, RANDOM = 1, 3
 PAIR, THREE = (4, 9), (4, 7, 9)
@@ -143,14 +143,22 @@ def once(seed, rounds, swap, share, of, keep):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--repetitions", type=int, default=100)
+    parser.add_argument("--repetitions", type=int, help="default: 100, and 200 with --shifts")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--swap", type=float, default=0.25, help="share of the pair's labels that are swapped")
     parser.add_argument("--random", type=float, default=0.1, help="share of random labels")
-    parser.add_argument("--keep", help="folder for the models' probabilities; existing files are not computed again")
+    parser.add_argument("--keep", help="folder for the results of repetitions; existing files are not computed again")
     parser.add_argument("--of", choices=("pair", "site"), default="pair", help="labels that --swap is a share of")
     parser.add_argument("--first", type=int, default=1000, help="seed of the first repetition")
+    parser.add_argument("--shifts", action="store_true", help="sites with other inputs or classes; see benchmarks/shifts.py")
+    parser.add_argument("--jobs", type=int, default=1, help="processes of --shifts")
     options = parser.parse_args()
+    if options.shifts:
+        from benchmarks import shifts
+
+        print("\n".join(shifts.report(options.first, options.repetitions or 200, options.jobs, options.keep, print)))
+        return
+    options.repetitions = options.repetitions or 100
     given = options.rounds, options.swap, options.random, options.of, options.keep
     seeds = range(options.first, options.first + options.repetitions)
     found = [once(seed, *given) for seed in seeds]

@@ -88,12 +88,22 @@ def _tables(facts):
     from fnlkit.cli import tables
     from fnlkit.review import report
 
-    table = Table("site", "samples", "estimated wrong", "range", "p", "confused", "odd")
+    table = Table("site", "samples", "estimated wrong", "range", "p", "confused", "skill", "odd")
     for row in facts["sites"]:
         ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
-        cells = printable(row["site"]), f"{row['samples']:,}", f"{100 * row['level']:.1f} %", ends, report.chance(row["p"])
-        more = printable(report.confused(row)), printable(report.odd(row))
+        cells = printable(row["site"]), f"{row['samples']:,}", report.level(row), ends, report.chance(row["p"])
+        more = (printable(report.confused(row)), f"{row['skill']['others']['kappa']:.2f}", printable(report.odd(row)))
         table.add_row(*cells, *more, style="bold" if row["noisier"] else "")
+    found = [printable(f"{row['site']}: {' '.join(row['words'])}") for row in facts["sites"]]
+    found += [printable(f"Next at {row['site']}: {'; '.join(row['next'])}.") for row in facts["sites"] if row["next"]]
     left = tables.of_sent(facts["sent"], "sites")
     stays = "Suspicious samples, copies and outliers are known only at their site."
-    return [table, printable(facts["words"]), facts["range"], f"Assumed: {'; '.join(facts['assumptions'])}.", left, stays]
+    return [
+        table,
+        printable(facts["words"]),
+        *found,
+        facts["range"],
+        f"Assumed: {'; '.join(facts['assumptions'])}.",
+        left,
+        stays,
+    ]

@@ -96,7 +96,8 @@ def import_(file, table, dataset, sheet, output):
 @click.argument("file", metavar="JUDGED.npz")
 @click.option("-o", "--output", default="-", metavar="FILE.csv", callback=takes_file,
               help="Output file. Default: stdout.")  # fmt: skip
-def suspects(file, output):
+@click.option("--all", "every", is_flag=True, help="List all samples with their scores, not only flagged samples.")
+def suspects(file, output, every):
     """List all flagged samples of all sites as CSV, the most suspicious first.
 
     \b
@@ -106,10 +107,10 @@ def suspects(file, output):
     from fnlkit import pipeline
 
     keeps(file, output, "federation")
-    found = pipeline.suspects(file)
+    found = pipeline.suspects(file, every=every)
     found.write(output)
     if output != "-":
-        console().print(f"{output}: {len(found):,} suspects", style="dim", soft_wrap=True)
+        console().print(f"{output}: {len(found):,} {'samples' if every else 'suspects'}", style="dim", soft_wrap=True)
 
 
 def _said(level):

@@ -102,9 +102,7 @@ def by_clients(session, *, prior, seed):
 
     The clients that `session.ask` reaches must hold their predictions.
     """
-    tried = session.ask(partial(reply_likelihoods, prior=prior))["log_likelihoods"]
-    told = {"temper": torch.tensor(best_temper(tried.numpy().sum(0)), dtype=torch.float64)}
-    said = session.ask(partial(judge_at_home, prior=prior, seed=seed), broadcast=told)
+    said = ask_clients(session, prior=prior, seed=seed)
     level, low, high, counts = (said[name].numpy() for name in ("level", "low", "high", "counts"))
     found = Judgment(
         level,
@@ -116,6 +114,16 @@ def by_clients(session, *, prior, seed):
         client_transition=transition(counts),
     )
     return found, said
+
+
+def ask_clients(session, *, prior, seed, ids=None):
+    """Let all clients, or those with the numbers `ids`, judge their labels with one tempering; return the Replies.
+
+    The ends ``low`` and ``high`` of the replies are those of the sampling error alone.
+    """
+    tried = session.ask(partial(reply_likelihoods, prior=prior), ids=ids)["log_likelihoods"]
+    told = {"temper": torch.tensor(best_temper(tried.numpy().sum(0)), dtype=torch.float64)}
+    return session.ask(partial(judge_at_home, prior=prior, seed=seed), ids=ids, broadcast=told)
 
 
 def reply_likelihoods(client, model, received, *, prior):

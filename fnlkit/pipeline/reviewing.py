@@ -13,7 +13,7 @@ from fnlkit.artifacts.provenance import provenance
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import data_of, known_settings, named, read, tell
 
-_AUDIT = ("samples", "level", "low", "high", "p", "noisier", "copies", "near_copies", "far", "unlabeled")
+_AUDIT = ("samples", "finding", "level", "low", "high", "p", "noisier", "copies", "near_copies", "far", "unlabeled")
 
 
 @dataclass
@@ -147,12 +147,14 @@ def audit(federation, *, embeddings=None, folds=5, seed=0, dataset=None, device=
     return Audited(judged(federation, found.arrays(federation), provenance=record, facts=how), facts)
 
 
-def suspects(federation):
+def suspects(federation, *, every=False):
     """Return all samples flagged by an audit or by estimate-noise, most suspicious first.
 
     Parameters
     ----------
     federation : Federation, or path
+    every : bool
+        Return all samples with their scores, not the flagged ones only.
 
     Returns
     -------
@@ -166,7 +168,7 @@ def suspects(federation):
     """
     from fnlkit.review.listing import suspects
 
-    return suspects(read(federation))
+    return suspects(read(federation), every=every)
 
 
 def cleaned(federation):

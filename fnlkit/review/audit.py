@@ -13,23 +13,20 @@ import torch
 from fnlkit.client.network import Model
 from fnlkit.errors import InputError
 from fnlkit.estimators import em
-from fnlkit.estimators.federated import ClientSession, keep_predictions, nothing, scale_of
+from fnlkit.estimators.federated import ClientSession, nothing, scale_of
 from fnlkit.estimators.inputs import EstimatorInputs
-from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import PREFIX, Judgment
 from fnlkit.estimators.warmup import settings_of, trained, without
 from fnlkit.experiment import Experiment
+from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
-from fnlkit.review import copies, site
+from fnlkit.review import copies, findings, shifts, site
 
 ASSUMPTIONS = (
     "whether a label is wrong depends on the class and not on the sample",
-    "the sites' samples of a class look alike",
+    "the samples of a class look alike at all sites whose inputs do not differ",
     "at least one site is nearly clean: the model makes no more confident mistakes than this site's interval permits",
 )
-# A confusion is reported if it has at least this many expected samples and at least this share of the true class.
-LEAST_SAMPLES, LEAST_SHARE = 3, 0.02
-SIGNIFICANT = 0.05
 
 
 @dataclass
@@ -39,9 +36,13 @@ class Audit:
     Attributes
     ----------
     sites : list of dict
-        One per site, noisiest first: client, site (name), samples, level, low, high, p (of the test that the site is noisier
-        than the others, Holm's correction), noisier, confused, missing, balance (share of the largest class),
-        largest, copies, near_copies, far, unlabeled, shared and near_shared (copies at other sites, by name).
+        One per site, those with wrong labels first: client, site (name), samples; finding, words and next (texts of
+        fnlkit.review.findings); level (share of wrong labels, None if mistakes of the model cannot be separated), low, high;
+        p (of the test that the site is noisier than the others, Holm's correction; None without a model), noisier (True if
+        wrong labels are reported), judge ("others", "own" or None: the models that judged the labels), contradicted,
+        separable, unseen (share of labels that nobody judges), skill of both models, skill_by_class, inputs, shares_differ,
+        only_here, confused, classes, missing, balance (share of the largest class), largest, copies, near_copies, far,
+        unlabeled, shared and near_shared (copies at other sites, by name).
     transition : (C, C)
         T[true, given] over all sites; rows sum to 1.
     judgment : Judgment
@@ -121,18 +122,12 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbors
     if embeddings is not None:
         for client, positions in zip(session.clients.members, whole.clients, strict=True):
             client.rows["input/embedding"] = torch.from_numpy(np.asarray(embeddings[positions], np.float32))
-    described = session.ask(site.describe)
+    described, inputs = _described(session, evidence.dataset, seed)
     group = stream(seed, "folds").permutation(len(federation)) % min(folds, len(federation))
-    for fold in range(group.max() + 1):
-        ids = np.flatnonzero(group == fold)
-        title = f"model {fold + 1} of {group.max() + 1}"
-        say(f"{title} trains on {len(group) - len(ids)} sites and judges {len(ids)} sites")
-        left_out = np.repeat(group == fold, np.diff(federation.client_offsets))
-        other = trained(evidence, federation=without(federation, left_out), title=title).experiment
-        session.model = Model(other.network, other.model.weights)
-        session.ask(keep_predictions, ids=ids, broadcast=scale_of(other.inputs))
+    tables = _judge_by_others(session, evidence, federation, group, described, inputs, say)
     session.model = nothing()
-    found, judged = em.by_clients(session, prior=prior, seed=seed)
+    own = session.ask(partial(site.judge_within, seed=seed))
+    judged, assessed, found = _estimated(session, described, inputs, tables, own, prior=prior, seed=seed)
     salt = torch.from_numpy(stream(seed, "salt").integers(0, 2**62, 2))
     copied = session.ask(partial(copies.find_copies, neighbors=neighbors), broadcast={"salt": salt})
     widths, cells = copies.cell_widths(copied["near_distance"].numpy()), None
@@ -141,7 +136,7 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbors
         told = {"salt": salt, "width": torch.from_numpy(widths)}
         cells = session.ask(copies.reply_cells, broadcast=told)["cells"]
     shared = _shared(copied["fingerprints"], cells)
-    sites = _sites(whole, evidence.dataset, described, judged, copied, shared, found)
+    sites = _sites(whole, evidence.dataset, described, inputs, tables, own, judged, assessed, copied, shared, found)
     members = session.clients.members
     places = [member.rows["audit/copy_of"].numpy() for member in members]
     copy_of = [np.where(of < 0, -1, held[of]) for of, held in zip(places, whole.clients, strict=True)]
@@ -157,23 +152,121 @@ def _shared(fingerprints, cells):
     return copies.shared_copies(prints), near
 
 
-def _sites(federation, dataset, described, judged, copied, shared, found):
-    names, classes = federation.names, list(dataset.class_names)
+def _described(session, dataset, seed):
+    """Return (the replies that describe the sites, the Compared inputs)."""
+    session.model = nothing()
+    described = session.ask(site.describe, shifts.describe_columns)
+    counts, columns = described["class_counts"].numpy(), described["columns"].numpy()
+    changes = shifts.possible(dataset.kind, dataset.x_train.shape[1:])
+    differing, fits = shifts.differing_columns(columns, described["class_columns"].numpy(), counts)
+    told = {"center": torch.from_numpy(shifts.reference(columns)), "tone": torch.from_numpy(np.median(columns[:, :2, 0], 0))}
+    width = max(4, int(np.median(counts.sum(1))) // 5)
+    step = partial(shifts.describe_inputs, changes=changes, width=width, seed=seed)
+    replies = session.ask(step, broadcast=told, scatter={"fits": torch.from_numpy(fits)})
+    auc = shifts.compared(replies, counts, len(changes))
+    return described, shifts.Compared(changes, auc, differing, fits, told["tone"].numpy())
+
+
+def _judge_by_others(session, evidence, federation, group, described, inputs, say):
+    """Train the models, let each site try and choose a change of its inputs, and return the results per site.
+
+    Sites with different inputs train no model, unless these are most sites.
+
+    Returns
+    -------
+    dict
+        chosen (N,) numbers of changes; agreeing (N, tried); predicted (N, C, C); known (N, C); shares_differ (N,).
+    """
+    counts, sites = described["class_counts"].numpy(), len(federation)
+    owner = np.repeat(np.arange(sites), np.diff(federation.client_offsets))
+    apart = inputs.differ if inputs.differ.sum() <= (sites - 1) / 2 else np.zeros(sites, bool)
+    differ, known = findings.shares_differ(counts), findings.seen_elsewhere(counts)
+    tried = np.full((sites, shifts.TRIED), -1)
+    for k in range(sites):
+        numbers = inputs.candidates(k)
+        tried[k, : len(numbers)] = numbers
+    chosen, agreeing = np.zeros(sites, int), np.zeros(tried.shape, int)
+    predicted = np.zeros((sites, counts.shape[1], counts.shape[1]), int)
+    for fold in range(group.max() + 1):
+        ids = np.flatnonzero(group == fold)
+        left_out = (group == fold) | apart if (~apart & (group != fold)).sum() >= 2 else group == fold
+        title = f"model {fold + 1} of {group.max() + 1}"
+        say(f"{title} trains on {int((~left_out).sum())} sites and judges {len(ids)} sites")
+        other = trained(evidence, federation=without(federation, left_out[owner]), title=title).experiment
+        session.model = Model(other.network, other.model.weights)
+        told = {**scale_of(other.inputs), "tone": torch.from_numpy(inputs.tone)}
+        each = {"tried": torch.from_numpy(tried[ids]), "fits": torch.from_numpy(inputs.fits[ids])}
+        step = partial(site.try_changes, changes=inputs.changes)
+        agreeing[ids] = session.ask(step, ids=ids, broadcast=told, scatter=each)["agreeing"].numpy()
+        places = [inputs.choose(k, agreeing[k], counts[k].sum()) for k in ids]
+        chosen[ids] = [tried[k, place] for k, place in zip(ids, places, strict=True)]
+        session.model = nothing()
+        shares = counts[~left_out].sum(0) / counts[~left_out].sum()
+        each = {"chosen": torch.tensor(places), "known": torch.from_numpy(known[ids]), "adapt": torch.from_numpy(differ[ids])}
+        replies = session.ask(site.choose_change, ids=ids, broadcast={"trained_shares": torch.from_numpy(shares)}, scatter=each)
+        predicted[ids] = replies["predicted"].numpy()
+    return {"chosen": chosen, "agreeing": agreeing, "predicted": predicted, "known": known, "shares_differ": differ}
+
+
+def _estimated(session, described, inputs, tables, own, *, prior, seed):
+    """Return (estimates {name: (N, ...)}, findings.assess, Judgment)."""
+    sites, predicted, within = len(tables["chosen"]), tables["predicted"], own["within"].numpy()
+    judge = findings.judges(inputs.after(tables["chosen"]), predicted, within)
+    groups = {name: np.array([k for k in range(sites) if judge[k] == name], int) for name in ("others", "own", None)}
+    if len(groups["own"]):
+        session.ask(site.use_own_model, ids=groups["own"])
+    estimates = {}
+    for ids in groups.values():
+        if len(ids):
+            said = em.ask_clients(session, prior=prior, seed=seed, ids=ids)
+            for name in em.JUDGED.keys() & set(said):
+                values = said[name].numpy()
+                estimates.setdefault(name, np.zeros((sites, *values.shape[1:])))[ids] = values
+    if len(groups[None]):
+        session.ask(site.withhold, ids=groups[None])
+    counts = described["class_counts"].numpy()
+    unseen = (counts * ~tables["known"]).sum(1) / counts.sum(1)
+    more = own["doubted"].numpy(), own["supported"].numpy(), own["certain"].numpy()
+    assessed = findings.assess(judge, estimates, predicted, within, *more, unseen)
+    for row, name, share in zip(assessed, judge, unseen.tolist(), strict=True):
+        row["judge"], row["unseen"] = name, share if name == "others" else 0.0
+    level = np.clip(estimates["level"], [row["low"] for row in assessed], [row["high"] for row in assessed])
+    found = Judgment(
+        level,
+        np.array([row["low"] for row in assessed]),
+        np.array([row["high"] for row in assessed]),
+        level,
+        *(session.kept(name) for name in ("issue", "flagged", "guess")),
+        transition=transition(estimates["counts"].sum(0)),
+        client_transition=transition(estimates["counts"]),
+    )
+    return estimates, assessed, found
+
+
+def _sites(federation, dataset, described, inputs, tables, own, judged, assessed, copied, shared, found):
+    names, classes = federation.names, list(map(str, dataset.class_names))
     bare = federation.meta.get("client_unlabeled", [0] * len(federation))
-    p = noisier_than_others(found.level, judged["deviation"].numpy())
     exact, near = shared
+    by_class = findings.shares_differ(tables["predicted"].sum(2))
     out = []
     for k, counts in enumerate(described["class_counts"].numpy()):
-        out.append({
+        one = assessed[k]
+        trusted = one["judge"] == "others"
+        only = [classes[c] for c in np.flatnonzero(~tables["known"][k] & (counts >= 5))]
+        row = {
             "client": k,
             "site": names[k],
             "samples": int(counts.sum()),
-            "level": float(found.level[k]),
-            "low": float(found.low[k]),
-            "high": float(found.high[k]),
-            "p": float(p[k]),
-            "noisier": bool(p[k] < SIGNIFICANT),
-            "confused": confusions(judged["counts"].numpy()[k], classes),
+            "level": one["level"],
+            **{name: one[name] for name in ("low", "high", "p", "judge", "contradicted", "separable", "unseen")},
+            "noisier": one["accused"],
+            "skill": {"others": findings.skill_of(tables["predicted"][k]), "own": findings.skill_of(own["within"].numpy()[k])},
+            "skill_by_class": findings.skill_by_class(tables["predicted"][k], own["doubted"].numpy()[k], classes),
+            "inputs": inputs.at(k, tables["chosen"], dataset.columns),
+            "shares_differ": bool(tables["shares_differ"][k] and (by_class[k] or not trusted)),
+            "only_here": only,
+            "confused": findings.confusions(judged["counts"][k], classes) if trusted else [],
+            "classes": findings.by_class(judged["counts"][k], one["cells"], classes) if trusted else [],
             "missing": [classes[c] for c in np.flatnonzero(counts == 0)],
             "balance": float(counts.max() / counts.sum()),
             "largest": classes[int(counts.argmax())],
@@ -181,59 +274,8 @@ def _sites(federation, dataset, described, judged, copied, shared, found):
             "unlabeled": int(bare[k]),
             "shared": {names[other]: number for other, number in exact[k].items()},
             "near_shared": {names[other]: number for other, number in near[k].items()},
-        })  # fmt: skip
-    return sorted(out, key=lambda row: (-row["noisier"], -row["low"], -row["level"], row["client"]))
-
-
-def noisier_than_others(level, deviation):
-    """Return one-sided p-values (N,) that a site is noisier than the median of the others.
-
-    Holm's correction is applied. The reference is the median, so that a site with mostly wrong labels does not hide another
-    noisy site.
-
-    Parameters
-    ----------
-    level, deviation : (N,)
-        Estimated levels and their standard deviations.
-
-    Notes
-    -----
-    Source: Holm 1979. Each test is of a normal difference; the variance of the median is pi / 2 times that of the mean.
-    """
-    from scipy.special import ndtr
-
-    level, variance, count = np.asarray(level), np.maximum(np.asarray(deviation), 1e-3) ** 2, len(level)
-    others = np.array([np.median(np.delete(level, k)) for k in range(count)])
-    of_median = np.pi / 2 * np.array([np.median(np.delete(variance, k)) for k in range(count)]) / (count - 1)
-    spread = np.sqrt(variance + of_median)
-    p = 1 - ndtr((level - others) / spread)
-    order = np.argsort(p, kind="stable")
-    corrected = np.maximum.accumulate(p[order] * (count - np.arange(count)))
-    out = np.empty(count)
-    out[order] = np.minimum(1, corrected)
-    return out
-
-
-def confusions(counts, classes):
-    """Return at most five confusions of classes, most samples first.
-
-    Parameters
-    ----------
-    counts : (C, C)
-        Expected numbers of samples by true and given class.
-    classes : list of str
-
-    Returns
-    -------
-    list of dict
-        true, given (names), samples, share (of the true class), low, high (Wilson's interval of the share).
-    """
-    totals, out = counts.sum(1), []
-    for flat in np.argsort(-counts, axis=None, kind="stable"):
-        true, given = divmod(int(flat), len(counts))
-        number = counts[true, given]
-        if true != given and number >= LEAST_SAMPLES and number >= LEAST_SHARE * totals[true]:
-            low, high = wilson(number, totals[true])
-            row = {"true": classes[true], "given": classes[given], "samples": float(number)}
-            out.append(row | {"share": float(number / totals[true]), "low": float(low), "high": float(high)})
-    return out[:5]
+        }  # fmt: skip
+        row["finding"] = findings.finding(row)
+        row["words"], row["next"] = findings.described(row)
+        out.append(row)
+    return sorted(out, key=lambda row: (-row["noisier"], row["finding"] == "labels look right", -row["low"], row["client"]))

@@ -200,8 +200,11 @@ def shared_near_copies(cells, fingerprints):
     hits = {}
     for column in np.concatenate(cells).T:
         order = np.argsort(column, kind="stable")
-        for group in np.split(order, np.flatnonzero(np.diff(column[order])) + 1):
-            sites = set(owner[group].tolist()) if len(group) > 1 else ()
+        bounds = np.flatnonzero(np.concatenate([[True], np.diff(column[order]) != 0, [True]]))
+        several = np.diff(bounds) > 1
+        for start, end in zip(bounds[:-1][several].tolist(), bounds[1:][several].tolist(), strict=True):
+            group = order[start:end]
+            sites = set(owner[group].tolist())
             if len(sites) > 1:
                 for sample in group.tolist():
                     for other in sites - {int(owner[sample])}:

@@ -8,14 +8,16 @@ from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review.suspects import reviewed
 
 
-def suspects(federation):
+def suspects(federation, *, every=False):
     """Return a Sheet of all flagged samples of all sites, highest issue score first.
 
-    Columns: sample (id), path if it is known, site, given, suggested, score, held_out, reviewed.
+    Columns: sample (id), path if it is known, site, given, suggested, score, held_out, reviewed; with `every` also flagged.
 
     Parameters
     ----------
     federation : fnlkit.artifacts.federation.Federation
+    every : bool
+        List all samples, not the flagged ones only.
 
     Raises
     ------
@@ -27,22 +29,24 @@ def suspects(federation):
         raise InputError("the federation has no noise estimate; pipe it through `fnlkit audit` or `estimate-noise`")
     score, flagged, suggested = map(np.asarray, arrays)
     owner = _owners(federation)
-    found = np.flatnonzero((owner >= 0) & flagged.astype(bool))
+    flagged = flagged.astype(bool)
+    found = np.flatnonzero((owner >= 0) & (flagged | every))
     found = found[np.argsort(-score[found], kind="stable")]
     head, cells = _named(federation, found, owner)
     words, held_out, seen = _words(federation), _held_out(federation), reviewed(federation)
-    rows = [
-        [*cell, words[federation.given[i]], words[suggested[i]], float(score[i]), bool(held_out[i]), bool(seen[i])]
-        for cell, i in zip(cells, found.tolist(), strict=True)
-    ]
-    return Sheet([*head, "given", "suggested", "score", "held_out", "reviewed"], rows)
+    rows = []
+    for cell, i in zip(cells, found.tolist(), strict=True):
+        row = [*cell, words[federation.given[i]], words[suggested[i]], float(score[i]), bool(held_out[i]), bool(seen[i])]
+        rows.append([*row, bool(flagged[i])] if every else row)
+    return Sheet([*head, "given", "suggested", "score", "held_out", "reviewed", *(["flagged"] if every else [])], rows)
 
 
 def cleaned(federation):
     """Return a Sheet of all samples of all sites with their received and current labels.
 
-    Columns: sample (id), path if it is known, site, received, label, action (kept, changed, left out), held_out, reviewed.
-    The label of a sample that a review or a correction left out is empty.
+    Columns: sample (id), path if it is known, site, received, label, action (kept, changed, left out), reason, held_out,
+    reviewed. The label of a sample that a review or a correction left out is empty. The reason of a change is a review, the
+    votes of annotators, or the issue score of a correction.
 
     Parameters
     ----------
@@ -61,13 +65,36 @@ def cleaned(federation):
     held = held[np.argsort(owner[held], kind="stable")]
     head, cells = _named(federation, held, owner)
     words, held_out, seen = _words(federation), _held_out(federation), reviewed(federation)
-    received = np.asarray(federation.extra.get("received", federation.given))
+    received, decided = np.asarray(federation.extra.get("received", federation.given)), _decided(federation)
     rows = []
     for cell, i in zip(cells, held.tolist(), strict=True):
         action = "left out" if left[i] else "changed" if received[i] != federation.given[i] else "kept"
         label = None if left[i] else words[federation.given[i]]
-        rows.append([*cell, words[received[i]], label, action, bool(held_out[i]), bool(seen[i])])
-    return Sheet([*head, "received", "label", "action", "held_out", "reviewed"], rows)
+        reason = _reason(federation, i, decided, left[i]) if action != "kept" else None
+        rows.append([*cell, words[received[i]], label, action, reason, bool(held_out[i]), bool(seen[i])])
+    return Sheet([*head, "received", "label", "action", "reason", "held_out", "reviewed"], rows)
+
+
+def _decided(federation):
+    """Return {position: reviewer and date} of the samples whose label a review changed or that it left out."""
+    out = {}
+    for record in federation.meta.get("reviews", []):
+        words = " ".join(str(record[name]) for name in ("who", "when") if record.get(name))
+        rows = record.get("changed", [])
+        changed = [row[0] for row in rows if isinstance(row, list) and row] if isinstance(rows, list) else []
+        out |= dict.fromkeys([*changed, *record.get("dropped", [])], f"review ({words})" if words else "review")
+    return out
+
+
+def _reason(federation, position, decided, left):
+    """Return the reason why a label was changed or a sample left out, or None if it is not recorded."""
+    if position in decided:
+        return decided[position]
+    score, suggested = (federation.extra.get(PREFIX + name) for name in ("issue_score", "suggested_label"))
+    corrected = federation.meta.get("corrections") and score is not None and suggested is not None
+    if corrected and (left or suggested[position] == federation.given[position]):
+        return f"issue score {float(score[position]):.3f}"
+    return "votes" if federation.meta.get("consensus") else None
 
 
 def _owners(federation):

@@ -8,15 +8,15 @@ from importlib import resources
 from fnlkit.artifacts.shown import data_set, plain
 from fnlkit.estimators.federated import left
 from fnlkit.review.audit import ASSUMPTIONS
+from fnlkit.review.findings import RIGHT, UNKNOWN
 from fnlkit.review.site import SENDS
 
 # A class with more than this share of a site's samples is reported.
 LARGE = 0.5
-# benchmarks/results/audit.txt.
 RANGE = (
     "Range: interval of the share of wrong labels if the site had drawn other samples. It allows for as many mistakes of the "
-    "model as the cleanest site may show. In simulation it contained the share of noisy sites in all of 100 cases each and of "
-    "clean sites in 95 %."
+    "model as the cleanest site may show. If mistakes of the model cannot be told from wrong labels, the range contains both "
+    "and no estimate is shown."
 )
 
 
@@ -45,9 +45,9 @@ def facts(audit, federation, dataset):
 
 
 def look(sites):
-    """Return a sentence with the number of sites that need a review."""
-    noisy = sum(row["noisier"] for row in sites)
-    return f"{noisy or 'None'} of {len(sites)} sites {'needs' if noisy == 1 else 'need'} a look."
+    """Return a sentence with the number of sites that need a look."""
+    odd = sum(row["finding"] != RIGHT or row["inputs"]["differ"] or bool(row["only_here"]) for row in sites)
+    return f"{odd or 'None'} of {len(sites)} sites {'needs' if odd == 1 else 'need'} a look."
 
 
 def following(sites, judged):
@@ -71,12 +71,31 @@ def following(sites, judged):
 
 
 def sentence(sites):
-    """Return the audit in one sentence."""
+    """Return the audit in a few sentences."""
     noisy = [row for row in sites if row["noisier"]]
-    if not noisy:
-        return "No site is noisier than the others by more than chance."
     named = ", ".join(f"{row['site']} ({100 * row['low']:.0f} to {100 * row['high']:.0f} %)" for row in noisy)
-    return f"Noisier than the others by more than chance: {named}."
+    out = [f"Noisier than the others by more than chance: {named}." if noisy else
+           "No site is noisier than the others by more than chance."]  # fmt: skip
+    for text, holds in (
+        ("Inputs differ", lambda row: row["inputs"]["differ"]),
+        ("Classes differ", lambda row: row["shares_differ"] or row["only_here"]),
+        ("Labels cannot be judged", lambda row: row["finding"] == UNKNOWN),
+    ):
+        found = [row["site"] for row in sites if holds(row)]
+        out += [f"{text}: {', '.join(found)}."] if found else []
+    return " ".join(out)
+
+
+def level(row):
+    """Return the estimated share of wrong labels as text; a dash if it cannot be separated from mistakes of the model."""
+    return "-" if row["level"] is None else f"{100 * row['level']:.1f} %"
+
+
+def skill(row):
+    """Return the skill of the models that judged a site as text: agreement beyond chance, with its interval."""
+    return "; ".join(
+        f"{name} {one['kappa']:.2f} ({one['low']:.2f} to {one['high']:.2f})" for name, one in row["skill"].items()
+    )  # fmt: skip
 
 
 def confused(row):
@@ -85,7 +104,9 @@ def confused(row):
 
 
 def chance(p):
-    """Return a p-value as text: ``0.012``, or ``< 0.001``."""
+    """Return a p-value as text: ``0.012``, ``< 0.001``, or a dash for None."""
+    if p is None:
+        return "-"
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
@@ -122,4 +143,5 @@ def page(facts, judged="judged.npz"):
     more = {"next": list(map(plain, following(facts["sites"], judged)))}
     top = max(0.1, math.ceil(10 * max(row["high"] for row in facts["sites"])) / 10)
     sent = sum(row["bytes"] for row in facts["sent"].values())
-    return template.render(facts=facts | more, top=top, sent=sent, confused=confused, odd=odd, chance=chance)
+    return template.render(facts=facts | more, top=top, sent=sent, confused=confused, odd=odd, chance=chance, level=level,
+                           skill=skill)  # fmt: skip

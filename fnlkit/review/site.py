@@ -1,18 +1,185 @@
 """Client steps of an audit; only their replies leave a site."""
 
+import warnings
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
 import torch
 
+from fnlkit.client.network import predict
 from fnlkit.components.declarations import Sent
-from fnlkit.estimators import em
-from fnlkit.review import copies
+from fnlkit.estimators import em, federated
+from fnlkit.kernels.streams import stream
+from fnlkit.review import copies, shifts
 
+# A model of the site itself is trained on at most this many samples, with inputs reduced to this many principal components.
+MOST_SAMPLES, COMPONENTS = 4000, 40
+# Images are averaged to at most this many pixels a side for the site's own model.
+SIDE = 16
+FOLDS = 5
+# Share of the samples that count as those of which a model is most certain.
+CERTAIN = 1 / 3
 SENDS = {
     "class_counts": Sent.counts("numbers of samples of each given label", "once", ("C",)),
+    **shifts.SENDS,
+    "agreeing": Sent.counts("predictions that equal the given label, for each tried change of the inputs", "once", ("tried",)),
+    **federated.PREDICTED,
+    "within": Sent.counts("as predicted, by a cross-validated model of the site itself", "once", ("C", "C")),
+    "doubted": Sent.counts("samples for which both models predict the same other class, by this class and given label", "once",
+                           ("C", "C")),
+    "supported": Sent.counts("samples for which only the site's own model predicts the given label", "once"),
+    "certain": Sent.counts("samples of which the site's own model is most certain: other predictions, all", "once", (2,)),
     **em.JUDGED,
     **copies.SENDS,
-}
+}  # fmt: skip
 
 
 def describe(client, model, received):
     """Reply the number of samples of each given label (C,)."""
     return {"class_counts": torch.bincount(client.y, minlength=client.classes)}
+
+
+def try_changes(client, model, received, *, changes):
+    """Keep the received model's probabilities under each change of the inputs; reply how many agree with the labels.
+
+    Unused places among the `tried` changes, which have the number -1, count as 0.
+    """
+    scale = {name: tuple(received[name].tolist()) for name in ("mean", "std") if name in received}
+    inputs, found = replace(client.inputs, **scale), []
+    for number in received["tried"].tolist():
+        if number < 0:
+            break
+        parts = client.x.split(shifts.BLOCK) if changes[number] else [client.x]
+        change = partial(shifts.changed, client, change=changes[number], received=received) if changes[number] else None
+        logits = [predict(model.network, model.weights, change(part) if change else part, inputs) for part in parts]
+        found.append(torch.softmax(torch.cat(logits).double(), -1).cpu())
+    client.rows["audit/tried"] = torch.stack(found, 1)
+    agreeing = torch.zeros(len(received["tried"]), dtype=torch.int64)
+    agreeing[: len(found)] = (client.rows["audit/tried"].argmax(-1) == client.y[:, None]).sum(0)
+    return {"agreeing": agreeing}
+
+
+def choose_change(client, model, received):
+    """Keep the probabilities under the chosen change; reply the table of predictions.
+
+    Classes that the model has not seen cannot be judged: their labels count as predicted. If the class shares of the site
+    differ, the probabilities are adapted to the site (Saerens, Latinne, Decaestecker 2002).
+    """
+    p = client.rows.pop("audit/tried")[:, int(received["chosen"])].numpy()
+    known, labels = received["known"].numpy(), client.y.numpy()
+    seen = known[labels]
+    p[seen] = np.where(known, p[seen], 1e-12)
+    p[~seen] = np.eye(client.classes)[labels[~seen]]
+    p /= p.sum(1, keepdims=True)
+    # Before the adaptation, the shares of predictions within a given label can be compared between sites.
+    reply = {"predicted": federated.table_of(p.argmax(1), client.y, client.classes)}
+    if received["adapt"] and seen.any():
+        p[seen] = adapted(p[seen], received["trained_shares"].numpy() * known)
+    client.rows["estimate/probabilities"] = torch.from_numpy(p)
+    return reply
+
+
+def adapted(probabilities, trained_shares, steps=50):
+    """Return probabilities (n, C) for the class shares of these samples, which are estimated from the probabilities.
+
+    Parameters
+    ----------
+    probabilities : (n, C)
+    trained_shares : (C,)
+        Class shares of the model's training data.
+    steps : int
+    """
+    trained = np.asarray(trained_shares, np.float64)
+    trained, seen = np.maximum(trained, 1e-6), trained > 1e-6
+    shares, out = trained / trained.sum(), probabilities
+    for _ in range(steps):
+        out = probabilities * np.where(seen, shares / trained, 1.0)
+        out = out / np.maximum(out.sum(1, keepdims=True), 1e-300)
+        shares = np.maximum(out.mean(0), 1e-6)
+    return out
+
+
+def judge_within(client, model, received, *, seed):
+    """Compare the site's labels with a cross-validated model of the site itself, and with the model of the others."""
+    labels = client.y.numpy()
+    p = within_probabilities(points_of(client), labels, client.classes, stream(seed, "within", client=client.id))
+    client.rows["audit/within"] = torch.from_numpy(p)
+    own, others = p.argmax(1), federated.predictions(client).argmax(1)
+    ordered = np.sort(p, 1)
+    margin = ordered[:, -1] - ordered[:, -2] if client.classes > 1 else ordered[:, -1]
+    certain = np.argsort(-margin, kind="stable")[: max(1, round(CERTAIN * len(labels)))]
+    both = (own == others) & (own != labels)
+    return {
+        "within": federated.table_of(own, client.y, client.classes),
+        "doubted": federated.table_of(own[both], client.y[torch.from_numpy(both)], client.classes),
+        "supported": torch.tensor(int(((own == labels) & (others != labels)).sum())),
+        "certain": torch.tensor([int((own != labels)[certain].sum()), len(certain)]),
+    }
+
+
+def use_own_model(client, model, received):
+    """Judge labels by the site's own model instead of the model of the others."""
+    client.rows["estimate/probabilities"] = client.rows["audit/within"]
+
+
+def withhold(client, model, received):
+    """Flag no sample, because no model can judge the labels here."""
+    federated.keep_judgment(client, np.zeros(len(client)), np.zeros(len(client), bool), client.y.numpy())
+
+
+def points_of(client):
+    """Return the inputs of the site's own model (n, D): embeddings if there are any, otherwise values or small images."""
+    if "input/embedding" in client.rows:
+        return client.rows["input/embedding"].numpy().astype(np.float64)
+    if client.inputs.image:
+        small = [min(side, SIDE) for side in client.x.shape[1:3]]
+        parts = [shifts.plain(part).movedim(-1, 1) for part in client.x.split(shifts.BLOCK)]
+        x = torch.cat([torch.nn.functional.adaptive_avg_pool2d(part, small) for part in parts])
+    elif client.x.ndim > 2:  # spectrograms: mean and deviation over time
+        x = torch.cat([client.x.mean(-1), client.x.std(-1, correction=0)], -1)
+    else:
+        x = shifts.plain(client.x)
+    return x.reshape(len(x), -1).numpy().astype(np.float64)
+
+
+def within_probabilities(points, labels, classes, rng):
+    """Return probabilities (n, C) of a model of these samples, each predicted without the sample itself.
+
+    The model is logistic regression or a vote of neighbors, whichever predicts more labels.
+
+    Parameters
+    ----------
+    points : (n, D)
+    labels : int (n,)
+    classes : int
+    rng : numpy.random.Generator
+    """
+    from sklearn.decomposition import PCA
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
+
+    spread = points.std(0)
+    points = ((points - points.mean(0)) / np.where(spread > 1e-12, spread, 1.0))[:, spread > 1e-12]
+    held = np.bincount(labels, minlength=classes) / len(labels)
+    if not points.shape[1] or len(labels) < 2 * FOLDS:
+        return np.tile(held, (len(labels), 1))
+    if points.shape[1] > COMPONENTS:
+        points = PCA(min(COMPONENTS, len(points) - 1), svd_solver="full").fit_transform(points)
+        points /= np.maximum(points.std(0), 0.1 * points.std(0).max())
+    fold = rng.permutation(len(labels)) % FOLDS
+    out = np.tile(held, (2, len(labels), 1))
+    for each in range(FOLDS):
+        here, there = np.flatnonzero(fold == each), np.flatnonzero(fold != each)
+        there = rng.permutation(there)[:MOST_SAMPLES]
+        if len(np.unique(labels[there])) < 2:
+            continue
+        nearest = min(10, len(there))
+        for i, made in enumerate((LogisticRegression(C=0.3, max_iter=200), KNeighborsClassifier(nearest, weights="distance"))):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                made.fit(points[there], labels[there])
+            out[i, here] = 0
+            out[i][np.ix_(here, made.classes_)] = made.predict_proba(points[here])
+    return out[np.argmax((out.argmax(2) == labels).sum(1))]

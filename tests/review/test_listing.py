@@ -44,6 +44,10 @@ def test_all_suspects_are_listed_by_score(judged, tmp_path):
         i = int(row["sample"])
         assert (row["given"], row["suggested"]) == (str(judged.given[i]), str(judged.extra["estimate_suggested_label"][i]))
         assert row["held_out"] == ("yes" if out[i] else "no") and row["reviewed"] == "no"
+    assert command("fnlkit review suspects judged.npz --all -o all.csv", tmp_path).returncode == 0
+    every = rows_of((tmp_path / "all.csv").read_text())
+    assert {int(row["sample"]) for row in every} == set(judged.whole().client_indices.tolist())
+    assert [row["sample"] for row in every if row["flagged"] == "yes"] == [row["sample"] for row in rows]
     assert fnlkit.suspects(judged).to_pandas()["site"].isin(judged.names).all()
     with pytest.raises(fnlkit.InputError, match="no noise estimate"):
         fnlkit.suspects(fnlkit.partition("digits"))
@@ -70,6 +74,8 @@ def test_cleaned_labels_are_a_table(judged, drop, tmp_path):
             assert row["label"] == str(out.given[i]) and row["action"] == (
                 "changed" if out.given[i] != judged.given[i] else "kept"
             )
+        score = f"issue score {judged.extra['estimate_issue_score'][i]:.3f}"
+        assert row["reason"] == ("" if row["action"] == "kept" else score)
     assert {"left out" if drop else "changed", "kept"} == {row["action"] for row in rows}
 
 
@@ -105,7 +111,10 @@ def test_review_from_python_is_that_of_the_commands(judged, tmp_path):
     reviewed.write(tmp_path / "ours.npz")
     assert (tmp_path / "ours.npz").read_bytes() == (tmp_path / "reviewed.npz").read_bytes()
     shown = {int(row["sample"]): row for row in rows_of((tmp_path / "cleaned.csv").read_text())}
-    assert shown[int(rows[1]["position"])]["action"] == "left out" and shown[chosen.positions[0]]["reviewed"] == "yes"
+    assert shown[int(rows[1]["position"])]["action"] == "left out" and shown[int(rows[1]["position"])]["reason"].startswith(
+        "review"
+    )
+    assert shown[chosen.positions[0]]["reviewed"] == "yes"
 
 
 def test_audit_from_python_is_the_command(tmp_path):

@@ -1,0 +1,234 @@
+"""Audits of simulated federations of five sites with different inputs or classes, and with wrong labels.
+
+    python -m benchmarks.audit --shifts
+
+At site 1 the inputs or the classes differ.  Site 3 has wrong labels, and in every second federation of a combination site 1
+has them too.  The others are clean.  Images are the embedded digits; tables have eight columns with Gaussian classes, or
+2 % positives for missed positives.  Prints how often clean sites are accused, noisy sites are named, shifts are named, and
+intervals contain the true share of wrong labels.
+"""
+
+import json
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from fnlkit import datasets
+from fnlkit.artifacts.federation import Federation
+from fnlkit.review.audit import audit
+from fnlkit.review.findings import RIGHT, UNKNOWN, WRONG
+
+SHIFTED, NOISY, SITES = 1, 3, 5
+SHIFTS = {
+    "image": ("none", "inverted", "mirrored", "contrast", "missing", "prevalence", "classes"),
+    "table": ("none", "units", "missing", "contrast", "prevalence", "classes"),
+}
+NOISES = ("clean", "random", "swap", "missed")
+COMBINATIONS = [(kind, shift, noise) for noise in NOISES for kind, shifts in SHIFTS.items() for shift in shifts]
+RANDOM, SWAP, MISSED = 0.2, 0.3, 0.4
+WARM_UP = {"rounds": 6, "fraction": 1.0}
+CLINICAL = np.array([140.0, 4.2, 95.0, 13.5, 0.9, 250.0, 37.0, 60.0]), np.array([3.0, 0.4, 12.0, 1.4, 0.2, 60.0, 0.5, 15.0])
+
+
+def federation(kind, shift, noise, both, seed):
+    """Return (Federation, Dataset with the true labels).
+
+    Parameters
+    ----------
+    kind, shift, noise : str
+        An entry of COMBINATIONS. The kind "noise" is a table without information about the labels.
+    both : bool
+        Whether the shifted site has wrong labels, too.
+    seed : int
+    """
+    rng = np.random.default_rng(seed)
+    x, y, parts = (images if kind == "image" else tables)(shift, noise, rng)
+    x = rng.normal(size=(len(y), 8)).astype(np.float32) if kind == "noise" else x.copy()
+    x[parts[SHIFTED]] = shifted(x[parts[SHIFTED]], kind, shift)
+    classes, given = int(y.max()) + 1, y.copy()
+    for k in (NOISY, SHIFTED)[: 1 + both]:
+        given[parts[k]] = noised(y[parts[k]], noise, classes, rng)
+    data = datasets.Dataset("simulated", "image" if kind == "image" else "vector", y, y[:0], [str(c) for c in range(classes)],
+                            lambda: (x, x[:0]), observed=True)  # fmt: skip
+    offsets = np.cumsum([0, *map(len, parts)])
+    return Federation("simulated", classes, offsets, np.concatenate(parts), given), data
+
+
+def images(shift, noise, rng):
+    """Return digits (n, 8, 8, 1), labels and the positions of five sites."""
+    data = datasets.load("digits")
+    x, y = np.concatenate([data.x_train, data.x_test]), np.concatenate([data.y_train, data.y_test])
+    return x, y, split(y, shift, rng)
+
+
+def split(y, shift, rng):
+    """Return the positions of five sites in random order; the shifted site can have other class shares."""
+    order = rng.permutation(len(y))
+    if shift not in ("prevalence", "classes"):
+        return [np.sort(part) for part in np.array_split(order, SITES)]
+    classes, size = int(y.max()) + 1, len(y) // SITES
+    share = np.where(np.arange(classes) < max(1, classes // 3), 5.0, 1.0)
+    if shift == "classes":
+        share = (np.arange(classes) >= classes // 4).astype(float)
+    here = order[np.argsort(rng.exponential(size=len(y)) / np.maximum(share[y[order]], 1e-9))][:size]
+    rest = np.setdiff1d(order, here)
+    if shift == "classes":
+        rest = rest[y[rest] < classes - max(1, classes // 5)]
+    rest = np.array_split(rng.permutation(rest), SITES - 1)
+    return [np.sort(part) for part in [*rest[:SHIFTED], here, *rest[SHIFTED:]]]
+
+
+def tables(shift, noise, rng):
+    """Return eight columns in the units of a laboratory, labels and the positions of five sites."""
+    size = SITES * (2000 if noise == "missed" else 400)
+    shares = np.array([0.98, 0.02]) if noise == "missed" else np.full(4, 0.25)
+    centers = rng.normal(size=(len(shares), 8))
+    centers *= 4 / np.mean([np.linalg.norm(a - b) for i, a in enumerate(centers) for b in centers[:i]])
+    if shift == "classes" and noise == "missed":
+        shares, centers = np.array([0.9, 0.02, 0.08]), np.vstack([centers, centers[0] + 4 * np.eye(8)[0]])
+    y = rng.choice(len(shares), size, p=shares)
+    parts = split(y, shift, rng)
+    if noise == "missed" and shift == "prevalence":  # 8 % positives
+        here = parts[SHIFTED]
+        y[rng.choice(here, len(here) // 12, replace=False)] = 1
+    x = centers[y] + rng.normal(size=(size, 8))
+    return (CLINICAL[0] + CLINICAL[1] * x).astype(np.float32), y, parts
+
+
+def shifted(x, kind, shift):
+    """Return the samples of the shifted site."""
+    x = x.copy()
+    if shift == "inverted":
+        return 255 - x
+    if shift == "mirrored":
+        return x[:, :, ::-1]
+    if shift == "contrast" and kind == "image":
+        return (60 + 0.5 * x).astype(np.uint8)
+    if shift == "contrast":
+        return (CLINICAL[0] + 0.5 * (x - CLINICAL[0])).astype(np.float32)
+    if shift == "units":
+        x[:, [2, 6]] *= 18
+    if shift == "missing" and kind == "image":
+        x[:, :3] = 0
+    elif shift == "missing":
+        x[:, 3] = x[:, 3].mean()
+    return x
+
+
+def noised(y, noise, classes, rng):
+    """Return given labels for true labels of a site."""
+    given = y.copy()
+    if noise == "random":
+        wrong = rng.random(len(y)) < RANDOM
+        given[wrong] = (y[wrong] + rng.integers(1, classes, wrong.sum())) % classes
+    pair = (1, 2) if classes > 2 else (0, 1)
+    if noise == "swap":
+        chosen = np.isin(y, pair) & (rng.random(len(y)) < SWAP)
+        given[chosen] = sum(pair) - y[chosen]
+    if noise == "missed":
+        given[(y == 1) & (rng.random(len(y)) < MISSED)] = 0
+    return given
+
+
+def once(kind, shift, noise, both, seed):
+    """Return a dict per site: what is true, and the row of the audit."""
+    made, data = federation(kind, shift, noise, both, seed)
+    found = audit(made, data, warm_up=WARM_UP | ({"batch_size": 40} if kind != "image" else {}), seed=seed)
+    rows = {row["client"]: row for row in found.sites}
+    return [
+        {"kind": kind, "shift": shift if k == SHIFTED else "none", "noise": noise, "seed": seed, "row": rows[k],
+         "wrong": float((made.given[part] != data.y_train[part]).mean())}
+        for k, part in enumerate(made.clients)
+    ]  # fmt: skip
+
+
+def named(row, shift):
+    """Return whether a row of the audit names a shift of inputs or of classes."""
+    classes = row["shares_differ"] or bool(row["only_here"])
+    return classes if shift in ("prevalence", "classes") else row["inputs"]["differ"]
+
+
+def summary(sites):
+    """Return the lines of the table for a list of sites."""
+    clean, noisy = [s for s in sites if s["wrong"] == 0], [s for s in sites if s["wrong"] > 0]
+    shifted_sites = [s for s in sites if s["shift"] != "none"]
+    usual = [s for s in sites if s["shift"] == "none"]
+
+    def rate(rows, holds):
+        count = sum(map(holds, rows))
+        return f"{count:4} of {len(rows):4}  {100 * count / len(rows) if rows else np.nan:5.1f} %"
+
+    skilled = [s for s in noisy if s["row"]["judge"] == "others" and s["row"]["finding"] != UNKNOWN]
+    lines = [
+        ("clean sites accused", rate(clean, lambda s: s["row"]["finding"] == WRONG)),
+        ("clean sites that cannot be judged", rate(clean, lambda s: s["row"]["finding"] == UNKNOWN)),
+        ("noisy sites named, where the model has skill", rate(skilled, lambda s: s["row"]["finding"] == WRONG)),
+        ("noisy sites named or reported as not judged", rate(noisy, lambda s: s["row"]["finding"] != RIGHT)),
+        ("noisy sites named, of all", rate(noisy, lambda s: s["row"]["finding"] == WRONG)),
+        ("shifted sites named as shifted", rate(shifted_sites, lambda s: named(s["row"], s["shift"]))),
+        ("other sites named as having other inputs", rate(usual, lambda s: s["row"]["inputs"]["differ"])),
+        ("intervals contain the share, clean sites", rate(clean, inside)),
+        ("intervals contain the share, noisy sites", rate(noisy, inside)),
+    ]
+    return [f"{name:46}{value}" for name, value in lines]
+
+
+def inside(one):
+    """Return whether the interval of a site contains the true share of wrong labels."""
+    return one["row"]["low"] - 1e-9 <= one["wrong"] <= one["row"]["high"] + 1e-9
+
+
+def case(seed, place, keep=None):
+    """Return `once` for the combination at a place of the list, which is repeated with wrong labels at the shifted site.
+
+    Results are read from the folder `keep`, and written to it, if it is given.
+    """
+    file = keep and Path(keep) / f"shifts-{seed}.json"
+    if file and file.exists():
+        return json.loads(file.read_text())
+    found = once(*COMBINATIONS[place % len(COMBINATIONS)], bool(place // len(COMBINATIONS) % 2), seed)
+    if file:
+        file.write_text(json.dumps(found))
+    return found
+
+
+def report(first, count, jobs=1, keep=None, show=lambda text: None):
+    """Audit `count` federations and return the lines of the report.
+
+    Parameters
+    ----------
+    first : int
+        Seed of the first federation.
+    count : int
+    jobs : int
+        Processes.
+    keep : str, optional
+        Folder for the results of single federations.
+    show : callable(str)
+        Receives the unexpected findings of each federation.
+    """
+    sites = []
+    with ProcessPoolExecutor(jobs) as pool:
+        results = pool.map(case, range(first, first + count), range(count), [keep] * count)
+        for i, found in enumerate(results):
+            kind, shift, noise = COMBINATIONS[i % len(COMBINATIONS)]
+            sites += found
+            _show(f"{first + i} {kind}, {shift}, {noise}", found, show)
+    lines = [f"{count} federations of {SITES} sites, seeds {first} to {first + count - 1}", *summary(sites)]
+    for kind, shifts in SHIFTS.items():
+        for shift in shifts[1:]:
+            here = [s for s in sites if s["kind"] == kind and s["shift"] == shift]
+            lines += ["", f"{kind}, {shift} (the shifted site alone)", *summary(here)] if here else []
+    return lines
+
+
+def _show(title, found, show):
+    """Show the findings of a federation that are not as simulated."""
+    show(title)
+    for k, one in enumerate(found):
+        row = one["row"]
+        as_simulated = (row["finding"] == WRONG) == (one["wrong"] > 0) and inside(one)
+        if not as_simulated or one["shift"] != "none" and not named(row, one["shift"]):
+            ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+            show(f"    site {k}, {one['shift']}, {100 * one['wrong']:.1f} % wrong ({ends}): {' '.join(row['words'])}")

@@ -1,0 +1,393 @@
+"""Find sites whose inputs differ, from declared statistics, and changes of the inputs that undo the difference.
+
+Wrong labels do not change inputs.  Each site describes its inputs by the means of a few features for each given label and
+by their covariance.  Two sites are compared without trusting labels: if only the class shares differ, the mean of a site is
+a mixture of the other site's class means for some shares.  The distance to the nearest mixture is the difference.  It is
+expressed as the area under the ROC curve (AUC) of the linear classifier that recognizes the site: 0.5 for equal inputs.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from fnlkit.components.declarations import Sent
+from fnlkit.kernels.streams import stream
+
+# Sites that a linear classifier recognizes with at least this AUC have different inputs.
+DIFFERENT = 0.75
+# A test of a difference needs a p-value below this.
+SIGNIFICANT = 1e-3
+# Columns differ if the ratio of their spreads exceeds FACTOR, or if they are shifted by more than OFFSET standard deviations.
+FACTOR, OFFSET = 1.5, 1.0
+# Columns beyond this number are not compared one by one.
+MOST_COLUMNS = 4096
+# Of more pixels than this, only every k-th is used for their mean, deviation and quantiles.
+MOST_VALUES = 10**6
+# Images are read in blocks of this number.
+BLOCK = 256
+# Each site tries at most this many changes of the inputs, the first of which is none.
+TRIED = 3
+# Images are described by their means in GRID x GRID squares, vectors by at most MOST_FEATURES columns or projections.
+GRID, MOST_FEATURES = 4, 16
+TURNS = {"": "", "mirrored": "h", "upside down": "v", "rotated by 180 degrees": "hv", "rotated by 90 degrees": "r",
+         "rotated by 270 degrees": "rhv"}  # fmt: skip
+TONES = {"": 0, "intensities look inverted": -1, "contrast or brightness differs": 1}
+LIMIT = {"low": -1e30, "high": 1e30}
+SENDS = {
+    "columns": Sent("mean, standard deviation, 10, 50 and 90 % quantile by column; images: of all pixels", "once",
+                    (5, "columns"), **LIMIT),
+    "class_columns": Sent("mean and standard deviation by given label and column; images: none", "once", (2, "C", "columns"),
+                          **LIMIT),
+    "class_means": Sent("means of a coarse description of the inputs by possible change and given label", "once",
+                        ("changes", "C", "features"), **LIMIT),
+    "covariances": Sent("covariances of this description within the given labels, by possible change", "once",
+                        ("changes", "features", "features"), **LIMIT),
+}  # fmt: skip
+
+
+@dataclass
+class Change:
+    """A change of a site's inputs, to make them like those of the other sites.
+
+    Attributes
+    ----------
+    turn : str
+        A key of TURNS; vectors have none.
+    tone : str
+        A key of TONES; of vectors, "columns" replaces the differing columns.
+    """
+
+    turn: str = ""
+    tone: str = ""
+
+    def __bool__(self):
+        return bool(self.turn or self.tone)
+
+    @property
+    def words(self):
+        """The difference of the inputs that the change undoes, as a list of texts."""
+        turn = f"images look {self.turn}" if self.turn else ""
+        return [text for text in (self.tone if self.tone != "columns" else "", turn) if text]
+
+
+@dataclass
+class Compared:
+    """Differences of the sites' inputs.
+
+    Attributes
+    ----------
+    changes : list of Change
+        The first one changes nothing.
+    auc : (N, changes)
+        For each site and change, the median over the other sites (the lower one) of the AUC.
+    columns : list of list of dict
+        For each site the columns that differ: column (number), kind ("units", "offset", "missing"), factor.
+    fits : (N, 2, d)
+        Factor and offset that make the columns like those of the other sites; (1, 0) for columns that do not differ.
+    tone : (2,)
+        Mean and standard deviation of the pixels at the median site.
+    """
+
+    changes: list
+    auc: np.ndarray
+    columns: list
+    fits: np.ndarray
+    tone: np.ndarray = field(default_factory=lambda: np.array([0.0, 1.0]))
+
+    @property
+    def differ(self):
+        """Mask (N,) of sites with different inputs."""
+        return (self.auc[:, 0] >= DIFFERENT) | np.array([bool(found) for found in self.columns])
+
+    def candidates(self, k):
+        """Return the numbers of the changes to try at site k: first no change, then the best by AUC."""
+        if self.columns[k]:
+            return [0, len(self.changes) - 1]
+        order = [int(t) for t in np.argsort(self.auc[k], kind="stable") if t and self.auc[k, t] < self.auc[k, 0] - 0.02]
+        return [0, *order[: TRIED - 1]]
+
+    def choose(self, k, agreeing, samples):
+        """Return the place among the candidates of site k with which the model of the other sites fits best.
+
+        Without a difference of the inputs, a change must raise the agreement by a tenth of the samples.
+
+        Parameters
+        ----------
+        k : int
+        agreeing : int (TRIED,)
+            Labels that equal the prediction, for each candidate.
+        samples : int
+        """
+        best, places = 0, self.candidates(k)
+        for place in range(1, len(places)):
+            # The candidates are in order of the remaining difference, simple changes first.
+            if not best or agreeing[place] > agreeing[best] + 0.02 * samples:
+                best = place
+        needed = -0.02 * samples if self.differ[k] else 0.1 * samples
+        return best if agreeing[best] - agreeing[0] >= needed else 0
+
+    def after(self, chosen):
+        """Return the AUC (N,) of each site after the chosen change (N,); 1 if a difference of columns is not undone."""
+        found = self.auc[np.arange(len(self.auc)), chosen].copy()
+        for k, columns in enumerate(self.columns):
+            # The values of a constant column cannot be restored.
+            if columns and (not chosen[k] or any(one["kind"] == "missing" for one in columns)):
+                found[k] = 1.0
+        return found
+
+    def at(self, k, chosen, names=None):
+        """Return the finding about the inputs of site k as a dict: differ, auc, auc_after, columns, undone, words.
+
+        Parameters
+        ----------
+        k : int
+        chosen : int (N,)
+        names : list of str, optional
+            Names of the columns.
+        """
+        names = names or []
+        columns = [row | {"name": str(names[row["column"]] if row["column"] < len(names) else row["column"])}
+                   for row in self.columns[k]]  # fmt: skip
+        after, change = float(self.after(chosen)[k]), self.changes[chosen[k]]
+        differ = bool(self.differ[k] or change)
+        return {"differ": differ, "auc": float(self.auc[k, 0]), "auc_after": after, "columns": columns,
+                "undone": differ and bool(change) and after < DIFFERENT, "words": change.words}  # fmt: skip
+
+
+# ---- at the site
+def plain(x):
+    """Return samples (n, ...) as float32, uint8 scaled to [0, 1]."""
+    return x.float() / 255 if x.dtype == torch.uint8 else x.float()
+
+
+def describe_columns(client, model, received):
+    """Reply statistics of each column, overall (`columns`) and by given label (`class_columns`)."""
+    labels = client.y.numpy()
+    if client.x.ndim != 2 or client.x.shape[1] > MOST_COLUMNS:
+        every = max(1, client.x.numel() // MOST_VALUES)
+        values = plain(client.x.reshape(-1)[::every]).numpy().astype(np.float64)[:, None]
+        by_class = np.zeros((2, client.classes, 0))
+    else:
+        values = client.x.numpy().astype(np.float64)
+        by_class = np.zeros((2, client.classes, values.shape[1]))
+        for c in np.unique(labels):
+            part = values[labels == c]
+            by_class[:, c] = part.mean(0), part.std(0)
+    found = np.concatenate([[values.mean(0), values.std(0)], np.percentile(values, [10, 50, 90], axis=0)])
+    return {"columns": torch.from_numpy(found), "class_columns": torch.from_numpy(by_class)}
+
+
+def describe_inputs(client, model, received, *, changes, width, seed):
+    """Reply class means and covariances of a coarse description of the inputs under each change."""
+    labels = client.y.numpy()
+    features = _described(client, received, changes)
+    size = features[0].shape[1]
+    if size > width:
+        # The same projection at every site: with few samples, a covariance of many features cannot be inverted.
+        projection = stream(seed, "shifts").standard_normal((size, width)) / np.sqrt(size)
+        features = [part @ projection for part in features]
+    means = np.zeros((len(features), client.classes, features[0].shape[1]))
+    for c in np.unique(labels):
+        means[:, c] = [part[labels == c].mean(0) for part in features]
+    within = [part - means[t][labels] for t, part in enumerate(features)]
+    covariances = np.stack([part.T @ part / len(labels) for part in within])
+    return {"class_means": torch.from_numpy(means), "covariances": torch.from_numpy(covariances)}
+
+
+def _described(client, received, changes):
+    """Return the features (n, D) of the samples under each change."""
+    if not client.inputs.image:
+        x = plain(client.x)
+        center, spread = (row.numpy() for row in received["center"])
+        fitted = _fitted(x, received["fits"])
+        return [_vector((fitted if change.tone else x).numpy(), center, spread) for change in changes]
+    blocks = [_parts_of(plain(client.x[start : start + BLOCK])) for start in range(0, len(client), BLOCK)]
+    squares, spread, edges, pixels = (np.concatenate(part) for part in zip(*blocks, strict=True))
+    mean = float(pixels[:, 0].mean())
+    own = client.state["audit/tone"] = mean, max(float(np.sqrt(max(0.0, pixels[:, 1].mean() - mean**2))), 1e-9)
+    out = []
+    for change in changes:
+        factor, offset = _tone(change, own, received["tone"].numpy())
+        turned = _turned(torch.from_numpy(factor * squares + offset)[..., None], change).reshape(len(squares), -1).numpy()
+        out.append(np.column_stack([turned, turned**2, abs(factor) * spread, abs(factor) * edges]).astype(np.float64))
+    return out
+
+
+def _parts_of(x):
+    """Return (means in squares (n, GRID, GRID), deviation (n,), contrast of neighbors (n,), mean and mean square (n, 2))."""
+    grey = x.mean(-1)
+    cuts = [np.linspace(0, side, GRID + 1).astype(int) for side in grey.shape[1:]]
+    rows, columns = ([slice(a, max(b, a + 1)) for a, b in zip(cut[:-1], cut[1:], strict=True)] for cut in cuts)
+    squares = np.stack([np.stack([grey[:, a, b].mean((1, 2)).numpy() for b in columns], 1) for a in rows], 1)
+    sides = [side for side in (1, 2) if grey.shape[side] > 1]
+    edges = sum((grey.diff(dim=side).abs().mean((1, 2)) for side in sides), torch.zeros(len(x)))
+    pixels = torch.stack([x.double().mean((1, 2, 3)), (x.double() ** 2).mean((1, 2, 3))], 1)
+    return squares, grey.std((1, 2), correction=0).numpy(), edges.numpy(), pixels.numpy()
+
+
+def _vector(x, center, spread):
+    x = x.reshape(len(x), -1).astype(np.float64)
+    z = np.clip((x - center) / spread, -5, 5) if x.shape[1] == len(center) else x
+    if z.shape[1] > MOST_FEATURES:
+        z = z @ stream(0, "shifts").standard_normal((z.shape[1], MOST_FEATURES)) / np.sqrt(z.shape[1])
+    return np.concatenate([z, z**2], 1)
+
+
+def changed(client, x, change, received):
+    """Return samples (n, ...) of a client after a change, scaled as by `plain`; `describe_inputs` came before."""
+    x = plain(x)
+    if not client.inputs.image:
+        return _fitted(x, received["fits"])
+    factor, offset = _tone(change, client.state["audit/tone"], received["tone"].numpy())
+    return _turned(x * float(factor) + float(offset), change).contiguous()
+
+
+def _fitted(x, fits):
+    return (x.double() * fits[0] + fits[1]).float() if x.ndim == 2 else x
+
+
+def _tone(change, own, reference):
+    """Return (factor, offset) of the pixels that give them the reference's mean and standard deviation."""
+    sign = TONES[change.tone]
+    factor = sign * reference[1] / own[1] if sign else 1.0
+    return factor, reference[0] - factor * own[0] if sign else 0.0
+
+
+def _turned(x, change):
+    """Return images (n, H, W, channels) mirrored or rotated."""
+    for move in TURNS[change.turn]:
+        x = {"h": lambda x: x.flip(2), "v": lambda x: x.flip(1), "r": lambda x: x.transpose(1, 2).flip(2)}[move](x)
+    return x
+
+
+# ---- the server
+def possible(kind, shape):
+    """Return the changes to compare for samples of a kind and a shape (H, W, channels), simplest first."""
+    if kind != "image":
+        return [Change(), Change(tone="columns")] if kind == "vector" else [Change()]
+    turns = [turn for turn, moves in TURNS.items() if "r" not in moves or shape[0] == shape[1]]
+    found = [Change(turn, tone) for tone in TONES for turn in turns]
+    return sorted(found, key=lambda change: bool(change.turn) + bool(change.tone))
+
+
+def reference(columns):
+    """Return the median over sites of (center, spread) of each column (2, d), from the replies `columns` (N, 5, d)."""
+    center = np.median(columns[:, 3], 0)
+    spread = np.median(_spread(columns), 0)
+    return np.stack([center, np.where(spread > 0, spread, 1.0)])
+
+
+def _spread(columns):
+    """Return the spreads (N, d): the range of 80 % of the values, or the standard deviation if most values are equal."""
+    ranges = (columns[:, 4] - columns[:, 2]) / 2.563
+    return np.where(ranges > 0, ranges, columns[:, 1])
+
+
+def differing_columns(columns, class_columns, counts):
+    """Return (the columns that differ at each site, fits (N, 2, d)); see `Compared`.
+
+    A column differs if it differs overall, which wrong labels cannot cause, and within the given labels, which different
+    class shares cannot cause.
+
+    Parameters
+    ----------
+    columns : (N, 5, d)
+    class_columns : (N, 2, C, d)
+    counts : (N, C)
+    """
+    sites, _, width = columns.shape
+    fits = np.stack([np.ones((sites, width)), np.zeros((sites, width))], 1)
+    found = [[] for _ in range(sites)]
+    if class_columns.shape[-1] != width or sites < 3:
+        return found, fits
+    known = counts >= 5
+    mean, deviation = (np.where(known[:, :, None], class_columns[:, i], np.nan) for i in (0, 1))
+    spread = _spread(columns)
+    for k in range(sites):
+        others = np.arange(sites) != k
+        shared = known[k] & (known[others].sum(0) >= min(2, sites - 1))
+        if not shared.any():
+            continue
+        middle, scale = np.median(columns[others, 3], 0), np.median(spread[others], 0)
+        own, reference_mean = deviation[k, shared], np.nanmedian(mean[others][:, shared], 0)
+        reference_deviation = np.nanmedian(deviation[others][:, shared], 0)
+        constant = (columns[k, 1] <= 1e-6 * scale) & (np.median(columns[others, 4] - columns[others, 2], 0) > 0)
+        tiny = 1e-12 * np.maximum(1, np.abs(middle))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = spread[k] / scale
+            logs = np.log(factor), np.log(np.median(own / reference_deviation, 0))
+            moved = (columns[k, 3] - middle) / scale, np.median((mean[k, shared] - reference_mean) / reference_deviation, 0)
+        for j in np.flatnonzero(scale > tiny):
+            if constant[j]:
+                found[k].append({"column": int(j), "kind": "missing", "factor": None})
+                fits[k, :, j] = 0, middle[j]
+                continue
+            units = logs[0][j] * logs[1][j] > 0 and min(abs(logs[0][j]), abs(logs[1][j])) > np.log(FACTOR)
+            offset = moved[0][j] * moved[1][j] > 0 and min(abs(moved[0][j]), abs(moved[1][j])) > OFFSET
+            if units or offset:
+                found[k].append({"column": int(j), "kind": "units" if units else "offset", "factor": float(factor[j])})
+                ratio = 1 / factor[j] if units else 1.0
+                fits[k, :, j] = ratio, middle[j] - ratio * columns[k, 3, j]
+    return found, fits
+
+
+def compared(replies, counts, changes):
+    """Return the AUC (N, changes) of each site's inputs under each change against the unchanged inputs of the others.
+
+    Parameters
+    ----------
+    replies : dict
+        class_means (N, changes, C, D), covariances (N, changes, D, D).
+    counts : (N, C)
+    changes : int
+    """
+    means, within = np.asarray(replies["class_means"]), np.asarray(replies["covariances"])
+    sites = len(means)
+    auc = np.full((sites, changes), 0.5)
+    for k in range(sites):
+        for t in range(changes):
+            pairs = [_auc(means[k, t], within[k, t], counts[k], means[j, 0], within[j, 0], counts[j])
+                     for j in range(sites) if j != k]  # fmt: skip
+            pairs = sorted(value for value in pairs if value is not None)
+            if pairs:
+                auc[k, t] = pairs[(len(pairs) - 1) // 2]
+    return auc
+
+
+def _auc(mine, own_within, own_counts, other, other_within, other_counts):
+    """Return the AUC of the linear classifier between two sites, for the class shares that make them most alike.
+
+    None if they share no class. A difference that is not significant counts as 0.5.
+    """
+    from scipy.optimize import nnls
+    from scipy.stats import chi2
+
+    shared = (own_counts >= 3) & (other_counts >= 3)
+    n, m = own_counts[shared].sum(), other_counts[shared].sum()
+    if not shared.any() or min(n, m) < 8:
+        return None
+    shares, others = own_counts[shared] / n, other_counts[shared] / m
+    mine, other = mine[shared], other[shared]
+    mean = shares @ mine
+    total = own_within + (mine - mean).T @ ((mine - mean) * shares[:, None])
+    center = others @ other
+    reference = other_within + (other - center).T @ ((other - center) * others[:, None])
+    both = (total + reference) / 2
+    both[np.diag_indices(len(both))] += 1e-4 * np.diag(both) + 1e-12
+    root = np.linalg.cholesky(np.linalg.inv(both))
+    targets, points = root.T @ mean, root.T @ other.T
+    heavy = 1e3 * max(1.0, np.abs(points).max())
+    mixture, _ = nnls(np.vstack([points, np.full(points.shape[1], heavy)]), np.append(targets, heavy), maxiter=1000)
+    squared = float(((points @ mixture - targets) ** 2).sum())
+    size, error = len(mean), 1 / n + float((mixture**2 / other_counts[shared]).sum())
+    if squared / error < chi2.isf(SIGNIFICANT, size):
+        return 0.5
+    squared = max(0.0, squared * max(0.1, 1 - size / (n + m)) - size * error)
+    return float(_normal(np.sqrt(squared / 2)))
+
+
+def _normal(z):
+    from scipy.special import ndtr
+
+    return ndtr(z)
