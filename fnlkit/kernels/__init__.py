@@ -8,25 +8,27 @@ Input can be float32 or float64 (other numbers are converted), read-only, or not
 type.  Invalid arguments raise `fnlkit.errors.InputError`.
 """
 
-from fnlkit.kernels.counting import class_thresholds, count_matrix
-from fnlkit.kernels.dimensionality import lid, lid_score
-from fnlkit.kernels.flipping import flip_labels, randomized_response
-from fnlkit.kernels.inversion import apply_inverse, invert_transition
-from fnlkit.kernels.projection import project_to_simplex
-from fnlkit.kernels.threads import get_threads, set_threads
-from fnlkit.kernels.voting import knn_vote
+import importlib
 
-__all__ = [
-    "apply_inverse",
-    "class_thresholds",
-    "count_matrix",
-    "flip_labels",
-    "get_threads",
-    "invert_transition",
-    "knn_vote",
-    "lid",
-    "lid_score",
-    "project_to_simplex",
-    "randomized_response",
-    "set_threads",
-]
+# Name -> module, imported at first use: the other modules of this package are used without compiled code.
+_HOME = {
+    "apply_inverse": "inversion",
+    "class_thresholds": "counting",
+    "count_matrix": "counting",
+    "flip_labels": "flipping",
+    "get_threads": "threads",
+    "invert_transition": "inversion",
+    "knn_vote": "voting",
+    "lid": "dimensionality",
+    "lid_score": "dimensionality",
+    "project_to_simplex": "projection",
+    "randomized_response": "flipping",
+    "set_threads": "threads",
+}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name):
+    if name not in _HOME:
+        raise AttributeError(f"module 'fnlkit.kernels' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"fnlkit.kernels.{_HOME[name]}"), name)

@@ -94,17 +94,17 @@ def test_too_little_memory_is_one_line(error, fed, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (Terminated(128 + signal.SIGTERM), 143)])
 def test_an_interrupted_run_prints_the_command_that_resumes_it(error, code, fed, tmp_path, monkeypatch):
-    run, record = tmp_path / "run.pt", Experiment._record
+    run, measure = tmp_path / "run.pt", Experiment._measure
 
     def stop(self, step):
         if len(self.history) == 2:
             raise error
-        return record(self, step)
+        return measure(self, step)
 
     line = f"train {fed} {SHORT} --rounds 4 -o {run}"
     monkeypatch.setattr("sys.argv", ["fnlkit", *line.split()])
     with monkeypatch.context() as patched:
-        patched.setattr(Experiment, "_record", stop)
+        patched.setattr(Experiment, "_measure", stop)
         found, _, err = fnlkit(f"fnlkit {line}", tmp_path)
     assert found == code
     (said,) = [text for text in err.splitlines() if "are saved in" in text]

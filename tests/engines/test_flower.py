@@ -194,7 +194,7 @@ def test_messages_round_trip():
 
 @pytest.mark.parametrize("value", [{1, 2}, object(), lambda: 0, np.array(["a"]), np.array([{}])])
 def test_only_plain_values_are_sent(value):
-    with pytest.raises(InputError, match="cannot travel"):
+    with pytest.raises(InputError, match="cannot be sent"):
         wire.write(value)
 
 

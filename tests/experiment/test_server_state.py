@@ -235,14 +235,14 @@ def test_an_interrupted_round_leaves_no_trace_in_the_memory(part, tmp_path, monk
     chosen = settings(part("average"))
     whole = finish(*problem(), chosen)
     experiment = Experiment(*problem(), chosen, engine="sequential")
-    record, left = experiment._record, []
+    measure, left = experiment._measure, []
 
     def interrupted(step):
         if len(experiment.history) == 5:  # after the method changed the memory, before the round counts
             raise KeyboardInterrupt
-        return record(step)
+        return measure(step)
 
-    monkeypatch.setattr(experiment, "_record", interrupted)
+    monkeypatch.setattr(experiment, "_measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
         experiment.run(checkpoint=left.append, checkpoint_every=1000)
     run = reread(left[-1], tmp_path)

@@ -31,7 +31,7 @@ def test_torchaudio_functions_run():
 
 @pytest.mark.parametrize("name", ["torchvision", "torchaudio"])
 def test_a_fresh_process_imports_it_without_a_warning(name):
-    done = fresh(f"from fnlkit import vision; print(vision.{name}().__version__)")
+    done = fresh(f"from fnlkit.models import vision; print(vision.{name}().__version__)")
     assert done.returncode == 0, done.stderr
 
 
