@@ -113,7 +113,7 @@ def read_gold(path, dataset):
 def sample_ids(dataset):
     """Return the id of each training sample as a list of n texts.
 
-    An id is taken from the ids of the data set, otherwise from its field ``id``, otherwise from the position.
+    The id is the data set's id of the sample, or the field ``id`` if the data set has no ids, or else the position.
     """
     values = dataset.fields.get("id") if dataset.ids is None else dataset.ids
     return [str(value) for value in (range(len(dataset.y_train)) if values is None else values)]

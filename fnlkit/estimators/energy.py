@@ -32,9 +32,10 @@ def energy(
 ):
     """Judge clients by the certainty of their local models after one round of training.
 
-    A sample's energy is logsumexp(logits).  The threshold is a percentile of all energies under the global model before
-    that round. The level is the share of a client's energies below the threshold (the paper's prose).  The energies
-    measure how far training moved the client and not single labels, so the issue scores are weak evidence for a sample.
+    A sample's energy is logsumexp(logits).  The threshold is a percentile of all energies under the global model before that
+    round. The level is the share of a client's energies below the threshold (the paper's prose).  Energies depend on how far
+    training moved the client's model, and hardly on single labels.  The issue scores are therefore weak evidence about a
+    sample.
 
     Parameters
     ----------

@@ -33,8 +33,9 @@ def lid(
     """Judge clients by the LID of their predictions (eq. 2), then the samples of noisy clients by their losses.
 
     Every iteration visits each client once, in sequence.  Two Gaussians are fitted to the clients' scores, and clients of the
-    upper component are noisy. A noisy client's level is the share of its samples in the upper of two Gaussians on
-    their losses; a clean client's level is 0.  A mixture always splits: some clients are called noisy even without noise.
+    upper component are noisy. A noisy client's level is the share of its samples in the upper of two Gaussians on their
+    losses; a clean client's level is 0.  A mixture always has two components, so that some clients are classified as noisy
+    even without noise.
 
     Parameters
     ----------

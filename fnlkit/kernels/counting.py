@@ -145,9 +145,9 @@ def count_matrix(
     labels : array (n,) of int
         Given labels, 0..C-1.
     rule : "cleanlab" or "largest"
-        The rules differ if only a class that is not the most probable reaches its threshold (cleanlab counts that class), and
-        if several classes reach theirs but the most probable class does not (cleanlab counts the most probable class).
-        FedEFC's eqs. 3 and 4 are `largest`.
+        The rules differ if the most probable class does not reach its threshold.  ``largest`` then counts no class.
+        ``cleanlab`` counts the only class that reaches its threshold, or, if several classes reach their thresholds, the most
+        probable class.  FedEFC's eqs. 3 and 4 are `largest`.
     thresholds : array (C,) or (K, C), optional
         Default: `class_thresholds` of each client.
     client_offsets : array (K + 1,) of int, optional

@@ -90,7 +90,7 @@ def keyed(network):
     number = FIRST
     for part in list(network.modules()):
         for name, child in part._modules.items():
-            if type(child) in KEYED:  # a layer that stands in two places becomes two
+            if type(child) in KEYED:  # a layer that is used in two places becomes two layers
                 part._modules[name] = _keyed(child, number)
                 number += 1
     return network
