@@ -74,8 +74,8 @@ def read_gold(path, dataset):
     Parameters
     ----------
     path : str
-        A CSV or Parquet file with columns ``id`` and ``label`` in upper or lower case.  An id is the id of a training sample
-        (the ids of the data set, or its field ``id``), or the position counted from 0 if there are none.  A label is a class
+        A CSV or Parquet file with columns ``id`` and ``label`` in upper or lower case.  An id is the data set's id of a
+        training sample, or the field ``id``, or, if the data set has neither, the position counted from 0.  A label is a class
         name.
     dataset : fnlkit.datasets.Dataset
 

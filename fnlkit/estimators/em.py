@@ -103,9 +103,9 @@ def by_clients(session, *, prior, seed):
     The clients that `session.ask` reaches must hold their predictions.
     """
     tried = session.ask(partial(reply_likelihoods, prior=prior))["log_likelihoods"]
-    told = {"temper": torch.tensor(best_temper(tried.numpy().sum(0)), dtype=torch.float64)}
-    said = session.ask(partial(judge_at_home, prior=prior, seed=seed), broadcast=told)
-    level, low, high, counts = (said[name].numpy() for name in ("level", "low", "high", "counts"))
+    message = {"temper": torch.tensor(best_temper(tried.numpy().sum(0)), dtype=torch.float64)}
+    replies = session.ask(partial(judge_at_home, prior=prior, seed=seed), broadcast=message)
+    level, low, high, counts = (replies[name].numpy() for name in ("level", "low", "high", "counts"))
     found = Judgment(
         level,
         allowing_for_mistakes(low, high),
@@ -115,7 +115,7 @@ def by_clients(session, *, prior, seed):
         transition=transition(counts.sum(0)),
         client_transition=transition(counts),
     )
-    return found, said
+    return found, replies
 
 
 def reply_likelihoods(client, model, received, *, prior):

@@ -102,8 +102,8 @@ def by_clients(evidence, k, settings):
         groups = np.flatnonzero(wanted == each)
         first[groups] = np.cumsum(sizes[groups]) - sizes[groups]
     session = federated.with_rows(evidence, embedding=evidence.embedded())
-    said = session.ask(partial(vote_at_home, settings=settings), scatter={"k": wanted, "first": first})
-    counts, share = said["votes"].numpy(), said["disagreement"].numpy()
+    replies = session.ask(partial(vote_at_home, settings=settings), scatter={"k": wanted, "first": first})
+    counts, share = replies["votes"].numpy(), replies["disagreement"].numpy()
     evidence.weigh_counts(counts.sum(0), "neighbors' votes")
     wrong = sizes - counts.trace(axis1=1, axis2=2)
     kept = (session.kept(name) for name in ("issue", "flagged", "guess"))

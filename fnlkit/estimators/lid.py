@@ -70,10 +70,10 @@ def lid(
     if evidence.federated:
         session = federated.with_model(evidence, model.experiment)
         judge = partial(judge_at_home, seed=evidence.seed)
-        told = {"noisy": noisy, "sure": sure}
-        said = session.ask(federated.keep_predictions, federated.reply_predicted, judge, scatter=told)
-        evidence.weigh_counts(said["predicted"].sum(0), "predictions")
-        return of_counts(evidence, session, said, scores)
+        message = {"noisy": noisy, "sure": sure}
+        replies = session.ask(federated.keep_predictions, federated.reply_predicted, judge, scatter=message)
+        evidence.weigh_counts(replies["predicted"].sum(0), "predictions")
+        return of_counts(evidence, session, replies, scores)
     losses = np.concatenate([client.rows["loss"].numpy() for client in model.clients]).astype(np.float64)
     issue, large = split(losses, evidence.offsets, evidence.seed)
     of = owners(evidence.offsets)

@@ -69,17 +69,17 @@ def by_clients(evidence, session, scope):
     """Return the Judgment of the federated form; with scope=pooled, the server fits the mixture to all losses."""
     mixture = None
     if scope == "pooled":
-        said = session.ask(reply_losses)
-        fitted = two_components(np.concatenate([np.asarray(part) for part in said["losses"]]), seed=evidence.seed)
+        replies = session.ask(reply_losses)
+        fitted = two_components(np.concatenate([np.asarray(part) for part in replies["losses"]]), seed=evidence.seed)
         mixture = {"mixture": np.stack([fitted.means, fitted.variances, fitted.shares])}
-    said = session.ask(federated.reply_predicted, partial(split_losses, seed=evidence.seed), broadcast=mixture)
-    evidence.weigh_counts(said["predicted"].sum(0), "predictions")
-    return of_counts(evidence, session, said, said["mean_loss"].numpy())
+    replies = session.ask(federated.reply_predicted, partial(split_losses, seed=evidence.seed), broadcast=mixture)
+    evidence.weigh_counts(replies["predicted"].sum(0), "predictions")
+    return of_counts(evidence, session, replies, replies["mean_loss"].numpy())
 
 
-def of_counts(evidence, session, said, score):
+def of_counts(evidence, session, replies, score):
     """Return the Judgment of clients that replied ``flagged`` and ``relabeled``, given their scores (N,)."""
-    wrong, sizes, counts = said["flagged"].numpy(), np.diff(evidence.offsets), said["relabeled"].numpy()
+    wrong, sizes, counts = replies["flagged"].numpy(), np.diff(evidence.offsets), replies["relabeled"].numpy()
     kept = (session.kept(name) for name in ("issue", "flagged", "guess"))
     return Judgment(
         wrong / sizes, *wilson(wrong, sizes), score, *kept, transition=transition(counts.sum(0)),

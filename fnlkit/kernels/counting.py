@@ -134,9 +134,9 @@ def count_matrix(
 ) -> NDArray[np.int64] | NDArray[np.float64]:
     """Return the number of samples confidently predicted as each class under each given label: counts[true, given].
 
-    With the rule `cleanlab` a sample counts for the class whose threshold its probability reaches, for the most probable class
-    if it reaches several thresholds, and for no class if it reaches none.  With the rule `largest` it counts for the most
-    probable class if that class reaches its threshold, and otherwise for no class.
+    Rule `cleanlab`: a sample counts for the class whose threshold is reached by the probability of this class.  If several
+    classes reach their thresholds, the sample counts for the most probable class; if none does, for no class.  Rule `largest`:
+    a sample counts for the most probable class if this class reaches the threshold, otherwise for no class.
 
     Parameters
     ----------

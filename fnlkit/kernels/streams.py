@@ -42,7 +42,7 @@ def derived(secret, *facts):
     Parameters
     ----------
     secret : bytes
-    *facts : array, bytes, or what JSON can hold
+    *facts : array, bytes, or a JSON value
     """
     total = hmac.new(secret, digestmod="sha256")
     for fact in facts:
@@ -60,7 +60,7 @@ def derived(secret, *facts):
 class HiddenStream:
     """Random numbers that only the holder of a secret can repeat or predict (SHAKE-256 of the secret and the facts).
 
-    For draws on which privacy depends; `stream` follows from the seed, which is public.
+    Use it for draws on which privacy depends.  `stream` depends only on the seed, which is public.
 
     Parameters
     ----------

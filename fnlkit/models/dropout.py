@@ -39,7 +39,7 @@ class Dropout(nn.Module):
         If `rate` is not in [0, 1).
     """
 
-    _dims = None  # leading dimensions that have a mask entry of their own; None for all
+    _dims = None  # leading dimensions with separate mask entries; None for all
 
     def __init__(self, rate, layer):
         super().__init__()
