@@ -28,9 +28,12 @@ def tables(lines):
         yield f"| `{method}` | {rank:.1f} | " + " | ".join(cells) + " |"
     yield ""
     runs = sorted({row["runs"] for row in rows.values()})
-    yield f"Runs a cell: {', '.join(map(str, runs))}. Mean ranks {order['apart']:.1f} apart differ (Nemenyi's test at 5 %)."
+    yield (
+        f"Runs per cell: {', '.join(map(str, runs))}. Two methods differ significantly if their mean ranks are at least "
+        f"{order['apart']:.1f} apart (Nemenyi's test at 5 %)."
+    )
     yield ""
-    yield "| regime | best but for `oracle` | Spearman with the published order |"
+    yield "| regime | best method except `oracle` | rank correlation with the published order (Spearman) |"
     yield "|---|---|---|"
     for regime in regimes:
         found = {method: row["late_mean"] for (where, method), row in rows.items() if where == regime and method != "oracle"}

@@ -183,7 +183,7 @@ def main(arguments=None):
             _fail(str(mistake), 2, deep)
         place = f"{error.filename}: " if error.filename else ""
         _fail(f"{place}{error.strerror or error}", 1, deep)
-    except Exception as error:  # noqa: BLE001 - the last line of defence: one line, not a page
+    except Exception as error:  # noqa: BLE001 - report every other error in one line
         if mistake := own.mistake(error):
             _fail(str(mistake), 2, deep)
         if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):

@@ -41,8 +41,8 @@ def command(file, votes, method, probs, as_json, output):
     else:
         table = Table("site", "samples", "with votes", "Krippendorff's alpha", "Fleiss's kappa", "labels changed", box=None)
         for row in facts:
-            said = ["" if row.get(name) is None else f"{row[name]:.3f}" for name in ("alpha", "kappa")]
-            table.add_row(printable(row["site"]), f"{row['samples']:,}", f"{row['voted']:,}", *said, f"{row['changed']:,}")
+            agreement = ["" if row.get(name) is None else f"{row[name]:.3f}" for name in ("alpha", "kappa")]
+            table.add_row(printable(row["site"]), f"{row['samples']:,}", f"{row['voted']:,}", *agreement, f"{row['changed']:,}")
         talk = console() if output == "-" else out_console()
         talk.print(table)
         talk.print("Agreement of annotators is not accuracy; the consensus labels are not verified.")

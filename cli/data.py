@@ -12,7 +12,7 @@ from fnlkit.cli.plumbing import Table, json_option, out_console
 def command():
     """List, download and describe data sets.
 
-    Files are in FNLKIT_CACHE, else in ~/.cache/fnlkit. Only `get` opens a connection.
+    Data sets are stored in the folder FNLKIT_CACHE. Default: ~/.cache/fnlkit. Only `get` uses the network.
 
     \b
     Example:
@@ -23,7 +23,7 @@ def command():
 @command.command("list")
 @json_option
 def list_sets(as_json):
-    """List the known data sets and which of them are on this machine.
+    """List the known data sets, and whether their files are on this machine.
 
     \b
     Example:
@@ -39,9 +39,9 @@ def list_sets(as_json):
     table = Table("name", "here", "description")
     for row in rows:
         table.add_row(row["name"], "yes" if row["here"] else "no", row["description"])
-    say = out_console()
-    say.print(table)
-    say.print(f"cache folder: {datasets.cache_folder()}", soft_wrap=True)
+    console = out_console()
+    console.print(table)
+    console.print(f"cache folder: {datasets.cache_folder()}", soft_wrap=True)
 
 
 @command.command()

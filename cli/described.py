@@ -8,21 +8,21 @@ from fnlkit.cli.terminal import Table, out_console, printable
 _NAMES = 20  # items of a list that are shown
 
 
-def described(artifact, source="-", said=None):
+def described(artifact, source="-", digest=None):
     """Return the facts of an artifact as plain values.
 
     Parameters
     ----------
     artifact : fnlkit.artifacts.files.Artifact
     source : str
-    said : str or None
+    digest : str or None
         The SHA-256 in the file. Default: computed.
     """
     from fnlkit.artifacts import files, large
 
     out = {
         "kind": artifact.kind,
-        "sha256": said or files.digest(artifact),
+        "sha256": digest or files.digest(artifact),
         "checked": not any(isinstance(value, large.Head) for value in artifact.arrays.values()),
         "arrays": {
             name: {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
@@ -46,10 +46,10 @@ def described(artifact, source="-", said=None):
     return out
 
 
-def show(artifact, source="-", said=None):
+def show(artifact, source="-", digest=None):
     """Print an artifact as tables on stdout; parameters as in `described`."""
     say = out_console()
-    facts = described(artifact, source, said)
+    facts = described(artifact, source, digest)
     federation = _federation(artifact, source)
     table = Table("", "", heads=False)
     table.add_row("kind", artifact.kind)

@@ -221,7 +221,7 @@ def _percent(mean, spread):
 
 
 def _to_target(row):
-    """Return the cost of a run to reach the target in four cells, or text if the target was not reached."""
+    """Return four cells with the cost of reaching the target, or with a text if the target was not reached."""
     if row["target_client_rounds"] is None:
         return "never", "", "", ""
     megabytes = (f"{row[f'target_{name}'] / 1e6:,.1f}" for name in ("bytes_up", "bytes_down"))

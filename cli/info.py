@@ -25,10 +25,10 @@ def command(file, as_json):
     from fnlkit.artifacts import files, large
 
     need_input(file)
-    artifact, said = large.heads(file)
+    artifact, digest = large.heads(file)
     if artifact.kind.startswith("fnlkit.federation/") and any(isinstance(v, large.Head) for v in artifact.arrays.values()):
-        artifact, said = files.read(file), None  # for the labels
+        artifact, digest = files.read(file), None  # for the labels
     if as_json:
-        sys.stdout.write(json.dumps(described(artifact, file, said)) + "\n")
+        sys.stdout.write(json.dumps(described(artifact, file, digest)) + "\n")
     else:
-        show(artifact, file, said)
+        show(artifact, file, digest)

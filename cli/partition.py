@@ -56,8 +56,8 @@ def _schemes():
 def command(file, dataset, scheme, clients, labels, min_samples, holdout, gold, public, seed, output):
     """Split a data set over clients and write a federation.
 
-    The default data set is digits. FILE or a pipe can contain an unpartitioned federation by `inject-noise --dataset`: the
-    command splits it by the given labels, and reads the samples from --dataset if this is given.
+    The default data set is digits. FILE or a pipe can contain a federation without clients, written by `inject-noise
+    --dataset`. It is split by its given labels; with --dataset, the samples are read from that data set.
 
     \b
     Example:

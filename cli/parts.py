@@ -84,8 +84,8 @@ def source(function):
 def described(kind, function):
     """Return the parameters of a spec as a list of (name, default, allowed values, meaning).
 
-    Parameters that the caller supplies are left out. Meanings that the docstring lacks are read from the function that
-    receives the parameter, or from other functions of the module.
+    Parameters that the caller supplies are left out. If the docstring does not describe a parameter, the description is read
+    from the function that receives the parameter, or from another function of the module.
     """
     limits, found = parameters.kinds(function), []
     beside = [each for each in vars(inspect.getmodule(function)).values() if inspect.isfunction(each)]

@@ -69,7 +69,7 @@ _OTHERS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".xlsx", ".parquet", ".htm
 
 
 def takes_file(ctx, option, target):
-    """Refuse a file that cannot be written before any work; a callback of options that name files."""
+    """Callback of options that name files: raise before any work if the file cannot be written."""
     from fnlkit.artifacts import paths
 
     paths.must_take_a_file(target, option.opts[0])
@@ -197,7 +197,7 @@ def caution(text):
 
 
 def data_of(federation, dataset=None):
-    """Return the data set of a federation, or the data set of an option, which must be equal."""
+    """Return the data set of a federation, or the data set of an option after checking that both are equal."""
     from fnlkit.pipeline.labels import data_of
 
     return data_of(federation, dataset, caution)

@@ -17,13 +17,13 @@ def bar(title):
     """
     talk = console()
     if not talk.is_terminal:
-        began = said = time.monotonic()
+        began = printed = time.monotonic()
 
         def line(done, total, text=title):
-            nonlocal said
+            nonlocal printed
             now = time.monotonic()
-            if now - said >= _EVERY:
-                said = now
+            if now - printed >= _EVERY:
+                printed = now
                 left = (now - began) / max(1, done) * (total - done)
                 talk.print(f"{text}: {done:,} of {total:,}, about {left:,.0f} s left", style="dim", soft_wrap=True)
 
@@ -69,5 +69,6 @@ def _shown(talk, count, **more):
         rich.TimeRemainingColumn(compact=narrow),
     ]
     # A path can contain text that looks like markup.
-    said = rich.TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
-    return rich.Progress(*columns, said, console=talk, expand=True, **more)
+    column = Column(no_wrap=True, overflow="ellipsis", ratio=1)
+    description = rich.TextColumn("{task.description}", markup=False, table_column=column)
+    return rich.Progress(*columns, description, console=talk, expand=True, **more)

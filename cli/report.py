@@ -39,7 +39,7 @@ def command(runs, dataset, ledger, trust, output):
 
 
 class _Samples:
-    """The samples of runs; each data set is loaded once, and a missing one is reported once."""
+    """Samples of runs. Each data set is loaded once, and a missing data set is reported once."""
 
     def __init__(self, chosen):
         self.chosen, self.known = chosen, {}

@@ -327,6 +327,8 @@ def _show_ranking(ranks):
         best = [regime for regime, first in ranks["best"].items() if first == method]
         table.add_row(method, f"{rank:.2f}", "; ".join(best))
     say.print(table)
-    say.print(f"methods whose mean ranks lie {ranks['apart']:.2f} apart differ (Nemenyi's test at 5 %)")
+    say.print(
+        f"two methods differ significantly if their mean ranks are at least {ranks['apart']:.2f} apart (Nemenyi's test at 5 %)"
+    )
     for regime, rho in ranks["published"].items():
         say.print(f"{regime}: Spearman's correlation with the published order {rho:.2f}")

@@ -84,9 +84,9 @@ def import_(file, table, dataset, sheet, output):
 
     out = pipeline.import_review(file, table, dataset=dataset, say=caution)
     last = out.meta["reviews"][-1]
-    said = f"{last['decided']} decided: {len(last['changed'])} changed, {len(last['dropped'])} left out"
-    console().print(f"{said}; share of labels that people would change: {_said(last['level'])} before the review, "
-                    f"{_said(last['after'])} after it", soft_wrap=True)  # fmt: skip
+    decisions = f"{last['decided']} decided: {len(last['changed'])} changed, {len(last['dropped'])} left out"
+    console().print(f"{decisions}; share of labels that people would change: {_interval(last['level'])} before the review, "
+                    f"{_interval(last['after'])} after it", soft_wrap=True)  # fmt: skip
     if sheet:
         pipeline.cleaned(out).write(sheet)
     emit(out, output)
@@ -113,6 +113,6 @@ def suspects(file, output, every):
         console().print(f"{output}: {len(found):,} {'samples' if every else 'suspects'}", style="dim", soft_wrap=True)
 
 
-def _said(level):
+def _interval(level):
     share = f"{100 * level['low']:.1f} to {100 * level['high']:.1f} %"
     return f"95 % interval {share}" if level["level"] is None else f"{100 * level['level']:.1f} % (95 % interval {share})"

@@ -1,9 +1,9 @@
 """Standard input of a command: a federation in a pipe is read, and two sources at once are refused.
 
-A command without FILE and --dataset reads a pipe that another command feeds.  These functions only look at standard input:
-they take no byte from it and never wait without end, so that `while read` loops, cron, ssh and programs that keep a pipe open
-work.  A pipe can be looked at only with tee(2), and only /proc shows whether a silent pipe comes from a pipeline, whose first
-command can need a minute, or is merely left open.
+A command without FILE and --dataset reads a pipe that another command feeds.  These functions inspect standard input without
+consuming bytes and without waiting forever, so that `while read` loops, cron, ssh and programs that keep a pipe open work.
+The content of a pipe can be inspected only with tee(2).  Only /proc shows whether a silent pipe belongs to a pipeline, whose
+first command can need a minute, or was left open by another process.
 """
 
 import glob
@@ -22,7 +22,7 @@ _REPORTED, _SHORT, _LONG = 3.0, 10.0, 60.0
 
 
 def need_input(file):
-    """Refuse to read from a keyboard, and print a note if a pipe that must be read stays silent."""
+    """Raise if input would come from a keyboard; print a note while a pipe that must be read is silent."""
     if file != "-":
         return
     if _kind() in ("closed", "device"):

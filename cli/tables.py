@@ -11,7 +11,7 @@ _ROWS, _CLASSES = 20, 12
 
 
 def of_sites(federation):
-    """Return a list with the table of sites: samples, classes, samples without label; empty if clients are not sites."""
+    """Return a list with a table of samples and classes of each site; empty if clients are not sites."""
     if federation.meta.get("client_names") is None or len(federation) > _ROWS:
         return []
     bare = federation.meta.get("client_unlabeled")
@@ -23,15 +23,15 @@ def of_sites(federation):
 
 
 def noise_lines(federation):
-    """Return the requested and achieved noise of a federation in a line or two."""
+    """Return the requested and achieved noise of a federation as a list of at most two lines."""
     facts = summary(federation)
     if not federation.meta.get("noise"):
         return []
     if facts["wrong_share"] is None:
         return ["labels as received; true labels are unknown"]
-    asked = facts["requested_share"]
+    share = facts["requested_share"]
     line = f"noise {' + '.join(printable(_model(step)) for step in federation.meta['noise'])}: wrong labels "
-    line += f"{facts['wrong_share']:.4f} of {facts['samples']:,}" + (f", requested {asked:.4f}" if asked is not None else "")
+    line += f"{facts['wrong_share']:.4f} of {facts['samples']:,}" + (f", requested {share:.4f}" if share is not None else "")
     if facts["transition_error"] is not None:
         line += f"; rows of the transition differ by {facts['transition_error']:.4f} (total variation)"
     if not facts["client_level"]:
@@ -89,7 +89,7 @@ def of_estimates(federation, top=_ROWS, matrix=True):
 
 
 def _form(federation):
-    """Return the form of an estimate and the replies of the clients; [] if the file has no record."""
+    """Return lines on the form of an estimate (pooled or federated) and the clients' replies; [] if not recorded."""
     facts = federation.meta.get("estimate")
     if facts is None:
         return []
@@ -117,7 +117,7 @@ def judged(federation):
 
 _ESTIMATES = "client_level", "client_level_low", "client_level_high", "client_score", "transition", "flagged"
 _RANGE = (
-    "sampling range: 95 % range of the level over other samples of the same client. It does not include the bias of the "
+    "sampling range: 95 % range of the level if the client's samples were drawn again. It does not include the bias of the "
     "estimator, so the true level can be outside"
 )
 
@@ -184,16 +184,17 @@ def of_clients(federation):
 
 
 def _client_noise(federation, facts):
-    level, asked, names = facts["client_level"], facts["client_requested"], client_names(federation.meta, len(federation))
+    level, requests = facts["client_level"], facts["client_requested"]
+    names = client_names(federation.meta, len(federation))
     order = sorted(range(len(level)), key=lambda k: (-level[k], k))
     shown = order if len(order) <= _ROWS else [*order[: _ROWS // 2], None, *order[-_ROWS // 2 :]]
-    table = Table("client", "samples", "asked", "wrong labels")
+    table = Table("client", "samples", "requested", "wrong labels")
     for k in shown:
         if k is None:
             table.add_row("...", "", "", "")
             continue
         size = federation.client_offsets[k + 1] - federation.client_offsets[k]
-        table.add_row(printable(names[k]), f"{size:,}", f"{asked[k]:.4f}" if asked else "", f"{level[k]:.4f}")
+        table.add_row(printable(names[k]), f"{size:,}", f"{requests[k]:.4f}" if requests else "", f"{level[k]:.4f}")
     return table
 
 

@@ -84,7 +84,7 @@ def _console(file, stream):
     width = None if stream.isatty() or "COLUMNS" in os.environ else _ENDLESS
 
     class Safe(Console):
-        """A console that shows control characters of a text and obeys none of them."""
+        """Console that prints control characters of a text as escapes."""
 
         def print(self, *objects, **how):
             super().print(*map(_lines, objects), **how)
@@ -112,7 +112,7 @@ class Table:
     """
 
     def __init__(self, *columns, title=None, heads=True):
-        # Names of files, classes and methods come from files: control characters are shown, not sent to the terminal.
+        # Names of files, classes and methods come from files: control characters are printed as escapes.
         self.columns, self.title, self.heads, self.rows = tuple(map(_lines, columns)), title and _lines(title), heads, []
 
     def add_row(self, *cells, style=""):

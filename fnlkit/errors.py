@@ -14,16 +14,15 @@ class InputError(ValueError):
 class SampleError(InputError):
     """A sample that cannot be read.
 
-    The message names the sample, so that the owner can repair it, and is not sent away from the machine with the samples.
+    The message names the sample, so that the owner can repair it.  It is never sent to another machine.
     """
 
 
 class WorkStopped(RuntimeError):
     """Valid input, but the work cannot continue.
 
-    The message states the reason and a remedy.
-
-    An example is diverged training.  The command line prints the message as one line and exits with 1.
+    The message states the reason and a remedy, for example for diverged training.  The command line prints the
+    message as one line and exits with 1.
     """
 
 

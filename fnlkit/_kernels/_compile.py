@@ -43,8 +43,8 @@ def _digest():
 def cache_folders():
     """Return the cache folders in reading order; code is stored in the first writable folder.
 
-    NUMBA_CACHE_DIR if it is set.  Otherwise the package's `__pycache__` and the user's cache folder, which a container can
-    lack.  If neither is writable, a temporary folder is added.
+    NUMBA_CACHE_DIR if it is set.  Otherwise, the package's `__pycache__` and the user's cache folder, which can be missing in
+    a container.  If neither is writable, a temporary folder is added.
     """
     if numba.config.CACHE_DIR:
         return (Path(numba.config.CACHE_DIR) / "fnlkit",)

@@ -373,7 +373,7 @@ def _layout(number):
 
 @intrinsic
 def mantissas(typingctx, a):
-    """Return each lane divided by a power of two such that it is in [1, 2); for positive normal numbers."""
+    """Return each lane divided by a power of two, so that the result is in [1, 2); for positive normal numbers."""
 
     def codegen(context, builder, signature, args):
         integer, bits, bias = _layout(a.number)

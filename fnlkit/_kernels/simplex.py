@@ -1,19 +1,19 @@
-"""Nearest point of the probability simplex (Michelot 1986): an exact iteration without sorting."""
+"""Project vectors to the probability simplex by an exact iteration without sorting (Michelot 1986)."""
 
 from fnlkit._kernels._compile import kernel
 
 
 @kernel
 def project_rows(vectors, start, stop, out):
-    """Write to `out` the nearest non-negative vector of sum 1 for the rows start..stop of `vectors` (n, C).
+    """Write the projection of rows start..stop of `vectors` (n, C) to `out`: the nearest distribution.
 
-    Each step computes the threshold at which the remaining classes sum to 1 and drops the classes below it.  A dropped class
-    does not return, so there are at most C steps.  With rounding, a class at the threshold can return.  The iteration therefore
-    ends when the number of remaining classes no longer decreases.
+    Each step computes the threshold at which the remaining classes sum to 1 and drops the classes below it.  In exact
+    arithmetic a dropped class never returns, so that at most C steps are needed.  With rounding, a class at the threshold can
+    return.  The iteration therefore ends when the number of remaining classes stops decreasing.
     """
     classes = vectors.shape[1]
     for i in range(start, stop):
-        # Use distances from the largest entry: the result is the same, and large entries lose no digits.
+        # Subtract the largest entry, which does not change the result, so that large entries keep their precision.
         top = vectors[i, 0]
         for c in range(1, classes):
             top = max(top, vectors[i, c])

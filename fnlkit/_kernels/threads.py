@@ -32,7 +32,8 @@ if hasattr(os, "register_at_fork"):
 def run(work, pieces, threads):
     """Call ``work(*piece)`` for each piece on at most `threads` threads; return the results in order.
 
-    A thread gets the next piece when it has finished the last.  If the costs of pieces differ, pass several per thread.
+    A thread gets the next piece when it has finished the previous piece.  If the costs of pieces differ, pass several pieces
+    per thread.
     """
     pieces = list(pieces)
     threads = min(threads, len(pieces))

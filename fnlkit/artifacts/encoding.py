@@ -9,7 +9,7 @@ def decode(raw):
     """Decode the bytes of a text file and return (text, guessed).
 
     The encoding is UTF-16 if the file begins with its byte order mark, UTF-8 if the bytes are valid UTF-8, and otherwise
-    Windows-1252.  In the last case `guessed` is True, because no file states that encoding.
+    Windows-1252.  In the last case `guessed` is True, because almost any bytes are valid Windows-1252.
 
     Parameters
     ----------

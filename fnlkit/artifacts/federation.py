@@ -347,7 +347,7 @@ class Federation:
         Raises
         ------
         InputError
-            One line that names the file.
+            If the file is invalid; the one-line message names the file.
         """
         artifact = files.read(source, kinds=("fnlkit.federation",))
         try:

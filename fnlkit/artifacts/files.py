@@ -129,7 +129,7 @@ def read_arrays(source, *, max_bytes=MAX_BYTES):
     Raises
     ------
     InputError
-        One line that names the file.
+        If the file is invalid; the one-line message names the file.
     """
     name, raw = slurp(source, max_bytes)
     with one_line(name):

@@ -49,7 +49,7 @@ def heads(path, *, small=SMALL):
     Raises
     ------
     InputError
-        One line that names the file.
+        If the file is invalid; the one-line message names the file.
     """
     if path != "-" and os.path.isfile(path) and os.stat(path).st_size > small:
         with one_line(shown(path)), open(path, "rb") as handle:
@@ -101,7 +101,7 @@ def open_arrays(path, *, decoded, small=SMALL):
     Raises
     ------
     InputError
-        One line that names the file.
+        If the file is invalid; the one-line message names the file.
     """
     try:
         size = os.stat(path).st_size if os.path.isfile(path) else 0

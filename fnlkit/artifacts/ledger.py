@@ -119,7 +119,7 @@ def training(sums, *, name, lost, seed, classes, data, given, offsets, indices, 
     name : str
         See `named_training`.
     lost : list
-        See `lost`; runs that lose other clients are other releases, because their sums and noise differ.
+        See `lost`.  Runs that lose different clients are different releases, because sums and noise differ.
     seed, classes, data, given, offsets, indices, key
         As in `release`.
     """

@@ -20,7 +20,7 @@ _NOISE = ("noise_client_level", "noise_client_noisy", "noise_transition")
 _MOST = 2**63 - 1
 
 
-# A check is a function (value, name in messages). The following functions return checks of composed values.
+# A check is a function (value, name in messages). The following functions return checks of dicts and lists.
 def _fields(*, optional=None, **required):
     """Check entries of a dict by name; it can have further entries."""
 

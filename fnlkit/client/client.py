@@ -1,4 +1,4 @@
-"""A client with its samples, labels and memory, which the server never sees, and the inputs of steps and losses."""
+"""Client with private samples, labels and memory; inputs of client steps and losses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -62,9 +62,9 @@ class Client:
     secret : bytes or None
         Secret for random draws that privacy depends on.
     hidden : fnlkit.kernels.streams.HiddenStream
-        As `rng`, with the secret in place of the seed; set by the engine.
+        Like `rng`, but drawn from `secret` instead of the seed; set by the engine.
     reviewed : bool Tensor (n,) or None
-        Samples whose given label a reviewer decided; after each round their working label is reset to it.
+        Samples with a label that a reviewer decided.  After each round their working label is reset to that label.
     parts : dict of Part
         Rows ``input/...`` that are in `rows` only during a visit.
     dropped : set of str
@@ -165,11 +165,11 @@ class Batch:
     rows : dict of Tensor (..., B, ...)
         The samples' rows of the client's memory.
     state, received : dict
-        The client's memory, and the values that the server sent.  Scattered values have a leading axis K too, broadcast values
-        do not.
+        The client's memory, and the values that the server sent.  Scattered values also have the leading axis K; broadcast
+        values do not.
     teacher : Tensor (..., B, C) or None
-        Logits of the received model on the same input, if Fit.teacher requests them; under mixup with Fit.unmixed, on the
-        samples before mixup.
+        Logits of the received model on the same input, if Fit.teacher requests them.  With mixup and Fit.unmixed, the input is
+        the samples before mixup.
     unmixed : Tensor (..., B, C) or None
         Logits of the current local model on the samples before mixup, in evaluation mode and without gradient, if Fit.unmixed
         requests them and mixup is on.

@@ -1,4 +1,4 @@
-"""The clients of a federation over one data set: positions in the data, whose samples are read during a visit."""
+"""Clients of a federation: each stores positions in the data set and reads samples only during a visit."""
 
 import os
 from collections import deque
@@ -27,7 +27,7 @@ class ClientList(Sequence):
     classes : int
     inputs : fnlkit.client.inputs.Inputs
     rows : dict of arrays (n, ...)
-        Additional data of each sample, which a client has among its rows during a visit.
+        Additional data of each sample. During a visit, the client's part is in `Client.rows`.
     reviewed : bool (n,) or None
         Samples whose given label a reviewer decided.
     secret : bytes or None
@@ -48,7 +48,7 @@ class ClientList(Sequence):
 
     @classmethod
     def of(cls, clients):
-        """Return ClientList for a list of clients 0 to N - 1 that have their own samples; ClientList are returned unchanged."""
+        """Return a ClientList for a list of clients 0 to N - 1 with samples in memory; a ClientList is returned unchanged."""
         if isinstance(clients, cls):
             return clients
         sizes = [len(c) for c in clients]
@@ -95,7 +95,7 @@ class ClientList(Sequence):
         return [client for _, client in sorted(self._made.items()) if client.rows or client.state]
 
     def forget(self):
-        """Release, between two rounds, clients without memory other than positions and labels."""
+        """Release clients that store only positions and labels; called between two rounds."""
         self._made = {k: c for k, c in self._made.items() if c.rows or c.state or c.dropped}
 
 
@@ -105,7 +105,7 @@ def sizes_of(clients):
 
 
 def held(rows):
-    """Return an array unchanged, or read into memory if it is small."""
+    """Read an array into memory if it is small; return a larger array unchanged."""
     return rows[:] if not isinstance(rows, np.ndarray) and rows.nbytes <= FEW else rows
 
 
@@ -129,7 +129,7 @@ def tensor(array):
 
 
 def ahead(clients):
-    """Yield clients; if reading samples is slow (decoding images), threads read those of the next clients in advance."""
+    """Yield clients. If reading is slow (image decoding), threads read the samples of the next clients in advance."""
     clients = list(clients)
     if len(clients) < 2 or not any(getattr(getattr(c.samples, "source", None), "slow", False) for c in clients):
         yield from clients

@@ -1,4 +1,4 @@
-"""Information that leaves a failed client: a code and the name of the exception's class.
+"""Failure of a client: only a code and the name of the exception's class are sent to the server.
 
 The text of an exception can quote samples, so it stays on the client.
 """
@@ -86,7 +86,7 @@ def failure(error, client, round):
 
 
 def sentence(error):
-    """Return an exception as one line for the log of its owner: the message, after the class unless fnlkit raised it."""
+    """Format an exception as one log line: class and message, or only the message if fnlkit raised it."""
     text = " ".join(str(error).split())[:2000]
     text = text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
     return text if text.isprintable() else ascii(text)
@@ -101,7 +101,7 @@ def show_log():
 
 @contextlib.contextmanager
 def logged():
-    """Print one line on stderr for each failure meanwhile, as a real site does: the log is its owner's."""
+    """Print one line on stderr for each failure inside the context, as the log of a real site does."""
     if log.isEnabledFor(logging.DEBUG):
         yield
         return

@@ -74,7 +74,7 @@ class Network:
             self.slots.append((name, at, end, tensor.shape))
             at = end
 
-        # Small networks with batch norm are a third to two thirds faster with adjacent channels; wide networks are not.
+        # Channels-last memory makes small networks with batch norm a third to two thirds faster, but not wide networks.
         normed = any(isinstance(part, nn.BatchNorm2d) for part in self.module.modules())
         self.channels_last = normed and (self.parameters_count < 1e6 or self.device.type == "cuda")
 
@@ -107,13 +107,13 @@ class Network:
         return x.contiguous(memory_format=torch.channels_last) if self.channels_last and x.dim() == 4 else x
 
     def laid_out_weights(self, weights):
-        """Return weights of some clients (K, ...), those of convolutions with channels last if that is faster on a GPU."""
+        """Return the weights of K clients (K, ...), with channels-last convolutions if this is faster on a GPU."""
         if not (self.channels_last and self.device.type == "cuda" and weights.dim() == 5):
             return weights
         return weights.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
 
     def lowered(self, names, weights):
-        """Return weights of some clients (K, ...) in the type of the layers, converted at once instead of layer by layer.
+        """Convert the weights of K clients (K, ...) to the type of the layers, all layers at once.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class Network:
 
 
 def _digest(tensors):
-    """Return the SHA-256 over tensors as float32, None without any."""
+    """Return the SHA-256 over tensors as float32, or None for an empty list."""
     if not tensors:
         return None
     total = hashlib.sha256()
@@ -189,7 +189,7 @@ def _digest(tensors):
 
 
 def looks_up(module):
-    """Return whether a module has a table of embeddings, so that its input are token ids."""
+    """Return whether a module has an embedding table and therefore reads token ids."""
     return any(isinstance(part, (nn.Embedding, nn.EmbeddingBag)) for part in module.modules())
 
 
@@ -200,7 +200,7 @@ class Model:
     ----------
     network : Network
     weights : Tensor (P + Q,) or None
-        None in a round that a resumed run repeats from its log, which has no weights.
+        None if a resumed run repeats the round from the log, which contains no weights.
     """
 
     def __init__(self, network, weights):
@@ -208,7 +208,7 @@ class Model:
 
     @property
     def weights(self):
-        """The vector (P + Q,); raises InputError in a round that a resumed run repeats from its log."""
+        """The vector (P + Q,); raises InputError if a resumed run repeats the round from the log."""
         if self._weights is None:
             raise InputError(f"--resume: a user component reads a model's weights {UNKNOWN}")
         return self._weights

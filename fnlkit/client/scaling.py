@@ -11,7 +11,7 @@ from fnlkit.artifacts.stored import blocks
 
 
 class Moments(NamedTuple):
-    """The values that leave a client, once.
+    """Statistics that each client sends once.
 
     Attributes
     ----------

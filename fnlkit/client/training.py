@@ -18,7 +18,7 @@ from fnlkit.models import reseed
 
 @dataclass(frozen=True)
 class Fit:
-    """Settings of local training, declared so that an engine can stack or fuse it.
+    """Settings of local training, in a form that engines can stack over clients or run in a fused kernel.
 
     Attributes
     ----------
@@ -38,8 +38,8 @@ class Fit:
     teacher, features, uniform : bool
         Values that the loss needs in the Batch in addition to labels and rows.
     unmixed : bool
-        Under mixup, the loss needs predictions on the samples before mixup: those of the local model, and those of the teacher
-        in place of its predictions on mixed samples.  No effect without mixup.
+        With mixup: the loss needs the predictions of the local model and of the teacher on the samples before mixup.  The
+        teacher then does not predict mixed samples.  No effect without mixup.
     views : int
         Number of differently augmented views of each sample in a batch.  A batch of B samples has views x B entries, all first
         views before all second views.
@@ -148,7 +148,7 @@ def make_optimizer(fit, parameters):
 
 
 def train_client(network, client, start, fit, draws, received, twin=None):
-    """Return the weights (P + Q,) of one client after local training; the specification of all engines.
+    """Train one client and return the weights (P + Q,).  Other engines must give the same result.
 
     Parameters
     ----------

@@ -323,7 +323,7 @@ def _reach(folder):
 def _imported(action, where):
     try:
         return action()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever stands at the top of the user's file
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - importing a user's file can raise any error
         if named := mistake(error):
             raise named from error
         reason = f"{type(error).__name__}: {error}" if not isinstance(error, ImportError) else error

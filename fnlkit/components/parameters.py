@@ -45,7 +45,7 @@ class Automatic:
     value: float = -1
 
 
-# A word or a quoted text, for parameters without a default that would show the type.
+# A word or a quoted text, for parameters without a default from which the type could be read.
 Text = Annotated[str, "a word, or a text in quotes"]
 SpecText = Annotated[str, "a name, or name(key=value, ...)"]
 NotNegative = Annotated[float, Range()]

@@ -179,7 +179,7 @@ def of_budget(spec, rounds):
 def sends(spec):
     """Return {name: Sent} of all replies that a method declares, with nested methods and the components in its parameters.
 
-    If two of them declare the same name, the outer declaration counts.
+    If two components declare the same name, the outer declaration takes precedence.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def sends(spec):
 def loss(spec, method="fedavg"):
     """Return the loss for a spec such as ``gce(q=0.7)``.
 
-    It is used in local training if the method has no loss.
+    Local training uses it if the method does not define the loss.
 
     Parameters
     ----------
@@ -206,7 +206,8 @@ def loss(spec, method="fedavg"):
     Raises
     ------
     InputError
-        For an unknown loss or parameter, and for any loss but the default ``ce`` if the method has its own loss.
+        If the loss or a parameter is unknown, or if a loss other than the default ``ce`` is given for a method with a built-in
+        loss.
     """
     spec = parse(spec, "--loss")
     bound = bind(spec, find(spec, LOSSES, "loss"), "loss")

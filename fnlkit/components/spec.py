@@ -196,7 +196,7 @@ def own_names(text):
     Parameters
     ----------
     text : str or Spec
-        A text that is not a spec has none.
+        A text that is not a spec has no such names.
     """
     names, left = {}, [text]
     while left:

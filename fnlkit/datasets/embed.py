@@ -407,10 +407,9 @@ def efficientnet_lite0(dataset, forward, *, size: Count = 224, normalize=True):
     Parameters
     ----------
     size : int
-        Images are scaled to size x size pixels.  Resolution matters: at 112 noise detection on CIFAR-10 is clearly
-        worse than at 224.
+        Images are scaled to size x size pixels.  At 112 pixels, noise detection on CIFAR-10 is clearly worse than at 224.
     normalize : bool
-        Scale rows to length 1; this also matters.
+        Scale rows to length 1, which improves noise detection.
     """
     from torch import nn
 

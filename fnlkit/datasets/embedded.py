@@ -80,7 +80,7 @@ def _arrays(name):
 
 
 def _dataset(name, columns, where, **lists):
-    """Return the Dataset of a table, encoded as a table of the user."""
+    """Return the Dataset of a table, encoded like a user's table."""
     table = Table(name, columns, list(range(1, len(columns["label"]) + 1)))
     data = Manifest(name, lists=lists, table=table).dataset(where)
     data.name = name

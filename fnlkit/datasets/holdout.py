@@ -74,8 +74,8 @@ def read_gold(path, dataset):
     Parameters
     ----------
     path : str
-        A CSV or Parquet file with columns ``id`` and ``label`` in upper or lower case.  An id is the id of a training sample
-        (the ids of the data set, or its field ``id``), or the position counted from 0 if there are none.  A label is a class
+        A CSV or Parquet file with columns ``id`` and ``label`` in upper or lower case.  An id is the data set's id of a
+        training sample, or the field ``id``, or, if the data set has neither, the position counted from 0.  A label is a class
         name.
     dataset : fnlkit.datasets.Dataset
 
@@ -113,7 +113,7 @@ def read_gold(path, dataset):
 def sample_ids(dataset):
     """Return the id of each training sample as a list of n texts.
 
-    An id is taken from the ids of the data set, otherwise from its field ``id``, otherwise from the position.
+    The id is the data set's id of the sample, or the field ``id`` if the data set has no ids, or else the position.
     """
     values = dataset.fields.get("id") if dataset.ids is None else dataset.ids
     return [str(value) for value in (range(len(dataset.y_train)) if values is None else values)]

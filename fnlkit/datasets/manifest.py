@@ -207,7 +207,7 @@ class Manifest:
         where : pathlib.Path
             The cache folder.
         learned : list of dict, optional
-            How columns become features, as fnlkit.datasets.columns.learn returns it; learned from this table by default.
+            Encoding of columns, as returned by fnlkit.datasets.columns.learn.  Default: learned from this table.
         """
         if "label" not in self.roles:
             raise InputError(

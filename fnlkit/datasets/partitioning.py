@@ -29,7 +29,7 @@ SCHEMES = {
     "field": "fnlkit.datasets.partitioning:by_field",
     "file": "fnlkit.datasets.partitioning:from_file",
 }
-FIXED = ("sites", "field", "file")  # the data determine the clients: no repeated draws, and the number of clients is given
+FIXED = ("sites", "field", "file")  # these schemes are not drawn again, because the data determine the clients and their number
 ATTEMPTS = 1000
 LABELS = ("auto", "observed", "true")
 
@@ -219,12 +219,12 @@ def empty(dataset, labels="auto"):
     ----------
     dataset : fnlkit.datasets.Dataset
     labels : "auto", "observed" or "true"
-        Status of the labels: as declared by the data set; not known to be true; true.
+        Status of the labels: ``auto`` as declared by the data set, ``observed`` possibly wrong, ``true`` right.
 
     Raises
     ------
     InputError
-        For another word.
+        If `labels` is another word.
     """
     if labels not in LABELS:
         raise InputError(f"--labels is {labels!r}; write {', '.join(LABELS[:-1])} or {LABELS[-1]}")
@@ -266,7 +266,7 @@ def iid(labels, classes, clients, rng, *, balanced=False):
 def shards(labels, classes, clients, rng, *, per_client: Count = 2):
     """Sort samples by label and deal shards of them at random (McMahan 2017).
 
-    There are clients x per_client shards of equal size.
+    All clients x per_client shards have equal size.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ def npz_per_site(path, *, where):
     Raises
     ------
     InputError
-        One line that names the file.
+        If the file is invalid; the one-line message names the file.
     """
     return _of_files(path, sorted(path.glob("*.npz")), where)
 
@@ -41,19 +41,19 @@ def npz_of_one(path, *, where):
     Parameters
     ----------
     path, where : pathlib.Path
-        The file, and the cache folder for what is unpacked.
+        The file, and the cache folder for decompressed arrays.
 
     Raises
     ------
     InputError
-        One line that names the file.
+        If the file is invalid; the one-line message names the file.
     """
     return _of_files(path, [path], where)
 
 
-def _of_files(path, found, where):
+def _of_files(path, files, where):
     parts = []
-    for file in found:
+    for file in files:
         try:
             parts.append(_Part(file, where))
         except InputError as error:
@@ -61,11 +61,11 @@ def _of_files(path, found, where):
             raise InputError(text if str(file) in text else f"{paths.shown(file)}: {text}") from None
     first = parts[0]
     for part in parts[1:]:
-        for what in ("kind", "shape", "dtype", "rate", "with_truth"):
-            mine, theirs = getattr(part, what), getattr(first, what)
+        for attribute in ("kind", "shape", "dtype", "rate", "with_truth"):
+            mine, theirs = getattr(part, attribute), getattr(first, attribute)
             if mine != theirs:
-                found = f"{what.replace('_', ' ')} {mine}, but {theirs} in {first.file.name}"
-                raise InputError(f"{paths.shown(part.file)}: {found}; convert all to the same")
+                difference = f"{attribute.replace('_', ' ')} is {mine} here, but {theirs} in {first.file.name}"
+                raise InputError(f"{paths.shown(part.file)}: {difference}; all sites must use the same")
     data = _joined(path, parts)
     if any(isinstance(part.x, Rows) for part in parts):
         data.remember = partial(remembered, files=[part.file for part in parts], where=where)

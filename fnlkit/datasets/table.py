@@ -114,9 +114,10 @@ class Table:
 def read_table(path):
     """Return the Table in a CSV or Parquet file.
 
-    A CSV file is UTF-8, UTF-16 with byte order mark, or otherwise Windows-1252.  The separator is the comma, semicolon, tab or
-    vertical bar that gives the most columns in the first row, which contains the column names.  Quoted cells can contain
-    separators and line breaks.  With semicolons, ``3,5`` is a number.  Empty rows and columns without a name are skipped.
+    A CSV file is read as UTF-16 if it has the byte order mark, as UTF-8 if valid, and otherwise as Windows-1252.  The
+    separator is the comma, semicolon, tab or vertical bar that gives the most columns in the first row, which contains the
+    column names.  Quoted cells can contain separators and line breaks.  With semicolons, ``3,5`` is a number.  Empty rows and
+    columns without a name are skipped.
 
     Parameters
     ----------

@@ -76,11 +76,11 @@ def client_app(open_site):
                 call_next(message, context)
                 line = declared.hello()
                 reply = Message(wire.write(line), reply_to=message)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - its text stays here
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the error text stays at the site
             reply, line = _failed(message, error, declared, about["round"])
         try:
             leaving.enter(_ledger(context), **about, said=line)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - what cannot be entered does not leave
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a reply without a ledger entry is not sent
             reply, _ = _failed(message, error, declared, about["round"])
         return reply
 

@@ -115,7 +115,7 @@ def enter(path, *, run, round, said):
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             _end_at_a_line(descriptor)
-            if os.write(descriptor, line.encode()) < len(line):  # ASCII; a full disk writes a part without an error
+            if os.write(descriptor, line.encode()) < len(line):  # ASCII; on a full disk, a part can be written without an error
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
             os.fsync(descriptor)
         finally:

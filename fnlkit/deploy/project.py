@@ -40,7 +40,7 @@ from fnlkit.experiment.settings import Settings, option
 from fnlkit.server.protection import Secret
 
 PACKAGE = "fnlkit_sites"
-MOST_SAMPLES = 10_000  # of a site, unless the partners agree on a different number
+MOST_SAMPLES = 10_000  # largest number of samples of a site, unless the partners agree on a different number
 PRIVATE = ("server_data", "output")  # used by the server only: passed to `flwr run`, never written to a file
 
 
@@ -370,7 +370,7 @@ def _network(settings, task, shape):
 
 # ---- at the server
 class Elsewhere(Rows):
-    """Placeholder for samples at the sites: it has a shape but cannot be read."""
+    """Placeholder for samples that are at the sites: it has a shape but no values."""
 
     def __init__(self, count, shape):
         self.shape, self.dtype = (count, *shape), np.dtype(np.float32)

@@ -1,7 +1,7 @@
 """Label releases of a site: once per data set, up to the agreed epsilon, for all runs.
 
-The record is stored next to the site's ledger. A second run receives the counts that the first run received, without
-additional privacy cost.
+The record is stored next to the site's ledger. A second run receives the same counts as the first run, without additional
+privacy cost.
 """
 
 import hashlib
@@ -72,15 +72,15 @@ class Releases:
         """
         from filelock import FileLock
 
-        told = sorted(set(arrays) & set(self.names))
-        if not told:
+        released = sorted(set(arrays) & set(self.names))
+        if not released:
             return arrays
-        price = self._price(arrays, told)
+        price = self._price(arrays, released)
         os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
         with FileLock(f"{self.path}.lock"):
             known = self._known()
             if known is None:
-                counts = {name: arrays[name].tolist() for name in told}
+                counts = {name: arrays[name].tolist() for name in released}
                 known = {"kind": KIND, "labels": self.labels, "epsilon": price, "counts": counts, "run": run}
                 saving.write_bytes([json.dumps(known).encode()], self.path)
         if known["labels"] != self.labels:
@@ -88,27 +88,27 @@ class Releases:
                 f"{shown(self.path)} records a release of other labels, and both would add up for every sample in both; "
                 "name another `memory` folder only if no sample is in both data sets"
             )
-        if known["epsilon"] != price or set(known["counts"]) != set(told):
+        if known["epsilon"] != price or set(known["counts"]) != set(released):
             raise LabelsWithheld(
-                f"labels were told before at epsilon {_words(known['epsilon'])}; another release at {_words(price)} adds up"
+                f"labels were released before at epsilon {_words(known['epsilon'])}; another release at {_words(price)} adds up"
             )
-        counts = {name: torch.tensor(known["counts"][name], dtype=arrays[name].dtype) for name in told}
-        if any(counts[name].shape != arrays[name].shape for name in told):
+        counts = {name: torch.tensor(known["counts"][name], dtype=arrays[name].dtype) for name in released}
+        if any(counts[name].shape != arrays[name].shape for name in released):
             raise LabelsWithheld(f"{shown(self.path)} records counts of other classes")
         return arrays | counts
 
-    def _price(self, arrays, told):
+    def _price(self, arrays, released):
         """Return the epsilon of a reply's labels, None without epsilon, after checking the limit."""
         prices = set()
-        for name in told:
+        for name in released:
             sent = self.names[name]
             if sent is not None and sent not in arrays:
-                raise LabelsWithheld(f"{name} came without its epsilon")
+                raise LabelsWithheld(f"{name} was sent without the epsilon")
             prices.add(None if sent is None else float(arrays[sent]))
         price = prices.pop()
         if prices or (self.limit is not None and (price is None or not 0 < price <= self.limit)):
             raise LabelsWithheld(
-                f"labels would be told at epsilon {_words(price)}; this site agreed to at most {_words(self.limit)}"
+                f"labels would be released at epsilon {_words(price)}; this site agreed to at most {_words(self.limit)}"
             )
         return price
 
@@ -124,7 +124,7 @@ class Releases:
                 return known
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
-        raise LabelsWithheld(f"{shown(self.path)}: is no record of fnlkit; put the file back")
+        raise LabelsWithheld(f"{shown(self.path)}: is not a record of fnlkit; restore the original file")
 
 
 def digest(labels):

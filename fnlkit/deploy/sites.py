@@ -76,8 +76,8 @@ class Sites:
         new = sorted(set(there) - self._heard)
         if self._owners:
             new = [node for node in new if self._owner(node, there[node]) is not None]
-        for node, said in exchanged(self, {node: wire.write({"hello": 1}) for node in new}, _HELLO_SECONDS, kind="query"):
-            self._admit(node, self._owner(node, there[node]) if self._owners else None, said)
+        for node, answer in exchanged(self, {node: wire.write({"hello": 1}) for node in new}, _HELLO_SECONDS, kind="query"):
+            self._admit(node, self._owner(node, there[node]) if self._owners else None, answer)
 
     def _owner(self, node, key):
         """Return the client that belongs to a node's key, or None after a line in the log."""
@@ -86,16 +86,17 @@ class Sites:
             self._refuse(node, f"node {node}: its key {found} is not among the `keys` of the project")
         return self._owners.get(found)
 
-    def _admit(self, node, owner, said):
+    def _admit(self, node, owner, answer):
         """Accept a node as the site of a client, or refuse it."""
         who = f"node {node}" if owner is None else f"client {owner}"
-        match said:
+        match answer:
             case {"client": int(client), "samples": int(size)} if bool not in (type(client), type(size)):
                 pass
             case {"replies": [[_, ("failure", str(code), str(name), _)]]} if code in CODES:
                 return self._refuse(node, f"{who} {Failure(code, ascii(name[:60])[1:-1])}; the log at the site has the reason")
             case _:
-                return self._refuse(node, f"{who}: {'no answer in time' if said is LATE else 'its answer is not a hello'}")
+                reason = "no answer in time" if answer is LATE else "the answer is not a hello message"
+                return self._refuse(node, f"{who}: {reason}")
         held = self.nodes.get(client)
         if not 0 <= client < self.count:
             return self._refuse(node, f"{who} claims a number that is none of the clients 0 to {self.count - 1}")

@@ -1,8 +1,8 @@
 """Small networks on the CPU: a compiled call per client for its local training.
 
-There is a thread per core. A loss or correction declares the name of a compiled form (`fused_kernel`). If that is not in the
-tables below, training uses plain PyTorch and a note is printed once. The cohort of an MLP is then stacked, because launching a
-step of a single client costs more than computing it. LeNet-5 is trained client by client.
+Each core runs one thread. A loss or correction declares the name of a compiled form (`fused_kernel`). If this name is not in
+the tables below, training uses plain PyTorch and a note is printed once. The cohort of an MLP is then stacked, because
+launching a step of a single client costs more than computing it. LeNet-5 is trained client by client.
 """
 
 import os

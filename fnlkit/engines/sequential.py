@@ -1,6 +1,6 @@
 """Reference engine: clients run one after another in plain PyTorch.
 
-It is short and slow. All other engines must return equal results.
+This engine is short and slow. All other engines must return equal results.
 """
 
 import contextlib

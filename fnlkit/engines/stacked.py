@@ -1,6 +1,6 @@
 """Engine that trains the whole cohort at once.
 
-It is for GPUs, because a single small client leaves most of the device idle, and for small steps on a CPU.
+Use it on a GPU, because a single small client leaves most of the device idle, or for small steps on a CPU.
 """
 
 from functools import partial

@@ -106,28 +106,28 @@ def anchors_of(session, count, percentile, average):
     clients send the sum of their predictions at or above the percentile.
     """
     above = count - math.ceil(percentile / 100 * (count - 1))  # number of values that are not below the percentile
-    said = session.ask(partial(reply_typical, top=above))
-    values = [np.asarray(part) for part in said["typical"]]
+    replies = session.ask(partial(reply_typical, top=above))
+    values = [np.asarray(part) for part in replies["typical"]]
     limits = np.sort(np.concatenate(values, 1), axis=1)[:, -above]
     has = np.stack([(own.max(1) >= limits) if average else (own == limits[:, None]).any(1) for own in values])
     if not average:
         has &= np.cumsum(has, 0) == 1  # if anchors tie, the first client's
     ids = np.flatnonzero(has.any(1))
     step = partial(reply_anchors, average=average)
-    said = session.ask(step, ids=ids, broadcast={"limits": torch.from_numpy(limits)}, scatter={"wanted": has[ids]})
-    return transition(said["anchors"].sum(0).numpy() / said["anchor_numbers"].sum(0).numpy()[:, None])
+    replies = session.ask(step, ids=ids, broadcast={"limits": torch.from_numpy(limits)}, scatter={"wanted": has[ids]})
+    return transition(replies["anchors"].sum(0).numpy() / replies["anchor_numbers"].sum(0).numpy()[:, None])
 
 
 def by_clients(evidence, session, T):
     """Return the Judgment of the federated form for a known T."""
-    said = session.ask(federated.reply_predicted, judge_at_home, broadcast={"T": torch.from_numpy(T)})
-    evidence.weigh_counts(said["predicted"].sum(0), "predictions")
+    replies = session.ask(federated.reply_predicted, judge_at_home, broadcast={"T": torch.from_numpy(T)})
+    evidence.weigh_counts(replies["predicted"].sum(0), "predictions")
     level, interval = (
-        said["level"].numpy(),
-        interval_of(said["histogram"].numpy(), said["bin_sums"].sum(0).numpy(), evidence.seed),
+        replies["level"].numpy(),
+        interval_of(replies["histogram"].numpy(), replies["bin_sums"].sum(0).numpy(), evidence.seed),
     )
     kept = (session.kept(name) for name in ("issue", "flagged", "guess"))
-    return Judgment(level, *interval, level, *kept, T, transition(said["relabeled"].numpy()))
+    return Judgment(level, *interval, level, *kept, T, transition(replies["relabeled"].numpy()))
 
 
 def reply_typical(client, model, received, *, top):

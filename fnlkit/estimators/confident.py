@@ -99,13 +99,13 @@ def by_clients(evidence, session, thresholds):
     """
     broadcast = None
     if thresholds == "pooled":
-        said = session.ask(reply_label_sums)
-        limits = thresholds_of(said["label_sums"].sum(0).numpy(), said["label_numbers"].sum(0).numpy())
+        replies = session.ask(reply_label_sums)
+        limits = thresholds_of(replies["label_sums"].sum(0).numpy(), replies["label_numbers"].sum(0).numpy())
         broadcast = {"limits": limits}
-    said = session.ask(federated.reply_predicted, reply_counts, broadcast=broadcast)
-    evidence.weigh_counts(said["predicted"].sum(0), "predictions")
+    replies = session.ask(federated.reply_predicted, reply_counts, broadcast=broadcast)
+    evidence.weigh_counts(replies["predicted"].sum(0), "predictions")
     kept = (session.kept(name) for name in ("issue", "flagged", "guess"))
-    return judgment(said["cells"].numpy(), said["counts"].numpy(), evidence.seed, *kept)
+    return judgment(replies["cells"].numpy(), replies["counts"].numpy(), evidence.seed, *kept)
 
 
 def reply_label_sums(client, model, received):

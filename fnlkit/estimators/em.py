@@ -46,10 +46,10 @@ def em(
     differ from the true class.  p comes from a model trained without the client, from a file or from a run. A single
     factor tempers p for all clients; it maximizes the likelihood of all labels.
 
-    The level counts the model's confident mistakes as noise.  The lower end of the interval therefore allows for as many
-    mistakes as the interval of the cleanest client permits; it is 0 if the level is not larger than that. The width of
-    the interval is a bootstrap over the client's samples.  Two assumptions are made: noise depends on the class and not on
-    the sample, and at least one client is nearly clean.
+    The level counts confident mistakes of the model as noise.  The upper end of the cleanest client's interval bounds these
+    mistakes, and is subtracted from the lower end of each interval (at least 0).  The interval is a bootstrap over the
+    client's samples.  The method assumes that noise depends on the class and not on the sample, and that at least one client
+    is nearly clean.
 
     Parameters
     ----------
@@ -102,8 +102,8 @@ def by_clients(session, *, prior, seed):
 
     The clients that `session.ask` reaches must hold their predictions.
     """
-    said = ask_clients(session, prior=prior, seed=seed)
-    level, low, high, counts = (said[name].numpy() for name in ("level", "low", "high", "counts"))
+    replies = ask_clients(session, prior=prior, seed=seed)
+    level, low, high, counts = (replies[name].numpy() for name in ("level", "low", "high", "counts"))
     found = Judgment(
         level,
         allowing_for_mistakes(low, high),
@@ -113,7 +113,7 @@ def by_clients(session, *, prior, seed):
         transition=transition(counts.sum(0)),
         client_transition=transition(counts),
     )
-    return found, said
+    return found, replies
 
 
 def ask_clients(session, *, prior, seed, ids=None):
@@ -122,8 +122,8 @@ def ask_clients(session, *, prior, seed, ids=None):
     The ends ``low`` and ``high`` of the replies are those of the sampling error alone.
     """
     tried = session.ask(partial(reply_likelihoods, prior=prior), ids=ids)["log_likelihoods"]
-    told = {"temper": torch.tensor(best_temper(tried.numpy().sum(0)), dtype=torch.float64)}
-    return session.ask(partial(judge_at_home, prior=prior, seed=seed), ids=ids, broadcast=told)
+    message = {"temper": torch.tensor(best_temper(tried.numpy().sum(0)), dtype=torch.float64)}
+    return session.ask(partial(judge_at_home, prior=prior, seed=seed), ids=ids, broadcast=message)
 
 
 def reply_likelihoods(client, model, received, *, prior):
@@ -154,9 +154,10 @@ def best_temper(log_likelihoods):
 
 
 def allowing_for_mistakes(low, high):
-    """Return lower ends (N,) that allow for the model's mistakes, bounded by the cleanest client.
+    """Return the lower ends (N,) of the intervals after subtracting the model's mistakes.
 
-    If a client is clean, its level consists of the model's mistakes only, so the upper end of its interval bounds them.
+    The level of a clean client consists of the model's mistakes only.  The smallest upper end of all intervals therefore
+    bounds the share of mistakes, and is subtracted.
     """
     return np.maximum(0, np.asarray(low) - np.min(high))
 

@@ -32,9 +32,10 @@ def energy(
 ):
     """Judge clients by the certainty of their local models after one round of training.
 
-    A sample's energy is logsumexp(logits).  The threshold is a percentile of all energies under the global model before
-    that round. The level is the share of a client's energies below the threshold (the paper's prose).  The energies
-    measure how far training moved the client and not single labels, so the issue scores are weak evidence for a sample.
+    A sample's energy is logsumexp(logits).  The threshold is a percentile of all energies under the global model before that
+    round. The level is the share of a client's energies below the threshold (the paper's prose).  Energies depend on how far
+    training moved the client's model, and hardly on single labels.  The issue scores are therefore weak evidence about a
+    sample.
 
     Parameters
     ----------
@@ -67,12 +68,12 @@ def energy(
     interval = wilson(np.rint(level * sizes), sizes)
     if evidence.federated:
         session = federated.with_model(evidence, model.experiment)
-        told = {"among": torch.from_numpy(among), "tau": torch.tensor(tau, dtype=torch.float64)}
-        told["absent"] = torch.tensor(absent, dtype=torch.float64)
+        message = {"among": torch.from_numpy(among), "tau": torch.tensor(tau, dtype=torch.float64)}
+        message["absent"] = torch.tensor(absent, dtype=torch.float64)
         judge = partial(judge_at_home, side=side)
-        said = session.ask(federated.keep_predictions, federated.reply_predicted, judge, broadcast=told)
-        evidence.weigh_counts(said["predicted"].sum(0), "predictions")
-        kept, counts = (session.kept(name) for name in ("issue", "flagged", "guess")), said["relabeled"].numpy()
+        replies = session.ask(federated.keep_predictions, federated.reply_predicted, judge, broadcast=message)
+        evidence.weigh_counts(replies["predicted"].sum(0), "predictions")
+        kept, counts = (session.kept(name) for name in ("issue", "flagged", "guess")), replies["relabeled"].numpy()
         return Judgment(level, *interval, level, *kept, transition(counts.sum(0)), transition(counts))
     scores = np.full(len(labels), absent)
     scores[np.isin(owners(offsets), model.record("energy_clients"))] = model.record("energy_local")
@@ -108,15 +109,15 @@ def warm_up_and_score(clients, model, opt, select, *, rounds, percentile=75.0, s
     """
     if before:
         model = yield from fedavg(clients, model, opt, select, rounds=rounds if before < 0 else before, stage="warm-up")
-    model, said, levels, tau = estimation_round(
+    model, replies, levels, tau = estimation_round(
         clients, model, opt, percentile=percentile, side=side, threshold="pooled", score=score, keep=keep
     )
     report = {
         "noise_level": levels,
         "energy_threshold": np.array([tau]),
-        "energy_clients": said.ids,
-        "energy_local": np.concatenate([np.asarray(s) for s in said["scores_local"]]),
-        "energy_global": np.concatenate([np.asarray(s) for s in said["scores_global"]]),
+        "energy_clients": replies.ids,
+        "energy_local": np.concatenate([np.asarray(s) for s in replies["scores_local"]]),
+        "energy_global": np.concatenate([np.asarray(s) for s in replies["scores_global"]]),
     }
-    yield Round(model, "estimation", said, report)
+    yield Round(model, "estimation", replies, report)
     return model

@@ -1,6 +1,6 @@
 """The federated form of an estimator: client steps with declared and metered replies.
 
-The pooled form has all samples in one place, which only a simulation can do.  Both give the same numbers.
+The pooled form needs all samples in one place, which is possible only in a simulation.  Both forms give the same numbers.
 """
 
 from dataclasses import replace

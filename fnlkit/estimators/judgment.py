@@ -48,7 +48,7 @@ class Judgment:
         suggested[held] = np.where(self.flagged, self.guess, suggested[held])
         out = {
             "client_level": np.asarray(self.level, np.float64),
-            # The interval always contains the estimate, whatever the bootstrap drew.
+            # Ensure that the interval contains the estimate for every bootstrap draw.
             "client_level_low": np.minimum(self.low, self.level),
             "client_level_high": np.maximum(self.high, self.level),
             "client_score": np.asarray(self.score, np.float64),

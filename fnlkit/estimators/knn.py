@@ -52,8 +52,9 @@ def knn(
     evidence : fnlkit.estimators.inputs.EstimatorInputs
         Uses the embeddings.
     k : int >= 1
-        Neighbors; at most the number that the largest client can provide. A client with fewer samples uses all samples
-        but the judged one.  -1 uses 0.6 samples per class, from 5 to 100: FedLN's k = 100 at its 1,667 samples in 10 classes.
+        Neighbors; at most the number that the largest client can provide. A client with fewer samples uses all samples but the
+        judged one.  -1 uses 0.6 times the client's samples per class, from 5 to 100; with 1,667 samples in 10 classes this is
+        FedLN's k = 100.
     across : bool
         Search neighbors among all clients' samples instead of within each client. This requires embeddings and labels in one
         place, so there is no federated form.
@@ -101,8 +102,8 @@ def by_clients(evidence, k, settings):
         groups = np.flatnonzero(wanted == each)
         first[groups] = np.cumsum(sizes[groups]) - sizes[groups]
     session = federated.with_rows(evidence, embedding=evidence.embedded())
-    said = session.ask(partial(vote_at_home, settings=settings), scatter={"k": wanted, "first": first})
-    counts, share = said["votes"].numpy(), said["disagreement"].numpy()
+    replies = session.ask(partial(vote_at_home, settings=settings), scatter={"k": wanted, "first": first})
+    counts, share = replies["votes"].numpy(), replies["disagreement"].numpy()
     evidence.weigh_counts(counts.sum(0), "neighbors' votes")
     wrong = sizes - counts.trace(axis1=1, axis2=2)
     kept = (session.kept(name) for name in ("issue", "flagged", "guess"))

@@ -33,8 +33,9 @@ def lid(
     """Judge clients by the LID of their predictions (eq. 2), then the samples of noisy clients by their losses.
 
     Every iteration visits each client once, in sequence.  Two Gaussians are fitted to the clients' scores, and clients of the
-    upper component are noisy. A noisy client's level is the share of its samples in the upper of two Gaussians on
-    their losses; a clean client's level is 0.  A mixture always splits: some clients are called noisy even without noise.
+    upper component are noisy. A noisy client's level is the share of its samples in the upper of two Gaussians on their
+    losses; a clean client's level is 0.  A mixture always has two components, so that some clients are classified as noisy
+    even without noise.
 
     Parameters
     ----------
@@ -69,10 +70,10 @@ def lid(
     if evidence.federated:
         session = federated.with_model(evidence, model.experiment)
         judge = partial(judge_at_home, seed=evidence.seed)
-        told = {"noisy": noisy, "sure": sure}
-        said = session.ask(federated.keep_predictions, federated.reply_predicted, judge, scatter=told)
-        evidence.weigh_counts(said["predicted"].sum(0), "predictions")
-        return of_counts(evidence, session, said, scores)
+        message = {"noisy": noisy, "sure": sure}
+        replies = session.ask(federated.keep_predictions, federated.reply_predicted, judge, scatter=message)
+        evidence.weigh_counts(replies["predicted"].sum(0), "predictions")
+        return of_counts(evidence, session, replies, scores)
     losses = np.concatenate([client.rows["loss"].numpy() for client in model.clients]).astype(np.float64)
     issue, large = split(losses, evidence.offsets, evidence.seed)
     of = owners(evidence.offsets)

@@ -37,17 +37,17 @@ def loss(evidence, *, scope: Literal["pooled", "client"] = "pooled"):
     """Judge labels by a mixture of two Gaussians on their cross entropies.
 
     The level is the share of samples in the component with the larger mean. The issue score is the probability of that
-    component.  A mixture always splits, so a federation without noise is split into two groups as well.
+    component.  A mixture always has two components, so that samples are flagged even without noise.
 
     Parameters
     ----------
     evidence : fnlkit.estimators.inputs.EstimatorInputs
         Uses given probabilities, a given run, or a short warm-up on all clients (in sample, as in DivideMix).
     scope : "pooled" or "client"
-        "pooled" fits one mixture for all clients, as DivideMix does for a whole data set. It requires the losses, or the
-        sums of expectation maximization, in one place.  "client" fits a mixture per client, as FedCorr does for clients
-        that it already judged noisy. Used alone, it also splits clean clients, and their larger half can rank above a
-        noisy client's smaller half.
+        "pooled" fits one mixture for all clients, as DivideMix does for a whole data set. It requires the losses, or the sums
+        of expectation maximization, in one place.  "client" fits a mixture per client, as FedCorr does for clients that it
+        already judged noisy. Without this previous step, it also splits clean clients, and a clean sample can rank above a
+        mislabeled sample of a noisy client.
     """
     evidence.refuse("loss", embeddings="write --probs, or omit both for a warm-up")
     if evidence.federated:
@@ -69,17 +69,17 @@ def by_clients(evidence, session, scope):
     """Return the Judgment of the federated form; with scope=pooled, the server fits the mixture to all losses."""
     mixture = None
     if scope == "pooled":
-        said = session.ask(reply_losses)
-        fitted = two_components(np.concatenate([np.asarray(part) for part in said["losses"]]), seed=evidence.seed)
+        replies = session.ask(reply_losses)
+        fitted = two_components(np.concatenate([np.asarray(part) for part in replies["losses"]]), seed=evidence.seed)
         mixture = {"mixture": np.stack([fitted.means, fitted.variances, fitted.shares])}
-    said = session.ask(federated.reply_predicted, partial(split_losses, seed=evidence.seed), broadcast=mixture)
-    evidence.weigh_counts(said["predicted"].sum(0), "predictions")
-    return of_counts(evidence, session, said, said["mean_loss"].numpy())
+    replies = session.ask(federated.reply_predicted, partial(split_losses, seed=evidence.seed), broadcast=mixture)
+    evidence.weigh_counts(replies["predicted"].sum(0), "predictions")
+    return of_counts(evidence, session, replies, replies["mean_loss"].numpy())
 
 
-def of_counts(evidence, session, said, score):
+def of_counts(evidence, session, replies, score):
     """Return the Judgment of clients that replied ``flagged`` and ``relabeled``, given their scores (N,)."""
-    wrong, sizes, counts = said["flagged"].numpy(), np.diff(evidence.offsets), said["relabeled"].numpy()
+    wrong, sizes, counts = replies["flagged"].numpy(), np.diff(evidence.offsets), replies["relabeled"].numpy()
     kept = (session.kept(name) for name in ("issue", "flagged", "guess"))
     return Judgment(
         wrong / sizes, *wilson(wrong, sizes), score, *kept, transition=transition(counts.sum(0)),

@@ -28,7 +28,7 @@ class EstimateOptions:
     run : fnlkit.artifacts.run.Run, optional
         A trained model that replaces the warm-up.
     form : "pooled" or "federated"
-        "pooled" reads all samples in one place, which only a simulation can do. "federated" runs steps at each client;
+        "pooled" reads all samples in one place, which is possible only in a simulation. "federated" runs steps at each client;
         the replies are declared (``@declare(sends=...)``) and metered.  Both give the same numbers.
     seed : int >= 0
     warm_up : dict, optional

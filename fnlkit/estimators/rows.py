@@ -28,7 +28,7 @@ def read_rows(path, name, federation):
     Raises
     ------
     InputError
-        One line that names the file.
+        If the file is invalid; the one-line message names the file.
     """
     if path == "-":
         raise InputError(f"{name} cannot come from the pipe, which carries the federation; name a file")

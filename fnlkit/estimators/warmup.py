@@ -73,7 +73,7 @@ def trained(evidence, *, method="fedavg", federation=None, rounds=None, title="w
     Raises
     ------
     InputError
-        If training diverged, because its model gives no estimate.
+        If training diverged, because a diverged model gives no estimate.
     """
     settings = replace(settings_of(evidence), method=method)
     if rounds is not None:

@@ -80,7 +80,7 @@ def training_data(federation, dataset, settings, embeddings=None):
         rows["input/embedding"], note = embedding_rows(embeddings, federation, dataset, settings.method)
         digest = digest_of_rows(rows["input/embedding"])
         notes.append(note)
-    if "received" in federation.extra:  # labels were corrected since: a release is about the labels as received
+    if "received" in federation.extra:  # releases refer to the labels as received, which were corrected since then
         rows["input/received"] = np.asarray(federation.extra["received"], np.int64)
     train, test, shape, image = intake(dataset)
     return TrainingData(federation, dataset, train, test, shape, image, rows, digest, [note for note in notes if note])
@@ -212,7 +212,7 @@ def inputs_of(data, network, settings, device, scale=None):
 
 # ---- clients
 class PrivacyKey(NamedTuple):
-    """Secret from which a run draws for privacy; None and empty texts if it draws nothing.
+    """Secret for a run's private random draws; None and empty texts if the run has no such draws.
 
     Attributes
     ----------

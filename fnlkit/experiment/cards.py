@@ -105,8 +105,8 @@ def unprotected(method="fedavg", optimizer="fedavg", aggregator="mean", selector
 def may_leave(method="fedavg", optimizer="fedavg", selector="uniform"):
     """Return {name: Sent} of all replies that clients can send beyond ``weights``.
 
-    A method without a declaration contributes no replies.  If two components declare the same name, the declaration of the
-    method counts before that of the optimizer, and that before the selector's.
+    A method without a declaration contributes no replies.  If two components declare the same name, the method's declaration
+    takes precedence, then the optimizer's, then the selector's.
 
     Parameters
     ----------

@@ -128,7 +128,7 @@ def warn_if_too_large(experiment):
 
 
 def rehearse(experiment, first):
-    """Note if the rounds so far cannot be repeated from the log, because a resumed run could not continue either.
+    """Note if the rounds so far cannot be repeated from the log, because the run could then not be resumed.
 
     Parameters
     ----------

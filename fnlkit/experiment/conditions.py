@@ -9,7 +9,7 @@ import torch
 
 
 def machine(clients, device):
-    """Return the conditions of equal results in addition to the settings: engine, threads, CPU, versions."""
+    """Return engine, threads, CPU and versions, which must be equal for equal results."""
     return {
         "engine": getattr(clients, "name", type(clients).__name__.lower()),
         "device": str(device) if str(device) == "cpu" else torch.cuda.get_device_name(),

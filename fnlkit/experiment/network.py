@@ -15,7 +15,7 @@ from fnlkit.models.pair import Pair
 
 
 def build_network(spec, *, input_shape, classes, seed=0, kind=None, head=0, pair=False, precision="fp32", device="cpu"):
-    """Return the Network that settings name, with its initial weights.
+    """Return the Network of a spec with initial weights.
 
     Parameters
     ----------
@@ -137,6 +137,6 @@ def network_of(run, *, device="cpu"):
 
 
 def without_head(network):
-    """Return the weights (P + Q,) of a network without the second output that AKD trained, or all of them."""
+    """Return the weights (P + Q,) of a network without the second output that AKD trains, if the network has one."""
     module = network.module
     return Network(module.module, dtype=network.dtype, device=network.device).flat if type(module) is WithHead else network.flat

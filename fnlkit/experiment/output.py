@@ -52,7 +52,7 @@ def locked(output, option="-o"):
     Raises
     ------
     InputError
-        If another process trains into the file (the message names it), or if the file cannot be written.
+        If another process writes a run to the file (the message names it), or if the file cannot be written.
     """
     if output in (None, "-") or _device(output):
         yield

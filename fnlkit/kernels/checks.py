@@ -69,7 +69,7 @@ def finite(array, name):
 
 
 def exponent_of_scale(array, dtype=None):
-    """Return the smallest scaling e such that the array times 2**-e can be squared and summed in `dtype`.
+    """Return the smallest e for which the array times 2**-e can be squared and summed in `dtype`.
 
     0 for usual magnitudes; otherwise the largest magnitude is scaled to 0.5 ... 1.
     """

@@ -134,9 +134,9 @@ def count_matrix(
 ) -> NDArray[np.int64] | NDArray[np.float64]:
     """Return the number of samples confidently predicted as each class under each given label: counts[true, given].
 
-    With the rule `cleanlab` a sample counts for the class whose threshold its probability reaches, for the most probable class
-    if it reaches several thresholds, and for no class if it reaches none.  With the rule `largest` it counts for the most
-    probable class if that class reaches its threshold, and otherwise for no class.
+    Rule `cleanlab`: a sample counts for the class whose threshold is reached by the probability of this class.  If several
+    classes reach their thresholds, the sample counts for the most probable class; if none does, for no class.  Rule `largest`:
+    a sample counts for the most probable class if this class reaches the threshold, otherwise for no class.
 
     Parameters
     ----------
@@ -145,9 +145,9 @@ def count_matrix(
     labels : array (n,) of int
         Given labels, 0..C-1.
     rule : "cleanlab" or "largest"
-        The rules differ if only a class that is not the most probable reaches its threshold (cleanlab counts that class), and
-        if several classes reach theirs but the most probable class does not (cleanlab counts the most probable class).
-        FedEFC's eqs. 3 and 4 are `largest`.
+        The rules differ if the most probable class does not reach its threshold.  ``largest`` then counts no class.
+        ``cleanlab`` counts the only class that reaches its threshold, or, if several classes reach their thresholds, the most
+        probable class.  FedEFC's eqs. 3 and 4 are `largest`.
     thresholds : array (C,) or (K, C), optional
         Default: `class_thresholds` of each client.
     client_offsets : array (K + 1,) of int, optional

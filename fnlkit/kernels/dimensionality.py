@@ -38,10 +38,10 @@ def lid(
     Returns
     -------
     ndarray (n,) float64
-        At least 0 and finite.  0 if one of the k nearest points is at distance 0 (the limit of the formula), at most 1e6
-        (all k points equally far), and 0 for fewer than two neighbors.  "fedcorr": 0 without a neighbor; finite, but with
-        nearly equal distances of about 1 and more the two terms of 1e-6 exceed the sum, and the estimate is huge or negative
-        like that of the authors' code.
+        At least 0 and at most 1e6 (all k points equally far). 0 if one of the k nearest points is at distance 0 (the limit of
+        the formula), or if there are fewer than two neighbors. "fedcorr": finite, and 0 without a neighbor. If all distances
+        are nearly equal and about 1 or larger, the two terms of 1e-6 exceed the sum, and the estimate is huge or negative, as
+        in the authors' code.
 
     Raises
     ------

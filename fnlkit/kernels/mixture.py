@@ -101,7 +101,7 @@ def higher_group(matrix, *, votes=9, missing="least"):
 
     Notes
     -----
-    Source: FedNoRo (Wu 2023), Section 2.2; nine votes and ``missing=least`` are its public code's.
+    Source: FedNoRo (Wu 2023), Section 2.2; nine votes and ``missing=least`` are from the public code.
     """
     matrix = np.array(matrix, np.float64)
     if len(matrix) < 2:

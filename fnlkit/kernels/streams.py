@@ -42,7 +42,7 @@ def derived(secret, *facts):
     Parameters
     ----------
     secret : bytes
-    *facts : array, bytes, or what JSON can hold
+    *facts : array, bytes, or a JSON value
     """
     total = hmac.new(secret, digestmod="sha256")
     for fact in facts:
@@ -60,7 +60,7 @@ def derived(secret, *facts):
 class HiddenStream:
     """Random numbers that only the holder of a secret can repeat or predict (SHAKE-256 of the secret and the facts).
 
-    For draws on which privacy depends; `stream` follows from the seed, which is public.
+    Use it for draws on which privacy depends.  `stream` depends only on the seed, which is public.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class HiddenStream:
         self._count = 0
 
     def keyed(self, *facts):
-        """Return the stream of more facts, whatever was drawn from this one."""
+        """Return the stream for additional facts, independent of earlier draws from this stream."""
         return HiddenStream(self._key, *facts)
 
     def random(self, size):
@@ -106,6 +106,6 @@ class HiddenStream:
         return ndtri(self.random(size))
 
     def generator(self):
-        """Return a numpy Generator seeded with 256 bits of this stream, for draws that nobody sees one by one."""
+        """Return a numpy Generator seeded with 256 bits of this stream, for draws that are never revealed individually."""
         words = (self.random(16) * 2**16).astype(int).tolist()
         return np.random.default_rng(words)

@@ -33,12 +33,12 @@ def coteaching(
     forget: Annotated[float, Range(0, 1, open_high=True)] = 0.2,
     ramp: Count = 10,
 ):
-    """Train two models on the samples with the other's smallest losses (Algorithm 1).
+    """Train two models, each on the samples with the other's smallest losses.
 
     Parameters
     ----------
     rounds : int
-        Each round costs a client the training of two models and twice the bytes; `rounds` counts visits, as in all methods.
+        In each round, a client trains two models and sends twice the bytes.  `rounds` counts visits, as in all methods.
     forget : float in [0, 1)
         tau, the share of wrong labels, which the paper assumes to be known.  The public code's default is 0.2.
     ramp : int >= 1

@@ -46,12 +46,13 @@ def dividemix(
     alpha: Positive = 4.0,
     views: Count = 2,
 ):
-    """Train two models on the labeled and unlabeled samples found by the other's losses.
+    """Train two models, each on labels that the other's losses classify as right.
 
     Parameters
     ----------
     rounds : int
-        Each round costs a client two models on `views` times its samples, one more pass without gradient, and twice the bytes.
+        In each round, a client trains two models on `views` times the samples, makes one more pass without gradient, and sends
+        twice the bytes.
     warmup : int >= 0, or -1
         Rounds of plain cross entropy for both models.  Default: -1, a fifth of all rounds.  The paper uses 10 epochs on
         CIFAR-10 and 30 on CIFAR-100.
@@ -64,8 +65,8 @@ def dividemix(
 
     Notes
     -----
-    A client divides its samples with the models that it receives, once a visit (the paper: once an epoch).  Both models see
-    the same mixed batches.  A batch contains labeled and unlabeled samples in random order instead of half of each.
+    A client divides the samples once per visit, with the received models (the paper: once per epoch).  Both models see the
+    same mixed batches.  A batch contains labeled and unlabeled samples in random order instead of half of each.
 
     Both models are trained as a single network, as in `coteaching`, and predict with the mean of their probabilities.  Two
     views and a pass without gradient make a visit about six times as expensive as FedAvg's.  A batch without labeled samples

@@ -275,10 +275,11 @@ def fedcorr(
     code : list of words, or all
         Choices that follow the public code instead of the paper.  ``mixup``: mixup in all stages instead of stage 1.
         ``proximal``: the norm instead of its square, without the first batch of each epoch.  ``ranking``: losses of the local
-        model rank all samples, instead of losses of the global model the noisy samples (eq. 6).  ``lid``: the variant
+        model rank all samples; in the paper, losses of the global model rank the noisy samples (eq. 6).  ``lid``: the variant
         "fedcorr" of fnlkit.lid.  ``losses``: the cross entropy of a softmax of the softmax.  ``relabeled``: after fine-tuning,
-        the clients that the last mixture classified as noisy are relabeled, instead of all that did not take part in it
-        (Algorithm 1).  ``strict``: relabel above the confidence only, instead of also at the confidence (eq. 7).
+        the clients that the last mixture classified as noisy are relabeled; in the paper, all clients that did not take part
+        in fine-tuning (Algorithm 1).  ``strict``: relabel if the probability exceeds `confidence`; in the paper, if it reaches
+        `confidence` (eq. 7).
     usual_optimizer, usual_aggregator, usual_selector : optimizer, aggregator, selector or None
         Replace the run's components in stage 3 only, for example feddyn(alpha=0.01), median, power-of-choice(d=30) (Figure 4).
     usual_lr, usual_decay : float >= 0
@@ -287,12 +288,11 @@ def fedcorr(
 
     Notes
     -----
-    The public code ranks and splits by the local model's losses, computed through a second softmax, relabels the clients that
-    the last mixture called noisy, and mixes in all stages: `losses=double-softmax, ranking=local, strict=true, relabeled=noisy,
-    mixup_in=all, proximal=norm, lid_variant=fedcorr`.
+    `code=all` reproduces the public code.  It applies mixup in all stages, uses losses of the local model through a second
+    softmax, and relabels the clients that the last mixture classified as noisy.
 
-    If a stage has fewer rounds than published, the other stage gets the rest.  If a stage has 0 rounds, the run ends earlier
-    (appendix C.6: without fine-tuning at 5,000 of 10,000 client-rounds).
+    If only one of `finetune_rounds` and `usual_rounds` is given, the other stage gets the remaining rounds.  If a stage has 0
+    rounds, the run ends earlier (appendix C.6: without fine-tuning at 5,000 of 10,000 client-rounds).
 
     Noise: the text corrupts an exact share mu_k of a noisy client's samples, `clients(exact_samples=true)`.  The code corrupts
     each sample with probability mu_k, as `clients` does.  FLR also fixes the number of noisy clients, `clients(exact=true)`.

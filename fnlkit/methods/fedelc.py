@@ -70,7 +70,7 @@ def fedelc(
 
     Notes
     -----
-    Numbers are those of the public code; the paper was not available to us.
+    All values are from the public code, because the paper was not available to us.
 
     Reports
     -------

@@ -29,7 +29,7 @@ def reply_reliability(client, model, received, *, seed):
 def noise_like(x, inputs, seed):
     """Return one raw sample of Gaussian noise.
 
-    After the normalization of the inputs, mean and spread are 0 and 1 or close to it.
+    After the normalization of the inputs, mean and standard deviation are 0 and 1, or close to these values.
     """
     draws = torch.from_numpy(stream(seed, "fedrn-noise").normal(size=tuple(x.shape)))
     if inputs.mean and not inputs.image:

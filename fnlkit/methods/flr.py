@@ -26,7 +26,7 @@ def rates_at(r, rounds, *, alpha, beta, gamma, warmup, rates):
 
 
 def warmup_rounds(warmup, rounds):
-    """Return R_w: `warmup`, or for -1 50 as published (appendix E.5).
+    """Return R_w: `warmup`, or the published 50 if `warmup` is -1 (appendix E.5).
 
     The default is at most a quarter of the rounds.
     """
@@ -94,7 +94,7 @@ def flr(clients, model, opt, select, *, rounds, **regularizer):
     strength : float >= 0
         lambda: CIFAR-10 2 (asymmetric noise 3), CIFAR-100 2.5 (5), Clothing1M 2; inside FedCorr 3, 5, 3.
     alpha, beta, gamma : float in [0, 1]
-        Final share of the global average in the mixture; rates of the global and the local average.
+        alpha: final share of the global average in the mixture. beta, gamma: rates of the global and the local average.
     warmup : int >= 0, or -1
         R_w.  Default: -1, which is 50 (appendix E.5), or a quarter of the rounds in runs of fewer than 200.
     warm : "plain", "server" or "schedule"
@@ -149,8 +149,7 @@ def elr(
     start: Literal["prediction", "zero"] = "zero",
     clamp: Annotated[float, Range(0, 0.5, open_high=True)] = 1e-4,
 ):
-    """Keep a network from memorizing wrong labels with local average predictions
-    (Liu 2020).
+    """Keep a network from memorizing wrong labels with local average predictions.
 
     Early-learning regularization (Liu 2020): FLR with the local average only, alpha = 0 (FLR, appendix G).
 
@@ -184,8 +183,8 @@ def slr(clients, model, opt, select, *, rounds, **regularizer):
     Notes
     -----
     At `slr(strength=3)` LeNet-5 on CIFAR-10 collapsed to a single class after 100 rounds.  The target is the prediction of the
-    same round; if both are certain, the regularizer has a gradient of strength / 2 at a logit, the cross entropy 1.  With the
-    default 2 it did not collapse.
+    same round.  If model and target are certain, the gradient at a logit is strength / 2 for the regularizer and 1 for the
+    cross entropy.  With the default strength 2, the network did not collapse.
     """
     fixed = {"alpha": 1.0, "beta": 0.0, "gamma": 0.0, "rates": "constant"}
     return (yield from flr(clients, model, opt, select, rounds=rounds, **fixed, **regularizer))

@@ -44,8 +44,9 @@ def jointopt(
         Rounds on the given labels, with both regularizers.  Default: -1, a fifth of all rounds (FedCorr's comparison: 20 of
         100; the paper: 70 of 200 epochs).
     alpha, beta : float >= 0
-        Weights of the divergence of a batch's mean prediction from uniform classes, which the paper assumes to be known, and of
-        the entropy.  1.2 and 0.8 for symmetric noise of 0.1 to 0.9 in the paper; other noise has other values.
+        alpha: weight of the divergence between a batch's mean prediction and uniform classes; the paper assumes that the class
+        shares are known. beta: weight of the entropy. 1.2 and 0.8 for symmetric noise of 0.1 to 0.9 in the paper, which uses
+        other values for other noise.
     length : int >= 1
         Number of averaged predictions: the last 10 epochs in the paper, here the last 10 passes over the sample on its client.
 

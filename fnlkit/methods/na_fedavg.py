@@ -138,7 +138,7 @@ def estimation_round(clients, model, opt, *, percentile, side, threshold, score=
 
 
 def round_of_estimation(at, rounds):
-    """Return R_w: `at`, or for -1 30, but at most 0.15 of the rounds."""
+    """Return R_w: `at`; if `at` is -1, 30, but at most 0.15 of the rounds."""
     return at if at >= 1 else min(30, max(1, round(0.15 * rounds)))
 
 

@@ -131,8 +131,8 @@ def nnc(
 
     Notes
     -----
-    The votes are as good as the embedding.  Without `--embeddings` they use principal components of the samples and print a
-    note; on photographs these make labels worse.
+    The quality of the votes depends on the embedding.  Without `--embeddings`, principal components of the samples are used
+    and a note is printed.  On photographs, such votes make labels worse.
 
     FedLN's matrix of a client has an even diagonal, n_l = 1 - diag(Q) in every class (Definition 2.1 and the public code):
     `sparse(per_client=true)`.  The uneven diagonals of `construction=confident-learning` cannot be the paper's: with such

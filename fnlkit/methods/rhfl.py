@@ -17,11 +17,9 @@ from fnlkit.methods.fedavg import Round
 
 # ---- on the client
 def align(client, model, received, *, steps, lr, batch_size):
-    """Run `steps` of Adam on KL(target
+    """Run `steps` of Adam on KL(target || p) over the public set.
 
-    p) over the public set.
-
-    They start from the received model (collaborative learning).
+    The steps start from the received model (collaborative learning).
     """
     if "public_target" not in received:
         return

@@ -77,7 +77,7 @@ def merged(centroids, before=None):
 
 
 def pseudo_from(rounds, start):
-    """Return T_pl: `start`, or for -1 100 rounds, or half of fewer than 200.
+    """Return T_pl: `start`; if `start` is -1, 100, but at most half of the rounds.
 
     FedCorr's comparison uses 100 of 1,000 rounds.
     """
@@ -113,15 +113,16 @@ def rofl(
     rounds : int
     start : int >= 0, or -1
         T_pl: the first round with global pseudo labels, and the number of rounds over which `pull` rises.  Default: -1, which
-        is 100 (FedCorr, appendix B, of 1,000 rounds), or half of fewer than 200.  It is not scaled with the budget as 100 of
-        1,000 would be: an untrained model predicts few classes, and these pseudo labels would be learned instead of the labels.
-        On frozen features with pseudo labels from round 6 of 60, the model predicts a single class until round 14.  With all
-        labels right it ends 5.0 points behind FedAvg; with pseudo labels from round 30 on, 1.2 points (docs/league.md).
+        is 100 (FedCorr, appendix B, of 1,000 rounds), but at most half of the rounds.  The default is not a tenth of the
+        budget, because an untrained model predicts few classes and would then be trained on these pseudo labels.  On frozen
+        features with pseudo labels from round 6 of 60, the model predicts a single class until round 14.  With all labels
+        right it ends 5.0 points behind FedAvg; with pseudo labels from round 30 on, 1.2 points (docs/league.md).
     forget, ramp : float in [0, 1), int >= 1
         tau and T_k of the small-loss selection, as in `coteaching`.
     pull, entropy : float >= 0
-        lambda_cen and lambda_e; 1 and 0.8 in public code.  There features have no gradient, so that lambda_cen has no effect.
-        Here they have, and L_cen is the mean over features, so that it does not grow with the network's width.
+        lambda_cen and lambda_e; 1 and 0.8 in the public code, which computes no gradient of the features, so that lambda_cen
+        has no effect.  Here this gradient is computed, and L_cen is the mean over features, so that it does not grow with the
+        network's width.
 
     Notes
     -----

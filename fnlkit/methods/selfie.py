@@ -40,8 +40,8 @@ def selfie(
     certain : float in [0, 1]
         epsilon: largest entropy of a sample's predicted classes, as a share of log C.
     length : int >= 1
-        q, number of recorded predictions.  They are made in training passes, --epochs per visit: a sample can be refurbished
-        after q of them.
+        q, number of recorded predictions.  Each training pass records one prediction, so that a sample can be relabeled after
+        q passes (--epochs per visit).
 
     Notes
     -----

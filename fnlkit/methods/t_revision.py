@@ -84,10 +84,10 @@ def t_revision(
     ----------
     rounds : int
     warmup : int >= 0, or -1
-        Rounds of plain training before T is estimated.  Default: -1, which is 20 (FedDPCont, appendix 9.4), or a third of fewer
-        than 60.  It is not scaled with the budget as 20 of 300 would be, because T is estimated once and needs the predictions
-        of a trained model.  On frozen features with half of all labels wrong, the result is 27 points behind FedAvg after a
-        warm-up of 4 of 60 rounds, and 6 points ahead after 20 rounds (docs/league.md).
+        Rounds of plain training before T is estimated.  Default: -1, which is 20 (FedDPCont, appendix 9.4, of 300 rounds), but
+        at most a third of the rounds.  The default is not a fixed share of the budget, because T is estimated once and needs
+        the predictions of a trained model.  On frozen features with half of all labels wrong, the result is 27 points behind
+        FedAvg after a warm-up of 4 of 60 rounds, and 6 points ahead after 20 rounds (docs/league.md).
     revision : int >= 0, or -1
         The first round in which T is revised.  Default: -1, after half of the rounds after the warm-up: 160 of 300.
     percentile, limit : float
@@ -101,8 +101,9 @@ def t_revision(
 
     Notes
     -----
-    The paper learns the slack on T together with the network.  Here it makes as many Adam steps after the local training of a
-    client, because engines train networks alone.  Rates of 1e-3 and 1e-2 change the final accuracy by +0.5 to -0.8 points.
+    The paper learns the slack on T together with the network.  Here the slack is learned by as many Adam steps after a
+    client's local training, because an engine trains only the network.  Rates of 1e-3 and 1e-2 change the final accuracy by
+    +0.5 to -0.8 points.
     """
     corrected = importance_reweighted if correction == "reweight" else forward_corrected
     start, late = stages(rounds, warmup, revision)

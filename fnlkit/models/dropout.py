@@ -39,7 +39,7 @@ class Dropout(nn.Module):
         If `rate` is not in [0, 1).
     """
 
-    _dims = None  # leading dimensions that have a mask entry of their own; None for all
+    _dims = None  # leading dimensions with separate mask entries; None for all
 
     def __init__(self, rate, layer):
         super().__init__()
@@ -90,7 +90,7 @@ def keyed(network):
     number = FIRST
     for part in list(network.modules()):
         for name, child in part._modules.items():
-            if type(child) in KEYED:  # a layer that stands in two places becomes two
+            if type(child) in KEYED:  # a layer that is used in two places becomes two layers
                 part._modules[name] = _keyed(child, number)
                 number += 1
     return network

@@ -12,7 +12,8 @@ Init = Literal["torch", "he", "xavier"]
 def fused_form(module, shape, image):
     """Return the description of a network for fnlkit.kernels.fused, or None if no kernel can train it.
 
-    A network describes itself by a method `fused_form`, which a subclass does not inherit: it can compute something else.
+    A network class describes itself by a method `fused_form`. Subclasses do not inherit the method, because they can compute a
+    different function.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The only module that imports torchvision and torchaudio, with support for a torch they were not compiled for."""
+"""Import torchvision and torchaudio, even if they were compiled for another version of torch."""
 
 import functools
 import importlib

@@ -1,4 +1,4 @@
-"""Noise by client: some clients are noisy, each with a noise level of its own."""
+"""Noise by client: some clients are noisy, each with a different noise level."""
 
 from typing import Literal
 

@@ -63,7 +63,7 @@ def inject(federation, noise, *, seed, x=None):
     spec = parse(noise, "--noise")
     model = bind(spec, find(spec, MODELS, "noise"), "noise")
     before = federation.meta.get("noise", [])
-    # A second noise with an equal seed must not hit the samples of the first noise.
+    # A second noise model with the same seed must not select the same samples as the first.
     ground = Ground(
         labels=federation.given,
         classes=federation.classes,

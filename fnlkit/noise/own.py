@@ -22,7 +22,7 @@ def matrix(ground, **parameters):
 
 
 def labels(ground, *, path: Text, key=""):
-    """Take the labels of the whole training set from an npy, npz, csv or pt file, for example CIFAR-N's.
+    """Read the labels of the whole training set from an npy, npz, csv or pt file, for example of CIFAR-N.
 
     Parameters
     ----------

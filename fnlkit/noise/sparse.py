@@ -40,11 +40,11 @@ def sparse(
     clean_level : float in [0, 1)
         With per_client: the level of the other clients (FedLN, Table 6).
     construction : {"auto", "confident-learning", "fedln", "fedln-code"}
-        confident-learning draws unequal diagonal entries and changes exactly as many labels as the matrix states, by
-        largest remainders (FedEFC; auto with one matrix).  fedln keeps 1 - level of every class and draws labels
-        independently (FedLN, Definitions 2.1 and 2.2; auto with per_client): with unequal entries the most common label
-        of a class at a client can be a wrong one, and no vote within the client can detect that.  fedln-code is the
-        same except at sparsity 1, where the public code of FedLN draws a random map.
+        confident-learning draws unequal diagonal entries and changes exactly as many labels as the matrix states, by largest
+        remainders (FedEFC; auto with one matrix).  fedln keeps 1 - level of every class and draws labels independently (FedLN,
+        Definitions 2.1 and 2.2; auto with per_client): with unequal entries, the most common label of a class at a client can
+        be wrong, which no vote within the client can detect.  fedln-code is the same except at sparsity 1, where the public
+        code of FedLN draws a random map.
     """
     if construction == "auto":
         construction = "fedln" if per_client else "confident-learning"

@@ -130,8 +130,8 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, test=False, cross_si
     Parameters
     ----------
     *runs : Run or path
-        Runs, files or folders. A folder stands for all runs in it. A single run is also tested on its data set, for confusion
-        matrices and accuracy by class.
+        Runs, files or folders. A folder means all runs in the folder. A single run is also tested on its data set, for
+        confusion matrices and accuracy by class.
     dataset : str, path or Dataset, optional
         Location of the samples. Default: the location recorded in the run.
     ledger : path or "none", optional

@@ -125,7 +125,7 @@ def train(federation, method=None, *, preset=None, dataset=None, features=None, 
 
 
 class Notes:
-    """Print each note of the engine once: its choice, a fallback, an active defense."""
+    """Print each note of the engine once, such as the chosen engine, a fallback or an active protection."""
 
     def __init__(self, clients, say):
         self.clients, self.say, self.shown = clients, say, 0

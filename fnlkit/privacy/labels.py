@@ -8,7 +8,7 @@ from fnlkit import kernels
 from fnlkit.artifacts import ledger
 from fnlkit.errors import InputError
 
-# Replies of a release of labels, whose price is stated.
+# Replies that release labels; their privacy cost is part of the statement.
 RELEASED = frozenset({"private_counts", "exact_counts", "epsilon"})
 
 
@@ -160,7 +160,7 @@ def releases(run):
             made = ledger.release(
                 seed=run.settings["seed"],
                 round=round,
-                epsilon=float(np.median(spent)) if spent else None,  # one client's word does not decide
+                epsilon=float(np.median(spent)) if spent else None,  # the reply of a single client does not decide
                 classes=len(counts[0]),
                 data=run.meta["dataset_checksum"],
                 given=run.labels["given"],
@@ -189,9 +189,9 @@ def statement(runs, *, known=(), delta=1e-5):
     Returns
     -------
     dict
-        label_releases, label_epsilon (pure, delta 0; None without a bound, or if clients sent other replies than weights that
-        no randomized response covers), label_epsilon_at_delta and label_delta if
-        known, label_keep (the probability of a true answer in the first release), label_statement (a sentence).
+        label_releases, label_epsilon (pure, delta 0; None if there is no bound, or if clients sent replies other than weights
+        without randomized response), label_epsilon_at_delta and label_delta if known, label_keep (the probability of a true
+        answer in the first release), label_statement (a sentence).
 
     Raises
     ------

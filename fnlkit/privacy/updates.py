@@ -229,7 +229,7 @@ def protected(run):
 
 
 def stated(sums, epsilon, delta, *, hidden=True):
-    """Return sentences about the protected data, the cost, the attacker, and the gaps.
+    """Return sentences about the protected data, the privacy cost, the attacker model and the limits.
 
     Parameters
     ----------

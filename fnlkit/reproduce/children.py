@@ -39,7 +39,7 @@ class Children:
         self.context, self.running, self.lock = multiprocessing.get_context("forkserver"), set(), threading.Lock()
 
     def run(self, arguments):
-        """Return (exit code, negative for a signal; the end of the command's stderr)."""
+        """Run a command; return (exit code, last bytes of stderr).  After a signal, the exit code is negative."""
         with tempfile.NamedTemporaryFile() as errors:
             settings = (list(arguments), self.folder, self.environment, errors.name)
             process = self.context.Process(target=_command, args=settings)

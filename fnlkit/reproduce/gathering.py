@@ -25,8 +25,8 @@ _BESIDE = (".metrics.jsonl", ".pt")
 def shard(all_jobs, text):
     """Return part I of N of the jobs, for `I/N` from 1/N to N/N.
 
-    Every job is in exactly one part, and sizes differ by at most one. A part is a contiguous piece of the list, so that
-    machines make few federations and embeddings twice.
+    Every job is in exactly one part, and sizes differ by at most one. A part is a contiguous piece of the list, so that few
+    federations and embeddings are computed on several machines.
 
     Parameters
     ----------
@@ -62,8 +62,8 @@ def merge(all_jobs, folder, others):
     Raises
     ------
     InputError
-        If two folders have different results of one run, settings or labels of a run differ from the recipe's, or
-        data sets differ. No run is copied then.
+        If two folders have different results of the same run, if settings or labels of a run differ from the recipe, or if
+        data sets differ.  In these cases no run is copied.
     """
     for other in others:
         if not os.path.isdir(other):
@@ -132,7 +132,7 @@ def _paths(job, folders):
 
 
 def difference(job, run):
-    """Return the difference of a run's options, steps or user's components from a job's, or None.
+    """Return the difference between a run and a job in options, steps or user components, or None.
 
     Parameters
     ----------

@@ -325,7 +325,7 @@ def measured(name, all_jobs, folder):
 
     ``reports`` is the accuracy that the paper prints (best or last). ``measured`` and ``spread`` are our values of it over
     runs, in percent. ``verdict`` is "within" if our mean is within one standard deviation of the published mean, else "above"
-    or "below"; None if the paper prints no deviation. ``apart`` is measured less published.
+    or "below"; None if the paper prints no deviation. ``apart`` is the measured minus the published number.
 
     Parameters
     ----------

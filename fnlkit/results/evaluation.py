@@ -1,6 +1,6 @@
 """Evaluate a run: accuracy, corrected labels, estimated noise, traffic.
 
-Only judgments and noise.py use true labels.
+True labels are used only to evaluate, never to train.
 """
 
 import json
@@ -60,8 +60,8 @@ def distinct(runs):
     """Return the distinguishing settings of runs, one dict per run.
 
     Each dict has ``dataset``, ``method`` and every other setting that differs among the runs. Runs with equal dicts are
-    repetitions that differ only by seeds.  Compared are all training settings, the data set's checksum, the embeddings, and
-    the parameters of the commands that made the labels and the partition.
+    repetitions that differ only by seeds.  The comparison covers all training settings, the data set's checksum, the
+    embeddings, and the parameters of the commands that created the labels and the partition.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def score_name(run):
 def late_score(scored, name="accuracy"):
     """Return the mean score of the evaluations in the last fifth of the rounds, or None without any.
 
-    If a round's score depends on the clients that took part, the best of many scores is chance, and so is the last.
+    If a round's score depends on the clients that took part, the best and the last score depend largely on chance.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def test_predictions(run, dataset):
     Raises
     ------
     InputError
-        If the data set differs from the one that the run was trained on.
+        If the data set differs from the training data set of the run.
     """
     must_be(dataset, run.meta, len(run.labels["given"]), what="the run")
     trained = trained_network(run, dataset)

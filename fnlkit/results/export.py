@@ -74,7 +74,7 @@ def probabilities(run, path=None, *, unlabeled=False):
 
 
 def described(run):
-    """Return a run's metadata of its samples: kind, shape, mean, std, sample_rate, class_names."""
+    """Return the metadata of a run's samples: kind, shape, mean, std, sample_rate, class_names."""
     if "samples" not in run.meta:
         raise InputError("the run was made by an old version of fnlkit without metadata of its samples; train it again")
     return run.meta["samples"]

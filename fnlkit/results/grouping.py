@@ -115,7 +115,8 @@ def groups(runs, rows, by=None, baseline=None):
         Their numbers, as `fnlkit.results.comparison.row` returns them.
     by : sequence of str, optional
         Columns that define a group: ``method``, ``dataset``, ``noise``, ``scheme``, ``clients`` or any other parameter of the
-        commands before training, any option of `fnlkit train`.  Default: data set, method and all other differences but seeds.
+        commands before training, any option of `fnlkit train`.  Default: data set, method and all other differences except
+        seeds.
     baseline : str, optional
         As for `baseline_among`: a method, or a value of the first word of `by` if ``method`` is not among them.
 
@@ -185,7 +186,7 @@ def _group(members, names):
 
 
 def _by_seed(rows, name):
-    """Return a number by seed, without seeds that occur twice and therefore define no pair."""
+    """Return {seed: number} without seeds that occur twice, because these define no pair."""
     seeds = [row["seed"] for row in rows]
     return {row["seed"]: row[name] for row in rows if seeds.count(row["seed"]) == 1 and row.get(name) is not None}
 

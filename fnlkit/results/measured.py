@@ -36,7 +36,7 @@ def measured(run, dataset):
     Raises
     ------
     InputError
-        If the data set differs from the one that the run was trained on.
+        If the data set differs from the training data set of the run.
     """
     must_be(dataset, run.meta, len(run.labels["given"]), what="the run")
     trained = trained_network(run, dataset)

@@ -38,7 +38,7 @@ def half_width(values, level=LEVEL):
 def paired(ours, theirs):
     """Return the mean difference of ours and theirs over common seeds; None without common seeds.
 
-    A seed draws noise and partition too, so two runs of a seed differ only by the remaining settings.
+    The seed also determines noise and partition, so that two runs with the same seed differ only in other settings.
 
     Parameters
     ----------

@@ -22,9 +22,9 @@ class Value:
     digits : int
         After the decimal point.
     signed : bool
-        Written with its sign.
+        Written with a sign, also if positive.
     star : bool
-        Marked as clear.
+        Marked with a star, because the interval excludes zero.
     """
 
     mean: float | None
@@ -56,7 +56,7 @@ class Table:
     columns : list of str
     rows : list of lists of str or Value
     notes : list of str
-        Sentences below it.
+        Sentences below the table.
     """
 
     title: str

@@ -46,7 +46,7 @@ class Metrics:
 
     @property
     def running(self):
-        """Return whether a process trains into the file: that process has the lock of the file, which ends with it."""
+        """Return whether a training process writes to the file: such a process locks the file until it ends."""
         try:
             lock = os.open(f"{os.path.realpath(self.path)}.lock", os.O_RDWR)
         except OSError:

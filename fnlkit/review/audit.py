@@ -48,7 +48,7 @@ class Audit:
     judgment : Judgment
         Of every sample, in the order of the clients of `Federation.whole`; it stays on the sites in a deployment.
     copy_of : int64 (m,)
-        In the same order: position in the training set of the site's sample that this sample copies exactly or nearly,
+        In the same order: if the sample is an exact or near copy, the training-set position of the original at the same site;
         otherwise -1.
     far : bool (m,)
         In the same order: whether the sample is far from all others of the site.
@@ -93,7 +93,7 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbors
     prior : float >= 0
         As in fnlkit.estimators.em.
     neighbors : int >= 1
-        A sample is judged far by the distance to this neighbor, counted from the nearest.
+        Rank of the neighbor whose distance determines whether a sample is far.
     seed : int
     warm_up : dict, optional
         Settings of the training, as in `fnlkit.estimators.estimate`.
@@ -133,8 +133,8 @@ def audit(federation, dataset, *, embeddings=None, folds=5, prior=1.0, neighbors
     widths, cells = copies.cell_widths(copied["near_distance"].numpy()), None
     widths = widths if embeddings is not None else widths[:1]
     if widths.all():
-        told = {"salt": salt, "width": torch.from_numpy(widths)}
-        cells = session.ask(copies.reply_cells, broadcast=told)["cells"]
+        message = {"salt": salt, "width": torch.from_numpy(widths)}
+        cells = session.ask(copies.reply_cells, broadcast=message)["cells"]
     shared = _shared(copied["fingerprints"], cells)
     sites = _sites(whole, evidence.dataset, described, inputs, tables, own, judged, assessed, copied, shared, found)
     members = session.clients.members

@@ -55,7 +55,7 @@ def names_in_round(steps, expect, *, sends, protect, protected):
 
 
 def common_forbidden(replies, allowed):
-    """Return a forbidden name that every reply has, or None: then the method's steps send it."""
+    """Return a forbidden name that is in every reply, so that the method itself sends it; otherwise None."""
     if allowed is None or not replies or not all(isinstance(reply, dict) for reply in replies):
         return None
     extra = frozenset.intersection(*(frozenset(reply) - allowed for reply in replies))

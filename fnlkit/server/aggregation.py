@@ -55,7 +55,7 @@ def median(stacked, weights, *, even: Literal["mean", "lower"] = "mean"):
 
 
 def trimming_cohort(share):
-    """Return the smallest cohorts, see `smallest_cohort`: from the second on, at least one client is dropped."""
+    """Return the two sizes of `smallest_cohort`; from the second size on, at least one client is dropped."""
     return 1, next((k for k in range(3, 10_000) if int(share * k)), 10_000)
 
 
@@ -99,7 +99,7 @@ def squared_distances(stacked):
 
 
 def smallest_cohort(aggregate):
-    """Return the smallest cohort an aggregator accepts, and the smallest for which it is robust as promised."""
+    """Return the smallest cohort that an aggregator accepts, and the smallest cohort that can outvote a bad client."""
     return resolved(declaration(aggregate).cohort, arguments_of(aggregate))
 
 

@@ -69,8 +69,8 @@ class Clients(Transactional):
         The smallest share of a cohort whose replies must be accepted.  A cohort of one client is judged together with earlier
         visits, ten in total.  With 0 this applies to every cohort, and one accepted reply is sufficient.
     bound : float >= 0
-        An update is rejected if it is this many times as long as the median update, and longer than the model itself.
-        0 disables the check.
+        Limit on the length of an update, as a multiple of the median update.  A longer update is rejected if it is also longer
+        than the model. 0 disables the check.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ class Clients(Transactional):
         Returns
         -------
         Replies
-            During a replay without ``weights``.
+            Without ``weights`` during a replay.
 
         Raises
         ------
@@ -271,7 +271,7 @@ class Clients(Transactional):
         raise NotImplementedError("use an engine of fnlkit.engines")
 
     def _run_secretly(self, secret, ids, weights, steps, broadcast, scatter):
-        """Do as `_run`, but with the mean of the cohort in place of each client's weights."""
+        """Run steps like `_run`, but return the mean of the cohort instead of each client's weights."""
         raise InputError(
             "--protect secagg is only for real sites (fnlkit flower-app), because a simulation runs server and clients in one "
             "place; remove it"

@@ -58,7 +58,7 @@ class Uniform:
 @declare(cite="Abadi 2016")
 @dataclass(frozen=True, kw_only=True)
 class Poisson:
-    """Draw each client independently: cohort sizes vary, and --protect costs the least privacy.
+    """Draw each client independently: cohort sizes vary, and --protect has the lowest privacy cost.
 
     Poisson sampling (Abadi 2016): a round can be empty.
 

@@ -123,7 +123,7 @@ class Transactional:
         return bool(self._replayed_log or self._replayed_results)
 
     def replay(self, log, results=()):
-        """Answer the next rounds from a log instead of the clients, and `once` from logged results."""
+        """Take replies of the next rounds from a log instead of clients, and results of `once` from logged results."""
         self._replayed_log, self._replayed_results, self._replaying = list(log)[::-1], list(results)[::-1], True
 
     def replayed(self):
@@ -199,7 +199,7 @@ def _edits(value):
 
 
 def _own(value):
-    """Return a tensor unchanged, and a copy of any other value."""
+    """Return a tensor unchanged and any other value as a copy."""
     return value if isinstance(value, torch.Tensor) else copy.deepcopy(value)
 
 

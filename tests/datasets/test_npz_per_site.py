@@ -51,14 +51,14 @@ def test_truth_is_declared_by_all_or_none(tmp_path):
     site(tmp_path / "all", "b", 0, [1, 0], y_true=np.array([1, 0]))
     assert datasets.load(tmp_path / "all").truth.tolist() == [1, 1, 1, 0]
     site(tmp_path / "all", "b", 0, [1, 0])
-    with pytest.raises(InputError, match="b.npz: with truth False, but True in a.npz"):
+    with pytest.raises(InputError, match="b.npz: with truth is False here, but True in a.npz"):
         datasets.load(tmp_path / "all")
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"x": np.zeros((2, 4), np.float32)}, r"b.npz: shape \(4,\), but \(40,\) in a.npz; convert all"),
+        ({"x": np.zeros((2, 4), np.float32)}, r"b.npz: shape is \(4,\) here, but \(40,\) in a.npz; all sites"),
         ({"x": np.zeros((3, 40), np.float32)}, "b.npz: `y` has 2 entries but `x` 3 samples"),
         ({"y": np.array([0.5, 1])}, "b.npz: `y` is float64; expected whole numbers or texts"),
         ({"y": np.array([-2, 1])}, "b.npz: `y` has labels -2 to 1"),

@@ -59,6 +59,6 @@ def test_the_tables_of_the_page_equal_the_rows():
         row |= {"runs": 3, "late_ahead": ahead, "late_ahead_half": 5.5 if row["method"] == "flr" else None}
     text = "\n".join(tables([*lines, {"ranking": ranking(lines)}]))
     assert "| `flr` | 2.5 | +10.0 ± 5.5 | -5.0 ± 5.5 |" in text and "| `fedavg` | 2.5 | 60.0 | 50.0 |" in text
-    assert "| x | `flr` 70.0 |" in text and "| y | `fedavg` 50.0 |" in text and "Runs a cell: 3." in text
+    assert "| x | `flr` 70.0 |" in text and "| y | `fedavg` 50.0 |" in text and "Runs per cell: 3." in text
     text = "\n".join(tables([*({**row, "runs": 2} for row in lines), {"ranking": ranking(lines)}]))
     assert "| `flr` | 2.5 | +10.0\\* | -5.0 |" in text

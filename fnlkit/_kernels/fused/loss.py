@@ -264,7 +264,7 @@ def loss_and_gradient(
     -------
     total : float
     correct : int
-        Number of rows whose largest logit is that of their own label.
+        Number of correct predictions: rows with the largest logit at the row's label.
     """
     log_p, p, target = np.empty(classes), np.empty(classes), np.empty(classes)
     total, correct = 0.0, 0

@@ -1,8 +1,8 @@
 """Parts that all fused networks share: the linear layers at the end, local training, and prediction.
 
-A network is a front (for LeNet-5 the convolutions; for a perceptron nothing) followed by linear layers with ReLU between
-them.  All activations of a batch in the linear layers are in one array, and their gradients are in a second array with the
-same layout.
+A network is a front followed by linear layers with ReLU between them.  The front of LeNet-5 is the convolutions; a perceptron
+has an empty front.  All activations of a batch in the linear layers are in one array, and their gradients are in a second
+array with the same layout.
 """
 
 from typing import NamedTuple

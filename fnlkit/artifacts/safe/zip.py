@@ -19,7 +19,8 @@ _LOCATOR64 = struct.Struct("<4sIQI")
 _NAME = re.compile(rb"[A-Za-z0-9_./-]{1,255}")
 _NEW_YEAR_1980, _NARROW = 0x21, 0xFFFFFFFF
 LIMIT = 2**32 - 2**24  # bytes: the limit of 32-bit sizes minus space for the directory
-# Real data compresses far less. Two kilobytes that unpack to two megabytes are harmless; two gigabytes are not.
+# Real data compresses far less. Two kilobytes that unpack to two megabytes are harmless, but two kilobytes that unpack to two
+# gigabytes are not.
 _HARMLESS, MAX_RATIO = 64 * 2**20, 20
 
 

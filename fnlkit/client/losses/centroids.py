@@ -10,10 +10,10 @@ from fnlkit.client.losses.parts import at, reads
 def near_centroids(logits, batch, *, forget, pull, entropy=0.8, pseudo=False):
     """Return L_c + pull L_cen + entropy L_e on the int((1 - forget) B) smallest losses, 0 for others, (..., B) (Yang 2022).
 
-    L_c is a cross entropy.  Its label is the given label if the sample's features are most similar, by cosine, to the centroid
-    of that class, otherwise the global model's ``rows["pseudo_label"]``.  L_cen is the mean squared distance of the features
-    from the centroid, for samples of the first kind.  L_e is the entropy.  The values are scaled so that their mean is the mean
-    over the chosen samples.
+    L_c is the cross entropy with the given label if, by cosine, the sample's features are nearest to the centroid of the given
+    class.  For other samples, L_c uses the global model's ``rows["pseudo_label"]``, and L_cen is 0.  Otherwise L_cen is the
+    mean squared distance of the features from the centroid.  L_e is the entropy.  The values are scaled so that their mean is
+    the mean over the chosen samples.
 
     Parameters
     ----------

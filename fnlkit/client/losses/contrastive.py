@@ -1,4 +1,4 @@
-"""The cross entropy minus that with a random label: peer loss, CORES, FedDPCont."""
+"""Cross entropy minus the cross entropy with a random label: peer loss, CORES, FedDPCont."""
 
 from typing import Annotated
 
@@ -40,12 +40,13 @@ def remember_label_shares(client, model, received):
 @declare(fused_kernel="peer", cite="Liu 2020")
 @reads(uniform=True, before=lambda **keywords: (remember_label_shares,))
 def peer(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
-    """Penalize agreement with randomly drawn labels, so that memorizing wrong labels does not pay (peer loss).
+    """Penalize agreement with randomly drawn labels, so that memorizing wrong labels does not reduce the loss (peer loss).
 
     Return CE(y) - strength CE(y'), (..., B), with y' drawn from the client's own labels (Liu, Guo 2020, eq. 6).
 
-    As in FedDPCont, which draws from the labels of all clients, y' is compared with the prediction of the same sample.  Over
-    the batch this has the expectation of the paper's second sample.
+    The paper compares y' with the prediction of a second random sample.  Here, as in FedDPCont, y' is compared with the
+    prediction of the same sample, which has the same expectation over a batch.  FedDPCont draws y' from the labels of all
+    clients.
 
     Parameters
     ----------
@@ -60,12 +61,12 @@ def peer(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
 @declare(fused_kernel="cores", cite="Cheng 2021")
 @reads(before=lambda **keywords: (remember_label_shares,))
 def cores(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
-    """Penalize agreement with random labels as peer loss, with the expectation in place of a draw (CORES).
+    """Penalize agreement with random labels as in peer loss, with the expectation instead of a draw (CORES).
 
     Return CE(y) - strength E CE(y'), (..., B), expected over the client's own labels (Cheng 2021, eq. 4: CORES).
 
-    CORES increases the strength over epochs and drops samples.  A loss does not depend on time; the method `feddpcont` has a
-    schedule.
+    CORES also increases the strength over epochs and drops samples.  This loss does neither; the method `feddpcont` has a
+    schedule of the strength.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from fnlkit.errors import InputError, nearest
 
 # A site does not read files that a server names.
 IN_MESSAGES = {name: target for name, target in TRANSITIONS.items() if name != "matrix"}
-# Above this condition number, backward correction multiplies single samples by more than a batch can average out.
+# Above this condition number, backward correction gives single samples weights that a batch cannot average out.
 _WORST = 1e6
 
 
@@ -93,7 +93,7 @@ def _spec(transition):
 
 
 def _stamp(transition):
-    """Return a key for the state of the file that a text names, so that a matrix is read once and not in each batch."""
+    """Return a cache key for the file that a spec names, so that the matrix is not read in each batch."""
     path = _spec(transition).parameters.get("path")
     try:
         status = os.stat(path) if isinstance(path, str) else None
@@ -162,7 +162,7 @@ def forward_given(logits, batch, *, transition: SpecText, floor: Annotated[float
 @declare(cite="Patrini 2017")
 @reads(check=lambda classes, *, transition: inverse_matrix(transition, classes))
 def backward_given(logits, batch, *, transition: SpecText):
-    """Correct known confusions of classes: weight the losses such that the confusions cancel on average.
+    """Correct known confusions of classes: weight the losses so that the confusions cancel on average.
 
     Return sum_j T^-1[y, j] (-log p_j), (..., B): backward correction (Patrini 2017, eq. 4).
 

@@ -54,12 +54,12 @@ def mixmatch(logits, batch, *, unlabeled, temperature=0.5, threshold=0.5, views=
 
 def divided(batch, classes, temperature, threshold, views):
     """Return each model's targets (..., B, 2, C) for the samples before mixup, and which samples are labeled."""
-    said = both(batch.unmixed_features).softmax(-1)
-    said = said.unflatten(-3, (views, -1)).mean(-4)
-    said = torch.cat([said] * views, -3)
-    given = torch.nn.functional.one_hot(batch.rows["divided_label"], classes).to(said)[..., None, :]
-    clean = batch.rows["divided_clean"].to(said).flip(-1)  # the other model's decision
+    predicted = both(batch.unmixed_features).softmax(-1)
+    predicted = predicted.unflatten(-3, (views, -1)).mean(-4)
+    predicted = torch.cat([predicted] * views, -3)
+    given = torch.nn.functional.one_hot(batch.rows["divided_label"], classes).to(predicted)[..., None, :]
+    clean = batch.rows["divided_clean"].to(predicted).flip(-1)  # the other model's decision
     sure = clean >= threshold
-    refined = clean[..., None] * given + (1 - clean[..., None]) * said
-    guessed = said.mean(-2, keepdim=True).expand_as(said)
+    refined = clean[..., None] * given + (1 - clean[..., None]) * predicted
+    guessed = predicted.mean(-2, keepdim=True).expand_as(predicted)
     return sharpened(torch.where(sure[..., None], refined, guessed), temperature), sure

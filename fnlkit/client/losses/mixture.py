@@ -113,7 +113,7 @@ def early_learning(
 @declare(fused_kernel="entropy_regularized", cite="Kim 2024")
 @reads(unmixed=True, before=lambda **keywords: _own_average())
 def entropy_regularized(logits, batch, *, strength: NotNegative = 2.0):
-    """Keep each prediction near its current value, against the influence of wrong labels, without memory (ER).
+    """Make each prediction more confident, against the influence of wrong labels, without memory (ER).
 
     Return CE + strength log(1 - <p, p>), (..., B), with no gradient through the second p: ER (Kim 2024, appendix E.6).
 

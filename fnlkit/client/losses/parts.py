@@ -18,7 +18,7 @@ def reads(*, teacher=False, features=False, uniform=False, unmixed=False, before
     before : callable or None
         (**keywords of the loss) -> client steps that run before local training, for example to allocate rows.
     check : callable or None
-        (classes, **keywords of the loss): raises InputError before training if these do not fit each other.
+        Called before training as ``check(classes, **keywords of the loss)``; raises InputError if a keyword does not fit.
     """
 
     fields = {"teacher": teacher, "features": features, "uniform": uniform, "unmixed": unmixed}

@@ -1,4 +1,4 @@
-"""Losses that are bounded, or nearly bounded, in the label: less influence of wrong labels than with the cross entropy."""
+"""Bounded or nearly bounded losses, on which wrong labels have less influence than on the cross entropy."""
 
 from typing import Annotated
 
@@ -27,8 +27,8 @@ def generalized_cross_entropy(
     q : float in (0, 1]
         1 is the mean absolute error, the limit 0 is the cross entropy.
     truncate : float in [0, 1)
-        k: samples with p_y <= k have the value (1 - k^q) / q and no gradient (eq. 7; 0.5 in the paper, which prunes them
-        alternately; here each step decides again).  0 truncates no sample.
+        k: samples with p_y <= k have the constant value (1 - k^q) / q and no gradient (eq. 7). 0.5 in the paper, which
+        alternates between pruning and training; here the samples are pruned in each step. 0 truncates no sample.
     """
     logp = at(logits.log_softmax(-1), batch.y)
     values = (1 - (q * logp).exp()) / q

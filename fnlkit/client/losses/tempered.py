@@ -82,7 +82,7 @@ def bi_tempered(
     t2: Positive = 1.2,
     iterations: Count = 5,
 ):
-    """Limit the influence of wrong labels far from and near the decision boundary, by two temperatures.
+    """Limit the influence of wrong labels, near the decision boundary and far from it, by two temperatures.
 
     Return -log_t1 p_y - (1 - sum_j p_j^(2 - t1)) / (2 - t1), (..., B), p the softmax tempered with t2 (eq. 6).
 
@@ -91,10 +91,10 @@ def bi_tempered(
     t1 : float in [0, 1]
         Below 1 the loss of a single sample is at most 1 / (1 - t1).
     t2 : float > 0
-        Above 1 the softmax has heavy tails.  Below 1 it has none: an unlikely class has probability 0, and no gradient if it is
-        the label.  t1 = t2 = 1 is the cross entropy.
+        Above 1 the softmax has heavy tails.  Below 1 it has no tails: an unlikely class has probability 0, and no gradient
+        even if it is the label.  t1 = t2 = 1 is the cross entropy.
     iterations : int
-        Fixed-point iterations; 5 in the public code, where logits of size 4 are normalized to 1e-6.
+        Fixed-point iterations. 5 in the public code, which normalizes logits of size 4 with an error of 1e-6.
     """
     if t1 == t2 == 1:
         return cross_entropy(logits, batch)

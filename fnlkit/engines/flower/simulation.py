@@ -202,7 +202,7 @@ class Simulation:
 
 
 def _home_for_flower():
-    """Name a folder for Flower's own files if this user has no home, without which Flower cannot be imported."""
+    """Choose a folder for Flower's files if the user has no home folder, because Flower could not be imported."""
     if "FLWR_HOME" in os.environ:
         return
     try:
@@ -254,7 +254,7 @@ def _quiet():
 def _kill_actors(home):
     """Kill every actor without a restart.
 
-    If an actor merely died, Ray would start it again with its message.
+    If an actor only died, Ray would restart it with the same message.
     """
     import ray
 

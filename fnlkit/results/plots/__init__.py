@@ -17,8 +17,8 @@ class Kind:
     place : str
         ``module:function`` within this package; the function receives things and returns a figure.
     takes : str
-        ``runs``, ``run``, ``labels`` (a federation, or a run, which stands for its federation) or ``ranks`` (the output of
-        `fnlkit reproduce --json`).
+        ``runs``, ``run``, ``labels`` (a federation, or a run with its federation) or ``ranks`` (the output of `fnlkit
+        reproduce --json`).
     shows : str
         Content of the figure.
     """

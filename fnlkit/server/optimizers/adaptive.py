@@ -16,7 +16,7 @@ Rate = Annotated[float, Range(0, 1, open_high=True)]
 
 
 def adapt(updates, merged, *, rule, server_lr, beta1, beta2, tau):
-    """m <- b1 m + (1 - b1) d; v by the rule; w <- w + eta m / (sqrt(v) + tau) (Algorithm 2, without bias correction)."""
+    """Return w + eta m / (sqrt(v) + tau) after m <- b1 m + (1 - b1) d and v by the rule (Algorithm 2, no bias correction)."""
     memory, step = updates.memory, merged - updates.start
     first = beta1 * memory.get("first", torch.zeros_like(step)) + (1 - beta1) * step
     second = memory.get("second", torch.full_like(step, tau**2))
@@ -52,7 +52,7 @@ def fedadam(fit, *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate =
 @declare(cite="Reddi 2021")
 @checked
 def fedyogi(fit, *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate = 0.99, tau: Positive = 1e-3, **settings):
-    """Use an adaptive optimizer on the server as FedAdam, with step sizes that change more slowly.
+    """Use an adaptive optimizer on the server like FedAdam, with step sizes that change more slowly.
 
     Return FedYogi (Reddi 2021, Algorithm 2): v <- v - (1 - b2) d^2 sign(v - d^2); parameters as in `fedadam`.
 

@@ -23,7 +23,7 @@ def normalizers(network):
 
 # ---- on the client
 def wear_own(client, model, received):
-    """Replace batch norm in the received model by that of the client, if the client has one."""
+    """Load the client's stored batch norm, if any, into the received model."""
     if "normalizers" in client.state:
         weights = model.weights.clone()
         weights[normalizers(model.network)] = client.state["normalizers"].to(weights)
@@ -56,7 +56,7 @@ def fedbn(fit, **settings):
 
     Return FedBN (Li 2021, Algorithm 1): batch norm's parameters and statistics stay in ``client.state["normalizers"]``.
 
-    The common model, which a run stores and evaluates, keeps its initial batch norm.  It is only a basis for the models of the
-    clients and is less accurate than those.
+    The common model, which a run stores and evaluates, keeps its initial batch norm.  It is only the basis of the clients'
+    models, and less accurate than the clients' models.
     """
     return FedOpt(fit, prepare=locally, suits=must_be_normed, **settings)

@@ -23,21 +23,21 @@ def recall_dual(client, model, received):
 
 
 def update_dual(client, model, received, *, alpha):
-    """g_k <- g_k - alpha (w_k - w_global)."""
+    """Update the dual variable: g_k <- g_k - alpha (w_k - w_global)."""
     p = model.network.parameters_count
     client.state["dual"] = client.state["dual"] - alpha * (model.weights[:p] - model.start[:p])
 
 
 # ---- the server
 def subtract_dual(updates, merged, *, alpha):
-    """h <- h - alpha K/N (mean_k(w_k) - w_global); the next model is mean_k(w_k) - h / alpha."""
+    """Return mean_k(w_k) - h / alpha after h <- h - alpha K/N (mean_k(w_k) - w_global)."""
     memory, start = updates.memory, updates.start
     memory["dual_mean"] = memory.get("dual_mean", torch.zeros_like(start)) - alpha * updates.share * (merged - start)
     return merged - memory["dual_mean"] / alpha
 
 
 def subtract_drift(updates, merged, *, alpha):
-    """h_k <- h_k + w_global - w_k for the cohort; the next model is mean_k(w_k) - alpha sum_k h_k over the cohort."""
+    """Return mean_k(w_k) - alpha sum_k h_k over the cohort after h_k <- h_k + w_global - w_k."""
     memory, start, ids = updates.memory, updates.start, torch.as_tensor(updates.ids)
     drift = memory.get("drift", torch.zeros(len(updates.sizes), len(start), dtype=start.dtype, device=start.device)).clone()
     drift[ids] += start - updates.trained
@@ -48,7 +48,7 @@ def subtract_drift(updates, merged, *, alpha):
 @declare(cite="Acar 2021")
 @checked
 def feddyn(fit, *, alpha: Positive = 0.01, rule: Literal["paper", "fedefc"] = "paper", **settings):
-    """Change each client's loss from round to round such that its optimum becomes the common optimum.
+    """Change each client's loss from round to round so that local optima move to the common optimum.
 
     Return FedDyn (Acar 2021, Algorithm 1).
 

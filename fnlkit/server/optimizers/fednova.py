@@ -20,7 +20,8 @@ def normalize(updates):
 def fednova(fit, **settings):
     """Normalize updates by the number of local steps, for clients of different sizes.
 
-    Return FedNova (Wang 2020): updates are divided by their accumulated steps and multiplied by the mean of these.
+    Return FedNova (Wang 2020): updates are divided by the client's accumulated steps and multiplied by the mean over the
+    clients.
 
     The server computes the steps from each client's number of samples, so clients send no additional replies.  With local Adam
     each step counts as one.

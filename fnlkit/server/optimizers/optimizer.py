@@ -269,7 +269,7 @@ class FedOpt:
         return merged
 
     def reads_each(self):
-        """Return True if the server uses models of single clients in addition to the aggregate; tested, not declared."""
+        """Return True if the server step reads models of single clients; found by a trial call with a sum."""
         if self.rescale is not as_trained:
             return True
         start = torch.zeros(2, dtype=torch.float64)

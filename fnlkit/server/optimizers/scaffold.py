@@ -22,9 +22,9 @@ def recall_control(client, model, received):
 
 
 def update_control(client, model, received):
-    """c_k <- c_k - c + (w_global - w_k) / (eta ||a_k||), option II.
+    """Update the control variate: c_k <- c_k - c + (w_global - w_k) / (eta ||a_k||), option II.
 
-    `reach` is eta ||a_k||, with which the last term is a mean gradient also with momentum.
+    `reach` is eta ||a_k||, so that the last term is a mean gradient even with momentum.
     """
     p, control = model.network.parameters_count, received["control"].to(model.weights)
     moved = (model.start[:p] - model.weights[:p]) / received["reach"].to(model.weights)
@@ -47,7 +47,7 @@ def controls(request):
 
 
 def move_control(updates, merged, *, server_lr):
-    """c <- c + K/N mean_k(c_k' - c_k), computed from the weights alone; w <- w + eta_g (mean_k(w_k) - w)."""
+    """Return w + eta_g (mean_k(w_k) - w); update c <- c + K/N mean_k(c_k' - c_k), computed from the weights."""
     start, memory = updates.start, updates.memory
     control = memory.get("control", torch.zeros_like(start))
     reach = updates.fit.lr * gradient_weight(updates.sizes[updates.ids], updates.fit)
@@ -64,7 +64,7 @@ def scaffold(fit, *, server_lr: Positive = 1.0, **settings):
     Return SCAFFOLD (Karimireddy 2020, Algorithm 1, option II): local steps go along g - c_k + c.
 
     A client sends only weights: the server computes the change of the client's control variate.  Clients receive c in addition
-    to the model.  If a robust aggregator drops clients, c still includes all of them.
+    to the model.  c includes all clients, even if a robust aggregator drops some of them.
 
     Parameters
     ----------
