@@ -65,8 +65,10 @@ def _call_numerical(real):
         kernels.count_matrix(probs, labels, rule=rule)
     kernels.lid_score(probs, k=2)
     kernels.project_to_simplex(probs)
-    # The last matrix reaches the kernel for general matrices.
-    kernels.invert_transition(np.array([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.3, 0.1, 0.6]], real)[None])
+    # General matrices: a small one, and a large one that LAPACK inverts.
+    for size in (3, 64):
+        rows = np.random.default_rng(0).dirichlet(np.ones(size), size)
+        kernels.invert_transition((0.5 * np.eye(size) + 0.5 * rows).astype(real))
     uniforms = np.full((4, 2), 0.5)
     kernels.flip_labels(labels, np.eye(2), uniforms=uniforms[:, 0].copy())
     for keep in (0.5, np.full(4, 0.5)):
