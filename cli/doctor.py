@@ -12,17 +12,22 @@ from fnlkit.errors import WorkStopped
 @click.command()
 @click.option("--test/--no-test", default=True, show_default=True,
               help="Train two short rounds on every engine and compare the results.")  # fmt: skip
+@click.option("--compile", "ahead", is_flag=True,
+              help="Only compile all kernels into the cache (NUMBA_CACHE_DIR), for example in a container.")  # fmt: skip
 @json_option
-def command(test, as_json):
+def command(test, ahead, as_json):
     """Check versions, threads, caches, GPU and engines, with a self-test of a few seconds.
 
     Each engine trains two short rounds on each device, and the results are compared with the sequential engine. The exit code
-    is 1 if anything is broken. The first call compiles kernels for half a minute.
+    is 1 if anything is broken. The first call compiles kernels for half a minute; --compile does this ahead of time.
 
     \b
     Example:
       fnlkit doctor --no-test
     """
+    if ahead:
+        _compile(as_json)
+        return
     from fnlkit.pipeline.doctor import examine
 
     if test and not as_json:
@@ -34,6 +39,19 @@ def command(test, as_json):
         _show(found)
     if found["broken"]:
         raise WorkStopped(f"{len(found['broken'])} broken, the first: {found['broken'][0]}")
+
+
+def _compile(as_json):
+    from fnlkit.pipeline.compiling import compile_kernels
+
+    if not as_json:
+        console().print("compiling kernels", style="dim")
+    found = compile_kernels()
+    if as_json:
+        sys.stdout.write(json.dumps(found) + "\n")
+    else:
+        line = f"{found['compiled']} functions compiled, {found['loaded']} loaded from the cache"
+        out_console().print(f"{line}, in {found['seconds']:.1f} s: {printable(found['folder'])}", soft_wrap=True)
 
 
 def _show(found):

@@ -79,13 +79,14 @@ def _kind(words, option, kinds):
 
 def _read(paths, takes, trust):
     """Return [(label, Run, Federation or rows)] of files; a folder stands for its runs."""
-    from fnlkit.pipeline.judging import opened
-    from fnlkit.results.plots import league
-
     if takes == "ranks":
+        from fnlkit.results.plots import league
+
         return [(path, league.read(path)) for path in paths]
     if takes == "labels":
         return [(path, _labels(path, trust)) for path in paths]
+    from fnlkit.pipeline.judging import opened
+
     return [one for path in paths for one in opened(path, trust=trust, say=caution)]
 
 

@@ -10,6 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import get_type_hints
 
+import numpy as np
 import pytest
 
 import fnlkit
@@ -151,6 +152,62 @@ def test_import_and_help_load_no_heavy_library(start):
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
     # Not a benchmark: ten times the goal of 0.3 s, to notice a heavy import that has no name above.
     assert time.perf_counter() - began < 3
+
+
+# Commands that read and write labels, tables and embeddings, in an order in which each finds its input.
+WITHOUT_TORCH = {
+    "labels": [
+        "partition --dataset digits --clients 4 -o fed.npz",
+        "inject-noise fed.npz -o noisy.npz",
+        "info noisy.npz",
+        "consensus fed.npz votes.csv -o agreed.npz",
+        "plot partition fed.npz -o partition.svg",
+        "embed fed.npz --backbone pca(dim=4) -o emb.npz",
+    ],
+    "decisions": [
+        "correct judged.npz --csv cleaned.csv -o corrected.npz",
+        "review suspects judged.npz -o suspects.csv",
+        "review import judged.npz decisions.csv -o reviewed.npz",
+        "plot noise judged.npz -o noise.svg",
+    ],
+    "runs": [
+        "watch run.metrics.jsonl --once",
+        "data list",
+        "evaluate --help",
+        "train --help",
+        "audit --help",
+        "embed --help",
+        "plot --help",
+        "doctor --help",
+    ],
+}
+CALL = """
+import sys
+from fnlkit.cli import main
+for line in sys.argv[1:]:
+    try:
+        main(line.split())
+    except SystemExit as end:
+        assert end.code in (0, None), (line, end.code)
+    assert "torch" not in sys.modules, line
+"""
+
+
+@pytest.mark.parametrize("group", WITHOUT_TORCH)
+def test_commands_that_need_no_torch_do_not_import_it(group, tmp_path):
+    if any(line.startswith("plot ") and "--help" not in line for line in WITHOUT_TORCH[group]):
+        pytest.importorskip("matplotlib", reason="needs matplotlib (extra `plot`)")
+    if group == "decisions":
+        fed = fnlkit.partition("digits", clients=4, say=None)
+        vectors = np.random.default_rng(0).random((len(fed.given), 8), np.float32)
+        fnlkit.save(fnlkit.estimate_noise(fed, "knn", embeddings=vectors, say=None), tmp_path / "judged.npz")
+        fnlkit.pipeline.export_review(fnlkit.load(tmp_path / "judged.npz"), 1, tmp_path / "review", budget=5, say=None)
+        text = (tmp_path / "review/decisions.csv").read_text()
+        (tmp_path / "decisions.csv").write_text(text.replace(",,,,", ",keep,,,"))
+    (tmp_path / "votes.csv").write_text("id,a,b\n0,1,1\n1,2,2\n")
+    (tmp_path / "run.metrics.jsonl").write_text('{"round": 1, "stage": "train", "accuracy": 0.5}\n')
+    done = subprocess.run([sys.executable, "-c", CALL, *WITHOUT_TORCH[group]], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_type_checkers_see_the_exported_names():

@@ -18,7 +18,6 @@ from fnlkit.artifacts.stored import Changed, Chosen, Stored, blocks
 from fnlkit.components.parameters import Count, Range, checked
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError, nearest
-from fnlkit.models.exact import exactness
 
 # A backbone is called as backbone(dataset, forward, **parameters) for each part of a data set, with a `View`, and returns
 # float32 (n, d) of its `x_train`. `forward` runs a torch module over these samples in batches, with the device and the progress
@@ -442,6 +441,8 @@ def _forward(
     On a CPU, each core runs a single-threaded batch.
     """
     import torch
+
+    from fnlkit.models.exact import exactness
 
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"

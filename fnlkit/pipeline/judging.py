@@ -9,13 +9,8 @@ from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.artifacts.shown import Facts, frame, html_table, plain
 from fnlkit.datasets.loading import loaded
 from fnlkit.errors import InputError
-from fnlkit.experiment.network import needs_of
 from fnlkit.pipeline.labels import tell
-from fnlkit.pipeline.training import ledger_path
-from fnlkit.results import comparison, evaluation, grouping, held_out
-from fnlkit.results.cross_site import cross_site as sites_beside
-from fnlkit.results.measured import measured
-from fnlkit.results.trained import TrainedRun
+from fnlkit.results import comparison, evaluation, grouping
 
 
 @dataclass
@@ -163,6 +158,11 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, test=False, cross_si
     >>> fnlkit.evaluate(run).arrays["test_confusion"].sum()
     np.int64(359)
     """
+    from fnlkit.experiment.network import needs_of
+    from fnlkit.pipeline.training import ledger_path
+    from fnlkit.results.cross_site import cross_site as sites_beside
+    from fnlkit.results.measured import measured
+
     if not runs:
         raise InputError("evaluate needs a run; give what fnlkit.train returns, or a file's path")
     if target is not None and not 0 < target <= 1:
@@ -201,6 +201,9 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, test=False, cross_si
 
 def _on_the_same_labels(rows, runs, dataset, target):
     """Recompute agreement with the same held-out labels for all runs, and return notes."""
+    from fnlkit.experiment.network import needs_of
+    from fnlkit.results import held_out
+
     out = []
     for places in held_out.differing(runs).values():
         some, names = [runs[place] for place in places], [rows[place]["run"] for place in places]
@@ -230,6 +233,8 @@ def _test(rows, runs, dataset):
 
     Each data set is loaded only once, even if several runs use it.
     """
+    from fnlkit.results.measured import measured
+
     known = {}
     for row, run in zip(rows, runs, strict=True):
         name = run.meta["dataset"]
@@ -260,6 +265,8 @@ def opened(run, *, trust=False, say=None):
     InputError
         If a file is not a run. In a folder, such a file is skipped with a note to `say`.
     """
+    from fnlkit.results.trained import TrainedRun
+
     if not isinstance(run, (str, os.PathLike)):
         if not hasattr(run, "settings"):
             raise InputError(
@@ -312,6 +319,8 @@ def load(path, *, trust=False):
     if artifact.kind.startswith("fnlkit.federation/"):
         return Federation.read(os.fspath(path))
     if artifact.kind.startswith("fnlkit.run/"):
+        from fnlkit.results.trained import TrainedRun
+
         return TrainedRun.read(os.fspath(path), trust=trust)
     return artifact
 

@@ -8,7 +8,6 @@ import json
 import numpy as np
 
 from fnlkit.datasets.dataset import must_be
-from fnlkit.experiment.network import trained_network
 from fnlkit.kernels.scores import auc, client_levels, confusion, transition_errors
 
 
@@ -175,6 +174,8 @@ def test_predictions(run, dataset):
     InputError
         If the data set differs from the training data set of the run.
     """
+    from fnlkit.experiment.network import trained_network
+
     must_be(dataset, run.meta, len(run.labels["given"]), what="the run")
     trained = trained_network(run, dataset)
     return trained.logits(trained.x_test).argmax(-1).numpy()

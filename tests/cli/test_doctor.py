@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -120,3 +122,35 @@ def test_flower_without_a_home_uses_a_temporary_folder(monkeypatch):
     monkeypatch.setattr(simulation.os, "environ", environment := {})
     simulation._home_for_flower()
     assert os.path.isdir(environment["FLWR_HOME"])
+
+
+def test_compile_covers_every_kernel(tmp_path):
+    """In a process of its own, because kernels that another test has called would count."""
+    code = """
+import json
+from fnlkit.pipeline.compiling import cached_functions, compile_kernels
+found = compile_kernels()
+used = {name: len(function.signatures) for name, function in cached_functions().items()}
+print(json.dumps([found, used]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found, used = json.loads(done.stdout)
+    entries = {name for name in used if ".fused." not in name or name.rsplit(".", 1)[1] in ("fit", "predict")}
+    assert len(entries) > 20 and not {name for name in entries if not used[name]}
+    assert found["compiled"] + found["loaded"] >= len(entries) and os.path.isdir(found["folder"])
+
+
+def test_compile_prints_numbers_and_folder_and_names_a_folder_that_cannot_be_written(monkeypatch, tmp_path):
+    from fnlkit.pipeline import compiling
+
+    monkeypatch.setattr(compiling, "_call_numerical", lambda real: None)
+    monkeypatch.setattr(compiling, "_call_fused", lambda: None)
+    monkeypatch.setattr(compiling, "cache_folders", lambda: (tmp_path / "missing", tmp_path))
+    done = fnlkit("fnlkit doctor --compile --json", tmp_path)
+    facts = json.loads(done.stdout)
+    assert done.returncode == 0 and facts["folder"] == str(tmp_path) and facts.keys() == {
+        "compiled", "loaded", "seconds", "folder",
+    }  # fmt: skip
+    monkeypatch.setattr(compiling, "cache_folders", lambda: (tmp_path / "missing",))
+    done = fnlkit("fnlkit doctor --compile", tmp_path)
+    assert done.returncode == 1 and "missing" in done.stderr and "NUMBA_CACHE_DIR" in done.stderr
