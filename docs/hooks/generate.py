@@ -9,6 +9,7 @@ import click
 import mkdocs_gen_files
 
 import fnlkit
+import fnlkit.kernels
 from fnlkit import datasets, noise
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import COMMANDS, group, parts
@@ -23,7 +24,7 @@ from fnlkit.results import plots
 from fnlkit.results.trained import TrainedRun
 
 ROOT = Path(__file__).parent.parent.parent
-PACKAGES = ("kernels", "datasets", "noise", "estimators", "models", "experiment", "client", "engines")
+PACKAGES = ("datasets", "noise", "estimators", "models", "experiment", "client", "engines")
 TYPES = (Federation, TrainedRun, Evaluation, EstimatorInputs, Judgment)  # arguments and results of exported functions
 
 
@@ -94,9 +95,11 @@ At equal `--rounds`, relative to FedAvg: {cost} (`python -m benchmarks.costs`).
 
 
 def package_pages():
-    """Write a page per package; mkdocstrings lists the exported names, except the lazy names of `fnlkit`."""
+    """Write a page per package; mkdocstrings lists the exported names, except lazy names of `fnlkit` and `fnlkit.kernels`."""
     lazy = [getattr(fnlkit, name) for name, home in fnlkit._HOME.items() if home != "fnlkit.kernels"]
     write("library/fnlkit.md", "# fnlkit\n\n" + "\n".join(map(documented, [*lazy, *TYPES])))
+    exported = "\n".join(documented(getattr(fnlkit.kernels, name)) for name in fnlkit.kernels.__all__)
+    write("library/kernels.md", f"# fnlkit.kernels\n\n{exported}")
     for name in PACKAGES:
         options = "options: {heading_level: 2, show_root_heading: false}"
         write(f"library/{name}.md", f"# fnlkit.{name}\n\n::: fnlkit.{name}\n    {options}\n")

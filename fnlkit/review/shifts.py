@@ -323,7 +323,8 @@ def differing_columns(columns, class_columns, counts):
                 found[k].append({"column": int(j), "kind": "missing", "factor": None})
                 fits[k, :, j] = 0, middle[j]
                 continue
-            units = logs[0][j] * logs[1][j] > 0 and min(abs(logs[0][j]), abs(logs[1][j])) > np.log(FACTOR)
+            # A factor of 0 means that the inner quantiles coincide at the site, for example many zeros: no unit explains it.
+            units = factor[j] > 0 and logs[0][j] * logs[1][j] > 0 and min(abs(logs[0][j]), abs(logs[1][j])) > np.log(FACTOR)
             offset = moved[0][j] * moved[1][j] > 0 and min(abs(moved[0][j]), abs(moved[1][j])) > OFFSET
             if units or offset:
                 found[k].append({"column": int(j), "kind": "units" if units else "offset", "factor": float(factor[j])})

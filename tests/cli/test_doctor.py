@@ -56,9 +56,7 @@ def test_an_engine_that_disagrees_is_broken(monkeypatch, tmp_path):
     assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(
         "fnlkit: error: 3 broken, the first: engine stacked"
     )
-    assert (
-        "engine workers on cpu fails: OSError: no such device" in done.stdout and "engine fused on cpu ends nan" in done.stdout
-    )
+    assert "engine workers on cpu fails: OSError: no such device" in done.stdout and "engine fused on cpu" in done.stdout
 
 
 def test_an_engine_with_a_reason_is_not_broken(monkeypatch):
