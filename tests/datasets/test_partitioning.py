@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from fnlkit import datasets, noise
 from fnlkit.artifacts import files
 from fnlkit.components.spec import Spec
-from fnlkit.datasets.partitioning import SCHEMES, bernoulli_dirichlet, empty, federation, partition
+from fnlkit.datasets.partitioning import SCHEMES, empty, federation, partition
+from fnlkit.datasets.schemes import bernoulli_dirichlet
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
 
