@@ -46,8 +46,9 @@ def annotators(ground, *, like: People = "labelme", strength: Strength = -1.0):
 def difficult(ground, *, like: People = "labelme", hard: Fraction = -1.0, agree: Fraction = -1.0):
     """Let annotators agree on wrong labels of hard samples; other labels are those of `annotators`.
 
-    The hard samples are those whose features are nearest to the mean of another class, compared with their own.  This class is
-    the common wrong label, which every annotator gives with probability `agree`.  No transition matrix describes such errors.
+    A sample is hard if its features are nearly as close to the mean of another class as to the mean of its class.  This other
+    class is the common wrong label, which every annotator gives with probability `agree`.  No transition matrix describes such
+    errors.
 
     Parameters
     ----------

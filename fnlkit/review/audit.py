@@ -232,7 +232,8 @@ def _described(session, dataset, seed, *, embedded):
     """Return (the replies that describe the sites, the Compared inputs)."""
     session.model = nothing()
     described = session.ask(site.describe, shifts.describe_columns)
-    counts, columns = described["class_counts"].numpy(), described["columns"].numpy()
+    counts = described["class_counts"].numpy()
+    columns = shifts.filled(described["columns"].numpy(), counts)
     changes = shifts.possible(dataset.kind, dataset.x_train.shape[1:])
     differing, fits = shifts.differing_columns(columns, described["class_columns"].numpy(), counts)
     told = {"center": torch.from_numpy(shifts.reference(columns)), "tone": torch.from_numpy(np.median(columns[:, :2, 0], 0))}
@@ -243,7 +244,7 @@ def _described(session, dataset, seed, *, embedded):
     found = changes, auc, differing, fits, told["tone"].numpy()
     if not embedded:
         return described, shifts.Compared(*found)
-    moments = session.ask(shifts.describe_embeddings)["embedding_moments"].numpy()
+    moments = shifts.filled(session.ask(shifts.describe_embeddings)["embedding_moments"].numpy(), counts)
     center, spread = np.median(moments, 0)
     told = {"embedding_center": torch.from_numpy(np.stack([center, np.where(spread > 1e-9, spread, 1.0)]))}
     replies = session.ask(partial(shifts.project_embeddings, width=width), broadcast=told)

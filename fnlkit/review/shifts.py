@@ -20,7 +20,7 @@ DIFFERENT = 0.75
 SIGNIFICANT = 1e-3
 # Columns differ if the ratio of their spreads exceeds FACTOR, or if they are shifted by more than OFFSET standard deviations.
 FACTOR, OFFSET = 1.5, 1.0
-# A site describes the classes with at least this many samples: the mean of one sample would be the sample.
+# A site describes itself and its classes only with at least this many samples: the mean of one sample would be the sample.
 LEAST = 5
 # Columns beyond this number are not compared one by one.
 MOST_COLUMNS = 4096
@@ -37,8 +37,8 @@ TURNS = {"": "", "mirrored": "h", "upside down": "v", "rotated by 180 degrees": 
 TONES = {"": 0, "intensities look inverted": -1, "contrast or brightness differs": 1}
 LIMIT = {"low": -1e30, "high": 1e30}
 SENDS = {
-    "columns": Sent("mean, standard deviation, 10, 50 and 90 % quantile by column; images: of all pixels", "once",
-                    (5, "columns"), **LIMIT),
+    "columns": Sent("mean, standard deviation, 10, 50 and 90 % quantile by column, of 5 samples or more; images: of all pixels",
+                    "once", (5, "columns"), **LIMIT),
     "class_columns": Sent("mean and standard deviation by given label (5 samples or more) and column; images: none", "once",
                           (2, "C", "columns"), **LIMIT),
     "class_means": Sent("means of a coarse description of the inputs by possible change and given label (5 samples or more)",
@@ -48,7 +48,8 @@ SENDS = {
 }  # fmt: skip
 # Further replies of an audit with embeddings.
 EMBEDDED = {
-    "embedding_moments": Sent("mean and standard deviation of each value of the embeddings", "once", (2, "values"), **LIMIT),
+    "embedding_moments": Sent("mean and standard deviation of each value of the embeddings, of 5 samples or more", "once",
+                              (2, "values"), **LIMIT),
     "embedding_means": Sent("means of random projections of the embeddings by given label (5 samples or more)", "once",
                             (1, "C", "projections"), **LIMIT),
     "embedding_covariances": Sent("covariances of these projections within the given labels", "once",
@@ -245,6 +246,7 @@ def describe_columns(client, model, received):
             part = values[labels == c]
             by_class[:, c] = part.mean(0), part.std(0)
     found = np.concatenate([[values.mean(0), values.std(0)], np.percentile(values, [10, 50, 90], axis=0)])
+    found = found if len(labels) >= LEAST else np.zeros(found.shape)
     return {"columns": torch.from_numpy(found), "class_columns": torch.from_numpy(by_class)}
 
 
@@ -270,7 +272,8 @@ def describe_inputs(client, model, received, *, changes, width, seed):
 def describe_embeddings(client, model, received):
     """Reply the mean and standard deviation (2, D) of the embeddings."""
     points = client.rows["input/embedding"].numpy().astype(np.float64)
-    return {"embedding_moments": torch.from_numpy(np.stack([points.mean(0), points.std(0)]))}
+    moments = np.stack([points.mean(0), points.std(0)]) if len(points) >= LEAST else np.zeros((2, points.shape[1]))
+    return {"embedding_moments": torch.from_numpy(moments)}
 
 
 def project_embeddings(client, model, received, *, width):
@@ -369,6 +372,21 @@ def possible(kind, shape):
     turns = [turn for turn, moves in TURNS.items() if "r" not in moves or shape[0] == shape[1]]
     found = [Change(turn, tone) for tone in TONES for turn in turns]
     return sorted(found, key=lambda change: bool(change.turn) + bool(change.tone))
+
+
+def filled(statistics, counts):
+    """Return statistics (N, ...) in which sites with fewer than LEAST samples, which send zeros, have the median of the others.
+
+    Parameters
+    ----------
+    statistics : (N, ...)
+    counts : int (N, C)
+    """
+    enough = counts.sum(1) >= LEAST
+    out = np.array(statistics)
+    if enough.any():
+        out[~enough] = np.median(out[enough], 0)
+    return out
 
 
 def reference(columns):

@@ -76,6 +76,11 @@ def test_classes_of_a_few_samples_are_not_described():
     for name in described:
         torch.testing.assert_close(described[name], without[name])
     alone = Site(x[:1], y[:1], 3)
+    assert not any(values.any() for values in shifts.describe_columns(alone, None, {}).values())
+    alone.rows["input/embedding"] = torch.from_numpy(x[:1])
+    assert not shifts.describe_embeddings(alone, None, {})["embedding_moments"].any()
+    statistics, counts = np.array([[1.0, 2], [5, 6], [0, 0]]), np.array([[3, 4], [9, 0], [1, 0]])
+    assert shifts.filled(statistics, counts).tolist() == [[1, 2], [5, 6], [3, 4]]
     assert not any(
         values.any() for values in shifts.describe_inputs(alone, None, told, changes=changes, width=60, seed=0).values()
     )
