@@ -56,8 +56,9 @@ def read(text, federation, dataset, source):
             raise InputError(f"{source}: sample {sample} has two different labels; combine votes with `fnlkit consensus`")
         who.setdefault(position, set()).add(reviewer)
     digest, seen, out = hashlib.sha256(text.encode()).hexdigest(), reviewed(federation), []
+    positions = np.array(list(labels), np.int64)
     for client, held in enumerate(federation.whole().clients):
-        mine = np.array([position for position in labels if position in set(np.asarray(held).tolist())], np.int64)
+        mine = positions[np.isin(positions, held)]
         if len(mine):
             people = sorted({name for position in mine.tolist() for name in who[position]} - {""})
             others = int((~seen[np.asarray(held)]).sum()) - int((~seen[mine]).sum())
