@@ -163,6 +163,8 @@ class Fused(Stacked):
                 return
             if isinstance(step, Fit):
                 visit.guarded(partial(self._train_compiled, visit, step))
+            elif compiled := declaration(step).compiled:
+                visit.do(partial(compiled, **getattr(step, "keywords", {})))
             elif getattr(step, "func", step).__module__.startswith("fnlkit."):
                 visit.do(step)
             else:  # a user's step, which can use the network
