@@ -157,8 +157,8 @@ def mixture(x, first, uniforms, steps, tolerance, ridge):
     """Return (share (n, 2), means (2, D), covariances (2, D, D), weights (2,)) of two Gaussians for points (n, D) float64.
 
     EM starts from the groups of k-means, and ends after `steps` or if the mean log likelihood changes by less than
-    `tolerance`.  `ridge` is added to variances.  `first` and `uniforms` (2,) are the random draws of k-means++.  Of a covariance
-    the lower triangle is written.
+    `tolerance`.  `ridge` is added to variances.  `first` and `uniforms` (2,) are the random draws of k-means++.  The
+    upper triangle of a covariance is 0.
     """
     n, dims = x.shape
     share, factor = np.zeros((n, 2)), np.zeros((dims, dims))

@@ -15,7 +15,9 @@ def compiled_layer(client, model, received, *, rate):
 def compiled_matrix(client, model, received, *, rate, strength):
     """Learn an annotator's matrix, as `fnlkit.methods.crowd_layer.learn_matrix`."""
     told = _predicted(client, model)[1:]
-    learned = learn_matrix("softmax", client.state["matrix_logits"].numpy(), *told, rate=rate, strength=strength, steps=len(client))
+    learned = learn_matrix(
+        "softmax", client.state["matrix_logits"].numpy(), *told, rate=rate, strength=strength, steps=len(client)
+    )
     client.state["matrix_logits"] = torch.from_numpy(learned)
     client.state["transition"] = client.state["matrix_logits"].softmax(-1).to(model.weights.dtype)
 

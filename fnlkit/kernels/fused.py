@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fnlkit._kernels.fused import lenet5 as fused_lenet5
-from fnlkit._kernels.fused import loss as fused_loss
 from fnlkit._kernels.fused import mlp as fused_mlp
 from fnlkit._kernels.fused.dense import SPARE
 from fnlkit._kernels.fused.input import Augment, Samples
-from fnlkit._kernels.fused.loss import Choice, Division, Loss, Memory, Terms
+from fnlkit._kernels.fused.losses import fields as fused_loss
+from fnlkit._kernels.fused.losses.fields import Choice, Division, Loss, Memory, Terms
 from fnlkit._kernels.fused.step import Descent
 from fnlkit.errors import InputError
 from fnlkit.kernels.terms import FusedLoss as FusedLoss
@@ -32,6 +32,8 @@ _KINDS = {
     "distill": fused_loss.DISTILL,
     "soft": fused_loss.SOFT,
     "embedding": fused_loss.EMBEDDING,
+    "layer": fused_loss.LAYER,
+    "two_views": fused_loss.VIEWS,
 }
 
 
@@ -407,6 +409,8 @@ _NEEDED = {
     "soft": ("soft",),
     "mixture": ("local", "seen"),
     "embedding": ("teacher",),
+    "layer": ("matrix",),
+    "two_views": ("share",),
     "history": ("counts",),
     "guesses": ("counts", "fixed"),
     "clean": ("labels",),
@@ -435,6 +439,8 @@ def _check_loss(loss, net, networks):
         raise InputError(f"`forget` must be at least 0 and below 1, found {loss.forget}")
     if networks == 1 and (loss.choice == "exchanged" or loss.disagreeing or loss.clean is not None):
         raise InputError("a loss with `exchanged`, `disagreeing` or `clean` needs a pair of networks")
+    if loss.kind == "two_views" and (loss.views != 2 or networks == 2 or loss.choice != "all"):
+        raise InputError('a loss of kind "two_views" needs `views` 2, a single network and all samples of a batch')
     alone = ("history", "guesses", "learned", "centroids", "agree")
     if networks == 2 and (loss.kind in ("mixture", "embedding") or any(getattr(loss, name) is not None for name in alone)):
         raise InputError(f"a pair of networks takes no loss of kind {loss.kind!r} or with {', '.join(alone)}")
@@ -528,6 +534,8 @@ def _loss(loss, n, classes, places, real, net, networks):
         local=given("local", real, (n, classes)),
         seen=given("seen", np.bool_, (n,)),
         teacher=given("teacher", real, (n, None)),
+        share=given("share", np.float64, places[:1]),
+        double=bool(loss.double),
         terms=terms,
         memory=memory,
         choice=choice,
