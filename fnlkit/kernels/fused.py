@@ -111,6 +111,7 @@ def fused_fit(
     lr,
     momentum=0.0,
     weight_decay=0.0,
+    optimizer="sgd",
     loss=None,
     proximal=0.0,
     proximal_norm=0.0,
@@ -128,8 +129,8 @@ def fused_fit(
 
     The gradient of step t is the gradient of the mean loss over the step's samples, plus ``weight_decay * w``, plus
     ``proximal * (w - anchor)``, plus the gradient of ``proximal_norm * ||w - anchor||``, plus `linear`.  The step is that of
-    `torch.optim.SGD`.  A sample with NaN or infinity makes the weights NaN.  Of the arguments, only the arrays of the
-    loss that `FusedLoss` describes as updated in place change.
+    `torch.optim.SGD` or `torch.optim.Adam`.  A sample with NaN or infinity makes the weights NaN.  Of the arguments, only the
+    arrays of the loss that `FusedLoss` describes as updated in place change.
 
     Parameters
     ----------
@@ -146,6 +147,8 @@ def fused_fit(
         Positions in x of each step's samples, -1 for an empty place.  A step without samples changes no weight.
     lr : float or (steps,)
     momentum, weight_decay : float
+    optimizer : "sgd" or "adam"
+        Adam ignores `momentum`, and every step must have samples.
     loss : FusedLoss
         Default: cross entropy.
     proximal, proximal_norm : float
@@ -155,7 +158,7 @@ def fused_fit(
     linear : (P,)
         Constant term of the gradient: minus the dual variable in FedDyn, c - c_k in SCAFFOLD.
     velocity : (P,)
-        Initial momentum buffer. Default: zero.
+        Initial momentum buffer, or first moments of Adam. Default: zero.
     epoch_steps : int
         Steps per epoch. Default: all steps are one epoch.
     mean, std : (channels,)
@@ -194,6 +197,10 @@ def fused_fit(
         raise InputError(f"`order` must contain positions 0 ... {n - 1} or -1, found {order.min()} ... {order.max()}")
     steps = len(order)
     epoch_steps = max(steps, 1) if epoch_steps is None else int(epoch_steps)
+    if optimizer not in ("sgd", "adam"):
+        raise InputError(f"`optimizer` must be sgd or adam, found {optimizer!r}")
+    if optimizer == "adam" and (order < 0).all(1).any():
+        raise InputError("adam needs samples in every step of `order`; remove the empty steps")
     if epoch_steps < 1:
         raise InputError(f"`epoch_steps` must be at least 1, found {epoch_steps}")
     loss = _loss(loss, n, classes, order.shape, real, single, networks)
@@ -208,6 +215,7 @@ def fused_fit(
         epoch_steps=epoch_steps,
         anchor=anchor if anchored else np.zeros(0, real),
         linear=np.zeros(0, real) if linear is None else _weights("linear", linear, count, real),
+        second=np.zeros(count if optimizer == "adam" else 0, real),
     )
     chosen = _augment(augment or FusedAugment(), mixup, order, np.ndim(x) == 4 and image)
     w, v = (np.zeros((networks, count // networks + SPARE), real) for _ in range(2))
@@ -225,8 +233,8 @@ def fused_fit(
 
 def _of_network(descent, k, networks):
     """Return the Descent of a network, with this network's part of the vectors."""
-    anchor, linear = (part.reshape(networks, -1)[k] for part in (descent.anchor, descent.linear))
-    return descent._replace(anchor=anchor, linear=linear)
+    vectors = {name: getattr(descent, name).reshape(networks, -1)[k] for name in ("anchor", "linear", "second")}
+    return descent._replace(**vectors)
 
 
 def fused_forward(net, theta, x, *, mean=None, std=None, image=True, features=False):

@@ -447,11 +447,11 @@ def test_fused_images(name, fit, dtype):
     expected, found = (fed.round(range(3), model, fit)["weights"] for fed, model in both)
     # Adam divides a gradient by its own size, so that one which is nothing but rounding still moves its weight by the rate.
     away = (~((found - expected).abs() <= (1e-4 if dtype == torch.float32 else 1e-9))).double().mean()
-    assert away <= (1e-5 if dtype == torch.float32 and fit.optimizer == "adam" else 0)
+    assert away <= (1e-4 if dtype == torch.float32 and fit.optimizer == "adam" else 0)
     (slow, model), (fast, _) = both
     x = torch.cat([c.x for c in slow.members])
     torch.testing.assert_close(fast.predict(found[0], x), slow.predict(found[0], x), rtol=1e-5, atol=1e-5)
-    assert [("adam" in note) for note in fast.notes] == [True] * (fit.optimizer == "adam")
+    assert not fast.notes
     fast.close()
 
 
