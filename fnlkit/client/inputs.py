@@ -86,6 +86,17 @@ class Inputs:
         x = x.movedim(-1, -3).to(self.dtype).contiguous()
         return x.div_(scale).sub_(mean[:, None, None]).div_(std[:, None, None])
 
+    def stored(self, x):
+        """Return raw samples as numpy array for fnlkit.kernels.fused: raw images, or scaled vectors."""
+        return x.numpy() if self.image or not self.mean else self.plain(x).numpy()
+
+    @property
+    def normal(self):
+        """Return the description of the samples of `stored` as keywords of fnlkit.kernels.fused."""
+        if not self.image:
+            return {"image": False}
+        return {"mean": np.array(self.mean), "std": np.array(self.std)}
+
     def augmented(self, x, augment, shift, flip, center):
         """Return network input of raw images (..., H, W, C) after augmentation by choices of the same leading shape.
 

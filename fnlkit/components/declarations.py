@@ -149,6 +149,8 @@ class Declaration:
     terms : function or None
         Of a loss: (visit, keywords of the loss) -> fnlkit.kernels.terms.FusedLoss, the same loss in terms that have a compiled
         form.  Raises InputError if these keywords, or the settings of the local training, have none.
+    compiled : callable or None
+        Of a client step: the same step with compiled functions, equal up to rounding, which fnlkit.engines.fused runs instead.
     fused_kernel : str
         Of a gradient term: name of the compiled form in fnlkit.engines.fused.
     """
@@ -166,6 +168,7 @@ class Declaration:
     before: Callable | None = None
     check: Callable | None = None
     terms: Callable | None = None
+    compiled: Callable | None = None
     fused_kernel: str = ""
 
     def __post_init__(self):

@@ -163,6 +163,8 @@ class Fused(Stacked):
                 return
             if isinstance(step, Fit):
                 visit.guarded(partial(self._train_compiled, visit, step))
+            elif compiled := declaration(step).compiled:
+                visit.do(partial(compiled, **getattr(step, "keywords", {})))
             elif getattr(step, "func", step).__module__.startswith("fnlkit."):
                 visit.do(step)
             else:  # a user's step, which can use the network
@@ -171,10 +173,10 @@ class Fused(Stacked):
     def _train_compiled(self, visit, fit):
         visit.plan(fit, self.seed, self.rounds)
         client, draws = visit.client, visit.draws
-        weights, x = visit.model.weights.numpy(), readable(client.inputs, client.x)
+        weights, x = visit.model.weights.numpy(), client.inputs.stored(client.x)
         try:
             terms = fused_terms(fit, visit, draws)
-            fitted = fused_fit(self.net, weights, x, client.y.numpy(), draws.order, **normal(client.inputs), **terms)
+            fitted = fused_fit(self.net, weights, x, client.y.numpy(), draws.order, **client.inputs.normal, **terms)
         except (Unknown, InputError) as reason:
             self.note(f"fused: {reason}; such clients are trained by the plain loop, several times slower")
             twin = self.twin if fit.teacher else None
@@ -188,7 +190,7 @@ class Fused(Stacked):
             call = partial(predict, network, weights, x, inputs, batch_size=batch_size, features=features)
             return call() if self._calls is None else self._calls.run(call)
         own = weights.numpy()[: fused_parameters(self.net)]
-        return torch.from_numpy(fused_forward(self.net, own, readable(inputs, x), features=features, **normal(inputs)))
+        return torch.from_numpy(fused_forward(self.net, own, inputs.stored(x), features=features, **inputs.normal))
 
     def _predict(self, weights, x):
         """Return logits (n, C) of raw samples, in parallel."""
@@ -202,18 +204,6 @@ class Fused(Stacked):
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
             self._threads = None
-
-
-def readable(inputs, x):
-    """Return samples in the kernels' form: raw images or scaled vectors."""
-    return x.numpy() if inputs.image or not inputs.mean else inputs.plain(x).numpy()
-
-
-def normal(inputs):
-    """Return the description of raw samples for fnlkit.kernels.fused."""
-    if not inputs.image:
-        return {"image": False}
-    return {"mean": np.array(inputs.mean), "std": np.array(inputs.std)}
 
 
 def fused_terms(fit, visit, draws):
@@ -234,6 +224,7 @@ def fused_terms(fit, visit, draws):
         "lr": fit.lr,
         "momentum": fit.momentum,
         "weight_decay": fit.weight_decay,
+        "optimizer": fit.optimizer,
         "loss": loss,
         "epoch_steps": max(1, len(draws) // max(fit.epochs, 1)),
         "augment": FusedAugment(draws.shift, fit.augment.pad, draws.flip, draws.center, fit.augment.cutout),
@@ -252,8 +243,8 @@ def known_parts(fit):
     ------
     Unknown
     """
-    if fit.optimizer != "sgd" or fit.clip:
-        raise Unknown("it knows plain SGD, not " + ("gradient clipping" if fit.clip else fit.optimizer))
+    if fit.clip:
+        raise Unknown("it has no kernel for gradient clipping")
     loss = _bound(declaration(fit.loss).terms, fit.loss, "loss")
     return loss, [_bound(CORRECTIONS.get(declaration(c).fused_kernel), c, "correction") for c in fit.corrections]
 

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fnlkit._kernels.fused import lenet5 as fused_lenet5
-from fnlkit._kernels.fused import loss as fused_loss
 from fnlkit._kernels.fused import mlp as fused_mlp
 from fnlkit._kernels.fused.dense import SPARE
 from fnlkit._kernels.fused.input import Augment, Samples
-from fnlkit._kernels.fused.loss import Choice, Division, Loss, Memory, Terms
+from fnlkit._kernels.fused.losses import fields as fused_loss
+from fnlkit._kernels.fused.losses.fields import Choice, Division, Loss, Memory, Terms
 from fnlkit._kernels.fused.step import Descent
 from fnlkit.errors import InputError
 from fnlkit.kernels.terms import FusedLoss as FusedLoss
@@ -32,6 +32,8 @@ _KINDS = {
     "distill": fused_loss.DISTILL,
     "soft": fused_loss.SOFT,
     "embedding": fused_loss.EMBEDDING,
+    "layer": fused_loss.LAYER,
+    "two_views": fused_loss.VIEWS,
 }
 
 
@@ -109,6 +111,7 @@ def fused_fit(
     lr,
     momentum=0.0,
     weight_decay=0.0,
+    optimizer="sgd",
     loss=None,
     proximal=0.0,
     proximal_norm=0.0,
@@ -126,8 +129,8 @@ def fused_fit(
 
     The gradient of step t is the gradient of the mean loss over the step's samples, plus ``weight_decay * w``, plus
     ``proximal * (w - anchor)``, plus the gradient of ``proximal_norm * ||w - anchor||``, plus `linear`.  The step is that of
-    `torch.optim.SGD`.  A sample with NaN or infinity makes the weights NaN.  Of the arguments, only the arrays of the
-    loss that `FusedLoss` describes as updated in place change.
+    `torch.optim.SGD` or `torch.optim.Adam`.  A sample with NaN or infinity makes the weights NaN.  Of the arguments, only the
+    arrays of the loss that `FusedLoss` describes as updated in place change.
 
     Parameters
     ----------
@@ -144,6 +147,8 @@ def fused_fit(
         Positions in x of each step's samples, -1 for an empty place.  A step without samples changes no weight.
     lr : float or (steps,)
     momentum, weight_decay : float
+    optimizer : "sgd" or "adam"
+        Adam ignores `momentum`, and every step must have samples.
     loss : FusedLoss
         Default: cross entropy.
     proximal, proximal_norm : float
@@ -153,7 +158,7 @@ def fused_fit(
     linear : (P,)
         Constant term of the gradient: minus the dual variable in FedDyn, c - c_k in SCAFFOLD.
     velocity : (P,)
-        Initial momentum buffer. Default: zero.
+        Initial momentum buffer, or first moments of Adam. Default: zero.
     epoch_steps : int
         Steps per epoch. Default: all steps are one epoch.
     mean, std : (channels,)
@@ -192,6 +197,10 @@ def fused_fit(
         raise InputError(f"`order` must contain positions 0 ... {n - 1} or -1, found {order.min()} ... {order.max()}")
     steps = len(order)
     epoch_steps = max(steps, 1) if epoch_steps is None else int(epoch_steps)
+    if optimizer not in ("sgd", "adam"):
+        raise InputError(f"`optimizer` must be sgd or adam, found {optimizer!r}")
+    if optimizer == "adam" and (order < 0).all(1).any():
+        raise InputError("adam needs samples in every step of `order`; remove the empty steps")
     if epoch_steps < 1:
         raise InputError(f"`epoch_steps` must be at least 1, found {epoch_steps}")
     loss = _loss(loss, n, classes, order.shape, real, single, networks)
@@ -206,6 +215,7 @@ def fused_fit(
         epoch_steps=epoch_steps,
         anchor=anchor if anchored else np.zeros(0, real),
         linear=np.zeros(0, real) if linear is None else _weights("linear", linear, count, real),
+        second=np.zeros(count if optimizer == "adam" else 0, real),
     )
     chosen = _augment(augment or FusedAugment(), mixup, order, np.ndim(x) == 4 and image)
     w, v = (np.zeros((networks, count // networks + SPARE), real) for _ in range(2))
@@ -223,8 +233,8 @@ def fused_fit(
 
 def _of_network(descent, k, networks):
     """Return the Descent of a network, with this network's part of the vectors."""
-    anchor, linear = (part.reshape(networks, -1)[k] for part in (descent.anchor, descent.linear))
-    return descent._replace(anchor=anchor, linear=linear)
+    vectors = {name: getattr(descent, name).reshape(networks, -1)[k] for name in ("anchor", "linear", "second")}
+    return descent._replace(**vectors)
 
 
 def fused_forward(net, theta, x, *, mean=None, std=None, image=True, features=False):
@@ -407,6 +417,8 @@ _NEEDED = {
     "soft": ("soft",),
     "mixture": ("local", "seen"),
     "embedding": ("teacher",),
+    "layer": ("matrix",),
+    "two_views": ("share",),
     "history": ("counts",),
     "guesses": ("counts", "fixed"),
     "clean": ("labels",),
@@ -435,6 +447,8 @@ def _check_loss(loss, net, networks):
         raise InputError(f"`forget` must be at least 0 and below 1, found {loss.forget}")
     if networks == 1 and (loss.choice == "exchanged" or loss.disagreeing or loss.clean is not None):
         raise InputError("a loss with `exchanged`, `disagreeing` or `clean` needs a pair of networks")
+    if loss.kind == "two_views" and (loss.views != 2 or networks == 2 or loss.choice != "all"):
+        raise InputError('a loss of kind "two_views" needs `views` 2, a single network and all samples of a batch')
     alone = ("history", "guesses", "learned", "centroids", "agree")
     if networks == 2 and (loss.kind in ("mixture", "embedding") or any(getattr(loss, name) is not None for name in alone)):
         raise InputError(f"a pair of networks takes no loss of kind {loss.kind!r} or with {', '.join(alone)}")
@@ -528,6 +542,8 @@ def _loss(loss, n, classes, places, real, net, networks):
         local=given("local", real, (n, classes)),
         seen=given("seen", np.bool_, (n,)),
         teacher=given("teacher", real, (n, None)),
+        share=given("share", np.float64, places[:1]),
+        double=bool(loss.double),
         terms=terms,
         memory=memory,
         choice=choice,

@@ -30,13 +30,13 @@ class FusedLoss:
     Attributes
     ----------
     kind : str
-        ``cross_entropy``, ``forward``, ``peer``, ``mixture``, ``distill``, ``soft`` or ``embedding``.
+        ``cross_entropy``, ``forward``, ``peer``, ``mixture``, ``distill``, ``soft``, ``embedding``, ``layer`` or ``two_views``.
     smoothing : float
         Label smoothing of ``cross_entropy``; can be negative.
     strength : float
-        Coefficient of the second term of ``peer``, ``mixture``, ``distill`` and ``embedding``.
+        Coefficient of the second term of ``peer``, ``mixture``, ``distill``, ``embedding`` and ``two_views``.
     temperature : float > 0
-        Temperature of ``distill``.
+        Temperature of ``distill`` and ``two_views``.
     towards : "teacher" or "student"
         Divergence of ``distill``: KL(student || teacher) for "teacher", KL(teacher || student) for "student".
     alpha, beta, gamma : float in [0, 1]
@@ -45,9 +45,9 @@ class FusedLoss:
         ``forward`` adds it inside the logarithm, ``peer`` inside both logarithms; for ``mixture`` it is the smallest value of
         1 - <p, t>. Default: 1e-12 for ``forward``, 0 for ``peer`` and 1e-4 for ``mixture``.
     clamp : float in [0, 1/2)
-        For ``mixture``: predictions are clamped to [clamp, 1 - clamp].
+        For ``mixture``: predictions are clamped to [clamp, 1 - clamp].  Smallest prediction of ``two_views``.
     matrix : (C, C)
-        Transition matrix T[true, given] of ``forward``; rows sum to 1.
+        Transition matrix T[true, given] of ``forward``, with rows that sum to 1; weights of the last layer of ``layer``.
     other : (steps, B) int
         Second label of ``peer`` for each place of `order`. None: use the expectation over `prior`.
     prior : (C,)
@@ -65,6 +65,10 @@ class FusedLoss:
     teacher : (n, D)
         Target of ``embedding`` for the last hidden layer.  If D (width + 1) weights of a linear head follow the network's
         weights, it is the target for the output of this head.
+    share : (steps,) in [0, 1)
+        Weight of the first view in the mean prediction of ``two_views``.
+    double : bool
+        For ``two_views``: cross entropy and entropy of a second softmax, and the divergence divided by C.
     label : float
         Factor of the label term.
     offset : (C,)
@@ -72,7 +76,7 @@ class FusedLoss:
     bounded, power : float
         Adds bounded (1 - p_y^power) / power to ``cross_entropy``.
     entropy : float
-        Adds entropy H(p).
+        Adds entropy H(p).  For ``two_views``: factor of the entropy at `temperature`.
     balance : float
         Adds balance KL(1/C || mean p), with the mean over the batch.
     teach, teach_temperature : float
@@ -123,7 +127,7 @@ class FusedLoss:
         `unlabeled` times the mean squared error of the others.
     threshold, sharpen, unlabeled : float
     views : int
-        Views of each sample in a batch, all first views before all second views; only with `clean`.
+        Views of each sample in a batch, all first views before all second views; only with `clean` and ``two_views``.
     """
 
     kind: str = "cross_entropy"
@@ -145,6 +149,8 @@ class FusedLoss:
     local: np.ndarray | None = None
     seen: np.ndarray | None = None
     teacher: np.ndarray | None = None
+    share: np.ndarray | None = None
+    double: bool = False
     labels: np.ndarray | None = None
     label: float = 1.0
     offset: np.ndarray | None = None
@@ -185,4 +191,4 @@ class FusedLoss:
     def depends_on_labels(self):
         """Return True if the loss of a mixed label differs from the mean of the losses of both labels."""
         memory = (self.history, self.guesses, self.learned, self.centroids)
-        return self.choice != "all" or any(rows is not None for rows in memory)
+        return self.kind == "two_views" or self.choice != "all" or any(rows is not None for rows in memory)

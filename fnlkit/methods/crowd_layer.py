@@ -10,8 +10,9 @@ from functools import partial
 import torch
 
 from fnlkit.client.client import Batch
+from fnlkit.client.learning import compiled_layer, compiled_matrix
 from fnlkit.client.losses import crowd_cross_entropy, forward_corrected
-from fnlkit.components.declarations import method
+from fnlkit.components.declarations import declare, method
 from fnlkit.components.parameters import NotNegative, Positive, Rounds, checked
 from fnlkit.methods.fedavg import Round, fedavg
 
@@ -25,6 +26,7 @@ def start_layer(client, model, received):
     client.state.setdefault("crowd_layer", torch.eye(client.classes, dtype=model.weights.dtype))
 
 
+@declare(compiled=compiled_layer)
 def learn_layer(client, model, received, *, rate):
     """Learn the crowd layer with Adam for the trained network, with as many steps as the client has labels."""
 
@@ -41,6 +43,7 @@ def start_matrix(client, model, received):
         client.state["transition"] = client.state["matrix_logits"].softmax(-1).to(model.weights.dtype)
 
 
+@declare(compiled=compiled_matrix)
 def learn_matrix(client, model, received, *, rate, strength):
     """Learn the annotator's matrix with Adam for the trained network, as `learn_layer`, with a penalty on the trace."""
 

@@ -10,14 +10,37 @@ import torch
 
 from fnlkit.client.client import Batch
 from fnlkit.client.losses.robust import LogZero, symmetric_cross_entropy
-from fnlkit.components.declarations import Sent, method
+from fnlkit.components.declarations import Sent, declare, method
 from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, checked
+from fnlkit.kernels.fused import fused_fit
+from fnlkit.kernels.terms import FusedLoss
 from fnlkit.methods.fedavg import Round
+from fnlkit.models.parts import fused_form
 
 _BETAS = (0.9, 0.999)  # of torch.optim.Adam, whose steps cost more to launch than to compute here
 
 
 # ---- on the client
+def compiled_align(client, model, received, *, steps, lr, batch_size):
+    """Run the steps of `align` in one compiled call."""
+    if "public_target" not in received:
+        return
+    x, size = received["public"], model.network.parameters_count
+    net = fused_form(model.network.module, x.shape, client.inputs.image)
+    order, batches = np.full((steps, min(batch_size, len(x))), -1), ()
+    for t in range(steps):
+        if not len(batches):
+            batches = torch.from_numpy(client.rng.permutation(len(x))).split(batch_size)
+        part, *batches = batches
+        order[t, : len(part)] = part
+    loss = FusedLoss("soft", soft=received["public_target"].to(model.weights.dtype).numpy())
+    samples, own = client.inputs.stored(x), model.weights[:size].numpy()
+    none = np.zeros(len(x), np.int64)  # the loss reads no labels
+    fit = fused_fit(net, own, samples, none, order, lr=lr, optimizer="adam", loss=loss, **client.inputs.normal)
+    model.weights = torch.cat([torch.from_numpy(fit.theta), model.weights[size:]])
+
+
+@declare(compiled=compiled_align)
 def align(client, model, received, *, steps, lr, batch_size):
     """Run `steps` of Adam on KL(target || p) over the public set.
 

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from fnlkit.client.client import Batch
+from fnlkit.client.learning import compiled_slack
 from fnlkit.client.losses import forward_corrected, importance_reweighted
-from fnlkit.components.declarations import method
+from fnlkit.components.declarations import declare, method
 from fnlkit.components.parameters import AboveOne, Percentile, Positive, Rounds, checked
 from fnlkit.methods.fedavg import fedavg
 from fnlkit.methods.forward import keep_anchor_transition
@@ -32,6 +33,7 @@ def revising_loss(correction):
     return partial(importance_reweighted, constant=False) if correction == "reweight" else forward_corrected
 
 
+@declare(compiled=compiled_slack)
 def revise(client, model, received, *, correction, lr, epochs, batch_size):
     """Learn the slack with Adam after local training, in as many steps.
 

@@ -9,7 +9,7 @@ import numpy as np
 from fnlkit import kernels
 from fnlkit._kernels._compile import cache_folders
 from fnlkit.errors import WorkStopped
-from fnlkit.kernels import fused, neighbors
+from fnlkit.kernels import fused, learning, mixture, neighbors
 
 
 def compile_kernels():
@@ -74,6 +74,8 @@ def _call_numerical(real):
     for keep in (0.5, np.full(4, 0.5)):
         kernels.randomized_response(labels, keep, uniforms, classes=2)
     kernels.knn_vote(probs, labels, k=2)
+    learning.learn_matrix("layer", np.eye(2), probs, labels, rate=0.1, steps=1)
+    mixture.gaussians(probs)
     # `knn_vote` searches more than 4,096 samples with an index.
     neighbors.vote_by_index(probs, labels, 2, 2, False, np.zeros(4), 1)
 

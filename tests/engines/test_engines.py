@@ -82,7 +82,7 @@ def agree(found, expected, tolerance=1e-9):
                 torch.testing.assert_close(torch.as_tensor(value).cpu(), torch.as_tensor(twin[name]), **close)
 
 
-# Methods whose losses have terms of their own: a smaller product.  All except fedlsr and crowd-layer have compiled training.
+# Methods whose losses have terms of their own: a smaller product.
 OWN_TERMS = (
     "coteaching",
     "coteaching-plus",
@@ -96,6 +96,7 @@ OWN_TERMS = (
     "crowd-layer",
     "rofl",
     "fedlsr",
+    "fedlsr(variant=plain, warmup=0)",
     "fedrn",
     "feddiv",
     "feddiv(level=0, clean_visits=0, warmup=1, confidence=0.3)",
@@ -110,7 +111,7 @@ def test_product_of_methods_with_their_own_terms(method, optimizer, engine):
     found = run(engine, method, optimizer, "power-of-choice(d=4)")
     agree(found, specification(method, optimizer, "power-of-choice(d=4)"))
     slow = [note for note in found[0].notes if engine in note]
-    assert bool(slow) == (engine == "fused" and method in ("fedlsr", "crowd-layer")), found[0].notes
+    assert not slow, found[0].notes
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -446,11 +447,11 @@ def test_fused_images(name, fit, dtype):
     expected, found = (fed.round(range(3), model, fit)["weights"] for fed, model in both)
     # Adam divides a gradient by its own size, so that one which is nothing but rounding still moves its weight by the rate.
     away = (~((found - expected).abs() <= (1e-4 if dtype == torch.float32 else 1e-9))).double().mean()
-    assert away <= (1e-5 if dtype == torch.float32 and fit.optimizer == "adam" else 0)
+    assert away <= (1e-4 if dtype == torch.float32 and fit.optimizer == "adam" else 0)
     (slow, model), (fast, _) = both
     x = torch.cat([c.x for c in slow.members])
     torch.testing.assert_close(fast.predict(found[0], x), slow.predict(found[0], x), rtol=1e-5, atol=1e-5)
-    assert [("adam" in note) for note in fast.notes] == [True] * (fit.optimizer == "adam")
+    assert not fast.notes
     fast.close()
 
 

@@ -8,7 +8,7 @@ last hidden layer, or ``head(hidden)`` if D + D * width head weights follow the 
 import numpy as np
 
 from fnlkit._kernels.fused.dense import SPARE, dense_backward_input, dense_forward, dense_step, pitch_for, rows_for
-from fnlkit._kernels.fused.loss import EMBEDDING
+from fnlkit._kernels.fused.losses.fields import EMBEDDING
 from fnlkit._kernels.fused.tile import strict
 
 

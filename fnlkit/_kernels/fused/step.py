@@ -1,14 +1,17 @@
-"""One step of momentum SGD, including drift terms, on a part of the flat parameter vector.
+"""One step of momentum SGD or Adam, including drift terms, on a part of the flat parameter vector.
 
 The gradient of a layer is applied as soon as it is computed, while it is still in the first-level cache.  No vector of
 all gradients exists.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from fnlkit._kernels.fused.tile import strict
+
+_FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # of torch.optim.Adam
 
 
 class Descent(NamedTuple):
@@ -31,6 +34,8 @@ class Descent(NamedTuple):
         Steps per epoch.
     anchor, linear : (P,) real
         Center of the pull, and a constant term of the gradient.
+    second : (P,) real
+        Second moments of Adam, updated in place; the first moments are in `velocity`.
     """
 
     rate: np.ndarray
@@ -41,6 +46,7 @@ class Descent(NamedTuple):
     epoch_steps: int
     anchor: np.ndarray
     linear: np.ndarray
+    second: np.ndarray
 
 
 @strict
@@ -55,6 +61,18 @@ def pull_at(descent, step, theta):
     if squared == 0:
         return descent.pull
     return theta.dtype.type(descent.pull + descent.norm_pull / np.sqrt(squared))
+
+
+@strict
+def _adapt(w, first, second, g, rate, t):
+    """Take step `t` >= 1 of Adam."""
+    real = w.dtype.type
+    new, square = real(1.0 - _FIRST), real(1.0 - _SECOND)
+    size, root = real(rate / (1.0 - _FIRST**t)), real(1.0 / math.sqrt(1.0 - _SECOND**t))
+    for i in range(w.size):
+        first[i] += new * (g[i] - first[i])
+        second[i] = real(_SECOND) * second[i] + square * g[i] * g[i]
+        w[i] -= size * first[i] / (np.sqrt(second[i]) * root + real(_TINY))
 
 
 @strict
@@ -75,6 +93,9 @@ def descend(theta, velocity, start, gradient, at, count, descent, step, pull):
         linear = descent.linear[start : start + count]
         for i in range(count):
             g[i] += linear[i]
+    if descent.second.size:
+        _adapt(w, v, descent.second[start : start + count], g, rate, step + 1)
+        return
     for i in range(count):
         moved = momentum * v[i] + g[i]
         v[i] = moved

@@ -21,7 +21,8 @@ from fnlkit._kernels.fused.dense import (
 )
 from fnlkit._kernels.fused.head import follow_centroids, follow_teacher, head_room, nearest_centroids
 from fnlkit._kernels.fused.input import choose, empty_batch, load_batch, load_sample, mix_batch, spoil, unmix_batch
-from fnlkit._kernels.fused.loss import EMBEDDING, loss_and_gradient, loss_room, needs_server, needs_unmixed
+from fnlkit._kernels.fused.loss import loss_and_gradient
+from fnlkit._kernels.fused.losses.fields import EMBEDDING, loss_room, needs_server, needs_unmixed
 from fnlkit._kernels.fused.step import pull_at
 from fnlkit._kernels.fused.tile import strict, strict_kernel
 

@@ -2,11 +2,22 @@
 
 import math
 
+import numpy as np
 import torch
 
 from fnlkit.client.losses.parts import at, reads
+from fnlkit.components.declarations import declare
+from fnlkit.kernels.terms import FusedLoss
 
 
+def _view_terms(visit, *, consistency, entropy=0.3, power=3.0, variant="public"):
+    double, share = variant == "public", np.ascontiguousarray(visit.draws.uniform[:, 0])
+    least = 1e-6 if double else 0.0
+    weights = {"strength": consistency, "entropy": entropy, "temperature": 1 / power}
+    return FusedLoss("two_views", views=2, share=share, double=double, clamp=least, **weights)
+
+
+@declare(terms=_view_terms)
 @reads(uniform=True)
 def self_regularized(logits, batch, *, consistency, entropy=0.3, power=3.0, variant="public"):
     """Return CE(sharpened p, y) + c JS(p1^, p2^) + e H, (..., 2 B): equal for both views of a sample (Jiang 2022).

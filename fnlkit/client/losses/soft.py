@@ -32,6 +32,11 @@ def soft_cross_entropy(logits, batch, *, early=0.0):
     return batch.rows["inferred_weight"].to(logits) * values
 
 
+def _layer_terms(visit):
+    return FusedLoss("layer", matrix=visit.client.state["crowd_layer"].numpy())
+
+
+@declare(terms=_layer_terms)
 def crowd_cross_entropy(logits, batch):
     """Return -log softmax(W p)_y, (..., B), with the client's layer ``state["crowd_layer"]`` W (..., C, C) (Rodrigues 2018)."""
     weights = batch.state["crowd_layer"].to(logits)

@@ -1,0 +1,66 @@
+"""Label term: the target of a sample and the value, for each kind of loss."""
+
+import math
+
+from fnlkit._kernels.fused.losses.fields import FORWARD, LAYER, SOFT
+from fnlkit._kernels.fused.losses.softmax import log_softmax
+from fnlkit._kernels.fused.tile import strict
+
+
+@strict
+def add_class(label, share, weight, smoothing, bounded, power, log_p, classes, target):
+    """Add the target of a label of kind 0 to `target`; return the loss.
+
+    `weight` is the factor of the cross entropy, `share` that of the bounded term.
+    """
+    target[label] += weight * (1.0 - smoothing)
+    value = -weight * (1.0 - smoothing) * log_p[label]
+    if smoothing != 0:
+        for j in range(classes):
+            target[j] += weight * smoothing / classes
+            value -= weight * smoothing / classes * log_p[j]
+    if bounded != 0:
+        raised = math.exp(power * log_p[label])
+        target[label] += share * bounded * raised
+        value += share * bounded * (1.0 - raised) / power
+    return value
+
+
+@strict
+def add_label(loss, label, row, other, weight, log_p, p, classes, target, scratch):
+    """Add `weight` times the target of a label of kinds 1, 2, 5 and 7 to `target`; return `weight` times the loss."""
+    value = 0.0
+    if loss.kind == SOFT:
+        for j in range(classes):
+            target[j] += weight * loss.soft[row, j]
+            value -= loss.soft[row, j] * log_p[j]
+    elif loss.kind == FORWARD:
+        through = loss.floor
+        for j in range(classes):
+            through += p[j] * loss.matrix[j, label]
+        for j in range(classes):
+            target[j] += weight * p[j] * loss.matrix[j, label] / through
+        value = -math.log(through)
+    elif loss.kind == LAYER:
+        for k in range(classes):
+            scratch[k] = 0.0
+            for j in range(classes):
+                scratch[k] += loss.matrix[k, j] * p[j]
+        log_softmax(scratch, classes, 1.0, scratch)
+        value = -scratch[label]
+        for k in range(classes):
+            scratch[k] = math.exp(scratch[k]) - (1.0 if k == label else 0.0)
+        for j in range(classes):
+            along = 0.0
+            for k in range(classes):
+                along += scratch[k] * loss.matrix[k, j]
+            target[j] -= weight * p[j] * along
+    else:
+        for j in range(classes):
+            part = loss.prior[j] if other < 0 else 1.0 if j == other else 0.0
+            pull = (1.0 if j == label else 0.0) - loss.strength * part
+            if pull != 0:
+                kept = p[j] / (p[j] + loss.floor) if loss.floor != 0 else 1.0
+                target[j] += weight * pull * kept
+                value -= pull * (math.log(p[j] + loss.floor) if loss.floor != 0 else log_p[j])
+    return weight * value

@@ -1,0 +1,71 @@
+"""Labels that a client learns during training: past predictions, refurbished labels and label logits."""
+
+import math
+
+import numpy as np
+
+from fnlkit._kernels.fused.losses.softmax import largest
+from fnlkit._kernels.fused.tile import strict
+
+
+@strict
+def recall(loss, row, label, p, classes, soft):
+    """Write the mean of the sample's last predictions, or its label, to `soft`; then record the prediction p."""
+    history, memory = loss.memory.history, loss.memory
+    length, seen = history.shape[1], memory.seen[row]
+    known = min(max(seen, 1), length)
+    for j in range(classes):
+        total = 0.0
+        for i in range(length):
+            total += history[row, i, j]
+        own = 1.0 if j == label else 0.0
+        soft[j] = own if memory.record or seen == 0 else total / known
+    for j in range(classes):
+        history[row, seen % length, j] = p[j]
+    memory.seen[row] = seen + 1
+
+
+@strict
+def refurbish(loss, row, guess, classes, counts):
+    """Record a predicted class; fix the label of the sample if its predictions are certain."""
+    guesses, memory = loss.memory.guesses, loss.memory
+    length = guesses.shape[1]
+    guesses[row, memory.seen[row] % length] = guess
+    memory.seen[row] += 1
+    if memory.record or memory.seen[row] < length:
+        return
+    for j in range(classes):
+        counts[j] = 0.0
+    for i in range(length):
+        counts[guesses[row, i]] += 1.0
+    entropy = 0.0
+    for j in range(classes):
+        if counts[j] > 0:
+            entropy -= counts[j] / length * math.log(counts[j] / length)
+    if entropy / math.log(classes) <= memory.certain:
+        memory.fixed[row] = largest(counts, classes)
+
+
+@strict
+def learn(loss, row, label, log_p, p, classes, log_s, target_gradient):
+    """Add the gradient of reverse KL(p || s) to `target_gradient`, then take a step of the label logits; return the term."""
+    learned, memory = loss.memory.learned, loss.memory
+    highest = -np.inf
+    for j in range(classes):
+        log_s[j] = learned[row, j]
+        highest = max(highest, log_s[j])
+    total = 0.0
+    for j in range(classes):
+        total += math.exp(log_s[j] - highest)
+    shift = highest + math.log(total)
+    divergence = 0.0
+    for j in range(classes):
+        log_s[j] -= shift
+        divergence += p[j] * (log_p[j] - log_s[j])
+    for j in range(classes):
+        target_gradient[j] += loss.terms.reverse * p[j] * (log_p[j] - log_s[j] - divergence)
+    for j in range(classes):
+        s = math.exp(log_s[j])
+        own = 1.0 if j == label else 0.0
+        learned[row, j] -= memory.rate * ((s - p[j]) / classes + memory.hold * (s - own))
+    return loss.terms.reverse * divergence

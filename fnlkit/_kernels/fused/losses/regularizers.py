@@ -1,0 +1,71 @@
+"""Terms that are added to the label term: teachers, entropy, and the balance of classes."""
+
+import math
+
+import numpy as np
+
+from fnlkit._kernels.fused.losses.softmax import log_softmax
+from fnlkit._kernels.fused.tile import strict
+
+
+@strict
+def add_divergence(loss, logits, server, classes, samples, gradient):
+    """Add the gradient of the divergence from the teacher to `gradient`; return the divergence term."""
+    student, teacher = np.empty(classes), np.empty(classes)
+    heat = loss.temperature
+    log_softmax(logits, classes, heat, student)
+    log_softmax(server, classes, heat, teacher)
+    divergence = 0.0
+    for j in range(classes):
+        if loss.backwards:
+            divergence += math.exp(student[j]) * (student[j] - teacher[j])
+        else:
+            divergence += math.exp(teacher[j]) * (teacher[j] - student[j])
+    for j in range(classes):
+        if loss.backwards:
+            slope = math.exp(student[j]) * (student[j] - teacher[j] - divergence)
+        else:
+            slope = math.exp(student[j]) - math.exp(teacher[j])
+        gradient[j] += loss.strength * heat * slope / samples
+    return loss.strength * heat * heat * divergence
+
+
+@strict
+def add_taught(loss, server, log_p, classes, target, teacher):
+    """Add the target of teach KL(teacher || p); return the term."""
+    log_softmax(server, classes, loss.terms.teach_heat, teacher)
+    value = 0.0
+    for j in range(classes):
+        t = math.exp(teacher[j])
+        target[j] += loss.terms.teach * t
+        value += t * (teacher[j] - log_p[j]) if t > 0 else 0.0
+    return loss.terms.teach * value
+
+
+@strict
+def add_entropy(strength, log_p, p, classes, slope):
+    """Add the gradient of strength H(p) to `slope`; return the term."""
+    entropy = 0.0
+    for j in range(classes):
+        entropy -= p[j] * log_p[j]
+    for j in range(classes):
+        slope[j] -= strength * p[j] * (log_p[j] + entropy)
+    return strength * entropy
+
+
+@strict
+def add_balance(strength, p, samples, classes, gradient):
+    """Add the gradient of strength KL(1/C || mean p) of a batch to `gradient`; return the sum over samples of the term."""
+    mean, value = np.zeros(classes), -math.log(classes)
+    for b in range(samples):
+        for j in range(classes):
+            mean[j] += p[b, j] / samples
+    for j in range(classes):
+        value -= math.log(mean[j]) / classes
+    for b in range(samples):
+        along = 0.0
+        for j in range(classes):
+            along -= p[b, j] / (classes * mean[j])
+        for j in range(classes):
+            gradient[b, j] += strength * p[b, j] * (-1.0 / (classes * mean[j]) - along) / samples
+    return strength * value * samples

@@ -1,0 +1,54 @@
+"""Softmax of the logits of a sample."""
+
+import math
+
+import numpy as np
+
+from fnlkit._kernels.fused.tile import strict
+
+
+@strict
+def log_softmax(logits, classes, temperature, out):
+    """Write ``log softmax(logits / temperature)``."""
+    highest = logits[0]
+    for j in range(1, classes):
+        highest = max(highest, logits[j])
+    total = 0.0
+    for j in range(classes):
+        out[j] = (logits[j] - highest) / temperature
+        total += math.exp(out[j])
+    shift = math.log(total)
+    for j in range(classes):
+        out[j] -= shift
+
+
+@strict
+def predict(offset, logits, classes, log_p, p):
+    """Write log p and p of a sample, with the offset of the logits."""
+    if offset.shape[0] == 0:
+        log_softmax(logits, classes, 1.0, log_p)
+        for j in range(classes):
+            p[j] = math.exp(log_p[j])
+        return
+    highest = -np.inf
+    for j in range(classes):
+        log_p[j] = logits[j] + offset[j]
+        highest = max(highest, log_p[j])
+    total = 0.0
+    for j in range(classes):
+        if offset[j] != -np.inf:
+            total += math.exp(log_p[j] - highest)
+    shift = highest + math.log(total)
+    for j in range(classes):
+        present = offset[j] != -np.inf
+        log_p[j] = log_p[j] - shift if present else 0.0
+        p[j] = math.exp(log_p[j]) if present else 0.0
+
+
+@strict
+def largest(values, classes):
+    """Return the first position of the largest number; NaN is the largest, as in PyTorch."""
+    best = 0
+    for j in range(1, classes):
+        best = j if values[j] > values[best] else best
+    return best

@@ -1,0 +1,124 @@
+"""A matrix between predictions and labels, learned with Adam for predictions that do not change."""
+
+import math
+
+import numpy as np
+
+from fnlkit._kernels._compile import inlined, kernel
+
+LAYER, SOFTMAX, SCALED = range(3)
+_FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # of torch.optim.Adam
+_LEAST = 1e-12  # smallest sum of a row that is scaled
+
+
+@inlined
+def _layer_slope(p, labels, weights, out, slope):
+    """Write the gradient of the mean of -log softmax(W p)_y for p (C, n); `out` (C, n) is scratch."""
+    classes, n = p.shape
+    high, total = np.full(n, -np.inf), np.zeros(n)
+    for k in range(classes):
+        out[k] = 0.0
+        for j in range(classes):
+            for i in range(n):
+                out[k, i] += weights[k, j] * p[j, i]
+        for i in range(n):
+            high[i] = max(high[i], out[k, i])
+    for k in range(classes):
+        for i in range(n):
+            out[k, i] = math.exp(out[k, i] - high[i])
+        for i in range(n):
+            total[i] += out[k, i]
+    for i in range(n):
+        total[i] = 1 / (total[i] * n)
+    for k in range(classes):
+        for i in range(n):
+            out[k, i] *= total[i]
+    for i in range(n):
+        out[labels[i], i] -= 1 / n
+    for k in range(classes):
+        for j in range(classes):
+            along = 0.0
+            for i in range(n):
+                along += out[k, i] * p[j, i]
+            slope[k, j] = along
+
+
+@inlined
+def _through_slope(p, labels, matrix, factor, floor, slope):
+    """Write the gradient of the mean of -log((p T)_y + floor), or of factor / ((p T)_y + floor), for p (n, C)."""
+    n, classes = p.shape
+    turned, found = matrix.T.copy(), np.zeros((classes, classes))
+    for i in range(n):
+        label, through = labels[i], floor
+        for j in range(classes):
+            through += p[i, j] * turned[label, j]
+        steep = -1 / (n * through)
+        if factor.size:
+            steep *= factor[i] / through
+        for j in range(classes):
+            found[label, j] += steep * p[i, j]
+    slope[:] = found.T
+
+
+@inlined
+def _matrix_of(form, base, values, out):
+    """Write the matrix that `values` (C, C) describe."""
+    classes = len(values)
+    for i in range(classes):
+        total, high = 0.0, -np.inf
+        for j in range(classes):
+            high = max(high, values[i, j])
+        for j in range(classes):
+            if form == SOFTMAX:
+                out[i, j] = math.exp(values[i, j] - high)
+            else:
+                out[i, j] = max(base[i, j] + values[i, j], 0.0)
+            total += out[i, j]
+        for j in range(classes):
+            out[i, j] /= max(total, _LEAST)
+
+
+@inlined
+def _through_values(form, base, values, matrix, slope):
+    """Replace the gradient of a matrix by the gradient of its values."""
+    classes = len(values)
+    for i in range(classes):
+        along, total = 0.0, 0.0
+        for j in range(classes):
+            along += slope[i, j] * matrix[i, j]
+            total += max(base[i, j] + values[i, j], 0.0)
+        for j in range(classes):
+            if form == SOFTMAX:
+                slope[i, j] = matrix[i, j] * (slope[i, j] - along)
+            elif base[i, j] + values[i, j] < 0:
+                slope[i, j] = 0.0
+            else:
+                slope[i, j] = (slope[i, j] - (along if total >= _LEAST else 0.0)) / max(total, _LEAST)
+
+
+@kernel
+def learn(form, p, labels, base, values, factor, floor, strength, rate, steps):
+    """Move `values` (C, C) float64 in place by Adam steps on a loss of all samples.
+
+    ``LAYER``: -log softmax(W p)_y with W the values.  ``SOFTMAX``: -log((p T)_y + floor) + strength trace(T), T the softmax of
+    the rows.  ``SCALED``: -log((p T)_y + floor), or factor / ((p T)_y + floor) with `factor` (n,), T the positive part of
+    base + values with rows scaled to sum to 1.  `p` is (C, n) for ``LAYER``, otherwise (n, C).
+    """
+    classes = len(values)
+    first, second, slope = np.zeros_like(values), np.zeros_like(values), np.zeros_like(values)
+    matrix, out = np.zeros_like(values), np.empty(p.shape if form == LAYER else (0, 0))
+    for t in range(1, steps + 1):
+        if form == LAYER:
+            _layer_slope(p, labels, values, out, slope)
+        else:
+            _matrix_of(form, base, values, matrix)
+            _through_slope(p, labels, matrix, factor, floor, slope)
+            for i in range(classes):
+                slope[i, i] += strength
+            _through_values(form, base, values, matrix, slope)
+        for i in range(classes):
+            for j in range(classes):
+                first[i, j] += (1 - _FIRST) * (slope[i, j] - first[i, j])
+                second[i, j] = _SECOND * second[i, j] + (1 - _SECOND) * slope[i, j] * slope[i, j]
+                spread = math.sqrt(second[i, j] / (1 - _SECOND**t)) + _TINY
+                values[i, j] -= rate / (1 - _FIRST**t) * first[i, j] / spread

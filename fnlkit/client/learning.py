@@ -1,0 +1,45 @@
+"""Compiled forms of client steps that learn a matrix between predictions and labels after local training."""
+
+import torch
+
+from fnlkit.kernels.learning import learn_matrix
+
+
+def compiled_layer(client, model, received, *, rate):
+    """Learn the crowd layer, as `fnlkit.methods.crowd_layer.learn_layer`."""
+    layer = client.state["crowd_layer"]
+    learned = learn_matrix("layer", layer.numpy(), *_predicted(client, model)[1:], rate=rate, steps=len(client))
+    client.state["crowd_layer"] = torch.from_numpy(learned).to(layer.dtype)
+
+
+def compiled_matrix(client, model, received, *, rate, strength):
+    """Learn an annotator's matrix, as `fnlkit.methods.crowd_layer.learn_matrix`."""
+    told = _predicted(client, model)[1:]
+    learned = learn_matrix(
+        "softmax", client.state["matrix_logits"].numpy(), *told, rate=rate, strength=strength, steps=len(client)
+    )
+    client.state["matrix_logits"] = torch.from_numpy(learned)
+    client.state["transition"] = client.state["matrix_logits"].softmax(-1).to(model.weights.dtype)
+
+
+def compiled_slack(client, model, received, *, correction, lr, epochs, batch_size):
+    """Learn the slack on a transition matrix, as `fnlkit.methods.t_revision.revise`."""
+    estimated = client.state.setdefault("estimated", client.state["transition"].double())
+    steps = epochs * -(-len(client) // batch_size)
+    logp, p, labels = _predicted(client, model)
+    factor = None
+    if correction == "reweight":
+        own = logp[torch.arange(len(client)), torch.from_numpy(labels)].numpy()
+        factor = -own * p[range(len(client)), labels]
+    slack = client.state.get("slack", torch.zeros_like(estimated)).numpy()
+    learned = learn_matrix("scaled", slack, p, labels, rate=lr, steps=steps, base=estimated.numpy(), factor=factor)
+    client.state["slack"] = torch.from_numpy(learned)
+    total = (estimated + client.state["slack"]).clamp_min(0)
+    transition = total / total.sum(-1, keepdim=True).clamp_min(1e-12)
+    client.state["transition"] = transition.to(client.state["transition"])
+
+
+def _predicted(client, model):
+    """Return log probabilities (n, C), probabilities and labels of a client's samples."""
+    logp = model(client.x).cpu().double().log_softmax(-1)
+    return logp, logp.exp().numpy(), client.y.cpu().numpy()
