@@ -1,39 +1,68 @@
-"""CPU seconds of short commands and of loading compiled kernels, and whether a command imports torch.
+"""CPU and wall seconds of short commands and of loading compiled kernels, and the heavy libraries that each imports.
 
-    python -m benchmarks.startup [--repeats 5] [--python OTHER/bin/python]
+    python -m benchmarks.startup [--repeats 5] [--only TEXT] [--python OTHER/bin/python]
 
-Each command runs in a new process on a tiny federation.  With --python an older installation runs in turn with this one.
-Times are user plus system time, because of other load on the machine: median, and the quartiles in brackets.
+Each command runs in a new process: the help of every command, and every command that needs no server on 1,797 digits.  CPU
+seconds are user plus system time with quartiles, wall seconds the median.  With --python an older installation runs in turn
+with this one.
 """
 
 import argparse
 import os
+import shlex
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
 
-COMMANDS = [
-    "embed fed.npz --backbone pca(dim=8) -o emb2.npz",
-    "plot partition fed.npz -o partition.svg",
+WORK = [
     "partition --clients 4 -o fed2.npz",
+    "inject-noise fed.npz -o noisy2.npz",
+    "estimate-noise fed.npz --embeddings emb.npz -o judged2.npz",
+    "train fed.npz --rounds 2 -o run2.pt",
+    "evaluate run.pt",
+    "audit fed.npz --embeddings emb.npz",
+    "review suspects judged.npz -o suspects.csv",
+    "review export judged.npz --client 1 --budget 5 -o review",
+    "review import judged.npz decisions.csv -o reviewed.npz",
     "correct judged.npz -o corrected.npz",
-    "info judged.npz",
+    "consensus fed.npz people.csv -o agreed.npz",
+    "report run.pt -o report.html",
+    "plot partition fed.npz -o partition.svg",
+    "plot noise judged.npz -o noise.svg",
+    "plot accuracy run.pt -o curves.svg",
     "watch run.metrics.jsonl --once",
-    "evaluate --help",
+    "reproduce",
+    "reproduce regimes --dry-run",
+    "reproduce fedcorr/table10 --dry-run",
+    "predict run.pt samples.npy",
+    "export run.pt -o model.pt",
+    "flower-app demo",
+    "embed fed.npz --backbone pca(dim=8) -o emb2.npz",
+    "embed fed.npz --backbone pixels -o emb3.npz",
+    "methods",
+    "methods fedcorr",
+    "methods --template loss",
+    "data list",
+    "data info digits",
+    "info fed.npz",
+    "info judged.npz",
+    "info run.pt",
+    "doctor --no-test",
+    "--version",
 ]
 RUN = """
-import resource, sys
+import sys
 from fnlkit.cli import main
 try:
     main(sys.argv[1:])
-except SystemExit as end:
-    code = end.code
-usage = resource.getrusage(resource.RUSAGE_SELF)
-print(f"{code} {usage.ru_utime + usage.ru_stime} {'torch' in sys.modules}", file=sys.stderr)
+finally:
+    print("imports:", *({"torch", "numba", "sklearn", "matplotlib"} & set(sys.modules)), file=sys.stderr)
 """
 # A step of both networks: everything that `train` loads at the first visit of a client.
 LOAD = """
@@ -44,11 +73,23 @@ def step(net, *shape):
     x = np.zeros((2, *shape), "f4")
     theta = np.zeros(fused.fused_parameters(net), "f4")
     fused.fused_fit(net, theta, x, np.array([0, 1]), np.array([[0, 1]]), lr=0.1)
-began = time.process_time()
-step(("mlp", (4, 3, 2)), 4)
-step(("lenet5", 1, 2), 28, 28, 1)
-print(f"0 {time.process_time() - began} {'torch' in sys.modules}", file=sys.stderr)
+cpu, wall = time.process_time(), time.perf_counter()
+{STEPS}
+print("seconds:", time.process_time() - cpu, time.perf_counter() - wall, file=sys.stderr)
+print("imports:", *({"torch", "numba"} & set(sys.modules)), file=sys.stderr)
 """
+STEPS = {"MLP": 'step(("mlp", (4, 3, 2)), 4)', "LeNet-5": 'step(("lenet5", 1, 2), 28, 28, 1)'}
+
+
+def commands_with_help():
+    """Return the words of every command, with the subcommands."""
+    from fnlkit.cli import COMMANDS, group
+
+    out = []
+    for name in COMMANDS:
+        inner = getattr(group.get_command(None, name), "commands", {})
+        out += [[name], *([name, each] for each in inner)]
+    return out
 
 
 def prepare(folder):
@@ -59,38 +100,62 @@ def prepare(folder):
     fnlkit.save(noisy, folder / "fed.npz")
     vectors = np.random.default_rng(0).random((len(noisy.given), 8), np.float32)
     fnlkit.save(fnlkit.estimate_noise(noisy, "knn", embeddings=vectors, say=None), folder / "judged.npz")
-    (folder / "votes.csv").write_text("id,a,b\n0,1,1\n1,2,2\n")
+    fnlkit.export_review(fnlkit.load(folder / "judged.npz"), 1, folder / "page", budget=5, say=None)
+    (folder / "decisions.csv").write_text((folder / "page/decisions.csv").read_text().replace(",,,,", ",keep,,,"))
+    (folder / "people.csv").write_text("id,a,b\n0,1,1\n1,2,2\n")
     (folder / "run.metrics.jsonl").write_text('{"round": 1, "stage": "train", "accuracy": 0.5}\n')
+    np.save(folder / "samples.npy", np.zeros((3, 64), np.float32))
+    for line in ("embed fed.npz --backbone pca(dim=8) -o emb.npz", "train fed.npz --rounds 2 -o run.pt"):
+        once(sys.executable, RUN, line.split(), folder)
 
 
 def once(python, code, arguments, folder):
-    """Return (exit code, CPU seconds, whether torch was imported) of a process."""
+    """Return (CPU seconds, wall seconds, imported libraries) of a process."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "NO_COLOR": "1"}
-    done = subprocess.run([python, "-c", code, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
-    status, seconds, torch = done.stderr.split()[-3:]
-    return int(status), float(seconds), torch == "True"
+    for name in ("review", "demo"):
+        shutil.rmtree(folder / name, ignore_errors=True)  # commands that write a folder require a new one
+    with tempfile.TemporaryFile("w+") as errors:
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            [python, "-c", code, *arguments], cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=errors
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode, wall = os.waitstatus_to_exitcode(status), time.perf_counter() - began
+        errors.seek(0)
+        lines = errors.read().splitlines()
+    if process.returncode:
+        raise SystemExit(f"{shlex.join(arguments)}: exit code {process.returncode}: {lines[-2:]}")
+    found = {key: rest.split() for key, _, rest in (line.partition(":") for line in lines) if key in ("imports", "seconds")}
+    inside = [float(word) for word in found.get("seconds", [])]
+    cpu, wall = inside or (usage.ru_utime + usage.ru_stime, wall)
+    return cpu, wall, " ".join(sorted(found["imports"], reverse=True))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--python", help="interpreter of an older installation, for a second column")
+    parser.add_argument("--only", default="", metavar="TEXT", help="run only rows with this text")
+    parser.add_argument("--python", help="interpreter of an older installation, for further columns")
     options = parser.parse_args()
     pythons = [*([options.python] if options.python else []), sys.executable]
-    print(f"CPU seconds, median of {options.repeats} processes (quartiles)" + (": older, this" if options.python else ""))
-    rows = [("kernels of both networks, from the cache", LOAD, [])]
-    rows += [(f"fnlkit {line}", RUN, line.split()) for line in COMMANDS]
+    print(f"median of {options.repeats} processes (quartiles)" + (": older, this" if options.python else ""))
+    print(f"{'':52}" + f"{'CPU s':21}{'wall s':8}{'imports':28}" * len(pythons))
+    rows = [(f"kernels of {name}, from the cache", LOAD.replace("{STEPS}", code), []) for name, code in STEPS.items()]
+    rows += [("kernels of both networks, from the cache", LOAD.replace("{STEPS}", "\n".join(STEPS.values())), [])]
+    rows += [(f"fnlkit {line}", RUN, line.split()) for line in WORK]
+    rows += [(f"fnlkit {' '.join(words)} --help", RUN, [*words, "--help"]) for words in commands_with_help()]
     with tempfile.TemporaryDirectory() as name:
         prepare(Path(name))
         for label, code, arguments in rows:
-            found = [[once(python, code, arguments, name) for python in pythons] for _ in range(options.repeats)]
+            if options.only not in label:
+                continue
+            found = [[once(python, code, arguments, Path(name)) for python in pythons] for _ in range(options.repeats)]
             cells = []
             for column in zip(*found, strict=True):
-                if failed := [status for status, _, _ in column if status]:
-                    raise SystemExit(f"{label}: exit code {failed[0]}")
-                low, middle, high = statistics.quantiles([seconds for _, seconds, _ in column], n=4)
-                cells.append(f"{middle:5.2f} ({low:.2f}-{high:.2f}) {'torch' if column[0][2] else '':5}")
-            print(f"{label:60}", *cells, flush=True)
+                low, middle, high = statistics.quantiles([cpu for cpu, _, _ in column], n=4)
+                wall = statistics.median(wall for _, wall, _ in column)
+                cells.append(f"{f'{middle:5.2f} ({low:.2f}-{high:.2f})':21}{wall:5.2f}   {column[0][2]:28}")
+            print(f"{label:52}" + "".join(cells).rstrip(), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import sys
 
 import click
 
+from fnlkit.cli import later
 from fnlkit.cli.terminal import speak_plainly
 from fnlkit.components import own
 from fnlkit.errors import InputError, Terminated, WorkStopped, nearest
@@ -156,6 +157,7 @@ def main(arguments=None):
     # Reset -vv for a program that runs several commands.
     logging.getLogger("fnlkit.client").setLevel(logging.NOTSET)
     speak_plainly()
+    later.postpone("torch")
     deep = _asks_for_tracebacks(arguments)
     try:
         code = group.main(arguments, prog_name="fnlkit", standalone_mode=False)

@@ -60,7 +60,7 @@ class Artifact:
     meta: dict = field(default_factory=dict)
 
 
-def read(source, *, kinds=None, max_bytes=MAX_BYTES):
+def read(source, *, kinds=None, max_bytes=MAX_BYTES, values=True):
     """Return the artifact stored in a file, a pipe or bytes.
 
     The content decides between npz and .pt.  Sizes are checked before memory is allocated, pickles are never executed, and the
@@ -74,6 +74,9 @@ def read(source, *, kinds=None, max_bytes=MAX_BYTES):
         Accepted kinds, for example ``fnlkit.federation``.  Default: all known kinds.
     max_bytes : int
         Maximum file size in bytes.
+    values : bool
+        If False, the arrays of a .pt are checked but not converted to tensors: torch is not imported, and each has only
+        ``dtype`` (a text), ``shape`` and ``array()``, a NumPy array.
 
     Returns
     -------
@@ -95,7 +98,7 @@ def read(source, *, kinds=None, max_bytes=MAX_BYTES):
             kind, text, digest = files_pt.header(tree)
             check_kind(kind, kinds)
             files_zip.check_layout(raw, members)
-            arrays = files_pt.load(raw, tree)
+            arrays = files_pt.load(raw, tree) if values else tree["tensors"]
         elif files_zip.looks_like(raw):
             members = files_zip.members(raw, max_members=64, max_bytes=max_bytes)
             arrays = files_npz.arrays(members)
@@ -309,7 +312,7 @@ def content_digest(kind, text, arrays):
     total = hashlib.sha256(f"{kind}\0{text}\0".encode())
     for name in sorted(arrays):
         value = arrays[name]
-        if not hasattr(value, "detach"):
+        if not hasattr(value, "storage"):  # a tensor has a storage
             value = files_npz.plain(value, name)
             what, data = value.dtype.name if value.dtype.kind != "U" else value.dtype.str, files_npz.raw_blocks(value)
         else:

@@ -36,10 +36,11 @@ class Head(NamedTuple):
 
 
 def heads(path, *, small=SMALL):
-    """Return (Artifact, SHA-256) of an npz of any size.
+    """Return (Artifact, SHA-256) of an npz of any size, or of a .pt, without importing torch.
 
-    Arrays above `small` bytes are not read; they become a Head.  The SHA-256 is copied from the file without checking it.
-    Smaller files and other formats are read and checked as in `read`.
+    Arrays above `small` bytes of an npz are not read; they become a Head.  The SHA-256 is copied from the file without
+    checking it.  Smaller files and other formats are read and checked as in `read`; the arrays of a .pt with a model have
+    only ``dtype``, ``shape`` and ``array()``.
 
     Parameters
     ----------
@@ -58,8 +59,12 @@ def heads(path, *, small=SMALL):
                 if files_zip.looks_like(raw) and not files_zip.is_torch(raw):
                     places = files_zip.places(raw, max_members=64, max_bytes=2**50)
                     return _of_heads({p.name.removesuffix(".npy"): _head(raw, p, small) for p in places})
-    artifact = files.read(path)
-    return artifact, files.digest(artifact)
+    artifact = files.read(path, values=False)
+    digest = files.digest(artifact)
+    if artifact.kind.startswith("fnlkit.federation/"):
+        arrays = {name: value.array() if hasattr(value, "storage") else value for name, value in artifact.arrays.items()}
+        artifact = files.Artifact(artifact.kind, arrays, artifact.meta)
+    return artifact, digest
 
 
 def _of_heads(arrays):

@@ -52,7 +52,7 @@ class Run:
     """
 
     settings: dict
-    weights: torch.Tensor
+    weights: "torch.Tensor"
     labels: dict
     client_offsets: np.ndarray
     client_indices: np.ndarray

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fnlkit.client.network import predict
 from fnlkit.kernels.streams import HiddenStream, stream
@@ -72,9 +71,9 @@ class Client:
     """
 
     id: int
-    samples: Tensor | Part
-    y: Tensor
-    given: Tensor
+    samples: "torch.Tensor | Part"
+    y: "torch.Tensor"
+    given: "torch.Tensor"
     classes: int
     inputs: object
     rows: dict = field(default_factory=dict)
@@ -82,10 +81,10 @@ class Client:
     rng: np.random.Generator = None
     secret: bytes = field(default=None, repr=False)
     hidden: HiddenStream = field(default=None, repr=False)
-    reviewed: Tensor = None
+    reviewed: "torch.Tensor" = None
     parts: dict = field(default_factory=dict)
     dropped: set = field(default_factory=set)
-    _x: Tensor = field(default=None, repr=False)
+    _x: "torch.Tensor" = field(default=None, repr=False)
     _visited: bool = field(default=False, repr=False)
 
     def __len__(self):
@@ -104,7 +103,7 @@ class Client:
     @property
     def x(self):
         """Raw samples (n, ...); read on first use during a visit and released at its end."""
-        if isinstance(self.samples, Tensor):
+        if isinstance(self.samples, torch.Tensor):
             return self.samples
         self.fetch()
         return self._x
@@ -141,8 +140,8 @@ class LocalModel:
     """
 
     network: object
-    weights: Tensor
-    start: Tensor
+    weights: "torch.Tensor"
+    start: "torch.Tensor"
     inputs: object
     score: Callable = predict
 
@@ -187,15 +186,15 @@ class Batch:
         True in the first step of an epoch.
     """
 
-    y: Tensor
+    y: "torch.Tensor"
     rows: dict = field(default_factory=dict)
     state: dict = field(default_factory=dict)
     received: dict = field(default_factory=dict)
-    teacher: Tensor = None
-    unmixed: Tensor = None
-    unmixed_features: Tensor = None
-    share: Tensor = None
-    partner: Tensor = None
-    features: Tensor = None
-    uniform: Tensor = None
-    first: Tensor = None
+    teacher: "torch.Tensor" = None
+    unmixed: "torch.Tensor" = None
+    unmixed_features: "torch.Tensor" = None
+    share: "torch.Tensor" = None
+    partner: "torch.Tensor" = None
+    features: "torch.Tensor" = None
+    uniform: "torch.Tensor" = None
+    first: "torch.Tensor" = None

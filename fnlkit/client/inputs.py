@@ -1,7 +1,7 @@
 """Convert stored samples to network input: scaling, normalization, and augmentation by given random choices."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -10,7 +10,12 @@ import torch
 from fnlkit.artifacts.stored import Stored
 
 # Type of weights and samples; tf32 and bf16 compute layers on float32 weights, see fnlkit.client.network.
-PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64, "tf32": torch.float32, "bf16": torch.float32}
+PRECISIONS = {"fp32": "float32", "fp64": "float64", "tf32": "float32", "bf16": "float32"}
+
+
+def weight_type(precision):
+    """Return the torch.dtype of weights and samples under a precision, a key of `PRECISIONS`."""
+    return getattr(torch, PRECISIONS[precision])
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Inputs:
     image: bool
     mean: tuple = ()
     std: tuple = ()
-    dtype: torch.dtype = torch.float32
+    dtype: "torch.dtype" = field(default_factory=lambda: torch.float32)
     device: str = "cpu"
 
     def plain(self, x):

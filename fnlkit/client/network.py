@@ -5,8 +5,6 @@ import io
 import pickle
 
 import torch
-from torch import nn
-from torch.func import functional_call
 
 from fnlkit.errors import InputError
 from fnlkit.models.exact import exactness
@@ -47,9 +45,9 @@ class Network:
         If no parameter is trainable.
     """
 
-    def __init__(self, module, *, dtype=torch.float32, device="cpu", precision=""):
+    def __init__(self, module, *, dtype=None, device="cpu", precision=""):
         self.precision = precision
-        self.module = module.to(device=device, dtype=dtype)
+        self.module = module.to(device=device, dtype=dtype or torch.float32)
         self.dtype, self.device = dtype, torch.device(device)
         parameters = [p for p in self.module.parameters() if p.requires_grad]
         if not parameters:
@@ -60,7 +58,7 @@ class Network:
         self.size = self.parameters_count + sum(b.numel() for b in buffers)
         self.flat = torch.cat([t.detach().reshape(-1) for t in (*parameters, *buffers)])
         self.gradient = torch.zeros(self.parameters_count, dtype=dtype, device=device)
-        self.trainable = nn.Parameter(self.flat[: self.parameters_count])
+        self.trainable = torch.nn.Parameter(self.flat[: self.parameters_count])
         self.trainable.grad = self.gradient
         self.slots = []  # (name, start, end, shape) of each exchanged tensor
         names = [n for n, p in self.module.named_parameters() if p.requires_grad]
@@ -75,7 +73,7 @@ class Network:
             at = end
 
         # Channels-last memory makes small networks with batch norm a third to two thirds faster, but not wide networks.
-        normed = any(isinstance(part, nn.BatchNorm2d) for part in self.module.modules())
+        normed = any(isinstance(part, torch.nn.BatchNorm2d) for part in self.module.modules())
         self.channels_last = normed and (self.parameters_count < 1e6 or self.device.type == "cuda")
 
     def packed(self):
@@ -123,7 +121,7 @@ class Network:
         """
         if self.precision != "bf16":
             return weights
-        plain = {f"net.{name}" for name, part in self.module.named_modules() if type(part) in (nn.Linear, nn.Conv1d, nn.Conv2d)}
+        plain = {f"net.{name}" for name, part in self.module.named_modules() if type(part) in (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)}
         ends = [name.rpartition(".") for name in names]  # other parameters of weight_norm do not belong to a layer
         low = [i for i, (layer, _, what) in enumerate(ends) if layer in plain and what in ("weight", "bias")]
         new = {i: torch.empty_like(weights[i], dtype=torch.bfloat16) for i in low}
@@ -175,7 +173,7 @@ class Network:
         p = self.parameters_count
         parts = ((name, weights[a:b] if b <= p else weights[a:b].detach(), shape) for name, a, b, shape in self.slots)
         tensors = {name: part.view(shape) for name, part, shape in parts}
-        return functional_call(self.module, tensors, (x,))
+        return torch.func.functional_call(self.module, tensors, (x,))
 
 
 def _digest(tensors):
@@ -190,7 +188,7 @@ def _digest(tensors):
 
 def looks_up(module):
     """Return whether a module has an embedding table and therefore reads token ids."""
-    return any(isinstance(part, (nn.Embedding, nn.EmbeddingBag)) for part in module.modules())
+    return any(isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag)) for part in module.modules())
 
 
 class Model:
@@ -224,8 +222,8 @@ class Model:
 
 def nothing():
     """Return a Model without weights, for steps that need no model."""
-    module = nn.Module()
-    module.none = nn.Parameter(torch.zeros(0))
+    module = torch.nn.Module()
+    module.none = torch.nn.Parameter(torch.zeros(0))
     network = Network(module)
     return Model(network, network.flat)
 

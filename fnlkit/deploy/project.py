@@ -449,7 +449,7 @@ def open_site(config, node):
     import torch
 
     from fnlkit.client.client import Client, Part
-    from fnlkit.client.inputs import PRECISIONS, Inputs, intake
+    from fnlkit.client.inputs import Inputs, intake, weight_type
     from fnlkit.deploy.labels import keep_judgment, labels_of
     from fnlkit.deploy.leaving import Declared
     from fnlkit.engines.flower.visits import NodeObjects
@@ -467,7 +467,7 @@ def open_site(config, node):
     if task.name == "evaluate" and len(test):  # held-out samples, which no model was trained on
         train, held, labels, reviewed = test, np.arange(len(test)), data.y_test, None
     given = torch.from_numpy(np.asarray(labels, np.int64)[held])
-    inputs = Inputs(image, task.mean, task.std, PRECISIONS[settings.precision], "cpu")
+    inputs = Inputs(image, task.mean, task.std, weight_type(settings.precision), "cpu")
     network = _network(settings, task, shape)
     client = Client(number, Part(train, held), given.clone(), given, len(task.classes), inputs)
     client.reviewed = None if reviewed is None else torch.from_numpy(np.asarray(reviewed, bool)[held])

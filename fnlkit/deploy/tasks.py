@@ -15,7 +15,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.run import Run
 from fnlkit.client.client_list import ClientList
-from fnlkit.client.inputs import PRECISIONS, Inputs
+from fnlkit.client.inputs import Inputs, weight_type
 from fnlkit.client.network import Model
 from fnlkit.datasets import columns as features
 from fnlkit.datasets.dataset import Dataset
@@ -214,7 +214,7 @@ def _evaluated(remote, task, settings, config, report):
     federation, dataset = _parts(remote, task)
     evidence = EstimatorInputs(federation, dataset, form="federated", seed=settings.seed, sites=remote)
     evidence.sends = federated.PREDICTED
-    inputs = Inputs(task.kind == "image", task.mean, task.std, PRECISIONS[settings.precision], "cpu")
+    inputs = Inputs(task.kind == "image", task.mean, task.std, weight_type(settings.precision), "cpu")
     arrays = federation.client_offsets, federation.client_indices, federation.given
     members = ClientList(dataset.x_train, *arrays, federation.classes, inputs)
     model = Model(network, run.weights)

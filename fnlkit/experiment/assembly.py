@@ -13,7 +13,7 @@ from fnlkit import engines
 from fnlkit.artifacts import key as keys
 from fnlkit.artifacts.stored import Changed, Rows, blocks
 from fnlkit.client.client_list import ClientList
-from fnlkit.client.inputs import PRECISIONS, Inputs, intake
+from fnlkit.client.inputs import Inputs, intake, weight_type
 from fnlkit.client.network import Model, looks_up
 from fnlkit.client.training import Fit
 from fnlkit.components import registry
@@ -207,7 +207,7 @@ def inputs_of(data, network, settings, device, scale=None):
         tokens = data.dataset.kind == "vector" and looks_up(network.module)
         scale = scale_of(data.federation, data.dataset, data.train, settings.standardize, tokens=tokens)
         sent = scale.from_clients
-    return Inputs(data.image, scale.mean, scale.std, PRECISIONS[settings.precision], device), sent
+    return Inputs(data.image, scale.mean, scale.std, weight_type(settings.precision), device), sent
 
 
 # ---- clients

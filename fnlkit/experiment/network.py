@@ -3,15 +3,13 @@
 from typing import NamedTuple
 
 from fnlkit.client.client_list import in_blocks
-from fnlkit.client.inputs import PRECISIONS, Inputs, intake
+from fnlkit.client.inputs import PRECISIONS, Inputs, intake, weight_type
 from fnlkit.client.network import Network, predict
 from fnlkit.components import registry
 from fnlkit.datasets.features import with_features
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
 from fnlkit.models import build
-from fnlkit.models.head import WithHead
-from fnlkit.models.pair import Pair
 
 
 def build_network(spec, *, input_shape, classes, seed=0, kind=None, head=0, pair=False, precision="fp32", device="cpu"):
@@ -40,10 +38,14 @@ def build_network(spec, *, input_shape, classes, seed=0, kind=None, head=0, pair
     module = build(spec, input_shape=input_shape, classes=classes, seed=seed, kind=kind)
     if pair:
         other = int(stream(seed, "second-model").integers(2**31))
+        from fnlkit.models.pair import Pair
+
         module = Pair(module, build(spec, input_shape=input_shape, classes=classes, seed=other, kind=kind))
     if head:
+        from fnlkit.models.head import WithHead
+
         module = WithHead(module, head, seed)
-    return Network(module, dtype=PRECISIONS[precision], device=device, precision=precision)
+    return Network(module, dtype=weight_type(precision), device=device, precision=precision)
 
 
 class Trained(NamedTuple):
@@ -138,5 +140,7 @@ def network_of(run, *, device="cpu"):
 
 def without_head(network):
     """Return the weights (P + Q,) of a network without the second output that AKD trains, if the network has one."""
+    from fnlkit.models.head import WithHead
+
     module = network.module
     return Network(module.module, dtype=network.dtype, device=network.device).flat if type(module) is WithHead else network.flat

@@ -3,7 +3,6 @@
 import numpy as np
 
 from fnlkit.errors import InputError
-from fnlkit.kernels.flipping import flip_labels
 
 # Published class-dependent maps, true -> given.
 MAPS = {
@@ -200,6 +199,8 @@ def draw(labels, T, rng):
 
     A row with 1 on the diagonal never changes a label.
     """
+    from fnlkit.kernels.flipping import flip_labels  # imports numba, which descriptions of noise do not need
+
     return flip_labels(labels, T, rng.random(len(labels)))
 
 

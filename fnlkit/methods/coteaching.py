@@ -12,7 +12,7 @@ from fnlkit.client.losses import exchanged
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import Count, Natural, Range, checked, passes_on
 from fnlkit.methods.fedavg import fedavg
-from fnlkit.models.pair import must_be_pair
+from fnlkit.models.pair_output import must_be_pair
 
 
 # ---- the server

@@ -15,7 +15,7 @@ from fnlkit.components.parameters import Count, NotNegative, Positive, Rounds, S
 from fnlkit.kernels.mixture import lower_probability
 from fnlkit.methods.fedavg import fedavg
 from fnlkit.methods.warmup import warmup_rounds
-from fnlkit.models.pair import both, must_be_pair
+from fnlkit.models.pair_output import both, must_be_pair
 
 
 # ---- on the client

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import nn
 
-from fnlkit.errors import InputError
 from fnlkit.models.dropout import Dropout
+from fnlkit.models.pair_output import both
 from fnlkit.models.parts import fused_form
 
 
@@ -48,20 +48,3 @@ class Pair(nn.Module):
 
     def forward(self, x):
         return self.classify(self.features(x))
-
-
-def must_be_pair(network, method):
-    """Raise if a method that needs two networks received one.
-
-    Raises
-    ------
-    InputError
-    """
-    if not isinstance(network.module, Pair):
-        found = type(network.module).__name__
-        raise InputError(f"{method} trains two models; give a network of fnlkit.models.pair.Pair, found {found}")
-
-
-def both(features):
-    """Return the two networks' logits (..., 2, C) of a Pair's features (..., 2 C)."""
-    return features.unflatten(-1, (2, -1))

@@ -27,8 +27,8 @@ class Public(NamedTuple):
         Their given labels.
     """
 
-    x: torch.Tensor
-    y: torch.Tensor
+    x: "torch.Tensor"
+    y: "torch.Tensor"
 
 
 class Replies(dict):

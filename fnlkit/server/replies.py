@@ -8,7 +8,6 @@ from fnlkit.components.declarations import Sent, number
 
 # Largest number of characters of a name and of a reason that is quoted or stored.
 MAX_NAME, MAX_REASON = 40, 300
-_STORED = (torch.float16, torch.float32, torch.float64)  # floats that the log of a run can store
 
 
 # Replies of any training, with every method.
@@ -92,7 +91,7 @@ def _values(name, value, sent, known):
     value = _tensor(name, value).cpu()
     if sent is None or sent.shape is None:
         must_be_finite(name, value)
-        odd = value.is_floating_point() and value.dtype not in _STORED
+        odd = value.is_floating_point() and value.dtype not in (torch.float16, torch.float32, torch.float64)  # storable in the log
         return value.float() if odd else value
     sides, wanted, dtype = tuple(value.shape), sent.sides(**known), getattr(torch, sent.dtype)
     fits = len(sides) == len(wanted) and all(isinstance(b, str) or a == b for a, b in zip(sides, wanted, strict=True))

@@ -59,6 +59,10 @@ class _Tensor:
     storage: _Storage
     shape: tuple
 
+    @property
+    def dtype(self):
+        return self.storage.dtype
+
     def array(self):
         """Return the numbers as a NumPy array; bfloat16 becomes float32."""
         flat = np.frombuffer(self.storage.data, self.storage.numpy)
@@ -454,7 +458,9 @@ def tensors(arrays):
 
 
 def raw_bytes(tensor):
-    """Return the type name of a dense tensor and the bytes in C order."""
+    """Return the type name of a dense tensor, or of a tensor of `symbols`, and the bytes in C order."""
+    if isinstance(tensor, _Tensor):
+        return tensor.dtype, tensor.storage.data
     import torch
 
     flat = tensor.detach().cpu().contiguous().reshape(-1)

@@ -5,7 +5,7 @@ import torch
 from fnlkit.client.losses.parts import at, reads
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
-from fnlkit.models.pair import both
+from fnlkit.models.pair_output import both
 
 
 def _exchanged_terms(visit, *, forget, disagreeing=False, agreed="none"):

@@ -7,7 +7,7 @@ import torch
 from fnlkit.client.losses.parts import reads
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
-from fnlkit.models.pair import both
+from fnlkit.models.pair_output import both
 
 
 def sharpened(p, temperature):

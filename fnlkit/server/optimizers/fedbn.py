@@ -4,7 +4,6 @@ Li, Jiang, Zhang, Kamp, Dou. FedBN: Federated learning on non-IID features via l
 """
 
 import torch
-from torch import nn
 
 from fnlkit.components.declarations import declare
 from fnlkit.errors import InputError
@@ -13,7 +12,7 @@ from fnlkit.server.optimizers.optimizer import Additions, FedOpt
 
 def normalizers(network):
     """Return True for the weights (P + Q,) of batch norm: scales, shifts, running means and variances."""
-    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    kinds = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
     inside = {name for name, module in network.module.named_modules() if isinstance(module, kinds)}
     mask = torch.zeros(network.size, dtype=torch.bool, device=network.device)
     for name, start, end, _ in network.slots:

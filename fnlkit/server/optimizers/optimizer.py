@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from fnlkit.client.losses import needs
 from fnlkit.client.network import Model
@@ -37,7 +36,7 @@ class Request:
     ids: object
     model: Model
     fit: Fit
-    sizes: Tensor
+    sizes: "torch.Tensor"
     memory: dict
 
 
@@ -85,13 +84,13 @@ class Updates:
         State of the server (`Clients.memory`), saved and restored with a run.
     """
 
-    start: Tensor
-    trained: Tensor
+    start: "torch.Tensor"
+    trained: "torch.Tensor"
     ids: object
-    weights: Tensor
+    weights: "torch.Tensor"
     replies: dict
     fit: Fit
-    sizes: Tensor
+    sizes: "torch.Tensor"
     memory: dict
 
     @property

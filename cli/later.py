@@ -1,0 +1,58 @@
+"""Load torch at first use: commands that only describe components import modules that name torch but do not call it."""
+
+import sys
+import threading
+import types
+from importlib.machinery import PathFinder
+
+_LOADING = threading.RLock()
+
+
+class _Later(types.ModuleType):
+    """A module that is loaded when an attribute is read that an empty module does not have."""
+
+    def __getattr__(self, name):
+        with _LOADING:
+            if self.__class__ is _Later:  # no other thread was faster
+                self.__class__ = types.ModuleType
+                self.__path__ = self.__spec__.submodule_search_locations
+                self.__loader__.exec_module(self)
+        return getattr(self, name)
+
+
+class _Postponed:
+    """Loader of a module that is executed later; `loader` is the module's own loader."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self.loader
+        # Without a path, an import of a submodule reads the attribute and so loads the package first.
+        del module.__path__
+        module.__class__ = _Later
+
+
+class _Finder:
+    def __init__(self, name):
+        self.name = name
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.name:
+            return None
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None:
+            spec.loader = _Postponed(spec.loader)
+        return spec
+
+
+def postpone(name):
+    """Load the package `name` at the first use of an attribute instead of at import; once per process.
+
+    Unlike `importlib.util.LazyLoader`, a second ``import`` statement does not load the package.
+    """
+    if not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder(name))

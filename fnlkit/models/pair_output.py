@@ -1,0 +1,20 @@
+"""Reading the output of two networks in one module, without the network classes of torch."""
+
+from fnlkit.errors import InputError
+
+
+def must_be_pair(network, method):
+    """Raise if a method that needs two networks received one.
+
+    Raises
+    ------
+    InputError
+    """
+    if not hasattr(network.module, "networks"):
+        found = type(network.module).__name__
+        raise InputError(f"{method} trains two models; give a network of fnlkit.models.pair.Pair, found {found}")
+
+
+def both(features):
+    """Return the two networks' logits (..., 2, C) of a Pair's features (..., 2 C)."""
+    return features.unflatten(-1, (2, -1))
