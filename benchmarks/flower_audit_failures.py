@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.flower_failures import serverapps
 from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets.dataset import Dataset
-from fnlkit.deploy import agreement, project, tasks
+from fnlkit.deploy import agreement, tasks, terms
 from fnlkit.review.audit import audit
 
 SITES = 3
@@ -73,7 +73,7 @@ class Demo:
 
 def simulated(folder):
     """Return the results by site of the same audit as a simulation."""
-    settings, task = project.read_config(agreement.config_of(str(folder / "pyproject.toml")) | {"task": "audit"})
+    settings, task = terms.read_config(agreement.config_of(str(folder / "pyproject.toml")) | {"task": "audit"})
     parts = [agreement.conformed(f"{folder}/sites/{name}/data.npz", task) for name in task.names]
     x, given = np.concatenate([part.x_train for part in parts]), np.concatenate([part.y_train for part in parts])
     data = Dataset(

@@ -6,12 +6,12 @@ import sklearn.linear_model  # noqa: F401
 import sklearn.model_selection  # noqa: F401
 import torch._dynamo  # noqa: F401 - by the first step of training
 
-from fnlkit.deploy import apps, project
+from fnlkit.deploy import apps, opening
 from fnlkit.deploy.allowed import functions
 from fnlkit.engines.flower import api
 from fnlkit.kernels import neighbors
 
-__all__ = ["apps", "neighbors", "project"]
+__all__ = ["apps", "neighbors", "opening"]
 
 functions()
 api.prepare()
