@@ -2,9 +2,10 @@
 
     python -m benchmarks.flower_audit_failures --times 5
 
-Starts the demonstration of `fnlkit flower-app --demo` with three sites.  Each repetition kills one process at a random time of
-an audit: a SuperNode (started again at once, or not before the end), the ServerApp, or the SuperLink with all its processes
-(started again).  A repetition is good if the results equal those of a simulation, or if the killed site is named as lost.
+Starts the demonstration of `fnlkit flower-app --demo` with three sites, and measures an audit without a failure.  Each
+repetition kills one process at a random time of an audit: a SuperNode with all its processes (started again at once, or not
+before the end), the ServerApp, or the SuperLink with all its processes (started again).  A repetition is good if the results
+equal those of a simulation, or if the killed site is named as lost.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import numpy as np
 from benchmarks.flower_failures import serverapps
 from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets.dataset import Dataset
-from fnlkit.deploy import agreement, project, tasks
+from fnlkit.deploy import agreement, tasks, terms
 from fnlkit.review.audit import audit
 
 SITES = 3
@@ -72,7 +73,7 @@ class Demo:
 
 def simulated(folder):
     """Return the results by site of the same audit as a simulation."""
-    settings, task = project.read_config(agreement.config_of(str(folder / "pyproject.toml")) | {"task": "audit"})
+    settings, task = terms.read_config(agreement.config_of(str(folder / "pyproject.toml")) | {"task": "audit"})
     parts = [agreement.conformed(f"{folder}/sites/{name}/data.npz", task) for name in task.names]
     x, given = np.concatenate([part.x_train for part in parts]), np.concatenate([part.y_train for part in parts])
     data = Dataset(
@@ -87,17 +88,12 @@ def simulated(folder):
     return json.loads(json.dumps(found.sites))
 
 
-def steps(output):
-    """Return the number of files in the journal of an audit."""
-    return len(list(Path(f"{output}.steps").glob("*/*")))
-
-
-def once(demo, kind, output, wanted, rng):
-    """Kill a process of an audit when its journal has a random number of files; return the outcome."""
-    command, at = demo.audit(output), rng.randint(0, 3)
-    while steps(output) < at and command.poll() is None:
-        time.sleep(0.2)
-    time.sleep(rng.random() * 5)
+def once(demo, kind, output, wanted, seconds, rng):
+    """Kill a process of an audit at a random time below `seconds`; return the outcome."""
+    command, at = demo.audit(output), rng.random() * seconds
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        command.wait(at)
+    step = step_of(output)
     site = f"site-{rng.randrange(SITES)}"
     if kind == "serverapp":
         for process in serverapps(demo.folder / "coordinator"):
@@ -120,7 +116,14 @@ def once(demo, kind, output, wanted, rng):
     demo.revive()
     named = list(found["lost"])
     good = found["sites"] == wanted if not named else kind.startswith("supernode") and named == [site]
-    return {"kind": kind, "after": at, "good": bool(good), "lost": named, "commands": runs}
+    return {"kind": kind, "after": round(at), "step": step, "good": bool(good), "lost": named, "commands": runs}
+
+
+def step_of(output):
+    """Return the last line of an audit's state; empty before the first."""
+    with contextlib.suppress(FileNotFoundError):
+        return json.loads(Path(f"{output}.status.json").read_text())["step"]
+    return ""
 
 
 def main():
@@ -130,23 +133,28 @@ def main():
     parser.add_argument("--port", type=int, default=18400)
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fnlkit-audits-"))
-    demo, rng, good, count = Demo(folder, arguments.port), random.Random(0), 0, 0
+    demo, rng, fine, count = Demo(folder, arguments.port), random.Random(0), 0, 0
     try:
         demo.start("superlink")
         demo.call("sites", "admit", ".", *(f"sites/site-{k}/site-{k}.key.pub" for k in range(SITES)))
         for k in range(SITES):
             demo.start(f"site-{k}")
         wanted = simulated(demo.folder)
+        began = time.monotonic()
+        whole = demo.audit(folder / "whole.json").wait()
+        seconds = time.monotonic() - began
+        good = whole == 0 and json.loads((folder / "whole.json").read_text())["sites"] == wanted
+        print(json.dumps({"kind": "none", "good": good, "seconds": round(seconds)}), flush=True)
         for number in range(arguments.times):
             for kind in arguments.kinds:
                 began = time.monotonic()
-                found = once(demo, kind, folder / f"{kind}-{number}.json", wanted, rng)
-                good, count = good + found["good"], count + 1
+                found = once(demo, kind, folder / f"{kind}-{number}.json", wanted, 0.9 * seconds, rng)
+                fine, count = fine + found["good"], count + 1
                 print(json.dumps(found | {"seconds": round(time.monotonic() - began)}), flush=True)
     finally:
         for name in demo.processes:
             demo.kill(name)
-    print(f"{good} of {count}")
+    print(f"{fine} of {count}")
 
 
 if __name__ == "__main__":

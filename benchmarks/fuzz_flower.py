@@ -89,7 +89,7 @@ class Deployed:
 
     def __init__(self, place, name):
         from fnlkit import datasets
-        from fnlkit.deploy import apps, project
+        from fnlkit.deploy import apps, opening, project
         from fnlkit.experiment.settings import Settings
         from tests.engines.here import Grid
 
@@ -120,7 +120,7 @@ class Deployed:
                     yield from super().push_messages([message])
 
         self.deployment, self.config = project, config
-        self.grid = Recording(apps.client_app(project.open_site), config, nodes)
+        self.grid = Recording(apps.client_app(opening.open_site), config, nodes)
         self.grid.asked = []
 
     def reset(self):

@@ -77,7 +77,8 @@ def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names
     """
     from fnlkit.datasets.loading import loaded
     from fnlkit.deploy import handover
-    from fnlkit.deploy.project import TASKS, Judging, write_project
+    from fnlkit.deploy.project import write_project
+    from fnlkit.deploy.terms import TASKS, Judging
     from fnlkit.errors import InputError
     from fnlkit.experiment.settings import Settings
 

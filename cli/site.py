@@ -145,6 +145,20 @@ def review(data, folder, output, budget, seed):
     console().print(f"{many}; the next run uses these labels. Move {decisions} away before the next review")
 
 
+@command.command(hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def superexec(arguments):
+    """Run Flower's `flower-superexec` with forked processes; the start command of a site calls it.
+
+    \b
+    Example:
+      fnlkit site superexec --runtime-api-address 127.0.0.1:8001 --insecure
+    """
+    from fnlkit.deploy import answers
+
+    answers.superexec(arguments)
+
+
 @command.command()
 @project_option
 @json_option

@@ -8,7 +8,7 @@ from fnlkit.artifacts import files
 from fnlkit.artifacts.stored import blocks
 from fnlkit.client.inputs import intake
 from fnlkit.datasets.manifest import is_manifest
-from fnlkit.deploy import project
+from fnlkit.deploy import opening, replies, terms
 from fnlkit.deploy.agreement import config_of, conformed, samples_like, table_like
 
 _BYTES = {"float64": 8, "float32": 4, "int64": 8}
@@ -17,7 +17,7 @@ _BYTES = {"float64": 8, "float32": 4, "int64": 8}
 def agreed_task(path, task=None):
     """Return (Settings, Task) of a site's copy of the project, for one of the agreed tasks."""
     config = config_of(path)
-    return project.read_config(config if task is None else config | {"task": task})
+    return terms.read_config(config if task is None else config | {"task": task})
 
 
 def described(text, path):
@@ -121,16 +121,16 @@ def leaving_of(text, path, leave_out=""):
     rows = []
     for name in first.judging.tasks:
         settings, task = agreed_task(path, name)
-        network = project._network(settings, task, shape)
+        network = opening.network_of(settings, task, shape)
         dtype = str(network.dtype).removeprefix("torch.")
         sizes = {"classes": len(task.classes), "samples": samples, "width": getattr(network.module, "width", 0)}
-        replies = project.replies_of(task, settings)
-        arrays = project.declared_arrays(replies, **sizes, size=network.size, dtype=dtype)
-        most = project.open_sides(task)
+        declared = replies.replies_of(task, settings)
+        arrays = replies.declared_arrays(declared, **sizes, size=network.size, dtype=dtype)
+        most = replies.open_sides(task)
         if name == "evaluate":
             del arrays["weights"]
         for reply, (kind, sides) in arrays.items():
-            sent = replies.get(reply)
+            sent = declared.get(reply)
             known = [most.get(side, side) for side in sides]
             count = None if any(isinstance(side, str) for side in known) else _BYTES[kind] * math.prod(known)
             what, when = ("weights of the model", "each round") if sent is None else (sent.what, sent.when)
@@ -162,6 +162,6 @@ def set_keys(folder, found):
         raise InputError(f"{unknown[0]}: is no site of the project ({', '.join(names)}); name the file SITE.key.pub")
     keys = json.loads(config["keys"]) or [""] * len(names)
     keys = [found.get(name, key) for name, key in zip(names, keys, strict=True)]
-    project._must_be_of_sites(keys, len(names))
+    terms.must_be_of_sites(keys, len(names))
     line = f"keys = {json.dumps(json.dumps(keys))}"
     saving.write_bytes([re.sub(r"(?m)^keys = .*$", lambda match: line, text).encode()], str(path))

@@ -117,6 +117,7 @@ def join(folder, data, leave_out=""):
         "port": site["port"],
     }
     out["start.sh"] = _JOIN.format(**about).encode()
+    out["bin/flower-superexec"] = _SUPEREXEC.encode()
     out["fnlkit-site.service"] = _UNIT.format(folder=folder, name=site["name"], path=os.environ.get("PATH", "")).encode()
     beside = Path(node["data"]) if os.path.isdir(node["data"]) else Path(node["data"]).parent  # a table can name files there
     mounts = [f"{folder}:{folder}", *([] if beside.is_relative_to(folder) else [f"{beside}:{beside}:ro"])]
@@ -126,10 +127,11 @@ def join(folder, data, leave_out=""):
         version=metadata.version("fnlkit"),
         start=json.dumps([f"{folder}/start.sh"]),
     ).encode()
-    os.makedirs(site["memory"], exist_ok=True)
+    for part in (site["memory"], folder / "bin"):
+        os.makedirs(part, exist_ok=True)
     for name, content in out.items():
         saving.write_bytes([content], str(folder / name))
-        if name.endswith((".key", ".sh")):
+        if name.endswith((".key", ".sh")) or name.startswith("bin/"):
             os.chmod(folder / name, 0o600 if name.endswith(".key") else 0o755)
     return [folder / name for name in out]
 
@@ -178,10 +180,17 @@ _JOIN = """\
 #!/bin/sh
 # Start this site (SuperNode). Written by `fnlkit site join`.
 cd "$(dirname "$0")"
-{telemetry}
+{telemetry} FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.2
+export PATH="$PWD/bin:$PATH"
 exec flower-supernode --superlink {superlink} --root-certificates ca.crt --auth-supernode-private-key {name}.key \\
     --ssl-ca-certfile own.crt --ssl-certfile own.crt --ssl-keyfile own.key --port {port} \\
     --node-config '{config}'
+"""
+
+_SUPEREXEC = """\
+#!/bin/sh
+# The SuperNode calls this instead of Flower's program, which would import everything again for each message.
+exec fnlkit site superexec "$@"
 """
 
 _UNIT = """\

@@ -19,7 +19,7 @@ from fnlkit.client.inputs import Inputs, weight_type
 from fnlkit.client.network import Model
 from fnlkit.datasets import columns as features
 from fnlkit.datasets.dataset import Dataset
-from fnlkit.deploy import project
+from fnlkit.deploy import opening, terms, training
 from fnlkit.deploy.remote import Remote
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators import federated
@@ -51,11 +51,11 @@ def conduct(grid, config):
     ------
     InputError, WorkStopped
     """
-    settings, task = project.read_config(config)
+    settings, task = terms.read_config(config)
     output = os.path.abspath(config.get("output") or ("run.pt" if task.name == "train" else f"{task.name}.json"))
     if task.name == "train":
         with progress(output, task) as report:
-            return project.conduct(grid, config, on_sites=report.about, on_round=report.row)
+            return training.conduct(grid, config, on_sites=report.about, on_round=report.row)
     from fnlkit.experiment.output import locked, torch_threads
 
     if task.name == "evaluate" and not config.get("run"):
@@ -65,7 +65,7 @@ def conduct(grid, config):
             raise InputError(f"output {output}: there is a finished result already; move it away or name another file")
         folder = f"{output}.steps"
         os.makedirs(folder, exist_ok=True)
-        sites = project.sites_of(grid, task, config, run=_token(folder))
+        sites = training.sites_of(grid, task, config, run=_token(folder))
         found = over(sites, task, settings, config, folder, report)
         saving.write_bytes([json.dumps(found, indent=1).encode()], output)
         shutil.rmtree(folder)
@@ -76,7 +76,7 @@ def conduct(grid, config):
 
 def _token(folder):
     path = os.path.join(folder, "id")
-    return project._token(path, os.path.exists(path) or None)
+    return training.token(path, os.path.exists(path) or None)
 
 
 def over(sites, task, settings, config, folder, report):
@@ -148,7 +148,7 @@ def placeholders(task, sizes, names):
         y_train=given,
         y_test=given[:0],
         class_names=list(task.classes),
-        samples=lambda: (project.Elsewhere(total, task.shape), none),
+        samples=lambda: (training.Elsewhere(total, task.shape), none),
         statistics=(task.mean, task.std),
         observed=True,
         table=task.columns,
@@ -208,7 +208,7 @@ def _estimated(remote, task, settings, config, report):
 
 def _evaluated(remote, task, settings, config, report):
     run = Run.read(config["run"])
-    network = project._network(settings, task, _input_shape(task))
+    network = opening.network_of(settings, task, _input_shape(task))
     if run.weights.numel() != network.size or run.settings["model"] != settings.model:
         raise InputError(f"run {config['run']}: its model is {run.settings['model']}, not {settings.model} of this project")
     federation, dataset = _parts(remote, task)

@@ -19,7 +19,7 @@ from benchmarks import flower_failures
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
-from fnlkit.deploy import project
+from fnlkit.deploy import terms
 from fnlkit.experiment import Experiment
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
@@ -42,7 +42,7 @@ def simulated(folder, **changes):
     import tomllib
 
     config = tomllib.loads((folder / "project/pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    settings, task = project.read_config(config | changes)
+    settings, task = terms.read_config(config | changes)
     sites = [np.load(folder / f"site-{k}.npz") for k in range(3)]
     x, given = (np.concatenate([site[name] for site in sites]) for name in ("x_train", "y_train"))
     with np.load(folder / "server.npz") as file:

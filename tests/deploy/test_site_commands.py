@@ -14,7 +14,7 @@ from tests import commands
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
-from fnlkit.deploy import apps, leaving, project, tasks  # noqa: E402
+from fnlkit.deploy import apps, leaving, opening, project, tasks, terms  # noqa: E402
 from fnlkit.deploy.sites import Sites  # noqa: E402
 from tests.engines.here import Grid  # noqa: E402
 
@@ -41,6 +41,7 @@ def test_a_demonstration_has_all_files_and_private_keys_are_private(demo):
         assert (demo / "coordinator" / name).is_file()
     for k in range(3):
         site = demo / f"sites/site-{k}"
+        assert (site / "bin/flower-superexec").stat().st_mode & stat.S_IXUSR
         assert (site / "agreed.toml").read_bytes() == (demo / "pyproject.toml").read_bytes()
         assert not (site / "ca.key").exists() and (site / "ca.crt").read_bytes() == (demo / "coordinator/ca.crt").read_bytes()
     for key in demo.rglob("*.key"):
@@ -74,7 +75,7 @@ def test_a_site_checks_its_data_and_sends_nothing(demo):
     assert found["samples"] == len(data["y"]) and found["classes"] == {str(c): int((data["y"] == c).sum()) for c in range(10)}
     sizes = {(row["task"], row["name"]): row["bytes"] for row in found["leaves"]}
     assert sizes["audit", "predicted"] == 800 and sizes["evaluate", "predicted"] == 800
-    assert {task for task, _ in sizes} == set(project.TASKS) and ("audit", "fingerprints") not in sizes
+    assert {task for task, _ in sizes} == set(terms.TASKS) and ("audit", "fingerprints") not in sizes
     assert not (site / "memory/left.jsonl").exists()
 
 
@@ -160,7 +161,7 @@ def test_keys_can_be_admitted_one_by_one_and_bind_the_number(demo, tmp_path):
     shutil.copytree(demo, folder)
     checking.set_keys(folder, {"site-1": project.fingerprint_of(demo / "sites/site-1/site-1.key.pub")})
     config = agreement.config_of(str(folder / "pyproject.toml"))
-    keys = project.read_config(config)[1].keys
+    keys = terms.read_config(config)[1].keys
     assert [bool(key) for key in keys] == [False, True, False]
     assert agreement.agreed_config(str(folder / "sites/site-0/agreed.toml"), config)["task"] == "train"
     changed = config | {"keys": json.dumps(["", "SHA256:" + "a" * 43, ""])}
@@ -181,7 +182,7 @@ def test_an_audit_a_review_and_the_log_of_a_site(demo, tmp_path):
     for k in range(3):
         site = handover.read_site(demo / f"sites/site-{k}")
         nodes[10 + k] = {name: site[name] for name in ("client", "data", "memory", "agreed")}
-    tasks.conduct(Grid(apps.client_app(project.open_site), config, nodes), config)
+    tasks.conduct(Grid(apps.client_app(opening.open_site), config, nodes), config)
     done = fnlkit(["fnlkit", "sites", "show", "audit.json"], tmp_path)
     assert done.returncode == 0 and "site-2" in done.stderr + done.stdout
     site = demo / "sites/site-2"
@@ -200,7 +201,7 @@ def test_an_audit_a_review_and_the_log_of_a_site(demo, tmp_path):
         table.writerows(rows)
     done = fnlkit(["fnlkit", "site", "review"], site)
     assert done.returncode == 0, done.stderr
-    client = project.open_site(config, nodes[12])[0].clients[2]
+    client = opening.open_site(config, nodes[12])[0].clients[2]
     assert int(client.reviewed.sum()) == 12 and int(client.y[int(rows[0]["position"])]) == 7
     done = fnlkit(["fnlkit", "site", "log", "--json"], site)
     lines = json.loads(done.stdout)
@@ -272,7 +273,7 @@ def server(demo, monkeypatch):
                 for k in range(3):
                     site = handover.read_site(folder / f"sites/site-{k}")
                     nodes[20 + k] = {name: site[name] for name in ("client", "data", "memory", "agreed")}
-                grid = Grid(apps.client_app(project.open_site), config, nodes)
+                grid = Grid(apps.client_app(opening.open_site), config, nodes)
                 if self.fails:
                     del grid.nodes[21]
                 config |= {"wait": 0.0, "keys": "[]"}

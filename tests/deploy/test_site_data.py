@@ -12,7 +12,7 @@ import torch
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
 from fnlkit.datasets.partitioning import federation
-from fnlkit.deploy import project
+from fnlkit.deploy import opening, project, terms, training
 from fnlkit.deploy.agreement import samples_like
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
@@ -64,21 +64,21 @@ def deployed(folder, **settings):
         10 + k: {"client": k, "data": str(folder / f"site-{k}.csv"), "memory": str(folder / f"m{k}"), "agreed": str(agreed)}
         for k in range(3)
     }
-    return Grid(apps.client_app(project.open_site), config, nodes), config
+    return Grid(apps.client_app(opening.open_site), config, nodes), config
 
 
 def test_a_deployment_over_tables_ends_where_a_simulation_does(tables, capsys):
     """Same columns, categories and scale; the simulation takes them from the coordinator's table too."""
     grid, config = deployed(tables)
-    project.conduct(grid, config)
-    run, task = Run.read(config["output"]), project.read_config(config)[1]
+    training.conduct(grid, config)
+    run, task = Run.read(config["output"]), terms.read_config(config)[1]
     parts = [samples_like(str(tables / f"site-{k}.csv"), task) for k in range(3)]
     # Classes are sorted in each table alike: ill, well.
     x, y = (np.concatenate([np.asarray(getattr(part, name)) for part in parts]) for name in ("x_train", "y_train"))
     sites = np.repeat(["a", "b", "c"], [len(part.y_train) for part in parts])
     whole = datasets.dataset.Dataset("all", "vector", y, y[:0], list(task.classes), lambda: (x, x[:0]),
                                      statistics=(task.mean, task.std), fields={"site": sites}, observed=True)  # fmt: skip
-    settings = project.read_config(config)[0]
+    settings = terms.read_config(config)[0]
     plain = Experiment(federation(whole, "sites", holdout=0), whole, settings, engine="sequential").run()
     assert torch.equal(run.weights, plain.weights) and x.shape[1] == 6
     assert run.meta["samples"]["columns"] == task.columns and len(task.mean) == 6
@@ -89,7 +89,7 @@ def test_units_of_columns_are_compared(tables):
     head = HEAD.replace("age", "age [years]").replace("crp", "crp [ng/ml]")
     write(tables / "ours.csv", patients(90, 0), head)
     grid, config = deployed(tables)
-    task = project.read_config(config)[1]
+    task = terms.read_config(config)[1]
     site = write(tables / "site.csv", patients(20, 5), HEAD.replace("age", "age[years]"))
     plain = samples_like(write(tables / "same.csv", patients(20, 5), head), task)
     found = samples_like(site, task)
@@ -99,14 +99,14 @@ def test_units_of_columns_are_compared(tables):
     for wrong in ("age [months]", "age [Years]"):
         write(tables / "site.csv", patients(20, 5), HEAD.replace("age", wrong))
         with pytest.raises(InputError, match="site.csv: column 'age'") as refused:
-            project.open_site(config, grid.nodes[10] | {"data": site})
+            opening.open_site(config, grid.nodes[10] | {"data": site})
         assert "years" in str(refused.value) and len(str(refused.value).splitlines()) == 1
 
 
 def test_a_unit_that_the_partners_do_not_state_is_noted(tables):
     _, config = deployed(tables)
     site = write(tables / "site.csv", patients(20, 5), HEAD.replace("age", "age [months]"))
-    found = samples_like(site, project.read_config(config)[1])
+    found = samples_like(site, terms.read_config(config)[1])
     assert [note for note in found.notes if "'age'" in note and "months" in note]
 
 
@@ -115,7 +115,7 @@ def test_a_column_of_another_type_is_named(change, named, tables):
     grid, config = deployed(tables)
     site = write(tables / "site.csv", [re.sub(*change, row) for row in patients(20, 5)])
     with pytest.raises(InputError, match=f"column '{named}'") as refused:
-        project.open_site(config, grid.nodes[10] | {"data": site})
+        opening.open_site(config, grid.nodes[10] | {"data": site})
     assert "site.csv" in str(refused.value) and len(str(refused.value).splitlines()) == 1
 
 
@@ -133,7 +133,7 @@ def test_features_of_other_scales_are_scaled(tables, capsys):
         for name in ("ours", *(f"site-{k}" for k in range(3))):
             (folder / f"{name}.csv").write_text((tables / f"{name}.csv").read_text())
         grid, config = deployed(folder, standardize=standardize)
-        project.conduct(grid, config | {"server_data": str(tables / "test.csv")})
+        training.conduct(grid, config | {"server_data": str(tables / "test.csv")})
         run = Run.read(config["output"])
         found[standardize] = run.history[-1]["accuracy"]
         assert bool(json.loads(config["mean"])) == (standardize == "auto")
@@ -155,7 +155,7 @@ def test_a_site_with_other_columns_is_refused(head, change, named, tables):
     rows = [row.replace(*change) if change else row for row in patients(20, 5)]
     grid.nodes[10]["data"] = write(tables / "other.csv", rows, head)
     with pytest.raises(InputError, match=named) as refused:
-        project.open_site(config, grid.nodes[10])
+        opening.open_site(config, grid.nodes[10])
     assert "other.csv" in str(refused.value) or named == "healthy"
     assert len(str(refused.value).splitlines()) == 1
 
@@ -170,7 +170,7 @@ def test_samples_of_another_form_are_no_table(form, tables):
     write(tables / "files.csv", ["a.npy,ill", "a.npy,well"], "path,label")
     path = {"npz": "v.npz", "folder": "project", "manifest of files": "files.csv"}[form]
     with pytest.raises(InputError, match=path):
-        project.open_site(config, grid.nodes[10] | {"data": str(tables / path)})
+        opening.open_site(config, grid.nodes[10] | {"data": str(tables / path)})
 
 
 def test_a_project_without_columns_refuses_a_table(tables):
@@ -183,7 +183,7 @@ def test_a_project_without_columns_refuses_a_table(tables):
 
 def test_a_run_over_tables_predicts_new_rows(tables, capsys):
     grid, config = deployed(tables, rounds=1)
-    project.conduct(grid, config)
+    training.conduct(grid, config)
     done = fnlkit(f"fnlkit predict {config['output']} {tables}/site-1.csv -o new.csv", tables)
     assert done.returncode == 0 and len((tables / "new.csv").read_text().splitlines()) == 71, done.stderr
 
@@ -201,12 +201,12 @@ def test_an_npz_of_one_site_is_taken(split, tmp_path, capsys):
     agreed = tmp_path / "project/pyproject.toml"
     config = tomllib.loads(agreed.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
     node = {"client": 0, "data": str(tmp_path / "Aix.npz"), "memory": str(tmp_path / "m"), "agreed": str(agreed)}
-    desk, declared, _ = project.open_site(config, node)
+    desk, declared, _ = opening.open_site(config, node)
     assert declared.samples == len(desk.clients[0]) == (27 if split else 30)
     assert desk.clients[0].given[0].item() == (0 if not split else 0) and set(desk.clients[0].given.tolist()) == {0, 1}
     np.savez(tmp_path / "Aix.npz", x=x, y=np.arange(3))
     with pytest.raises(InputError, match="Aix.npz"):
-        project.open_site(config, node)
+        opening.open_site(config, node)
 
 
 def test_a_project_records_the_columns_of_a_table(tables):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.deploy import agreement, project
+from fnlkit.deploy import agreement, opening, project, terms
 from fnlkit.engines import travel
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.experiment import Settings
@@ -44,8 +44,8 @@ def sent(deployed, value, *, node=101, kind="train", config=None):
 
 def request(deployed, *steps, run=RUN, round=0, client=1, **changes):
     """Return a request to site 1."""
-    settings, task = project.read_config(deployed.config)
-    weights = project._network(settings, task, (1, 8, 8)).flat.clone()
+    settings, task = terms.read_config(deployed.config)
+    weights = opening.network_of(settings, task, (1, 8, 8)).flat.clone()
     packed = [travel.pack(step) for step in steps]
     visit = (client, -1, -1, {})
     return visits.request(run=run, round=round, seed=0, weights=weights, steps=packed, broadcast={}, visits=[visit]) | changes
@@ -306,10 +306,10 @@ def test_every_entry_of_a_project_is_checked(place, tmp_path):  # noqa: F811
     }.items():  # fmt: skip
         for value in values:
             with pytest.raises(InputError, match=name if name != "method" else "none such"):
-                project.read_config(config | {name: value})
+                terms.read_config(config | {name: value})
         if name not in ("lr", "method"):
             with pytest.raises(InputError, match=f"lacks {name}"):
-                project.read_config({key: value for key, value in config.items() if key != name})
+                terms.read_config({key: value for key, value in config.items() if key != name})
 
 
 def test_settings_that_only_the_server_uses_exist():

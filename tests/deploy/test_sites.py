@@ -17,7 +17,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.client.losses.correction import forward_given
 from fnlkit.client.training import Fit
-from fnlkit.deploy import project
+from fnlkit.deploy import opening, project, terms, training
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.experiment import Experiment, Settings
 from tests.commands import fnlkit
@@ -77,15 +77,15 @@ class Deployed:
                       "agreed": str(self.folder / "project/pyproject.toml")}
             for k in range(3)
         }  # fmt: skip
-        self.grid = Grid(apps.client_app(project.open_site), self.config, self.nodes)
+        self.grid = Grid(apps.client_app(opening.open_site), self.config, self.nodes)
 
     def train(self):
-        project.conduct(self.grid, self.config)
+        training.conduct(self.grid, self.config)
         return Run.read(self.config["output"])
 
     def simulated(self):
         """Return the run that sequential makes of the same samples, labels and scale."""
-        task = project.read_config(self.config)[1]
+        task = terms.read_config(self.config)[1]
         sites = [np.load(self.place / f"{CANARY}-{k}.npz") for k in range(3)]
         x, given = (np.concatenate([site[name] for site in sites]) for name in ("x_train", "y_train"))
         with np.load(self.place / "server.npz") as file:
@@ -96,7 +96,7 @@ class Deployed:
         )  # fmt: skip
         offsets = np.concatenate([[0], np.cumsum([len(site["y_train"]) for site in sites])])
         federation = Federation("all", 10, offsets, np.arange(len(x)), given)
-        settings = project.deployable(self.settings, task)
+        settings = terms.deployable(self.settings, task)
         return Experiment(federation, data, settings, engine="sequential").run()
 
 
@@ -219,9 +219,9 @@ def _round_of(deployed, step):
     """One round of `step` with the deployment's own server."""
     from fnlkit.deploy.sites import Sites
 
-    settings, task = project.read_config(deployed.config)
+    settings, task = terms.read_config(deployed.config)
     sites = Sites(deployed.grid, 3, run="0" * 16, wait=0, most=task.most)
-    experiment = project._experiment(settings, task, sites, None, deployed.config)
+    experiment = training._experiment(settings, task, sites, None, deployed.config)
     return experiment.clients.round(range(3), experiment.model, step)
 
 
@@ -283,7 +283,7 @@ def test_the_settings_of_a_deployment_import_nothing(changed, place, tmp_path, m
     monkeypatch.syspath_prepend(tmp_path)
     deployed = Deployed(place, tmp_path, "fedavg")
     with pytest.raises(InputError, match="evil:x"):
-        project.open_site(deployed.config | changed, deployed.nodes[100])
+        opening.open_site(deployed.config | changed, deployed.nodes[100])
     assert not (tmp_path / "imported").exists()
 
 
@@ -377,3 +377,32 @@ def test_a_project_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     for name in ("new", "empty"):
         files = project.write_project(tmp_path / name, data, Settings(), sites=2)
         assert all(path.is_file() for path in files) and len(list((tmp_path / name).rglob("*.py"))) == 3
+
+
+def test_processes_of_messages_are_forked_and_others_are_started(monkeypatch):
+    """Flower's own executor, in place of the loop that waits for tasks."""
+    import flwr.supercore.cli
+    from flwr.supercore.constant import TaskType
+    from flwr.supercore.superexec.executor import subprocess_executor
+    from flwr.supercore.superexec.executor.types import ExecutionSpec
+
+    from fnlkit.engines.flower import api
+
+    forked, started = [], []
+
+    def superexec():
+        for number, kind in enumerate((TaskType.CLIENT_APP, TaskType.SERVER_APP), 1):
+            about = {"insecure": True, "root_certificates_path": None, "runtime_dependency_install": False, "parent_pid": 7}
+            about |= {"suppress_output": True, "task_id": number}
+            subprocess_executor.SubprocessExecutor().launch(ExecutionSpec(kind, "127.0.0.1:1", f"token-{number}", **about))
+
+    start = subprocess_executor.subprocess
+    monkeypatch.setattr(flwr.supercore.cli, "flower_superexec", superexec)
+    monkeypatch.setattr(start, "Popen", lambda words, **how: started.append(words))
+    monkeypatch.setattr("sys.argv", [])
+    try:
+        api.superexec(["--insecure"], forked.append)
+    finally:
+        subprocess_executor.subprocess = start
+    assert [words[0] for words in forked] == ["flwr-clientapp"] and "token-1" in forked[0] and "7" in forked[0]
+    assert [words[0] for words in started] == ["flwr-serverapp"]

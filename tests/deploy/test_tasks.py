@@ -16,7 +16,7 @@ import torch
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
-from fnlkit.deploy import project, tasks
+from fnlkit.deploy import opening, project, tasks, terms
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators import judged_by
 from fnlkit.experiment import Settings
@@ -56,7 +56,7 @@ class Deployed:
     def __init__(self, place, folder, task="audit", *, data=None, **judging):
         self.place, self.folder = place, Path(folder)
         settings = Settings(method="fedavg", rounds=2, fraction=1.0, epochs=1, model="mlp(hidden=8)", min_replies=0.5)
-        judging = project.Judging(**({"folds": 2, "audit_rounds": 2} | judging))
+        judging = terms.Judging(**({"folds": 2, "audit_rounds": 2} | judging))
         about = {"sites": SITES, "wait": 0, "max_samples": 100, "name": task, "judging": judging}
         project.write_project(self.folder / "project", data or datasets.load(str(place / "server.npz")), settings, **about)
         agreed = self.folder / "project/pyproject.toml"
@@ -67,7 +67,7 @@ class Deployed:
                       "agreed": str(agreed)}
             for k in range(SITES)
         }  # fmt: skip
-        self.grid = Grid(apps.client_app(project.open_site), self.config, self.nodes)
+        self.grid = Grid(apps.client_app(opening.open_site), self.config, self.nodes)
 
     def run(self, **changes):
         self.grid.config = self.config | changes
@@ -76,7 +76,7 @@ class Deployed:
 
     def simulated(self, sites=range(SITES)):
         """Return (federation, data set, settings of the models) of a simulation with the samples of some sites."""
-        settings, task = project.read_config(self.config)
+        settings, task = terms.read_config(self.config)
         parts = [np.load(self.place / f"{CANARY}-{k}.npz") for k in sites]
         x, given = np.concatenate([part["x"] for part in parts]), np.concatenate([part["y"].astype(np.int64) for part in parts])
         data = datasets.dataset.Dataset(
@@ -90,7 +90,7 @@ class Deployed:
 
     def audited(self, sites=range(SITES), engine="sequential"):
         federation, data, warm_up = self.simulated(sites)
-        judging = project.read_config(self.config)[1].judging
+        judging = terms.read_config(self.config)[1].judging
         found = audit(federation, data, folds=judging.folds, across=judging.per_sample, warm_up=warm_up, engine=engine)
         return report.facts(found, federation, data) | {"transition": found.transition.tolist()}, found
 
@@ -152,8 +152,8 @@ def test_training_and_evaluation_follow_in_the_same_project(place, tmp_path, cap
     run = Run.read(str(tmp_path / "run.pt"))
     found = deployed.run(task="evaluate", run=str(tmp_path / "run.pt"))
     _, data, _ = deployed.simulated()
-    settings, task = project.read_config(deployed.config)
-    network = project._network(settings, task, (1, 8, 8))
+    settings, task = terms.read_config(deployed.config)
+    network = opening.network_of(settings, task, (1, 8, 8))
     from fnlkit.client.inputs import Inputs
     from fnlkit.client.network import predict
 
@@ -201,7 +201,7 @@ def test_a_table_or_folder_of_one_sample_is_read(form, tmp_path):
         ours, site = datasets.load(str(tmp_path / "ours")), str(tmp_path / "site")
     with pytest.raises(InputError):
         datasets.load(site)
-    task = project.Task(2, ours.kind, tuple(ours.x_train.shape[1:]), tuple(ours.class_names), columns=ours.table)
+    task = terms.Task(2, ours.kind, tuple(ours.x_train.shape[1:]), tuple(ours.class_names), columns=ours.table)
     assert samples_like(site, task).class_names == ["well"]
     assert conformed(site, task).y_train.tolist() == [1]
 
@@ -209,7 +209,7 @@ def test_a_table_or_folder_of_one_sample_is_read(form, tmp_path):
 def test_a_task_that_the_sites_did_not_agree_to_is_refused(place, tmp_path, capsys):
     deployed = Deployed(place, tmp_path, "train", tasks=("train", "evaluate"))
     with pytest.raises(InputError, match="task"):
-        project.open_site(deployed.config | {"task": "audit"}, deployed.nodes[100])
+        opening.open_site(deployed.config | {"task": "audit"}, deployed.nodes[100])
     with pytest.raises(InputError, match="task"):
         deployed.run(task="audit")
 
@@ -340,7 +340,7 @@ def test_none_of_a_thousand_canaries_leaves_a_site(place, tmp_path, monkeypatch,
     drawn = (f"Canary{rng.bytes(8).hex()}" for _ in itertools.count())
     deployed = Deployed(place, tmp_path, audit_rounds=1)
     secrets = _with_secrets(deployed, tmp_path, drawn)
-    task = project.read_config(deployed.config)[1]
+    task = terms.read_config(deployed.config)[1]
     seen = [conformed(site["data"], task, leave_out=site["leave_out"]) for site in deployed.nodes.values()]
     assert all(len(data.ids) == 30 and data.fields["patient"][0] in secrets for data in seen)
     run = str(tmp_path / "run.pt")
@@ -376,7 +376,7 @@ def test_reviewed_labels_are_used_in_the_next_run(place, tmp_path, capsys):
 
     deployed = Deployed(place, tmp_path)
     deployed.run()
-    memory, (_, task) = tmp_path / "memory-3", project.read_config(deployed.config)
+    memory, (_, task) = tmp_path / "memory-3", terms.read_config(deployed.config)
     data = conformed(deployed.nodes[103]["data"], task)
     judged = Federation.read(str(memory / labels.JUDGED))
     pipeline.export_review(judged, 0, tmp_path / "review", budget=10, dataset=data, say=None)
@@ -388,7 +388,7 @@ def test_reviewed_labels_are_used_in_the_next_run(place, tmp_path, capsys):
     (tmp_path / "review/decisions.csv").write_text("\n".join([lines[0], *map(",".join, rows)]) + "\n")
     reviewed = pipeline.import_review(judged, tmp_path / "review/decisions.csv", dataset=data, say=None)
     labels.decided(str(memory), reviewed)
-    desk, declared, _ = project.open_site(deployed.config, deployed.nodes[103])
+    desk, declared, _ = opening.open_site(deployed.config, deployed.nodes[103])
     client = desk.clients[0]
     assert declared.samples == 59 == len(client) and int(client.reviewed.sum()) == 9
     assert (client.y[client.reviewed] == 7).all()
@@ -399,7 +399,7 @@ def test_reviewed_labels_are_used_in_the_next_run(place, tmp_path, capsys):
     site["y"][0] = (site["y"][0] + 1) % 10
     np.savez(tmp_path / "changed.npz", **site)
     with pytest.raises(InputError, match="reviewed.npz"):
-        project.open_site(deployed.config, deployed.nodes[103] | {"data": str(tmp_path / "changed.npz")})
+        opening.open_site(deployed.config, deployed.nodes[103] | {"data": str(tmp_path / "changed.npz")})
 
 
 # ---- agreement by name
@@ -417,7 +417,7 @@ def test_a_site_with_other_data_is_told_what_differs(change, named, place, tmp_p
     site = {"x": np.zeros((8, 8, 8, 1), np.float32), "y": np.arange(8), "class_names": np.array(list("0123456789"))} | change
     np.savez(tmp_path / "other.npz", **{name: values for name, values in site.items() if values is not None})
     with pytest.raises(InputError, match=named):
-        project.open_site(deployed.config, deployed.nodes[100] | {"data": str(tmp_path / "other.npz")})
+        opening.open_site(deployed.config, deployed.nodes[100] | {"data": str(tmp_path / "other.npz")})
 
 
 def test_classes_are_matched_by_name(place, tmp_path):
@@ -432,8 +432,8 @@ def test_classes_are_matched_by_name(place, tmp_path):
     )
     node = deployed.nodes[100] | {"data": str(tmp_path / "few.npz")}
     with pytest.raises(InputError, match="'extra'"):
-        project.open_site(deployed.config, node)
-    desk, declared, _ = project.open_site(deployed.config, node | {"leave_out": "extra"})
+        opening.open_site(deployed.config, node)
+    desk, declared, _ = opening.open_site(deployed.config, node | {"leave_out": "extra"})
     assert desk.clients[0].y.tolist() == [9, 3, 3, 9] and declared.samples == 4 and desk.clients[0].classes == 10
     with pytest.raises(InputError, match="leave_out"):
-        project.open_site(deployed.config, node | {"leave_out": "9"})
+        opening.open_site(deployed.config, node | {"leave_out": "9"})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.deploy import project
+from fnlkit.deploy import terms
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment, Settings
 from tests.experiment.test_experiment import problem
@@ -201,7 +201,7 @@ def test_a_site_that_masks_answers_nothing_else(place, tmp_path, capsys):  # noq
     open_one = {"run": "0" * 16, "round": 0, "seed": 0, "weights": torch.zeros(2), "steps": [], "broadcast": {}, "visits": []}
     (reply,) = deployed.grid.send_and_receive([Message(wire.write(open_one), 100, "train")])
     assert reply.has_error() and reply.error.reason == "failed Refused"
-    assert project.read_config(deployed.config)[0].protect == "secagg"
+    assert terms.read_config(deployed.config)[0].protect == "secagg"
 
 
 @pytest.mark.parametrize("broken", ["memory", "data"])

@@ -5,6 +5,7 @@ Other files import this module inside functions, because Flower is optional and 
 
 import importlib
 import sys
+from types import SimpleNamespace
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -25,12 +26,15 @@ __all__ = [
     "RecordDict",
     "ServerApp",
     "Status",
+    "clientapp",
     "fitres_to_recorddict",
     "ndarrays_to_parameters",
     "parameters_to_ndarrays",
+    "prepare",
     "secagg_mod",
     "secagg_workflow",
     "simulator",
+    "superexec",
 ]
 
 
@@ -49,6 +53,46 @@ def secagg_mod():
 def secagg_workflow():
     """Return Flower's module with the server's steps of secure aggregation."""
     return _module("flwr.server.workflow.secure_aggregation.secaggplus_workflow")
+
+
+def superexec(arguments, launch):
+    """Run `flower-superexec`, which starts a process for each task; `launch` starts those of ClientApps.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Of the command line.
+    launch : callable (list of str)
+        Starts the command `flwr-clientapp` with its options.
+    """
+    from flwr.supercore.cli import flower_superexec
+    from flwr.supercore.superexec.executor import subprocess_executor
+
+    start = subprocess_executor.subprocess.Popen
+
+    def popen(words, **how):
+        return launch(list(words)) if words[0] == _CLIENTAPP else start(words, **how)
+
+    subprocess_executor.subprocess = SimpleNamespace(Popen=popen, DEVNULL=subprocess_executor.subprocess.DEVNULL)
+    sys.argv = ["flower-superexec", *arguments]
+    flower_superexec()
+
+
+def prepare():
+    """Import everything that `clientapp` needs."""
+    for name in ("flwr.supernode.cli", "httpcore"):
+        importlib.import_module(name)
+
+
+def clientapp(words):
+    """Run the command line `words` of `flwr-clientapp` in this process."""
+    from flwr.supernode.cli import flwr_clientapp
+
+    sys.argv = list(words)
+    flwr_clientapp()
+
+
+_CLIENTAPP = "flwr-clientapp"
 
 
 def _module(name):

@@ -1,0 +1,124 @@
+"""A site's process opens the site: data, labels, network, and the replies that can leave."""
+
+import math
+import os
+from functools import partial
+
+import numpy as np
+
+from fnlkit.artifacts.key import read_or_draw
+from fnlkit.client.training import Fit
+from fnlkit.components import registry
+from fnlkit.components.declarations import declaration, resolved
+from fnlkit.components.parameters import arguments_of
+from fnlkit.datasets.embed import embed
+from fnlkit.deploy.agreement import agreed_config, conformed
+from fnlkit.deploy.replies import declared_arrays, replies_of
+from fnlkit.deploy.terms import read_config
+from fnlkit.errors import InputError
+from fnlkit.estimators.inputs import MOST_PIXELS
+from fnlkit.server.protection import Secret
+
+
+def open_site(config, node):
+    """Return (NodeObjects, Declared, folder) of the site on which this process runs.
+
+    Parameters
+    ----------
+    config : dict
+        Configuration of the run, as written by its submitter.
+    node : dict
+        Configuration of the site: ``client``, the client number; ``data``, a table, a folder of images or an npz; ``memory``, a
+        folder to write to; ``agreed``, the site's copy of the project's pyproject.toml, with which every run is compared;
+        optionally ``leave_out``, names of classes of this site whose samples are not used, separated by commas.
+
+    Raises
+    ------
+    InputError
+    """
+    import torch
+
+    from fnlkit.client.client import Client, Part
+    from fnlkit.client.inputs import Inputs, intake, weight_type
+    from fnlkit.deploy.labels import keep_judgment, labels_of
+    from fnlkit.deploy.leaving import Declared
+    from fnlkit.engines.flower.visits import NodeObjects
+
+    for name, kind in (("client", int), ("data", str), ("memory", str), ("agreed", str)):
+        if type(node.get(name)) is not kind:
+            raise InputError(f"--node-config lacks {name}; give client=NUMBER, data=PATH, memory=FOLDER and agreed=PATH")
+    settings, task = read_config(agreed_config(node["agreed"], config))
+    number, data = node["client"], conformed(node["data"], task, leave_out=str(node.get("leave_out", "")))
+    if not 0 <= number < task.sites:
+        raise InputError(f"client={number}: the project has the clients 0 to {task.sites - 1}; correct --node-config")
+    federation = labels_of(node["memory"], data, task.names[number])
+    train, test, shape, image = intake(data)
+    held, labels, reviewed = federation.client_indices, federation.given, federation.extra.get("reviewed")
+    if task.name == "evaluate" and len(test):  # held-out samples, which no model was trained on
+        train, held, labels, reviewed = test, np.arange(len(test)), data.y_test, None
+    given = torch.from_numpy(np.asarray(labels, np.int64)[held])
+    inputs = Inputs(image, task.mean, task.std, weight_type(settings.precision), "cpu")
+    network = network_of(settings, task, shape)
+    client = Client(number, Part(train, held), given.clone(), given, len(task.classes), inputs)
+    client.reviewed = None if reviewed is None else torch.from_numpy(np.asarray(reviewed, bool)[held])
+    if task.name == "estimate" and math.prod(task.shape) <= MOST_PIXELS:
+        client.parts["input/embedding"] = Part(embed(data, "pixels"), held)
+    if task.name == "train" and "secret" in registry.needs(settings.method):  # drawn at the site: the server has the seed
+        client.secret = read_or_draw(os.path.join(str(node["memory"]), "privacy.key"))
+    sizes = {"classes": len(task.classes), "samples": len(given), "width": getattr(network.module, "width", 0)}
+    dtype = str(network.dtype).removeprefix("torch.")
+    arrays = declared_arrays(replies_of(task, settings), **sizes, size=network.size, dtype=dtype)
+    if task.name == "train":
+        rules = _terms(settings, task, len(given)), _releases(settings, task, given, node)
+        return NodeObjects(network, {number: client}, None), Declared(number, len(given), arrays, *rules), node["memory"]
+    # A model of an audit is trained on some sites, which are then counted from 0.
+    declared = Declared(number, len(given), arrays, numbers=range(task.sites))
+    keep = partial(keep_judgment, node["memory"], federation)
+    return NodeObjects(network, Renumbered(client), None, keep=keep), declared, node["memory"]
+
+
+class Renumbered:
+    """The client of a site under any number; the number selects the random streams.
+
+    Parameters
+    ----------
+    client : fnlkit.client.client.Client
+    """
+
+    def __init__(self, client):
+        self.client = client
+
+    def __getitem__(self, number):
+        self.client.id = int(number)
+        return self.client
+
+
+def _terms(settings, task, samples):
+    """Return the Terms of a site's masked updates, or None if updates are not masked."""
+    from fnlkit.engines.flower.secret import Terms
+
+    hidden = registry.protection(settings.protect)
+    if not isinstance(hidden, Secret):
+        return None
+    alike = registry.optimizer(settings.optimizer, Fit()).uniform_weights
+    return Terms(hidden.clip, 1, 1.0) if alike else Terms(hidden.clip, samples, float(task.most))
+
+
+def _releases(settings, task, given, node):
+    """Return the Releases of a site: the replies that reveal labels, and the largest epsilon."""
+    from fnlkit.deploy.releases import Releases, digest
+
+    names, limit = {}, None
+    for each in registry.nested(settings.method):
+        names |= declaration(each).releases
+        if epsilon := declaration(each).label_epsilon:
+            limit = resolved(epsilon, {**arguments_of(each), "classes": len(task.classes)})
+    return Releases(os.path.join(node["memory"], "released.json"), digest(given), names, limit)
+
+
+def network_of(settings, task, shape):
+    from fnlkit.experiment.network import build_network
+
+    pair = "pair" in registry.needs(settings.method)
+    about = {"input_shape": shape, "classes": len(task.classes), "kind": task.kind}
+    return build_network(settings.model, **about, seed=settings.seed, pair=pair, precision=settings.precision)

@@ -1,0 +1,51 @@
+"""Replies that a site can send in a task: names, types and shapes."""
+
+import math
+
+from fnlkit.deploy.terms import estimator_of
+from fnlkit.experiment import cards
+
+
+def replies_of(task, settings):
+    """Return {name: Sent} of all replies of the task of a run beyond ``weights``."""
+    if task.name == "train":
+        return cards.may_leave(settings.method, settings.optimizer, settings.selector)
+    if task.name == "audit":
+        from fnlkit.review.site import SENDS
+
+        return {name: sent for name, sent in SENDS.items() if task.judging.per_sample or "n" not in sent.shape}
+    if task.name == "evaluate":
+        from fnlkit.estimators.federated import PREDICTED
+
+        return PREDICTED
+    return estimator_of(task.judging.estimator)[1]
+
+
+def open_sides(task):
+    """Return the largest number of each side of a reply that no declaration fixes, for the audit of this task."""
+    from fnlkit.review import shifts
+
+    image = task.kind == "image"
+    columns = 1 if image else min(math.prod(task.shape), shifts.MOST_COLUMNS)
+    means = shifts.GRID**2 + 1 if image else min(math.prod(task.shape), shifts.MOST_FEATURES)
+    changes = len(shifts.possible(task.kind, task.shape))
+    return {"columns": columns, "features": 2 * means, "changes": changes, "tried": shifts.TRIED}
+
+
+def declared_arrays(replies, *, classes, samples, width, size, dtype):
+    """Return {name: (type, shape)} of all arrays that a site can send.
+
+    Parameters
+    ----------
+    replies : dict of str to Sent
+        As returned by `replies_of`.
+    classes, samples, width, size : int
+        Number of classes, samples of the site, features of the network, and length of the weight vector.
+    dtype : str
+        Type of the weights.
+    """
+    out = {"weights": (dtype, (size,))}
+    known = {"classes": classes, "samples": samples, "width": width, "size": size}
+    for name, sent in replies.items():
+        out.setdefault(name, (sent.dtype, sent.sides(**known)))
+    return out

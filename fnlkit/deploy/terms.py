@@ -1,0 +1,247 @@
+"""Terms of a project: the settings of the tasks and the description of the samples, as its configuration contains them.
+
+The configuration consists of the settings of `fnlkit train` and a description of the samples.  The server has this
+configuration, the number of samples of each site and, optionally, a separate test set. It never has a training sample or a
+training label.
+"""
+
+import json
+import math
+import re
+from dataclasses import asdict, dataclass, fields, replace
+
+from fnlkit.client.losses.correction import names_a_file
+from fnlkit.components import registry
+from fnlkit.components.declarations import declaration
+from fnlkit.components.parameters import arguments_of
+from fnlkit.components.spec import from_file, own_names
+from fnlkit.deploy.agreement import columns_of
+from fnlkit.errors import InputError
+from fnlkit.experiment import combination
+from fnlkit.experiment.settings import Settings, option
+
+MOST_SAMPLES = 10_000  # largest number of samples of a site, unless the partners agree on a different number
+TASKS = ("train", "audit", "estimate", "evaluate")
+
+
+@dataclass(frozen=True)
+class Judging:
+    """Settings of the tasks audit and estimate.
+
+    Attributes
+    ----------
+    tasks : tuple of str
+        Tasks that the sites agree to, names in `TASKS`.
+    estimator : str
+        Estimator of the task estimate, a name in `fnlkit.estimators.ESTIMATORS` with parameters.
+    folds : int >= 2
+        Number of models of an audit.
+    audit_rounds : int >= 1
+        Training rounds of each model of an audit or estimate.
+    per_sample : bool
+        Whether sites reply with a number for each sample: hashes to find copies between sites, losses, energies.
+    """
+
+    tasks: tuple = TASKS
+    estimator: str = "em"
+    folds: int = 5
+    audit_rounds: int = 25
+    per_sample: bool = False
+
+
+STANDARD = Judging()
+
+
+@dataclass(frozen=True)
+class Task:
+    """Description of the samples that all sites share, and the number of sites.
+
+    Attributes
+    ----------
+    sites : int
+    kind : {"image", "vector"}
+    shape : tuple of int
+        Shape of a stored sample.
+    classes : tuple of str
+        Class names, in the order of the labels.
+    mean, std : tuple of float
+        Scale of the samples: a number per channel of images or per feature of vectors, or () for no scaling.
+    most : int
+        Largest number of samples that a site can count for.
+    columns : list of dict or None
+        Conversion of the columns of a table to features (fnlkit.datasets.columns.learn). None if the samples are not a table.
+    keys : tuple of str
+        Fingerprint of each site's public key as `ssh-keygen -l` prints it, in the order of the clients; or ().
+    names : tuple of str
+        Name of each site, in the order of the clients.
+    backbone : str
+        Backbone whose features the sites hold, with the version and the checksum of its weights as far as known.  Empty if the
+        samples are no features.
+    name : {"train", "audit", "estimate", "evaluate"}
+        The task of a run.
+    judging : Judging
+        Settings of audits and estimates.
+    """
+
+    sites: int
+    kind: str
+    shape: tuple
+    classes: tuple
+    mean: tuple = ()
+    std: tuple = ()
+    most: int = MOST_SAMPLES
+    columns: list | None = None
+    keys: tuple = ()
+    names: tuple = ()
+    backbone: str = ""
+    name: str = "train"
+    judging: Judging = STANDARD
+
+
+def deployable(settings, task):
+    """Return the settings in a form that a deployment supports.
+
+    Raises
+    ------
+    InputError
+    """
+    for name, value in asdict(settings).items():
+        if own := own_names(value):
+            raise InputError(f"{option(name)}: {own[0]} is a component of your own, which no site has; name one of fnlkit")
+    wanted = registry.needs(settings.method) - {"pair", "secret"}
+    if wanted:
+        raise InputError(
+            f"--method {settings.method} needs {', '.join(sorted(wanted))}, which sites of their own have no way to share; "
+            "it runs in simulation only"
+        )
+    if settings.memorization:
+        raise InputError("--memorization needs the true labels, which are unknown at real sites; leave it out")
+    loss = registry.loss(settings.loss, settings.method)
+    transition = getattr(loss, "keywords", {}).get("transition")
+    if transition is not None and names_a_file(transition):
+        raise InputError(
+            f"--loss {settings.loss}: a site reads no file that the server names; write the transition as a noise model, for "
+            "example symmetric(eta=0.4)"
+        )
+    if task.kind not in ("image", "vector"):
+        raise InputError(f"samples of the kind {task.kind} are not deployed yet; make vectors of them with `fnlkit embed`")
+    combination.protectable(settings, max(1, round(settings.fraction * task.sites)))
+    return replace(settings, standardize="none")
+
+
+def read_config(config):
+    """Return (Settings, Task) of a project's configuration.
+
+    The configuration can only name components of fnlkit.
+
+    Raises
+    ------
+    InputError
+        If an entry is invalid. The message is a single line that names the entry.
+    """
+    name = ""
+    try:
+        found = {}
+        lists = {"shape": int, "classes": str, "mean": float, "std": float, "keys": str, "names": str, "tasks": str}
+        for name, kind in lists.items():
+            found[name] = _listed(config[name], kind)
+        for name in ("sites", "max_samples", "folds", "audit_rounds"):
+            if type(config[name]) is not int or config[name] < 1:
+                raise ValueError
+        for name, kind in (("per_sample", bool), ("estimator", str), ("backbone", str)):
+            if type(config[name]) is not kind:
+                raise ValueError
+        name = "names"
+        if len(found["names"]) != config["sites"]:
+            raise ValueError
+        name = "task"
+        if config[name] not in found["tasks"] or not set(found["tasks"]) <= set(TASKS):
+            raise ValueError
+        name = "kind"
+        if config[name] not in ("image", "vector"):
+            raise ValueError
+        name = "columns"
+        columns = columns_of(json.loads(config[name]))
+        name = "std"
+        if len(found["std"]) != len(found["mean"]) or min(found["std"], default=1) <= 0:
+            raise ValueError
+        name = "keys"
+        if not all(re.fullmatch("SHA256:[A-Za-z0-9+/]{43}|", key) for key in found["keys"]):
+            raise ValueError
+    except (KeyError, ValueError, TypeError, RecursionError):
+        what = "lacks" if name not in config else "has no usable"
+        raise InputError(
+            f"the project's configuration {what} {name}; write the project again with `fnlkit flower-app`"
+        ) from None
+    must_be_of_sites(found["keys"], config["sites"])
+    settings = Settings(**{f.name: from_file(config[f.name]) for f in fields(Settings) if f.name in config})
+    about = {name: config[name] for name in ("estimator", "folds", "audit_rounds", "per_sample")}
+    judging = Judging(found.pop("tasks"), **from_file(about))
+    about = {"backbone": config["backbone"], "name": config["task"], "judging": judging}
+    task = Task(config["sites"], config["kind"], most=config["max_samples"], columns=columns, **found, **about)
+    if task.name != "train":
+        must_be_judging(judging, task)
+    return deployable(settings, task), task
+
+
+def _listed(text, kind):
+    """Return the values of a JSON list as a tuple after checking their type.
+
+    If the type is float, integers are also accepted.
+
+    Raises
+    ------
+    ValueError, TypeError
+    """
+    values = json.loads(text)
+    if not isinstance(values, list) or not all(type(v) in ((float, int) if kind is float else (kind,)) for v in values):
+        raise ValueError
+    if kind is not str and not all(math.isfinite(v) for v in values):
+        raise ValueError
+    if kind is int and (not 0 < len(values) <= 4 or not all(0 < v < 2**31 for v in values)):
+        raise ValueError
+    return tuple(values)
+
+
+def must_be_of_sites(keys, sites):
+    """Raise InputError unless the number of keys is zero or the number of sites; an empty key stands for a later one."""
+    known = [key for key in keys if key]
+    if keys and (len(keys) != sites or len(set(known)) < len(known)):
+        raise InputError(
+            f"--key: {len(set(keys))} different keys for {sites} sites; give the public key of each, in their order"
+        )
+
+
+def estimator_of(text):
+    """Return (function, {name: Sent}) of an estimator's spec."""
+    from fnlkit.components.spec import bind, find, parse
+    from fnlkit.estimators import ESTIMATORS
+
+    spec = parse(text, "--estimator")
+    part = find(spec, ESTIMATORS, "estimator")
+    bind(spec, part, "estimator")
+    return part, dict(declaration(part).sends)
+
+
+def must_be_judging(judging, task):
+    """Raise InputError if an audit or an estimate with these settings cannot be deployed."""
+    if own := own_names(judging.estimator):
+        raise InputError(f"--estimator: {own[0]} is a component of your own, which no site has; name one of fnlkit")
+    arguments = arguments_of(estimator_of(judging.estimator)[0]) | _given(judging.estimator)
+    if "estimate" not in judging.tasks:
+        return
+    if str(arguments.get("by")) == "sample":
+        raise InputError(f"--estimator {judging.estimator}: by=sample splits the samples of a site; write by=client")
+    single = [
+        sent.what for sent in estimator_of(judging.estimator)[1].values() if sent.shape and {"n", "top"} & set(sent.shape)
+    ]
+    if str(arguments.get("scope")) == "client":  # of the estimator loss, which then sends no losses
+        single = []
+    if single and not judging.per_sample:
+        raise InputError(f"--estimator {judging.estimator}: sites would reply with {single[0]}; agree to it with --per-sample")
+
+
+def _given(text):
+    from fnlkit.components.spec import parse
+
+    return dict(parse(text).parameters)
