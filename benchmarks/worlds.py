@@ -4,8 +4,8 @@
     python -m benchmarks.worlds --data DIR --images cifar10-20k.npz --features emb.npz -o league2
     fnlkit reproduce league2 -o league2
 
-DIR contains labelme/ (Rodrigues 2018) and yoruba/ (Hedderich 2020) as their authors publish them.  Next to DIR is fsdd.npz, the Free
-Spoken Digit Dataset with arrays audio, offsets, label, take and sample_rate.  A world without its files is left out.
+DIR contains labelme/ (Rodrigues 2018) and yoruba/ (Hedderich 2020) as their authors publish them.  Next to DIR is fsdd.npz, the
+Free Spoken Digit Dataset with arrays audio, offsets, label, take and sample_rate.  A world without its files is left out.
 """
 
 import argparse

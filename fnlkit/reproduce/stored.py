@@ -1,7 +1,7 @@
 """Stored cells: scores of a finished recipe in a small file, to compare a new method without running the recipe again.
 
-A cell is a method in a regime.  The first line of the file contains the kind, for each regime a fingerprint and the checksum of the
-data set, and the versions.  Every other line is a cell with the scores of each seed.
+A cell is a method in a regime.  The first line of the file contains the kind, a fingerprint and the checksum of the data set
+for each regime, and the versions.  Every other line is a cell with the scores of each seed.
 """
 
 import hashlib
