@@ -38,6 +38,7 @@ METHODS = {
     "selfie": "fnlkit.methods.selfie:selfie",
     "coteaching": "fnlkit.methods.coteaching:coteaching",
     "coteaching-plus": "fnlkit.methods.coteaching:coteaching_plus",
+    "auto": "fnlkit.methods.auto:auto",
     "centralized": "fnlkit.methods.centralized:centralized",
     "local": "fnlkit.methods.local:local",
     "oracle": "fnlkit.methods.oracle:oracle",

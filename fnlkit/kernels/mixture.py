@@ -79,6 +79,26 @@ def two_components(values, *, seed=0):
     return TwoComponents(share.argmax(1) == order[1], means[order, 0], covariances[order, 0, 0], weights[order])
 
 
+def two_groups(values, *, least=4, floor=1e-4):
+    """Return the BIC of one Gaussian minus the BIC of two, for values (n,); positive if there are two groups.
+
+    Parameters
+    ----------
+    values : (n,) finite numbers
+    least : int
+        With fewer values, or equal values, the result is 0.
+    floor : float > 0
+        Added to variances, so that a few nearly equal values are not a group.
+    """
+    values = np.asarray(values, np.float64).reshape(-1, 1)
+    if len(values) < least or np.ptp(values) == 0:
+        return 0.0
+    from sklearn.mixture import GaussianMixture
+
+    one, two = (GaussianMixture(count, reg_covar=floor, random_state=0).fit(values).bic(values) for count in (1, 2))
+    return float(one - two)
+
+
 def lower_probability(values, *, seed=0, steps=10):
     """Return the probability (n,) that each value belongs to the fitted Gaussian with the smaller mean.
 

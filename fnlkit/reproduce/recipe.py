@@ -27,7 +27,7 @@ _STEPS = {
 # Options of `train` in addition to its settings; none of them is a path.
 _TRAIN = ("preset", "engine", "device", "workers", "at_once", "checkpoint_every", "client_timeout")
 _TOP = {"title": str, "dataset": str, "seeds": list, "methods": list, "train": dict, "regime": list, "search": dict}
-_REGIME = {"name": str, "steps": list, "methods": list, "train": dict, "published": dict, "backbone": str}
+_REGIME = {"name": str, "dataset": str, "steps": list, "methods": list, "train": dict, "published": dict, "backbone": str}
 _METHOD = {"method": str, "name": str, "train": dict}
 _SEARCH = {"budget": int, "strategy": str, "seeds": list, "rungs": int, "space": dict, "spaces": dict}
 _NEEDED = {

@@ -116,6 +116,8 @@ def cells(recipe, only=None, **options):
 def search(found, folder, make, *, part=""):
     """Search all cells, write the log, and return the chosen values.
 
+    Lines of an earlier log about other cells are kept, so that the regimes of a recipe can run in separate calls (`--only`).
+
     Parameters
     ----------
     found : list of Cell
@@ -135,14 +137,34 @@ def search(found, folder, make, *, part=""):
         make([job for cell in found for _, jobs in cell.jobs(rung) for job in jobs])
         for cell in found:
             cell.judge(rung, folder)
-    write([line for cell in found for line in (*cell.lines, cell.choice)], folder, part=part)
+    write([*_others(found, folder, part), *(line for cell in found for line in (*cell.lines, cell.choice))], folder, part=part)
     return [cell.choice for cell in found]
+
+
+def _others(found, folder, part):
+    """Return the lines of an existing log about other cells."""
+    path, names = _path(folder, part), {cell.name for cell in found}
+    return [line for line in _lines(path) if (line["regime"], line["method"]) not in names] if path.exists() else []
 
 
 def write(lines, folder, *, part=""):
     """Write lines of a log, one JSON object each."""
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    saving.write_bytes([text.encode()], str(Path(folder) / LOG.replace(".", f"{part}.")))
+    saving.write_bytes([text.encode()], str(_path(folder, part)))
+
+
+def _path(folder, part):
+    return Path(folder) / LOG.replace(".", f"{part}.")
+
+
+def _lines(path):
+    try:
+        lines = [json.loads(line) for line in files.read_text(str(path), max_bytes=_MAX_BYTES).splitlines()]
+        for line in lines:
+            hash((line["regime"], line["method"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path}: not the log of a search; start the recipe again") from error
+    return lines
 
 
 def score(path):
@@ -175,11 +197,7 @@ def read(folders):
     """
     out = {}
     for path in [path for folder in folders for path in sorted(glob(f"{folder}/{LOG.replace('.', '*.')}"))]:
-        try:
-            lines = [json.loads(line) for line in files.read_text(path, max_bytes=_MAX_BYTES).splitlines()]
-            choices = {(line["regime"], line["method"]): line for line in lines if "chosen" in line}
-        except (ValueError, TypeError, KeyError) as error:
-            raise InputError(f"{path}: not the log of a search; start the recipe again") from error
+        choices = {(line["regime"], line["method"]): line for line in _lines(path) if "chosen" in line}
         for name, line in choices.items():
             if out.setdefault(name, line)["chosen"] != line["chosen"]:
                 raise InputError(

@@ -1,7 +1,7 @@
 """Stored cells: scores of a finished recipe in a small file, to compare a new method without running the recipe again.
 
-A cell is a method in a regime.  The first line of the file contains the kind, fingerprints of the regimes, the checksum of the
-data set and the versions.  Every other line is a cell with the scores of each seed.
+A cell is a method in a regime.  The first line of the file contains the kind, a fingerprint and the checksum of the data set
+for each regime, and the versions.  Every other line is a cell with the scores of each seed.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from fnlkit.errors import InputError
 from fnlkit.reproduce.recipe import entries
 from fnlkit.reproduce.reproduce import cells, selected
 
-KIND = "fnlkit.cells/1"
+KIND = "fnlkit.cells/2"
 _SCORES = ("best", "last", "late", "kept")
 _MAX_BYTES = 2**25
 _DIGITS = 4
@@ -66,13 +66,14 @@ def write(recipe, all_jobs, folder, target, **train):
     if not found:
         raise InputError(f"--export {target}: no run in {folder} is finished")
     machine = {"engine", "cpu_capability", "torch"}
-    first = Run.read(str(next(path for job in all_jobs if (path := Path(folder) / f"{job.name}.pt").exists())))
+    first = {job.regime: path for job in all_jobs if (path := Path(folder) / f"{job.name}.pt").exists()}
+    about = {regime: Run.read(str(path)).meta for regime, path in first.items()}
     header = {
         "kind": KIND,
         "title": recipe.get("title", ""),
         "fnlkit": metadata.version("fnlkit"),
-        "machine": {name: value for name, value in first.meta["machine"].items() if name in machine},
-        "dataset_checksum": first.meta["dataset_checksum"],
+        "machine": {name: value for name, value in next(iter(about.values()))["machine"].items() if name in machine},
+        "datasets": {regime: meta["dataset_checksum"] for regime, meta in about.items()},
         "regimes": fingerprints(recipe, **train),
     }
     lines = [header, *map(_short, found)]
@@ -102,7 +103,7 @@ def read(path):
     try:
         header, *lines = [json.loads(line) for line in files.read_text(path, max_bytes=_MAX_BYTES).splitlines()]
         if header["kind"] != KIND or not all(isinstance(header[name], kind) for name, kind in
-                                             (("dataset_checksum", str), ("regimes", dict))):  # fmt: skip
+                                             (("datasets", dict), ("regimes", dict))):  # fmt: skip
             raise ValueError(header.get("kind"))
         found = [_cell(line) for line in lines]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -170,5 +171,6 @@ def must_fit(header, path, recipe, all_jobs, folder, **train):
             raise InputError(f"{path}: measured with other steps or options of regime {regime!r}; run the recipe without --add")
     for job in all_jobs:
         run = Path(folder) / f"{job.name}.pt"
-        if run.exists() and Run.read(str(run)).meta["dataset_checksum"] != header["dataset_checksum"]:
+        wanted = header["datasets"].get(job.regime)
+        if run.exists() and wanted and Run.read(str(run)).meta["dataset_checksum"] != wanted:
             raise InputError(f"{path}: measured with other samples than {run}; use the data set of the stored cells")

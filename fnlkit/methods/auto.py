@@ -1,0 +1,420 @@
+"""Auto: measure the noise after a warm-up, let treatments compete on held-back noisy labels, and keep the best.
+
+This project's own method (docs/auto.md).  Each client holds back a tenth of its samples, which never train the network.
+"""
+
+from functools import partial
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from fnlkit.client.losses import (
+    forward_corrected,
+    held_back,
+    kept_cross_entropy,
+    label_mixture,
+    remember_predictions,
+    soft_cross_entropy,
+)
+from fnlkit.client.scoring import softmax_numpy
+from fnlkit.components.declarations import Sent, method
+from fnlkit.components.parameters import NotNegative, Rounds, Share, checked
+from fnlkit.kernels import count_matrix
+from fnlkit.kernels.mixture import two_groups
+from fnlkit.kernels.scores import transition
+from fnlkit.methods.fedavg import Round, refuse_mixup
+from fnlkit.methods.fedem import scaled, shrunk
+from fnlkit.methods.forward import confident_issues
+
+TREATMENTS = ("plain", "prune", "correct", "regularize", "blend")
+ONCE = "twice, in the middle and at the end of the warm-up"
+SENDS = {
+    "held_back": Sent.counts("held-back samples by predicted and given class", "at each comparison", ("C", "C")),
+    "fitted": Sent.counts("training samples whose given label is predicted", ONCE),
+    "trained": Sent.counts("number of training samples", ONCE),
+    "changed": Sent.counts("samples with another predicted class than before", ONCE),
+    "expected": Sent("expected numbers of samples by true and given class (EM)", ONCE, ("C", "C"), low=0, high="n"),
+    "confident": Sent.counts("samples by confidently predicted and given class", ONCE, ("C", "C")),
+}
+
+
+# ---- on the client
+def hold_back(client, model, received, *, share):
+    """Choose the held-back samples at the first visit; write rows["keep"], n / kept for all others."""
+    if "held_back" not in client.rows:
+        held = torch.zeros(len(client), dtype=torch.bool)
+        count = min(max(1, round(share * len(client))), len(client) - 1)
+        held[torch.from_numpy(client.rng.permutation(len(client))[:count])] = True
+        client.rows["held_back"] = held
+    keep_only(client, model, ~client.rows["held_back"])
+
+
+def keep_only(client, model, kept):
+    """Write rows["keep"]: 0 for samples that do not train the network, n / kept for the others."""
+    client.rows["keep"] = kept.to(model.weights.dtype).cpu() * (len(client) / max(1, int(kept.sum())))
+
+
+def prune(client, model, received):
+    """Also leave out the samples whose label confident learning contradicts."""
+    flagged = confident_issues(softmax_numpy(model(client.x)), client.y.cpu().numpy())
+    kept = ~client.rows["held_back"] & ~torch.from_numpy(flagged)
+    keep_only(client, model, kept if kept.any() else ~client.rows["held_back"])
+
+
+def take_transition(client, model, received):
+    """Store the common matrix T as the client's."""
+    client.state["transition"] = received["common"].to(model.weights.dtype).cpu()
+
+
+def blend(client, model, received):
+    """Write soft labels (1 - v) y + v p, with the client's noise level v and the prediction p of the received model."""
+    level = received["level"].double().cpu()
+    y = torch.nn.functional.one_hot(client.y.cpu(), client.classes).double()
+    soft = (1 - level) * y + level * model(client.x).double().cpu().softmax(-1)
+    client.rows["inferred"] = soft.to(model.weights.dtype)
+    client.rows["inferred_weight"] = client.rows["keep"]
+
+
+def compare(client, model, received):
+    """Reply the held-back samples by predicted and given class."""
+    return {"held_back": held_table(client, model(client.x).argmax(-1).cpu())}
+
+
+def held_table(client, guess):
+    held = client.rows["held_back"]
+    return table(guess[held], client.y.cpu()[held], client.classes)
+
+
+def table(rows, columns, classes):
+    return torch.bincount(rows * classes + columns, minlength=classes**2).reshape(classes, classes)
+
+
+def examine(client, model, received):
+    """Reply the counts of `SENDS`: fit, changes of predictions, and two estimates of the labels' transition."""
+    logits, y, classes = model(client.x).double().cpu(), client.y.cpu(), client.classes
+    guess, train = logits.argmax(-1), ~client.rows["held_back"]
+    before = client.rows.get("guess", guess)
+    client.rows["guess"] = guess
+    # Expectation maximization, as in `fedem`, starting from a matrix with 60 % right labels.
+    common = 0.6 * torch.eye(classes, dtype=torch.float64) + 0.4 / classes
+    p, given = scaled(logits.softmax(-1) ** 2), torch.nn.functional.one_hot(y, classes).double()
+    counts, strength = torch.zeros_like(common), torch.tensor(10.0 / classes)
+    for _ in range(3):
+        counts = scaled(p * shrunk(counts, common, strength)[:, y].T).T @ given
+    confident = count_matrix(softmax_numpy(logits), y.numpy(), least_diagonal=0)
+    return {
+        "held_back": held_table(client, guess),
+        "fitted": (guess == y)[train].sum(),
+        "trained": train.sum(),
+        "changed": (guess != before).sum(),
+        "expected": counts.clamp(0, len(y)),
+        "confident": torch.from_numpy(np.asarray(confident, np.int64)),
+    }
+
+
+# ---- the server: evidence
+class Evidence(NamedTuple):
+    """Evidence after the warm-up; shares are fractions.
+
+    Attributes
+    ----------
+    gap : float
+        Agreement with training labels minus agreement with held-back labels: memorization.
+    changes : float
+        Share of predictions that changed in the second half of the warm-up.
+    level : float
+        Estimated share of wrong labels, and `levels` (N,) of each client.
+    groups : float
+        BIC of one group of levels minus BIC of two; clients differ if it is positive.
+    apart : float
+        Mean total variation between the rows of two estimates of T.
+    margin : float
+        Smallest T[c, c] - max T[c, other]; labels of a class are mostly wrong if it is negative.
+    paired : float
+        Mean share of a row's wrong labels in the most frequent wrong class: 1 for pair flips, 1 / (C - 1) for random labels.
+    skew : float
+        Mean total variation between a client's labels and all labels.
+    missing : float
+        Share of pairs of a client and a class without a sample.
+    """
+
+    gap: float
+    changes: float
+    level: float
+    groups: float
+    apart: float
+    margin: float
+    paired: float
+    skew: float
+    missing: float
+    levels: np.ndarray
+    common: np.ndarray
+
+
+def evidence_of(replies, clients):
+    """Return the Evidence in the replies of `examine` from some of `clients` clients, or None without a reply."""
+    if not len(replies.ids):
+        return None
+    expected, confident = (replies[name].double().numpy() for name in ("expected", "confident"))
+    held, trained = replies["held_back"].double().numpy(), replies["trained"].double().numpy()
+    total = np.maximum(expected.sum((1, 2)), 1)
+    replied = 1 - np.trace(expected, axis1=1, axis2=2) / total
+    levels = np.full(clients, np.average(replied, weights=total))
+    levels[replies.ids] = replied
+    first, second = transition(expected.sum(0)), transition(confident.sum(0))
+    off = first * (1 - np.eye(len(first)))
+    labels = expected.sum(1)
+    shares = labels / np.maximum(labels.sum(1, keepdims=True), 1)
+    everywhere = labels.sum(0) / max(1, labels.sum())
+    agreement = np.trace(held.sum(0)) / max(1, held.sum())
+    wrong = off.sum(1)
+    return Evidence(
+        gap=replies["fitted"].double().sum().item() / max(1, trained.sum()) - agreement,
+        changes=replies["changed"].double().sum().item() / max(1, total.sum()),
+        level=float(np.average(replied, weights=total)),
+        groups=two_groups(replied),
+        apart=float(0.5 * np.abs(first - second).sum(1).mean()),
+        margin=float((np.diag(first) - off.max(1)).min()),
+        paired=float((off.max(1)[wrong > 0.02] / wrong[wrong > 0.02]).mean()) if (wrong > 0.02).any() else 0.0,
+        skew=float(0.5 * np.abs(shares - everywhere).sum(1).mean()),
+        missing=float((labels < 0.5).mean()),
+        levels=levels,
+        common=first,
+    )
+
+
+def candidates(found, *, level, gap):
+    """Return the treatments that compete, the favorite first; `plain` is always among them.
+
+    Parameters
+    ----------
+    found : Evidence
+    level, gap : float
+        Smallest noise and smallest fit gap that need a treatment.
+    """
+    differ = found.groups > 0
+    if found.level < level:
+        return ("plain", "prune")
+    if found.gap < gap:
+        return ("plain", "blend", "prune") if differ else ("plain", "prune", "regularize")
+    third = "correct" if found.paired > 0.5 and found.margin > 0 else "regularize"
+    return ("prune", "plain", third, *(("blend",) if differ else ()))
+
+
+# ---- the server: comparison
+def agreements(tables, inverse):
+    """Return (N,) sums over held-back samples: agreement, or accuracy corrected by the inverse of T (C, C).
+
+    E[inverse[given, predicted]] over the given label is 1 for the true class and 0 for every other class.
+    """
+    return (tables * inverse.T).sum((1, 2))
+
+
+def ahead(ours, theirs, inverse):
+    """Return (difference, standard error over clients) of two candidates' shares on the held-back samples of common clients."""
+    both = np.minimum(ours.sum((1, 2)), theirs.sum((1, 2))) > 0
+    each = agreements(ours[both], inverse) - agreements(theirs[both], inverse)
+    count = ours[both].sum()
+    if len(each) < 2:
+        return 0.0, np.inf
+    deviation = np.sqrt(((each - each.mean()) ** 2).sum() * len(each) / (len(each) - 1))
+    return float(each.sum() / count), float(deviation / count)
+
+
+def inverse_of(found):
+    """Return the inverse of T, or the identity if the estimates of T disagree or a class has mostly wrong labels."""
+    usable = found.margin > 0.1 and found.apart < 0.2
+    return np.linalg.inv(found.common) if usable else np.eye(len(found.common))
+
+
+def compared(clients, model, hold):
+    """Return the held-back tables (N, C, C) of a model, 0 for clients without a reply."""
+    clients.releasing_labels(None)
+    replies = clients.round(np.arange(len(clients)), model, hold, compare, expect=("held_back",))
+    tables = np.zeros((len(clients), clients.classes, clients.classes))
+    if len(replies.ids):
+        tables[replies.ids] = replies["held_back"].double().numpy()
+    return tables
+
+
+def examined(clients, model, hold):
+    """Return the replies of `examine` from all clients."""
+    clients.releasing_labels(None)
+    return clients.round(np.arange(len(clients)), model, hold, examine, expect=tuple(SENDS))
+
+
+def finalists(names, tables, inverse):
+    """Return the favorite and the best of the other candidates."""
+    best = max(names[1:], key=lambda name: ahead(tables[name], tables[names[0]], inverse)[0])
+    return names[0], best
+
+
+# ---- the server: training
+def plan(rounds, warmup, trial):
+    """Return (rounds of the warm-up, rounds of a candidate's first trial). Default: a sixth and a thirtieth."""
+    return min(rounds, warmup if warmup >= 0 else rounds // 6), trial if trial >= 0 else rounds // 30
+
+
+def local_training(name, hold, found, ids):
+    """Return the keywords of FedOpt.round for a treatment and a cohort."""
+    if name == "prune":
+        return {"before": (hold, prune), "loss": kept_cross_entropy}
+    if name == "correct":
+        loss, common = partial(held_back, loss=forward_corrected), torch.from_numpy(found.common)
+        return {"before": (hold, take_transition), "loss": loss, "broadcast": {"common": common}}
+    if name == "regularize":
+        loss = partial(label_mixture, strength=2.0, alpha=0.0, beta=0.0, gamma=0.1, clamp=1e-4)
+        memory = partial(remember_predictions, server=False, start="zero")
+        return {"before": (hold, memory), "loss": partial(held_back, loss=loss), "unmixed": True}
+    if name == "blend":
+        return {"before": (hold, blend), "loss": soft_cross_entropy, "scatter": {"level": torch.from_numpy(found.levels[ids])}}
+    return {"before": (hold,), "loss": kept_cross_entropy}
+
+
+def remember(clients, name, model):
+    """Store a model with the run, because a resumed run knows only the last model."""
+    if not clients.replaying:
+        clients.memory[f"auto/{name}"] = model.weights.clone()
+
+
+def recalled(clients, name, model):
+    """Return the stored model; without weights during a replay."""
+    return model.with_weights(clients.memory.get(f"auto/{name}"))
+
+
+@method(sends=SENDS, loss="own", schedule=lambda rounds, warmup, trial: (rounds, *plan(rounds, warmup, trial)),
+        releases=dict.fromkeys(("held_back", "expected", "confident")))  # fmt: skip
+@checked
+def auto(
+    clients,
+    model,
+    opt,
+    select,
+    *,
+    rounds,
+    treatment: Literal["compete", "plain", "prune", "correct", "regularize", "blend"] = "compete",
+    warmup: Rounds = -1,
+    trial: Rounds = -1,
+    share: Share = 0.1,
+    level: Share = 0.1,
+    gap: Share = 0.03,
+    errors: NotNegative = 1.0,
+):
+    """Measure the noise, let treatments compete on held-back noisy labels, and train with the best.
+
+    After a plain warm-up, all clients reply counts that show memorization, noise levels and transitions.  This evidence names
+    a favorite and two or three other treatments.  Each trains from the model of the warm-up; all clients compare the models on
+    their held-back labels, the favorite and the best other train further, and the other wins if it is ahead by more than
+    `errors` standard errors.  If the agreement later falls by two standard errors, plain training continues from the best
+    model.
+
+    Parameters
+    ----------
+    rounds : int
+        Budget of warm-up, trials and training together.
+    treatment : str
+        ``compete``, or a fixed treatment without trials, for comparisons: ``plain``; ``prune`` leaves out samples by confident
+        learning; ``correct`` is forward correction by the common T; ``regularize`` is early-learning regularization; ``blend``
+        mixes labels with predictions by the client's noise level.
+    warmup, trial : int >= 0, or -1
+        Rounds of plain training, and of a candidate's first trial; the second trial is twice as long.  Default: -1, a sixth and
+        a thirtieth of the rounds.  Without a warm-up, training is plain; without a trial, the favorite is chosen.
+    share : float in [0, 1]
+        Held-back share of each client's samples, at least one sample of clients with two or more.
+    level, gap : float in [0, 1]
+        Estimated share of wrong labels, and fit gap, from which a treatment is the favorite instead of plain training.
+    errors : float >= 0
+        Standard errors by which a candidate must be ahead of the favorite.
+
+    Notes
+    -----
+    Evidence and comparisons cost bytes of all clients and no client-rounds.  Counts reveal numbers of labels by class.
+
+    Reports
+    -------
+    gap, changes, level, groups, apart, margin, paired, skew, missing (see `Evidence`), treatment and runner_up (positions in
+    `TREATMENTS`), ahead and ahead_error, with the first round of the chosen treatment; noise_level (N,), transition (C, C);
+    returned, 1 if plain training continued.
+    """
+    refuse_mixup(opt, "auto")
+    warmup, trial = plan(rounds, warmup, trial)
+    hold, found = partial(hold_back, share=share), None
+    for r in range(warmup):
+        if r == warmup // 2:
+            examined(clients, model, hold)
+        ids = select(clients, model)
+        model, replies = opt.round(clients, ids, model, **local_training("plain", hold, found, ids))
+        remember(clients, "start", model)
+        yield Round(model, "warm-up", replies)
+    names, left, tables, at, difference = ("plain",), rounds - warmup, {}, {}, (0.0, 0.0)
+    if warmup and left:
+        found = evidence_of(examined(clients, model, hold), len(clients))
+    if found is not None:
+        names = candidates(found, level=level, gap=gap) if treatment == "compete" else (treatment,)
+    others, inverse = names[1:], None if found is None else inverse_of(found)
+    for steps in (trial, 2 * trial):
+        if len(names) == 1 or not 0 < steps * len(names) < left:
+            break
+        cohorts = []  # the same for all candidates
+        for name in names:
+            current = recalled(clients, at.get(name, "start"), model)
+            for j in range(steps):
+                cohorts += [select(clients, current)] if j == len(cohorts) else []
+                current, replies = opt.round(clients, cohorts[j], current, **local_training(name, hold, found, cohorts[j]))
+                remember(clients, name, current)
+                yield Round(current, f"trial of {name}", replies)
+            tables[name], at[name], left = compared(clients, current, hold), name, left - steps
+        names = finalists(names, tables, inverse)
+        difference = ahead(tables[names[1]], tables[names[0]], inverse)
+    if tables and difference[0] > errors * difference[1]:
+        names = names[::-1]
+    elif tables:
+        difference = -difference[0], difference[1]
+    name, report = names[0], {}
+    if found is not None:
+        runner = (*names[1:], *others, name)[0]
+        report = report_of(found, name, runner, difference)
+        model = recalled(clients, at.get(name, "start"), model)
+    best, period = tables.get(name), max(1, left // 3)
+    remember(clients, "best", model) if best is not None else None
+    for r in range(left):
+        if best is not None and name != "plain" and r and r % period == 0:
+            now = compared(clients, model, hold)
+            change, error = ahead(now, best, inverse)
+            if change < -2 * error:
+                name, model, report = "plain", recalled(clients, "best", model), {"returned": 1.0}
+            elif change > 0:
+                best = now
+                remember(clients, "best", model)
+        ids = select(clients, model)
+        model, replies = opt.round(clients, ids, model, **local_training(name, hold, found, ids))
+        yield Round(model, name if found is not None else "training", replies, report)
+        report = {}
+    return model
+
+
+def report_of(found, name, runner, difference):
+    """Return the report of a choice."""
+    numbers = {field: value for field, value in found._asdict().items() if field not in ("levels", "common")}
+    choice = {"treatment": TREATMENTS.index(name), "runner_up": TREATMENTS.index(runner)}
+    numbers |= choice | {"ahead": difference[0], "ahead_error": difference[1]}
+    return numbers | {"noise_level": found.levels, "transition": found.common}
+
+
+def explained(row):
+    """Return sentences about the choice in a row of the history, or None if the row has none."""
+    if "runner_up" not in row or "treatment" not in row:
+        return None
+    chosen, other = TREATMENTS[int(row["treatment"])], TREATMENTS[int(row["runner_up"])]
+    text = f"auto chose {chosen} in round {row['round'] + 1}; runner-up {other}"
+    if row["ahead_error"]:
+        ahead = f"{100 * row['ahead']:+.1f} ± {100 * row['ahead_error']:.1f}"
+        text += f", {ahead} points of {chosen} ahead on held-back labels (standard error)"
+    differ = "clients differ" if row["groups"] > 0 else "clients do not differ"
+    return (
+        f"{text}. Evidence after the warm-up: {100 * row['level']:.0f} % wrong labels; fit gap {100 * row['gap']:.0f} %, "
+        f"{100 * row['changes']:.0f} % of predictions changed; {differ} (BIC {row['groups']:+.0f}); estimates of T differ by "
+        f"{100 * row['apart']:.0f} %, smallest margin {row['margin']:.2f}; label skew {100 * row['skew']:.0f} %, "
+        f"{100 * row['missing']:.0f} % of classes missing at a client"
+    )
