@@ -4,8 +4,9 @@
 
 MLP: 100 clients of 200 vectors of 128 numbers, 128 hidden units, ten clients per round, five epochs.  LeNet-5: 20 clients
 of 200 images, four per round, one epoch.  Batches of ten, clients(rho=0.6, tau=0.5).  A client-round trains on 200 samples,
-and two networks count twice.  FedAvg runs before every method.  With --old the code in another folder, for example of ``git
-archive``, runs in turn with this code, and its ratio to the FedAvg of this code is added.  Medians with quartiles.
+and two networks count twice.  FedAvg runs before every method, and every method runs once before it is measured, because a
+first run imports libraries.  "work" counts passes of samples through the network, a backward pass as two, relative to FedAvg.
+With --old the code in another folder, for example of ``git archive``, runs in turn with this code, and its ratio to the FedAvg of this code is added.  Medians with quartiles.
 """
 
 import argparse
@@ -43,8 +44,34 @@ def samples(model):
     return Dataset("made", kind, y[:count], y[count:], names, lambda: (x[:count], x[count:]))
 
 
-def serve(model, rounds):
-    """Train the methods named on stdin; print CPU seconds, client-rounds and notes of each as a line of JSON."""
+class Passes:
+    """Number of samples that the compiled networks process, in forward passes; a backward pass counts as two."""
+
+    def __init__(self):
+        from fnlkit._kernels.fused import lenet5, mlp
+        from fnlkit._kernels.fused.losses.fields import needs_server
+
+        self.count, self._needs_server = 0, needs_server.py_func
+        for module in (mlp, lenet5):
+            module.fit, module.predict = self._counted(module.fit, self._fit), self._counted(module.predict, self._predict)
+
+    def _counted(self, kernel, passes):
+        def call(*arguments):
+            self.count += passes(*arguments)
+            return kernel(*arguments)
+
+        return call
+
+    def _fit(self, theta, velocity, net, samples, y, order, descents, loss, augment, *_):
+        unmixed = augment.share.size and (loss.local.size or loss.choice.agree.size or loss.division.clean.size)
+        return len(theta) * int((order >= 0).sum()) * (3 + bool(unmixed) + bool(self._needs_server(loss)))
+
+    def _predict(self, theta, net, samples, augment, layer, out):
+        return len(out)
+
+
+def serve(model, rounds, counted):
+    """Train the methods named on stdin; print CPU seconds, client-rounds, work and notes of each as a line of JSON."""
     from fnlkit import noise
     from fnlkit.components import registry
     from fnlkit.datasets import partitioning
@@ -52,6 +79,7 @@ def serve(model, rounds):
     from fnlkit.pipeline.compiling import compile_kernels
 
     compile_kernels()
+    passes = Passes() if counted else None
     data = samples(model)
     clients = 100 if model == "mlp" else 20
     whole = partitioning.federation(data, clients=clients, scheme="iid", public=80 / len(data.y_train))
@@ -60,33 +88,35 @@ def serve(model, rounds):
         method = line.strip()
         words = {"rounds": rounds, "batch_size": 10, "momentum": 0.5, "eval_every": 10, **WORDS[model]}
         experiment = Experiment(federation, data, Settings(method=method, **words), engine="auto", workers=1)
-        began = time.process_time()
+        passed, began = passes and passes.count, time.process_time()
         experiment.run()
         seconds = time.process_time() - began
         notes = [n for n in experiment.clients.notes if "fused:" in n or "stacked:" in n or n.startswith("engine")]
         visits = experiment.clients.traffic.client_rounds * (clients if "pooled" in registry.needs(method) else 1)
         networks = 2 if "pair" in registry.needs(method) else 1
-        found = {"seconds": seconds, "visits": visits, "networks": networks, "notes": notes}
+        found = {"seconds": seconds, "visits": visits * networks, "notes": notes}
+        found["passes"] = passes.count - passed if passes else 0
         print(json.dumps(found), file=sys.stderr, flush=True)
 
 
 class Worker:
     """A process that trains methods with the code of a folder."""
 
-    def __init__(self, folder, options):
+    def __init__(self, folder, options, *more):
         environment = os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-        line = [sys.executable, "-P", __file__, "--serve", "--model", options.model, "--rounds", str(options.rounds)]
+        line = [sys.executable, "-P", __file__, "--serve", "--model", options.model, "--rounds", str(options.rounds), *more]
         pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
         self.process = subprocess.Popen(line, env=environment, cwd=folder, text=True, **pipes)
 
     def run(self, method):
-        """Return (CPU seconds per client-round and network, seconds, notes) of a run."""
+        """Return (CPU seconds and passes per client-round and network, seconds, notes) of a run."""
         print(method, file=self.process.stdin, flush=True)
         lines = []
         for line in self.process.stderr:
             if line.startswith("{"):
                 found = json.loads(line)
-                return found["seconds"] / found["visits"] / found["networks"], found["seconds"], found["notes"]
+                each = [found[name] / found["visits"] for name in ("seconds", "passes")]
+                return *each, found["seconds"], found["notes"]
             lines.append(line)
         raise SystemExit("".join(lines[-5:]))
 
@@ -105,26 +135,30 @@ def main():
     parser.add_argument("--only", default="", help="methods, separated by commas; default: all")
     parser.add_argument("--old", type=Path, help="folder of another version of the code")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--count", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        return serve(options.model, options.rounds)
+        return serve(options.model, options.rounds, options.count)
     from fnlkit.components import registry
 
     here = Path(__file__).parent.parent
-    workers = [Worker(folder, options) for folder in (here, options.old) if folder]
+    workers = [Worker(here, options, "--count")] + [Worker(options.old, options)] * bool(options.old)
     print(f"{options.model}, {options.rounds} rounds, one core: CPU seconds; ratio to FedAvg per client-round and network")
-    print(f"{'method':20}{'seconds':>9}{'ratio':>20}" + (f"{'old ratio':>22}" if options.old else ""))
+    print(f"{'method':20}{'seconds':>9}{'work':>7}{'ratio':>22}" + (f"{'old ratio':>22}" if options.old else ""))
     for worker in workers:
         worker.run("fedavg")  # compiles or loads the kernels
     for method in options.only.split(",") if options.only else registry.METHODS:
         rows = []
-        for _ in range(options.repeats):
-            plain = workers[0].run("fedavg")[0]
-            rows.append([(each / plain, seconds, notes) for each, seconds, notes in (w.run(method) for w in workers)])
+        for repeat in range(options.repeats + 1):
+            plain, whole, *_ = workers[0].run("fedavg")
+            found = [worker.run(method) for worker in workers]
+            if repeat:
+                rows.append([(each / plain, passes / whole, *more) for each, passes, *more in found])
         cells = [shown([row[k][0] for row in rows]) for k in range(len(workers))]
-        notes = "; ".join(dict.fromkeys(note for note in rows[0][0][2] if "engine fused" not in note))
-        seconds = statistics.median(row[0][1] for row in rows)
-        print(f"{method:20}{seconds:9.2f}" + "".join(f"{cell:>22}" for cell in cells), notes, flush=True)
+        notes = "; ".join(dict.fromkeys(note for note in rows[0][0][3] if "engine fused" not in note))
+        seconds = statistics.median(row[0][2] for row in rows)
+        line = f"{method:20}{seconds:9.2f}{rows[0][0][1]:7.2f}" + "".join(f"{cell:>22}" for cell in cells) + " " + notes
+        print(line.rstrip(), flush=True)
     for worker in workers:
         worker.process.stdin.close()
         worker.process.wait()
