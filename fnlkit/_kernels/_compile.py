@@ -18,6 +18,7 @@ cache         numba's cache is not used.  It numbers its files in a shared index
 import contextlib
 import functools
 import hashlib
+import io
 import logging
 import os
 import pickle
@@ -28,7 +29,8 @@ import uuid
 from pathlib import Path
 
 import numba
-from numba.core import compiler, serialize
+from numba.core import compiler, environment, serialize
+from numba.core.runtime import rtsys
 
 
 @functools.cache
@@ -102,6 +104,27 @@ def _opened(raw):
     return raw[_SEAL:]
 
 
+class _Reader(pickle.Unpickler):
+    """Unpickles compiled code without importing the modules of numba whose functions are part of it (a quarter second)."""
+
+    def find_class(self, module, name):
+        if (module, name) == ("numba.core.environment", "_rebuild_env"):
+            return _rebuilt
+        return super().find_class(module, name)
+
+
+def _rebuilt(module, constants, name):
+    """Return the environment of a function; of numba's own functions, only the name of the module, which nothing reads."""
+    if module in sys.modules or not module.startswith("numba."):
+        return environment._rebuild_env(module, constants, name)
+    found = environment.lookup_environment(name)
+    if found is None:
+        found = environment.Environment({"__name__": module})
+        found.consts[:], found.env_name = constants, name
+        environment.Environment._memo[name] = found
+    return found
+
+
 class _Shelf:
     """On-disk cache of one function, with the interface that a numba dispatcher expects."""
 
@@ -118,12 +141,13 @@ class _Shelf:
 
     def load_overload(self, sig, target_context):
         """Return the compiled code for a signature, or None if no intact file exists."""
-        target_context.refresh()
+        # Loaded code needs numba's memory manager, but not the modules that numba imports before it compiles.
+        rtsys.initialize(target_context)
         key, name = self._file(sig, target_context.codegen())
         for folder in cache_folders():
             # If a file is missing or damaged in any form, the function is compiled again.
             with contextlib.suppress(Exception):
-                stored, payload = pickle.loads(_opened((folder / name).read_bytes()))
+                stored, payload = _Reader(io.BytesIO(_opened((folder / name).read_bytes()))).load()
                 if stored == key:
                     return compiler.CompileResult._rebuild(target_context, *payload)
         return None
