@@ -245,7 +245,8 @@ def test_other_weights_are_refused(images, capsys):
 
 def test_the_checksum_is_that_of_the_weights(images):
     data, checksums = datasets.load(str(images / "ours.npz")), []
-    for spec in ("torchvision(name=mobilenet_v3_small, weights=random)", "torchvision(name=shufflenet_v2_x0_5, weights=random)"):
+    for name in ("mobilenet_v3_small", "shufflenet_v2_x0_5"):
+        spec = f"torchvision(name={name}, weights=random)"
         checksums += [backbone.checksum_of(data, spec), backbone.checksum_of(data, spec)]
     assert checksums[0] == checksums[1] != checksums[2] == checksums[3]
 
