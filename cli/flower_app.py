@@ -61,10 +61,21 @@ from fnlkit.cli.plumbing import console, setting_options
     is_flag=True,
     help="Sites agree to reply with a number for each sample: hashes that find copies between sites, losses.",
 )
+@click.option("--backbone", metavar="SPEC", default="",
+              help="Each site computes features of its images with this backbone (as for `fnlkit embed`); models learn from "
+              "these features.")  # fmt: skip
+@click.option(
+    "--scale",
+    "scaling",
+    type=click.Choice(["project", "sites"]),
+    default="project",
+    show_default=True,
+    help="Scale of vectors and tables: that of --dataset, or from sums of the sites (`fnlkit sites run --task scale`).",
+)
 @setting_options()
 @click.pass_context
 def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names, address, demo, task, only_task, estimator,
-            folds, audit_rounds, per_sample, **options):  # fmt: skip
+            folds, audit_rounds, per_sample, backbone, scaling, **options):  # fmt: skip
     """Write a Flower project for real sites into a new folder DIR: audit, estimate, train and evaluate.
 
     The ClientApp computes on the table, folder of images or npz of a site and sends only declared replies. With --address, DIR
@@ -87,6 +98,7 @@ def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names
     given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     judging = Judging((task,) if only_task else TASKS, estimator, folds, audit_rounds, per_sample)
     about = {"sites": sites, "wait": wait, "timeout": timeout, "max_samples": max_samples, "keys": keys, "names": names}
+    about |= {"backbone": backbone, "scaling": scaling}
     data, place = loaded(dataset), address and handover.address_of(address)
     known = names or [f"site-{k}" for k in range(sites)]
     more = (lambda agreed: handover.parts(place, known, agreed)) if place else None

@@ -5,7 +5,7 @@ import os
 
 import click
 
-from fnlkit.cli.plumbing import Table, caution, console, json_option, printable, seed_option
+from fnlkit.cli.plumbing import Table, caution, console, json_option, printable, seed_option, takes_file
 
 project_option = click.option("--project", "folder", metavar="FOLDER", default=".", show_default=True,
                               help="Folder that the coordinator sent.")  # fmt: skip
@@ -47,7 +47,7 @@ def check(data, folder, leave_out, as_json):
     if not as_json:
         for line in _described(found):
             console().print(line)
-    rows = checking.leaving_of(data, site["agreed"], leave_out or site["leave_out"])
+    rows = checking.leaving_of(data, site["agreed"], leave_out or site["leave_out"], site["memory"])
     if as_json:
         click.echo(json.dumps({**found, "leaves": rows}))
         return
@@ -87,7 +87,7 @@ def join(folder, data, leave_out):
     from fnlkit.deploy import checking, handover, project
 
     site = handover.read_site(folder)
-    checking.leaving_of(data, site["agreed"], leave_out)
+    checking.leaving_of(data, site["agreed"], leave_out, site["memory"])
     for path in handover.join(folder, data, leave_out):
         console().print(f"wrote {path}", style="dim", soft_wrap=True)
     public = os.path.join(site["folder"], f"{site['name']}.key.pub")
@@ -143,6 +143,42 @@ def review(data, folder, output, budget, seed):
     labels.decided(site["memory"], found)
     many = f"{last['decided']} decided: {len(last['changed'])} labels changed, {len(last['dropped'])} samples left out"
     console().print(f"{many}; the next run uses these labels. Move {decisions} away before the next review")
+
+
+@command.command()
+@click.argument("run", metavar="RUN.pt")
+@click.argument("data", metavar="[DATA]", required=False)
+@project_option
+@json_option
+@click.option("-o", "--output", default=None, metavar="FILE.csv", callback=takes_file,
+              help="Also write class and probability of each sample.")  # fmt: skip
+def predict(run, data, folder, as_json, output):
+    """Predict the samples of this site with RUN.pt and print the agreement with the labels. Nothing is sent.
+
+    The site need not have taken part: columns, classes and the backbone are those of the project in FOLDER. Test samples are
+    predicted if the data have some, otherwise all samples.
+
+    \b
+    Example:
+      fnlkit site predict run.pt ours.csv --project from-coordinator -o predictions.csv
+    """
+    from fnlkit.deploy import handover, predicting
+    from fnlkit.errors import InputError
+
+    site = handover.read_site(folder)
+    source = os.path.abspath(data) if data else site["data"]
+    if not source:
+        raise InputError("DATA: this site has not joined; name the data, or run `fnlkit site join` first")
+    found = predicting.predicted(run, source, site)
+    if output:
+        found.sheet.write(output)
+    if as_json:
+        click.echo(json.dumps(found.scores))
+        return
+    row = found.scores
+    ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
+    click.echo(f"{row['samples']:,} samples: {100 * row['agreement']:.1f} % agree with the labels ({ends}), balanced over "
+               f"classes {100 * row['balanced']:.1f} %")  # fmt: skip
 
 
 @command.command(hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True})

@@ -107,14 +107,18 @@ def _registered(folder, key, seconds=60):
 
 @command.command()
 @click.argument("folder", metavar="DIR")
-@click.option("--task", required=True, type=click.Choice(["audit", "estimate", "train", "evaluate"]), help="Task to run.")
+@click.option(
+    "--task", required=True, type=click.Choice(["scale", "audit", "estimate", "train", "evaluate"]), help="Task to run."
+)
+@click.option("--scale", "scaled", metavar="SCALE.json", default=None,
+              help="Result of the task scale, if the project takes the scale from the sites.")  # fmt: skip
 @click.option("--run", "model", metavar="RUN.pt", default=None, help="Run to evaluate, for the task evaluate.")
 @click.option("--server-data", metavar="DATA", default=None, help="Test samples of the server, for the task train.")
 @click.option("--min-replies", type=click.FloatRange(0, 1), default=None,
               help="Share of the sites that must remain. Default: that of the project.")  # fmt: skip
 @click.option("-o", "--output", required=True, metavar="FILE", callback=takes_file,
               help="Result: a run of the task train, JSON of the other tasks.")  # fmt: skip
-def run(folder, task, model, server_data, min_replies, output):
+def run(folder, task, scaled, model, server_data, min_replies, output):
     """Run a task over the connected sites and follow it to the end; the same command continues a stopped task.
 
     The command exits with 0 only if the task is completed. Ctrl-C stops following, and the task goes on.
@@ -133,6 +137,7 @@ def run(folder, task, model, server_data, min_replies, output):
         raise InputError(f"-o {output}: there is a finished result already; choose another name")
     config = {"task": task, "output": output} | ({"run": os.path.abspath(model)} if model else {})
     config |= {"server_data": os.path.abspath(server_data)} if server_data else {}
+    config |= {"scale": _result(scaled, "--scale", "scale")["scale"]} if scaled else {}
     config |= {"min_replies": min_replies} if min_replies is not None else {}
     state = Path(f"{output}.status.json")
     state.unlink(missing_ok=True)
@@ -175,22 +180,34 @@ def show(file):
     _print(file)
 
 
-def _print(file):
+def _result(file, option="", task=None):
+    """Return the result of a task in a file of `fnlkit sites run`."""
     from fnlkit.artifacts import files
     from fnlkit.errors import InputError
 
     try:
         found = json.loads(files.read_text(file))
-        kind = found["kind"]
+        right = found["kind"] == "fnlkit.sites/1" and task in (None, found["task"])
     except (ValueError, KeyError, TypeError):
-        kind = None
-    if kind != "fnlkit.sites/1":
-        raise InputError(f"{file}: is no result of `fnlkit sites run`; name the file of its option -o")
+        right = False
+    if not right:
+        wanted = f" --task {task}" if task else ""
+        raise InputError(f"{option} {file}: is no result of `fnlkit sites run{wanted}`; name the file of its option -o".strip())
+    return found
+
+
+def _print(file):
+    found = _result(file)
     if found["task"] == "audit":
         from fnlkit.cli.audit import _tables
 
         for part in _tables(found):
             console().print(part)
+    elif found["task"] == "scale":
+        table = Table("feature", "known values", "mean", "standard deviation")
+        for row in found["rows"]:
+            table.add_row(printable(row["name"]), f"{row['known']:,}", f"{row['mean']:.6g}", f"{row['std']:.6g}")
+        console().print(table)
     else:
         evaluated = found["task"] == "evaluate"
         table = Table("site", "samples", "agreement" if evaluated else "estimated wrong", "range")

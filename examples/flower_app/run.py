@@ -80,6 +80,14 @@ def make_keys(folder):
         subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", f"site-{k}.key"], **quiet)
 
 
+def make_starter(folder):
+    """Write the program that sites run in place of `flower-superexec`: it imports everything once for all messages."""
+    path = folder / "bin/flower-superexec"
+    path.parent.mkdir()
+    path.write_text('#!/bin/sh\nexec fnlkit site superexec "$@"\n')
+    path.chmod(0o755)
+
+
 def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -120,6 +128,10 @@ class Federation:
         own = ["--ssl-ca-certfile", f"own-{k}.crt", "--ssl-certfile", f"own-{k}.crt", "--ssl-keyfile", f"own-{k}.key"]
         return [*at, *own, "--auth-supernode-private-key", f"site-{k}.key"]
 
+    def node_config(self, k):
+        """Return further entries of a site's configuration."""
+        return {}
+
     def admit(self):
         """Register the public keys of the sites with the SuperLink, if they are not registered yet."""
         if self.flwr("supernode", "list", "here", "--format", "json").stdout.count('"node-id"') < SITES:
@@ -144,10 +156,11 @@ class Federation:
 
     def start_site(self, k):
         paths = {"data": f"site-{k}.npz", "memory": f"memory-{k}", "agreed": f"agreed-{k}.toml"}
-        config = {"client": k} | {name: str(self.folder / path) for name, path in paths.items()}
+        config = {"client": k} | {name: str(self.folder / path) for name, path in paths.items()} | self.node_config(k)
         told = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
         own = ["--port", str(free_port()), "--node-config", told]
-        self._start(f"site-{k}", "flower-supernode", *self.node_options(k), *own)
+        path = f"{self.folder}/bin{os.pathsep}{self.environment['PATH']}"
+        self._start(f"site-{k}", "flower-supernode", *self.node_options(k), *own, PATH=path)
 
     def revive(self):
         """Restart SuperNodes that have ended, as a supervisor does.
@@ -160,11 +173,11 @@ class Federation:
                     os.killpg(self.processes[f"site-{k}"].pid, signal.SIGKILL)
                 self.start_site(k)
 
-    def _start(self, name, program, *arguments):
+    def _start(self, name, program, *arguments, **environment):
         with open(self.folder / f"{name}.log", "ab") as log:
-            self.processes[name] = subprocess.Popen([BIN / program, *arguments], cwd=self.folder, env=self.environment,
-                                                    stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                                    start_new_session=True)  # fmt: skip
+            how = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "start_new_session": True}
+            how |= {"cwd": self.folder, "env": self.environment | environment}
+            self.processes[name] = subprocess.Popen([BIN / program, *arguments], **how)
 
     def _wait_for_port(self, port, seconds=60):
         deadline = time.monotonic() + seconds
@@ -222,6 +235,7 @@ def prepare(folder, settings=SETTINGS):
     if not (folder / "ca.crt").exists():
         make_data(folder)
         make_keys(folder)
+        make_starter(folder)
     if not (folder / "project").exists():
         keys = [part for k in range(SITES) for part in ("--key", f"site-{k}.key.pub")]
         line = [BIN / "fnlkit", "flower-app", "project", "--dataset", "server.npz", "--sites", str(SITES), *keys, *settings]

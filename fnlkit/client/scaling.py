@@ -6,8 +6,19 @@ Vectors are scaled by feature, images by channel.
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from fnlkit.artifacts.stored import blocks
+from fnlkit.components.declarations import Sent
+
+# A site replies statistics of a feature with at least this many known values, so that no value of a sample is revealed.
+FEWEST = 5
+SENDS = {
+    "known": Sent.counts("numbers of known values by feature; 0 below 5", "once", ("features",)),
+    "total": Sent("sums of the known values by feature; 0 for fewer than 5 values", "once", ("features",)),
+    "squares": Sent("sums of squared differences from the site's mean by feature; 0 for fewer than 5 values", "once",
+                    ("features",), low=0),
+}  # fmt: skip
 
 
 class Moments(NamedTuple):
@@ -15,7 +26,8 @@ class Moments(NamedTuple):
 
     Attributes
     ----------
-    count : int
+    count : int, or int (d,)
+        Number of values; by feature if values are missing.
     total : float64 (d,)
         Sum of each feature.
     squares : float64 (d,)
@@ -33,6 +45,23 @@ def moments(x):
     x = np.asarray(x, np.float64)
     total = x.sum(0)
     return Moments(len(x), total, ((x - total / len(x)) ** 2).sum(0))
+
+
+def reply_moments(client, model, received):
+    """Reply the Moments of the client's vectors over the known values, without features of fewer than `FEWEST` values.
+
+    A missing value is NaN.
+    """
+    x = client.x.double().numpy()
+    known = np.isfinite(x)
+    count = known.sum(0)
+    if (count == len(x)).all():
+        _, total, squares = moments(x)
+    else:
+        total = np.where(known, x, 0.0).sum(0)
+        squares = np.where(known, (x - total / np.maximum(count, 1)) ** 2, 0.0).sum(0)
+    found = {"known": count, "total": total, "squares": squares}
+    return {name: torch.from_numpy(np.where(count >= FEWEST, values, 0)) for name, values in found.items()}
 
 
 def pooled(replies):
@@ -56,10 +85,10 @@ def added(replies):
     replies = iter(replies)
     count, total, squares = next(replies)
     for more in replies:
-        away = more.total / more.count - total / count
-        squares = squares + more.squares + away**2 * count * more.count / (count + more.count)
+        away = more.total / np.maximum(more.count, 1) - total / np.maximum(count, 1)
+        squares = squares + more.squares + away**2 * count * more.count / np.maximum(count + more.count, 1)
         count, total = count + more.count, total + more.total
-    return total / count, squares / count, count
+    return total / np.maximum(count, 1), squares / np.maximum(count, 1), count
 
 
 def channel_moments(x):

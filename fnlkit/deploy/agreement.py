@@ -18,6 +18,7 @@ from fnlkit.datasets import cache_folder
 from fnlkit.datasets.loading import load
 from fnlkit.datasets.manifest import is_manifest, opened
 from fnlkit.datasets.sites import npz_of_one
+from fnlkit.deploy.backbone import with_backbone
 from fnlkit.deploy.releases import Withheld
 from fnlkit.errors import InputError
 
@@ -34,6 +35,7 @@ FREE = (
     "output",
     "task",
     "run",
+    "scale",
 )
 
 
@@ -72,7 +74,7 @@ def agreed_config(path, config):
             raise NotAgreed(
                 f"agreed {shown(path)}: {name} is {was}, in this run {now}; replace the file if you agree to the change"
             )
-    return {**config, **own} | {name: config[name] for name in ("task",) if name in config}
+    return {**config, **own} | {name: config[name] for name in ("task", "scale") if name in config}
 
 
 def config_of(path):
@@ -176,7 +178,7 @@ def _base_and_unit(name):
     return (match[1].strip(), match[2].strip()) if match else (name.strip(), "")
 
 
-def conformed(text, task, *, leave_out=""):
+def conformed(text, task, *, leave_out="", memory=""):
     """Return the Dataset of a site with the classes of the task, matched by name.
 
     Parameters
@@ -186,6 +188,8 @@ def conformed(text, task, *, leave_out=""):
     task : fnlkit.deploy.project.Task
     leave_out : str
         Names of classes of this site whose samples are not used, separated by commas.
+    memory : str
+        Folder for features of the project's backbone.  Without it, images are not accepted in place of features.
 
     Raises
     ------
@@ -193,6 +197,8 @@ def conformed(text, task, *, leave_out=""):
         If the samples do not fit the task. The one-line message names the column or the class.
     """
     data = samples_like(text, task)
+    if task.backbone_checksum and data.features is None and memory:
+        data = with_backbone(data, task, memory, text)
     shape = tuple(data.x_train.shape[1:])
     if (data.kind, shape) != (task.kind, task.shape):
         raise InputError(

@@ -8,7 +8,7 @@ from fnlkit.artifacts import files
 from fnlkit.artifacts.stored import blocks
 from fnlkit.client.inputs import intake
 from fnlkit.datasets.manifest import is_manifest
-from fnlkit.deploy import opening, replies, terms
+from fnlkit.deploy import opening, replies, scale, terms
 from fnlkit.deploy.agreement import config_of, conformed, samples_like, table_like
 
 _BYTES = {"float64": 8, "float32": 4, "int64": 8}
@@ -70,6 +70,8 @@ def described(text, path):
         notes.append(f"all samples have the class {held[0]!r}; this is allowed")
     elif lacking:
         notes.append(f"no sample of the agreed classes {', '.join(lacking[:12])}; this is allowed")
+    if task.backbone_checksum and data.features is None:
+        notes.append(f"features by {task.backbone} are computed here, once; the images stay as they are")
     if constant:
         problems.append(f"{constant:,} of {math.prod(out['shape']):,} columns are constant")
     return out | {"problems": problems}
@@ -95,14 +97,14 @@ def _constant(data):
     return int((low == high).sum())
 
 
-def leaving_of(text, path, leave_out=""):
+def leaving_of(text, path, leave_out="", memory=""):
     """Return the data that would leave a site, after checking that its samples fit the project.
 
     Parameters
     ----------
     text, path : str
         As in `described`.
-    leave_out : str
+    leave_out, memory : str
         As in `fnlkit.deploy.agreement.conformed`.
 
     Returns
@@ -116,7 +118,7 @@ def leaving_of(text, path, leave_out=""):
         If the samples do not fit. The one-line message names the column or the class.
     """
     _, first = agreed_task(path)
-    data = conformed(text, first, leave_out=leave_out)
+    data = conformed(text, first, leave_out=leave_out, memory=memory)
     samples, shape = len(data.y_train), intake(data)[2]
     rows = []
     for name in first.judging.tasks:
@@ -127,7 +129,7 @@ def leaving_of(text, path, leave_out=""):
         declared = replies.replies_of(task, settings)
         arrays = replies.declared_arrays(declared, **sizes, size=network.size, dtype=dtype)
         most = replies.open_sides(task)
-        if name == "evaluate":
+        if name in ("evaluate", scale.TASK):
             del arrays["weights"]
         for reply, (kind, sides) in arrays.items():
             sent = declared.get(reply)

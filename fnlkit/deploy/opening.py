@@ -2,6 +2,7 @@
 
 import math
 import os
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,6 +13,7 @@ from fnlkit.components import registry
 from fnlkit.components.declarations import declaration, resolved
 from fnlkit.components.parameters import arguments_of
 from fnlkit.datasets.embed import embed
+from fnlkit.deploy import scale
 from fnlkit.deploy.agreement import agreed_config, conformed
 from fnlkit.deploy.replies import declared_arrays, replies_of
 from fnlkit.deploy.terms import read_config
@@ -47,8 +49,15 @@ def open_site(config, node):
     for name, kind in (("client", int), ("data", str), ("memory", str), ("agreed", str)):
         if type(node.get(name)) is not kind:
             raise InputError(f"--node-config lacks {name}; give client=NUMBER, data=PATH, memory=FOLDER and agreed=PATH")
-    settings, task = read_config(agreed_config(node["agreed"], config))
-    number, data = node["client"], conformed(node["data"], task, leave_out=str(node.get("leave_out", "")))
+    config = agreed_config(node["agreed"], config)
+    settings, task = read_config(config)
+    scale.must_have_scale(task)
+    task = scale.unfilled(task) if task.name == scale.TASK else task
+    about = {"leave_out": str(node.get("leave_out", "")), "memory": node["memory"]}
+    number, data = node["client"], conformed(node["data"], task, **about)
+    if task.scaling == "sites":  # the data stay the same for a review, whatever replaces missing cells
+        checksum = conformed(node["data"], read_config(config | {"scale": ""})[1], **about).checksum
+        data = replace(data, remember=lambda name, compute: checksum if name == "checksum" else compute())
     if not 0 <= number < task.sites:
         raise InputError(f"client={number}: the project has the clients 0 to {task.sites - 1}; correct --node-config")
     federation = labels_of(node["memory"], data, task.names[number])

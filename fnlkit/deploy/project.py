@@ -5,12 +5,14 @@ import os
 import re
 import shutil
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from fnlkit.artifacts import files
 from fnlkit.artifacts.paths import shown
 from fnlkit.client.scaling import moments, pooled
+from fnlkit.deploy import scale
+from fnlkit.deploy.backbone import definition
 from fnlkit.deploy.terms import MOST_SAMPLES, STANDARD, Task, deployable, must_be_judging, must_be_of_sites
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings
@@ -20,7 +22,7 @@ PRIVATE = ("server_data", "output", "run")  # used by the server only: passed to
 
 
 def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, max_samples=MOST_SAMPLES, keys=(), names=(),
-                  name="train", judging=STANDARD, more=None):  # fmt: skip
+                  name="train", judging=STANDARD, backbone="", scaling="project", more=None):  # fmt: skip
     """Write a Flower project to a new or empty folder and return the paths of its files.
 
     Parameters
@@ -41,6 +43,10 @@ def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, ma
     name : str
         Task of a run unless `flwr run` selects another one.
     judging : Judging
+    backbone : str
+        Spec of a backbone with which each site computes features from images.
+    scaling : {"project", "sites"}
+        Take the scale of vectors from `dataset`, or from sums of the sites (task `scale`).
     more : callable (text of pyproject.toml) -> dict of str to bytes, optional
         Further files of the folder, by their paths in the folder.
 
@@ -49,13 +55,15 @@ def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, ma
     InputError
         If the folder is not empty, or if a run with these settings cannot be deployed.
     """
-    mean, std = _scale(dataset, settings)
+    about = _features_of(dataset, settings, backbone, scaling)
+    if scaling == "sites":
+        judging = replace(judging, tasks=(*judging.tasks, scale.TASK))
     fingerprints = tuple(map(fingerprint_of, keys))
     names = tuple(names) or tuple(f"site-{k}" for k in range(sites))
     if len(set(names)) != sites or not all(re.fullmatch(r"[\w.-]{1,40}", each) for each in names):
         raise InputError(f"--name: expected {sites} different names of letters, digits, points and dashes")
-    task = Task(sites, dataset.kind, dataset.x_train.shape[1:], tuple(dataset.class_names), mean, std, max_samples,
-                dataset.table, fingerprints, names, backbone_of(dataset), name, judging)  # fmt: skip
+    about |= {"most": max_samples, "columns": dataset.table, "keys": fingerprints, "names": names, "name": name}
+    task = Task(sites, classes=tuple(dataset.class_names), judging=judging, **about)
     must_be_of_sites(fingerprints, sites)
     must_be_judging(judging, task)
     settings = deployable(settings, task)
@@ -77,6 +85,10 @@ def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, ma
         "columns": json.dumps(task.columns),
         "names": json.dumps(names),
         "backbone": task.backbone,
+        "backbone_checksum": task.backbone_checksum,
+        "backbone_version": task.backbone_version,
+        "scaling": scaling,
+        "scale": "",
         "task": name,
         **asdict(judging),
         "tasks": json.dumps(judging.tasks),
@@ -90,6 +102,19 @@ def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, ma
     parts = {name: text.encode() for name, text in parts.items()}
     _write_whole(folder, parts | (more(parts["pyproject.toml"]) if more else {}))
     return [folder / name for name in parts]
+
+
+def _features_of(dataset, settings, backbone, scaling):
+    """Return kind, shape, scale and backbone of the samples that the sites' models receive, as fields of a Task."""
+    about = {"kind": dataset.kind, "shape": tuple(dataset.x_train.shape[1:]), "backbone": backbone_of(dataset)}
+    if scaling == "sites" and (dataset.kind != "vector" or settings.standardize == "none"):
+        raise InputError("--scale sites: only vectors and tables are scaled by sums of the sites; leave out the option")
+    if backbone:
+        spec, width, checksum, version = definition(dataset, backbone)
+        found = {"backbone": spec, "backbone_checksum": checksum, "backbone_version": version}
+        return {"kind": "vector", "shape": (width,)} | found
+    mean, std = _scale(dataset, settings) if scaling == "project" else ((), ())
+    return about | {"mean": mean, "std": std, "scaling": scaling}
 
 
 def _scale(dataset, settings):

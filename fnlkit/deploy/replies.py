@@ -2,6 +2,8 @@
 
 import math
 
+from fnlkit.client import scaling
+from fnlkit.deploy import scale
 from fnlkit.deploy.terms import estimator_of
 from fnlkit.experiment import cards
 
@@ -10,6 +12,8 @@ def replies_of(task, settings):
     """Return {name: Sent} of all replies of the task of a run beyond ``weights``."""
     if task.name == "train":
         return cards.may_leave(settings.method, settings.optimizer, settings.selector)
+    if task.name == scale.TASK:
+        return scaling.SENDS
     if task.name == "audit":
         from fnlkit.review.site import SENDS
 
@@ -29,7 +33,8 @@ def open_sides(task):
     columns = 1 if image else min(math.prod(task.shape), shifts.MOST_COLUMNS)
     means = shifts.GRID**2 + 1 if image else min(math.prod(task.shape), shifts.MOST_FEATURES)
     changes = len(shifts.possible(task.kind, task.shape))
-    return {"columns": columns, "features": 2 * means, "changes": changes, "tried": shifts.TRIED}
+    means = math.prod(task.shape) if task.name == scale.TASK else 2 * means
+    return {"columns": columns, "features": means, "changes": changes, "tried": shifts.TRIED}
 
 
 def declared_arrays(replies, *, classes, samples, width, size, dtype):

@@ -14,12 +14,13 @@ from fnlkit.artifacts import saving
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.run import Run
+from fnlkit.client import scaling
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs, weight_type
 from fnlkit.client.network import Model
 from fnlkit.datasets import columns as features
 from fnlkit.datasets.dataset import Dataset
-from fnlkit.deploy import opening, terms, training
+from fnlkit.deploy import opening, scale, terms, training
 from fnlkit.deploy.remote import Remote
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators import federated
@@ -52,6 +53,7 @@ def conduct(grid, config):
     InputError, WorkStopped
     """
     settings, task = terms.read_config(config)
+    scale.must_have_scale(task)
     output = os.path.abspath(config.get("output") or ("run.pt" if task.name == "train" else f"{task.name}.json"))
     if task.name == "train":
         with progress(output, task) as report:
@@ -95,7 +97,8 @@ def over(sites, task, settings, config, folder, report):
     WorkStopped
         If too few sites remain. The message names the lost sites.
     """
-    work, fewest = {"audit": (_audited, 2), "estimate": (_estimated, 1), "evaluate": (_evaluated, 1)}[task.name]
+    work, fewest = {"audit": (_audited, 2), "estimate": (_estimated, 1), "evaluate": (_evaluated, 1),
+                    scale.TASK: (_scaled, 1)}[task.name]  # fmt: skip
     least = max(fewest, math.ceil(settings.min_replies * task.sites))
     present = sites.gather(least)
     lost = {k: "did not connect" for k in range(task.sites) if k not in present}
@@ -208,7 +211,7 @@ def _estimated(remote, task, settings, config, report):
 
 def _evaluated(remote, task, settings, config, report):
     run = Run.read(config["run"])
-    network = opening.network_of(settings, task, _input_shape(task))
+    network = opening.network_of(settings, task, input_shape(task))
     if run.weights.numel() != network.size or run.settings["model"] != settings.model:
         raise InputError(f"run {config['run']}: its model is {run.settings['model']}, not {settings.model} of this project")
     federation, dataset = _parts(remote, task)
@@ -222,7 +225,16 @@ def _evaluated(remote, task, settings, config, report):
     return {"run": os.path.abspath(config["run"]), "classes": list(task.classes), **scores(counts, federation.names)}
 
 
-def _input_shape(task):
+def _scaled(remote, task, settings, config, report):
+    federation, dataset = _parts(remote, task)
+    evidence = EstimatorInputs(federation, dataset, form="federated", seed=settings.seed, sites=remote)
+    evidence.sends = scaling.SENDS
+    arrays = federation.client_offsets, federation.client_indices, federation.given
+    members = ClientList(dataset.x_train, *arrays, federation.classes, Inputs(False))
+    return scale.of_replies(federated.ClientSession(evidence, members).ask(scaling.reply_moments), task)
+
+
+def input_shape(task):
     """Return the shape of a network's input for samples of the task."""
     if task.kind != "image":
         return task.shape
@@ -245,7 +257,7 @@ def words(found):
     """Return lines with the result of a task, for the server's log."""
     covers = f"{len(found['covers'])} sites: {', '.join(found['covers'])}"
     yield f"{found['task']} of {covers}" + "".join(f"; lost {name}: {reason}" for name, reason in found["lost"].items())
-    for row in found["sites"]:
+    for row in found.get("sites", ()):
         value = row["agreement"] if found["task"] == "evaluate" else row["level"]
         share = "unknown" if value is None else f"{100 * value:.1f} %"
         what = "agreement" if found["task"] == "evaluate" else "wrong labels"

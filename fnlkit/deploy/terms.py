@@ -15,7 +15,9 @@ from fnlkit.components import registry
 from fnlkit.components.declarations import declaration
 from fnlkit.components.parameters import arguments_of
 from fnlkit.components.spec import from_file, own_names
+from fnlkit.deploy import scale
 from fnlkit.deploy.agreement import columns_of
+from fnlkit.deploy.backbone import common
 from fnlkit.errors import InputError
 from fnlkit.experiment import combination
 from fnlkit.experiment.settings import Settings, option
@@ -75,8 +77,13 @@ class Task:
     names : tuple of str
         Name of each site, in the order of the clients.
     backbone : str
-        Backbone whose features the sites hold, with the version and the checksum of its weights as far as known.  Empty if the
-        samples are no features.
+        Backbone whose features the sites hold.  Empty if the samples are no features.
+    backbone_checksum, backbone_version : str
+        SHA-256 of the weights, and package with version, if sites compute the features from their images.
+    scaling : {"project", "sites"}
+        Source of `mean`, `std` and the values of missing cells: the project, or sums of the sites.
+    has_scale : bool
+        Whether they are known.
     name : {"train", "audit", "estimate", "evaluate"}
         The task of a run.
     judging : Judging
@@ -94,6 +101,10 @@ class Task:
     keys: tuple = ()
     names: tuple = ()
     backbone: str = ""
+    backbone_checksum: str = ""
+    backbone_version: str = ""
+    scaling: str = "project"
+    has_scale: bool = False
     name: str = "train"
     judging: Judging = STANDARD
 
@@ -148,17 +159,21 @@ def read_config(config):
         for name in ("sites", "max_samples", "folds", "audit_rounds"):
             if type(config[name]) is not int or config[name] < 1:
                 raise ValueError
-        for name, kind in (("per_sample", bool), ("estimator", str), ("backbone", str)):
+        texts = ("estimator", "backbone", "backbone_checksum", "backbone_version", "scale")
+        for name, kind in (("per_sample", bool), *((name, str) for name in texts)):
             if type(config[name]) is not kind:
                 raise ValueError
         name = "names"
         if len(found["names"]) != config["sites"]:
             raise ValueError
         name = "task"
-        if config[name] not in found["tasks"] or not set(found["tasks"]) <= set(TASKS):
+        if config[name] not in found["tasks"] or not set(found["tasks"]) <= {*TASKS, scale.TASK}:
             raise ValueError
         name = "kind"
         if config[name] not in ("image", "vector"):
+            raise ValueError
+        name = "scaling"
+        if config[name] not in scale.SOURCES:
             raise ValueError
         name = "columns"
         columns = columns_of(json.loads(config[name]))
@@ -177,11 +192,25 @@ def read_config(config):
     settings = Settings(**{f.name: from_file(config[f.name]) for f in fields(Settings) if f.name in config})
     about = {name: config[name] for name in ("estimator", "folds", "audit_rounds", "per_sample")}
     judging = Judging(found.pop("tasks"), **from_file(about))
-    about = {"backbone": config["backbone"], "name": config["task"], "judging": judging}
+    about = {name: config[name] for name in ("backbone", "backbone_checksum", "backbone_version", "scaling")}
+    about |= {"name": config["task"], "judging": judging}
+    if config["backbone_checksum"]:
+        common(from_file(config["backbone"]))
     task = Task(config["sites"], config["kind"], most=config["max_samples"], columns=columns, **found, **about)
-    if task.name != "train":
+    if config["scale"]:
+        task = _scaled(task, config["scale"])
+    if task.name not in ("train", scale.TASK):
         must_be_judging(judging, task)
     return deployable(settings, task), task
+
+
+def _scaled(task, text):
+    if task.scaling != "sites" or task.name == scale.TASK:
+        raise InputError("scale: the scale of this project is not that of the sites; leave out --scale")
+    try:
+        return scale.scaled(task, text)
+    except ValueError:
+        raise InputError("scale: is no scale of these samples; give the file of `fnlkit sites run DIR --task scale`") from None
 
 
 def _listed(text, kind):

@@ -3,19 +3,15 @@
 Minutes, since Flower starts a process for every message.
 """
 
-import contextlib
 import importlib.util
 import os
-import re
-import socket
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks import flower_failures
+from benchmarks import flower_canaries, flower_failures
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
@@ -87,52 +83,6 @@ def test_real_sites_end_where_a_simulation_does(place):
     assert [row.get("accuracy") for row in run.history] == [row.get("accuracy") for row in plain.history]
 
 
-class Recorded:
-    """A proxy on loopback that keeps what goes one way, from sites to the SuperLink."""
-
-    def __init__(self, port):
-        self.port, self.heard, self.server = port, [], socket.create_server(("127.0.0.1", 0))
-        self.own_port, self.threads = self.server.getsockname()[1], []
-        self.server.settimeout(0.2)
-        self.open = True
-        self._run(self._accept)
-
-    def _run(self, function, *arguments):
-        self.threads.append(threading.Thread(target=function, args=arguments, daemon=True))
-        self.threads[-1].start()
-        return self.threads[-1]
-
-    def _accept(self):
-        while self.open:
-            with contextlib.suppress(OSError):
-                near, _ = self.server.accept()
-                self.heard.append(bytearray())
-                self._run(self._pass_on, near, self.heard[-1])
-
-    def _pass_on(self, near, kept):
-        near.settimeout(None)
-        with near, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)) as far:
-            back = self._run(_copy, far, near, None)
-            _copy(near, far, kept)
-            back.join()
-
-    def close(self):
-        self.open = False
-        for thread in self.threads:
-            thread.join(10)
-        self.server.close()
-
-
-def _copy(source, target, kept):
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            if kept is not None:
-                kept += data
-            target.sendall(data)
-    with contextlib.suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
-
-
 MASKED = ["--method", "flr", "--rounds", "2", "--fraction", "1", "--epochs", "1", "--model", "mlp(hidden=8)",
           "--protect", "secagg"]  # fmt: skip
 
@@ -161,25 +111,9 @@ def test_no_canary_in_a_byte_that_leaves_a_site(place):
         site["x_train"][:, 0, 0, 0] = NUMBER
         np.savez(folder / f"site-{k}.npz", **site)
 
-    class Open(module.Federation):
-        def connection(self):
-            return f'address = "127.0.0.1:{self.port}"\ninsecure = true\n'
-
-        def link_options(self):
-            return ["--insecure"]
-
-        def node_options(self, k):
-            if not hasattr(self, "wire"):
-                self.wire = Recorded(self.port)
-            return ["--superlink", f"127.0.0.1:{self.wire.own_port}", "--insecure"]
-
-        def admit(self):
-            """Without TLS there are no keys."""
-
-    for path in (folder / "project/pyproject.toml", *folder.glob("agreed-*.toml")):
-        path.write_text(re.sub(r"(?m)^keys = .*$", 'keys = "[]"', path.read_text()))
+    flower_canaries.without_keys(folder)
     (folder / "memory-1").write_text("no folder, so that site 1 fails in a sentence that names it")
-    with Open(folder) as federation:
+    with flower_canaries.opened(module)(folder) as federation:
         assert federation.wait(federation.submit()) == "finished:failed"  # too few sites are no success
         (folder / "memory-1").unlink()
         assert federation.wait(federation.submit()) == "finished:completed"
@@ -193,6 +127,15 @@ def test_no_canary_in_a_byte_that_leaves_a_site(place):
     seen = [b'"samples"', b'"replies"', b"fnlkit.c-order", b"FileExistsError"]  # messages can be read along
     assert [part for part in seen if part not in heard] == [] and len(heard) > run.traffic.bytes_up > 1000
     assert CANARY in str(folder)
+
+
+def test_none_of_a_thousand_canaries_leaves_a_deployment(tmp_path):
+    """Labels, names, paths, metadata and texts of exceptions, over all tasks; a canary in a reply is found."""
+    found = flower_canaries.searched(tmp_path / "sites")
+    ends = {"failing": "finished:failed"} | dict.fromkeys(["audit", "train", "evaluate", "control"], "finished:completed")
+    assert found["statuses"] == ends and found["canaries"] >= 1000 and found["readable"] == 4
+    assert found["in_bytes_from_sites"] == found["in_files_of_the_coordinator"] == 0
+    assert found["in_logs_of_the_sites"] >= flower_canaries.FAILING and found["control"] == 1
 
 
 @pytest.mark.parametrize("place", [flower_failures.SETTINGS], indirect=True)

@@ -314,5 +314,5 @@ def test_every_entry_of_a_project_is_checked(place, tmp_path):  # noqa: F811
 
 def test_settings_that_only_the_server_uses_exist():
     """A renamed setting would otherwise be compared at every site."""
-    known = {field.name for field in fields(Settings)} | {"wait", "timeout", "server_data", "output", "task", "run"}
+    known = {field.name for field in fields(Settings)} | {"wait", "timeout", "server_data", "output", "task", "run", "scale"}
     assert set(agreement.FREE) <= known

@@ -1,0 +1,71 @@
+"""Predictions of a run for the samples of a site, which need not have taken part; everything stays at the site."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from fnlkit.artifacts.run import Run
+from fnlkit.artifacts.sheets import Sheet
+from fnlkit.client.client_list import in_blocks
+from fnlkit.client.inputs import Inputs, intake
+from fnlkit.client.network import predict
+from fnlkit.deploy.agreement import config_of, conformed
+from fnlkit.deploy.tasks import input_shape, scores
+from fnlkit.deploy.terms import read_config
+from fnlkit.errors import InputError
+from fnlkit.estimators.federated import table_of
+from fnlkit.experiment.network import network_of
+
+
+class Predicted(NamedTuple):
+    """Predictions of a site.
+
+    Attributes
+    ----------
+    sheet : fnlkit.artifacts.sheets.Sheet
+        Columns sample, class, name and probability.
+    scores : dict
+        As a row of the task evaluate.
+    """
+
+    sheet: Sheet
+    scores: dict
+
+
+def predicted(run, source, site):
+    """Return the Predicted of a run for the samples of a site: the test samples if there are some, otherwise all.
+
+    Parameters
+    ----------
+    run : path
+    source : str
+        The data.
+    site : dict
+        As returned by `fnlkit.deploy.handover.read_site`.
+
+    Raises
+    ------
+    InputError
+        If the samples do not fit the project, or if the run is of another project.
+    """
+    path, (_, task) = run, read_config(config_of(site["agreed"]))
+    run = Run.read(path)
+    about = run.meta.get("samples", {})
+    if about.get("class_names") != list(task.classes) or list(run.meta["input_shape"]) != list(input_shape(task)):
+        raise InputError(f"{path}: was trained on other classes or samples than those of this project")
+    data = conformed(source, replace(task, columns=about.get("columns")), leave_out=site["leave_out"], memory=site["memory"])
+    train, test, _, image = intake(data)
+    x, labels = (test, data.y_test) if len(test) else (train, data.y_train)
+    network = network_of(run)
+    inputs = Inputs(image, tuple(about["mean"]), tuple(about["std"]), network.dtype, "cpu")
+    p = torch.softmax(in_blocks(lambda part: predict(network, None, part, inputs), x).double(), -1).numpy()
+    guess = p.argmax(1)
+    names = map(str, data.ids) if data.ids is not None and not len(test) else map(str, range(len(x)))
+    rows = [
+        [name, int(label), task.classes[label], float(p[i, label])]
+        for i, (name, label) in enumerate(zip(names, guess, strict=True))
+    ]
+    counts = table_of(guess, torch.from_numpy(np.asarray(labels, np.int64)), len(task.classes)).numpy()
+    return Predicted(Sheet(["sample", "class", "name", "probability"], rows), scores(counts[None], [site["name"]])["sites"][0])

@@ -1,0 +1,100 @@
+"""Scale of vectors and tables from the sums of the sites: the value of missing cells, mean and standard deviation.
+
+The task `scale` computes the scale once.  Later tasks receive it with the run configuration, because sites agree to the source
+of the scale and not to the numbers.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from fnlkit.client.scaling import Moments, pooled
+from fnlkit.datasets import columns as features
+from fnlkit.errors import InputError
+
+SOURCES = ("project", "sites")
+TASK = "scale"  # the task that computes the scale
+
+
+def of_replies(replies, task):
+    """Return the result of the task scale.
+
+    Parameters
+    ----------
+    replies : dict of Tensor (N, d)
+        As `fnlkit.client.scaling.SENDS` declares.
+    task : fnlkit.deploy.terms.Task
+
+    Returns
+    -------
+    dict
+        rows (name, known, mean and std of each feature) and scale (text for the run configuration).
+
+    Raises
+    ------
+    InputError
+        If no site has enough values of a feature.
+    """
+    known, total, squares = (replies[name].numpy() for name in ("known", "total", "squares"))
+    names = features.features(task.columns) if task.columns else [f"feature {i}" for i in range(known.shape[1])]
+    count = known.sum(0)
+    if not count.all():
+        raise InputError(
+            f"{names[int(np.argmin(count))]}: no site has enough known values; write the project again without this column"
+        )
+    mean, std = pooled(map(Moments, known, total, squares))
+    parts = [mean[_numbers(task.columns)], mean, std]
+    text = ";".join(",".join(map(repr, values.tolist())) for values in parts)
+    rows = [
+        {"name": name, "known": int(n), "mean": float(m), "std": float(s)}
+        for name, n, m, s in zip(names, count, mean, std, strict=True)
+    ]
+    return {"rows": rows, "scale": text}
+
+
+def _numbers(columns):
+    """Return the positions of numbers and ranks, which can be missing, among the features of a table."""
+    out, at = [], 0
+    for column in columns or ():
+        if "fill" in column:
+            out.append(at)
+        at += len(features.features([column]))
+    return out
+
+
+def scaled(task, text):
+    """Return the Task with a scale of `of_replies`.
+
+    Raises
+    ------
+    ValueError
+        If the text is no scale of these samples.
+    """
+    fills, mean, std = ([float(word) for word in part.split(",") if word] for part in text.split(";"))
+    width, places = math.prod(task.shape), _numbers(task.columns)
+    if (len(fills), len(mean), len(std)) != (len(places), width, width) or not all(map(math.isfinite, fills + mean + std)):
+        raise ValueError
+    if min(std) <= 0:
+        raise ValueError
+    return replace(task, mean=tuple(mean), std=tuple(std), columns=filled(task.columns, fills), has_scale=True)
+
+
+def filled(columns, fills):
+    """Return the columns of a table with these values for missing numbers, in their order."""
+    fills = iter(fills)
+    return columns and [column | {"fill": next(fills)} if "fill" in column else column for column in columns]
+
+
+def unfilled(task):
+    """Return the Task whose missing numbers stay NaN, for `fnlkit.client.scaling.reply_moments`."""
+    return replace(task, columns=filled(task.columns, [math.nan] * len(_numbers(task.columns))), mean=(), std=())
+
+
+def must_have_scale(task):
+    """Raise InputError if a task requires the scale of the sites and has none."""
+    if task.scaling == "sites" and task.name != TASK and not task.has_scale:
+        raise InputError(
+            "scale: this project takes the scale from the sites; run `fnlkit sites run DIR --task scale -o scale.json` first, "
+            "and give --scale scale.json"
+        )
