@@ -100,7 +100,7 @@ def test_trials_share_the_budget_and_the_choice_is_explained():
     assert row["stage"] == chosen and chosen != runner and chosen in text and runner in text
     names = trials(whole.history)
     assert {chosen, runner} <= set(names) and "plain" in names
-    assert set(whole.traffic.by_name) >= {"weights", *auto.SENDS}
+    assert set(whole.traffic.sent) >= {"weights", *auto.SENDS}
 
 
 @pytest.mark.parametrize("stop", range(1, 18))
