@@ -293,6 +293,8 @@ def _show_many(found, baseline):
     for sentence in dict.fromkeys(r["label_together_statement"] for r in rows if "label_together_statement" in r):
         say.print(f"All recorded releases of these labels: {sentence}")
     for row in rows:
+        if "choice" in row:
+            say.print(f"{printable(row['run'])}: {row['choice']}", soft_wrap=True)
         if "update_epsilon" in row:
             spent = f"({row['update_epsilon']:.4g}, {row['update_delta']:g})-DP of a client"
             say.print(f"{printable(row['run'])}: protected updates of {row['update_rounds']} rounds, {spent}", soft_wrap=True)

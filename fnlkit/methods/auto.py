@@ -11,7 +11,6 @@ import torch
 
 from fnlkit.client.losses import (
     forward_corrected,
-    held_back,
     kept_cross_entropy,
     label_mixture,
     remember_predictions,
@@ -261,12 +260,11 @@ def local_training(name, hold, found, ids):
     if name == "prune":
         return {"before": (hold, prune), "loss": kept_cross_entropy}
     if name == "correct":
-        loss, common = partial(held_back, loss=forward_corrected), torch.from_numpy(found.common)
-        return {"before": (hold, take_transition), "loss": loss, "broadcast": {"common": common}}
+        common = {"common": torch.from_numpy(found.common)}
+        return {"before": (hold, take_transition), "loss": partial(forward_corrected, kept=True), "broadcast": common}
     if name == "regularize":
-        loss = partial(label_mixture, strength=2.0, alpha=0.0, beta=0.0, gamma=0.1, clamp=1e-4)
-        memory = partial(remember_predictions, server=False, start="zero")
-        return {"before": (hold, memory), "loss": partial(held_back, loss=loss), "unmixed": True}
+        loss = partial(label_mixture, strength=2.0, alpha=0.0, beta=0.0, gamma=0.1, clamp=1e-4, kept=True)
+        return {"before": (hold, partial(remember_predictions, server=False, start="zero")), "loss": loss, "unmixed": True}
     if name == "blend":
         return {"before": (hold, blend), "loss": soft_cross_entropy, "scatter": {"level": torch.from_numpy(found.levels[ids])}}
     return {"before": (hold,), "loss": kept_cross_entropy}
@@ -402,19 +400,28 @@ def report_of(found, name, runner, difference):
     return numbers | {"noise_level": found.levels, "transition": found.common}
 
 
-def explained(row):
-    """Return sentences about the choice in a row of the history, or None if the row has none."""
-    if "runner_up" not in row or "treatment" not in row:
+def explained(history):
+    """Return the choice of a run as sentences, or None if its history has none.
+
+    Parameters
+    ----------
+    history : list of dict
+        Rows of a run.
+    """
+    row = next((row for row in history if "runner_up" in row and "treatment" in row), None)
+    if row is None:
         return None
     chosen, other = TREATMENTS[int(row["treatment"])], TREATMENTS[int(row["runner_up"])]
     text = f"auto chose {chosen} in round {row['round'] + 1}; runner-up {other}"
     if row["ahead_error"]:
-        ahead = f"{100 * row['ahead']:+.1f} ± {100 * row['ahead_error']:.1f}"
-        text += f", {ahead} points of {chosen} ahead on held-back labels (standard error)"
+        points = f"{100 * row['ahead']:+.1f} ± {100 * row['ahead_error']:.1f}"
+        text += f", difference on held-back labels {points} points (standard error)"
     differ = "clients differ" if row["groups"] > 0 else "clients do not differ"
-    return (
-        f"{text}. Evidence after the warm-up: {100 * row['level']:.0f} % wrong labels; fit gap {100 * row['gap']:.0f} %, "
+    text += (
+        f". Evidence after the warm-up: {100 * row['level']:.0f} % wrong labels; fit gap {100 * row['gap']:.0f} %, "
         f"{100 * row['changes']:.0f} % of predictions changed; {differ} (BIC {row['groups']:+.0f}); estimates of T differ by "
         f"{100 * row['apart']:.0f} %, smallest margin {row['margin']:.2f}; label skew {100 * row['skew']:.0f} %, "
-        f"{100 * row['missing']:.0f} % of classes missing at a client"
+        f"{100 * row['missing']:.0f} % of classes missing at a client."
     )
+    back = next((row["round"] + 1 for row in history if row.get("returned")), None)
+    return text if back is None else f"{text} In round {back} plain training continued, because the agreement had fallen."

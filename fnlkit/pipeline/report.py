@@ -33,7 +33,7 @@ def facts(found, *, datasets=None):
     -------
     dict
         title, words, rows, groups (for several runs), tested (for a single run), curve, together (the privacy cost of all label
-        releases), and runs. Each run has title, words, clients, suspects, sent, privacy, settings, commands and machine.
+        releases), and runs. Each run has title, words, choice, clients, suspects, sent, privacy, settings, commands, machine.
     """
     runs, rows = found.runs, found.rows
     first, several = runs[0], len(runs) > 1
@@ -57,6 +57,7 @@ def _of_run(run, row, datasets, count):
     return {
         "title": plain(row["run"]),
         "words": _labels_in_words(row) if count > 1 else "",
+        "choice": row.get("choice"),
         "clients": clients(run),
         "suspects": suspects(run, dataset, max(6, SAMPLES // count)),
         "sent": sent(run),

@@ -26,7 +26,6 @@ The names for ``--loss`` are in fnlkit/components/registry.py.  Losses of method
     mixmatch                    -<t, log p> or u mean_c (t - p)^2, t refined or guessed      rows, unmixed, features of a Pair
     joint                       -<s, log p> + a KL(1/C || mean p) + b H(p)                   rows["joint_*"]
     refurbished                 -log p_y' on certain or small-loss samples, else 0           rows["selfie_*"]
-    held_back                   w_i times another loss                                       rows["keep"], and of the loss
     soft_cross_entropy          w_i (-<q, log p> + a log(1 - <p, q>))                        rows["inferred*"]
     crowd_cross_entropy         -log softmax(W p)_y                                          state["crowd_layer"]
     exchanged                   sum_k c_i,-k (-log p_k,y), c chosen by the other model       features of a Pair
@@ -42,7 +41,6 @@ from fnlkit.client.losses.cross_entropy import cross_entropy, kept_cross_entropy
 from fnlkit.client.losses.distillation import embedding_distilled, logit_distilled
 from fnlkit.client.losses.exchange import exchanged
 from fnlkit.client.losses.filtered import consistent
-from fnlkit.client.losses.held_back import held_back
 from fnlkit.client.losses.mixmatch import mixmatch
 from fnlkit.client.losses.mixture import label_mixture, remember_predictions
 from fnlkit.client.losses.parts import needs, reads, suits
@@ -59,7 +57,6 @@ __all__ = [
     "embedding_distilled",
     "exchanged",
     "forward_corrected",
-    "held_back",
     "importance_reweighted",
     "joint",
     "kept_cross_entropy",
