@@ -181,7 +181,7 @@ def predict(run, data, folder, as_json, output):
                f"classes {100 * row['balanced']:.1f} %")  # fmt: skip
 
 
-@command.command(hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True})
+@command.command(hidden=True, context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def superexec(arguments):
     """Run Flower's `flower-superexec` with forked processes; the start command of a site calls it.

@@ -15,7 +15,6 @@ from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, 
 from fnlkit.kernels.fused import fused_fit
 from fnlkit.kernels.terms import FusedLoss
 from fnlkit.methods.fedavg import Round
-from fnlkit.models.parts import fused_form
 
 _BETAS = (0.9, 0.999)  # of torch.optim.Adam, whose steps cost more to launch than to compute here
 
@@ -26,6 +25,8 @@ def compiled_align(client, model, received, *, steps, lr, batch_size):
     if "public_target" not in received:
         return
     x, size = received["public"], model.network.parameters_count
+    from fnlkit.models.parts import fused_form
+
     net = fused_form(model.network.module, x.shape, client.inputs.image)
     order, batches = np.full((steps, min(batch_size, len(x))), -1), ()
     for t in range(steps):
