@@ -22,11 +22,11 @@ _BETAS = (0.9, 0.999)  # of torch.optim.Adam, whose steps cost more to launch th
 # ---- on the client
 def compiled_align(client, model, received, *, steps, lr, batch_size):
     """Run the steps of `align` in one compiled call."""
+    from fnlkit.models.parts import fused_form
+
     if "public_target" not in received:
         return
     x, size = received["public"], model.network.parameters_count
-    from fnlkit.models.parts import fused_form
-
     net = fused_form(model.network.module, x.shape, client.inputs.image)
     order, batches = np.full((steps, min(batch_size, len(x))), -1), ()
     for t in range(steps):
