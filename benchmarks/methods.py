@@ -143,7 +143,9 @@ def main():
     from fnlkit.components import registry
 
     here = Path(__file__).parent.parent
-    workers = [Worker(here, options, "--count")] + [Worker(options.old, options)] * bool(options.old)
+    workers = [Worker(here, options, "--count")]
+    if options.old:
+        workers.append(Worker(options.old, options))
     print(f"{options.model}, {options.rounds} rounds, one core: CPU seconds; ratio to FedAvg per client-round and network")
     print(f"{'method':20}{'seconds':>9}{'work':>7}{'ratio':>22}" + (f"{'old ratio':>22}" if options.old else ""))
     for worker in workers:
