@@ -43,7 +43,7 @@ def test_learned_matrices_equal_torch(form, n, classes):
     if form in ("scaled", "weighted"):
         # Negative entries of the sum are cut off, and a row without positive entries has a sum of 0.
         base = np.random.default_rng(1).dirichlet(np.ones(classes), classes)
-        start, options["base"] = np.random.default_rng(2).normal(0, 0.3, (classes, classes)), base
+        start, options["base"] = np.random.default_rng(2).normal(0, 0.1, (classes, classes)), base
         start[0] = -base[0] - 0.1
     if form == "weighted":
         own = p[np.arange(n), labels]
