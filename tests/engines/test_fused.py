@@ -88,6 +88,9 @@ def values(loss, logits, teacher, y, index, other, memory, unmixed=None, mix=Non
         return -(1 - loss.smoothing) * at(logp, y) - loss.smoothing * logp.mean(1)
     if loss.kind == "forward":
         return -(at(p @ torch.as_tensor(loss.matrix).to(p), y) + 1e-12).log()
+    if loss.kind == "reweighted":
+        weight = at(p, y) / (at(p @ torch.as_tensor(loss.matrix).to(p), y) + 1e-12)
+        return -(weight if loss.strength else weight.detach()) * at(logp, y)
     if loss.kind == "layer":
         return F.cross_entropy(p @ torch.as_tensor(loss.matrix).to(p).T, y, reduction="none")
     if loss.kind == "peer":
@@ -259,6 +262,8 @@ def losses(n, classes, places, real):
         "kept": FusedLoss(keep=rng.random(n).round().astype(real)),
         "forward": FusedLoss("forward", matrix=matrix),
         "layer": FusedLoss("layer", matrix=3 * matrix),
+        "reweighted": FusedLoss("reweighted", matrix=matrix, strength=0.0),
+        "reweighted_through": FusedLoss("reweighted", matrix=matrix, strength=1.0),
         "peer": FusedLoss("peer", strength=0.4, other=rng.integers(0, classes, places)),
         "peer_floor": FusedLoss("peer", strength=0.7, floor=1e-2, other=rng.integers(0, classes, places)),
         "peer_floor_expected": FusedLoss("peer", strength=0.7, floor=1e-2, prior=rng.dirichlet(np.ones(classes))),
