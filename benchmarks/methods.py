@@ -6,7 +6,8 @@ MLP: 100 clients of 200 vectors of 128 numbers, 128 hidden units, ten clients pe
 of 200 images, four per round, one epoch.  Batches of ten, clients(rho=0.6, tau=0.5).  A client-round trains on 200 samples,
 and two networks count twice.  FedAvg runs before every method, and every method runs once before it is measured, because a
 first run imports libraries.  "work" counts passes of samples through the network, a backward pass as two, relative to FedAvg.
-With --old the code in another folder, for example of ``git archive``, runs in turn with this code, and its ratio to the FedAvg of this code is added.  Medians with quartiles.
+With --old the code in another folder, for example of ``git archive``, runs in turn with this code, and its ratio to the FedAvg
+of this code is added.  Medians with quartiles.
 """
 
 import argparse
@@ -142,7 +143,9 @@ def main():
     from fnlkit.components import registry
 
     here = Path(__file__).parent.parent
-    workers = [Worker(here, options, "--count")] + [Worker(options.old, options)] * bool(options.old)
+    workers = [Worker(here, options, "--count")]
+    if options.old:
+        workers.append(Worker(options.old, options))
     print(f"{options.model}, {options.rounds} rounds, one core: CPU seconds; ratio to FedAvg per client-round and network")
     print(f"{'method':20}{'seconds':>9}{'work':>7}{'ratio':>22}" + (f"{'old ratio':>22}" if options.old else ""))
     for worker in workers:

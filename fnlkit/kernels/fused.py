@@ -34,6 +34,7 @@ _KINDS = {
     "embedding": fused_loss.EMBEDDING,
     "layer": fused_loss.LAYER,
     "two_views": fused_loss.VIEWS,
+    "reweighted": fused_loss.REWEIGHTED,
 }
 
 
@@ -419,6 +420,7 @@ _NEEDED = {
     "embedding": ("teacher",),
     "layer": ("matrix",),
     "two_views": ("share",),
+    "reweighted": ("matrix",),
     "history": ("counts",),
     "guesses": ("counts", "fixed"),
     "clean": ("labels",),
@@ -459,7 +461,7 @@ def _check_loss(loss, net, networks):
 def _loss(loss, n, classes, places, real, net, networks):
     """Return the kernel's Loss, after checking the arrays of `loss`."""
     _check_loss(loss, net, networks)
-    floor = {"forward": 1e-12, "mixture": 1e-4}.get(loss.kind, 0.0) if loss.floor is None else loss.floor
+    floor = {"forward": 1e-12, "reweighted": 1e-12, "mixture": 1e-4}.get(loss.kind, 0.0) if loss.floor is None else loss.floor
 
     def given(name, dtype, shape):
         value = getattr(loss, name)

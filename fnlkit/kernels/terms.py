@@ -30,11 +30,13 @@ class FusedLoss:
     Attributes
     ----------
     kind : str
-        ``cross_entropy``, ``forward``, ``peer``, ``mixture``, ``distill``, ``soft``, ``embedding``, ``layer`` or ``two_views``.
+        ``cross_entropy``, ``forward``, ``reweighted``, ``peer``, ``mixture``, ``distill``, ``soft``, ``embedding``, ``layer``
+        or ``two_views``.
     smoothing : float
         Label smoothing of ``cross_entropy``; can be negative.
     strength : float
-        Coefficient of the second term of ``peer``, ``mixture``, ``distill``, ``embedding`` and ``two_views``.
+        Coefficient of the second term of ``peer``, ``mixture``, ``distill``, ``embedding`` and ``two_views``.  For
+        ``reweighted``: factor of the gradient through the weights, 0 or 1.
     temperature : float > 0
         Temperature of ``distill`` and ``two_views``.
     towards : "teacher" or "student"
@@ -42,12 +44,13 @@ class FusedLoss:
     alpha, beta, gamma : float in [0, 1]
         For ``mixture``: share of the server's average in the mixture, rate of the server's and of the local average.
     floor : float >= 0
-        ``forward`` adds it inside the logarithm, ``peer`` inside both logarithms; for ``mixture`` it is the smallest value of
-        1 - <p, t>. Default: 1e-12 for ``forward``, 0 for ``peer`` and 1e-4 for ``mixture``.
+        ``forward`` adds it inside the logarithm, ``reweighted`` to the divisor, ``peer`` inside both logarithms; for
+        ``mixture`` it is the smallest value of 1 - <p, t>. Default: 1e-12 for ``forward`` and ``reweighted``, 0 for ``peer`` and 1e-4 for ``mixture``.
     clamp : float in [0, 1/2)
         For ``mixture``: predictions are clamped to [clamp, 1 - clamp].  Smallest prediction of ``two_views``.
     matrix : (C, C)
-        Transition matrix T[true, given] of ``forward``, with rows that sum to 1; weights of the last layer of ``layer``.
+        Transition matrix T[true, given] of ``forward`` and ``reweighted``, with rows that sum to 1; weights of the last layer
+        of ``layer``.
     other : (steps, B) int
         Second label of ``peer`` for each place of `order`. None: use the expectation over `prior`.
     prior : (C,)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from fnlkit.client.client import Batch
+from fnlkit.client.losses.consistency import _view_terms, self_regularized
 from fnlkit.errors import InputError
 from fnlkit.kernels.fused import FusedAugment, FusedLoss, fused_fit, fused_forward, fused_parameters
 
@@ -85,6 +88,11 @@ def values(loss, logits, teacher, y, index, other, memory, unmixed=None, mix=Non
         return -(1 - loss.smoothing) * at(logp, y) - loss.smoothing * logp.mean(1)
     if loss.kind == "forward":
         return -(at(p @ torch.as_tensor(loss.matrix).to(p), y) + 1e-12).log()
+    if loss.kind == "reweighted":
+        weight = at(p, y) / (at(p @ torch.as_tensor(loss.matrix).to(p), y) + 1e-12)
+        return -(weight if loss.strength else weight.detach()) * at(logp, y)
+    if loss.kind == "layer":
+        return F.cross_entropy(p @ torch.as_tensor(loss.matrix).to(p).T, y, reduction="none")
     if loss.kind == "peer":
         bounded = (p + loss.floor).log() if loss.floor else logp
         second = at(bounded, other) if other is not None else bounded @ torch.as_tensor(loss.prior).to(p)
@@ -253,6 +261,9 @@ def losses(n, classes, places, real):
         "negative": FusedLoss(smoothing=-0.05),
         "kept": FusedLoss(keep=rng.random(n).round().astype(real)),
         "forward": FusedLoss("forward", matrix=matrix),
+        "layer": FusedLoss("layer", matrix=3 * matrix),
+        "reweighted": FusedLoss("reweighted", matrix=matrix, strength=0.0),
+        "reweighted_through": FusedLoss("reweighted", matrix=matrix, strength=1.0),
         "peer": FusedLoss("peer", strength=0.4, other=rng.integers(0, classes, places)),
         "peer_floor": FusedLoss("peer", strength=0.7, floor=1e-2, other=rng.integers(0, classes, places)),
         "peer_floor_expected": FusedLoss("peer", strength=0.7, floor=1e-2, prior=rng.dirichlet(np.ones(classes))),
@@ -337,6 +348,33 @@ def test_lenets_features_follow_a_teacher():
         optimizer.step()
         total += each.sum().item()
     np.testing.assert_allclose(fit.theta, flat(both).numpy(), rtol=0, atol=LIMIT[np.float64])
+    np.testing.assert_allclose(fit.loss, total / (order >= 0).sum(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("variant", ["public", "plain"])
+def test_two_views_equal_the_loss_in_pytorch(variant):
+    """Views of a sample that differ as much as other samples, and predictions below the clamp."""
+    (x, y), rng = client(MLP, kind="float64"), np.random.default_rng(7)
+    order, uniform = np.stack([rng.permutation(len(x))[:10] for _ in range(30)]), rng.random(30)
+    order[4, 2:], order[9, 6:] = -1, -1
+    uniform[0] = 0.0
+    net = network(MLP, torch.float64)
+    with torch.no_grad():
+        net[-1].weight.mul_(12)
+    theta = flat(net.parameters()).numpy().copy()
+    keywords = {"consistency": 0.7, "entropy": 0.4, "power": 3.0, "variant": variant}
+    loss = _view_terms(SimpleNamespace(draws=SimpleNamespace(uniform=uniform[:, None])), **keywords)
+    fit = fused_fit(MLP, theta, x, y, order, lr=0.02, momentum=0.5, loss=loss)
+    optimizer, total = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.5), 0.0
+    for t in range(len(order)):
+        index = order[t][order[t] >= 0]
+        batch = Batch(y=torch.from_numpy(y[index]), uniform=torch.full((len(index),), uniform[t], dtype=torch.float64))
+        each = self_regularized(net(torch.from_numpy(x[index])), batch, **keywords)
+        optimizer.zero_grad()
+        each.mean().backward()
+        optimizer.step()
+        total += each.sum().item()
+    np.testing.assert_allclose(fit.theta, flat(net.parameters()).numpy(), rtol=0, atol=LIMIT[np.float64])
     np.testing.assert_allclose(fit.loss, total / (order >= 0).sum(), rtol=1e-9)
 
 

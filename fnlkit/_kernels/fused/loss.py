@@ -16,14 +16,15 @@ kind  name                value of one sample                                  t
 6     embeddings          -log p_y + b mean_j |ê_j - e_j|                      [j=y]; the distance is in `head`
 7     crowd layer         -log softmax(W p)_y                                  -p_j sum_k (softmax(W p)_k - [k=y]) W[k,j]
 8     two views, FedLSR   -log q_y + b JS(u, v) + H                            see `losses.views`
+9     reweighting         -w log p_y with w = p_y / ( (p T)_y + floor )        w [j=y] + b dw/dlogits log p_y
 ====  ==================  ===================================================  ========================================
 
 In kind 3, c clamps to [clamp, 1 - clamp].  No gradient flows through t, or through a number that is clamped or replaced by
 `floor`.  In kind 4, the divergence is KL(student || teacher) or KL(teacher || student) of the softmaxes at temperature F.
 Sources: Patrini et al. 2017 (1); Liu and Guo 2020, Cheng et al. 2021, Di et al. 2024 (2); Kim et al. 2024, eq. 1 (3);
-Hinton et al. 2015, Tsouvalas et al. 2024, eq. 9 (4); Rodrigues and Pereira 2018 (7); Jiang et al. 2022 (8).  In kind 8, q is
-the square of m p_1 + (1 - m) p_2 scaled to sum to 1, u and v are the softmaxes of both views at temperature F, clamped from
-below, and H is the entropy of u and v.
+Hinton et al. 2015, Tsouvalas et al. 2024, eq. 9 (4); Rodrigues and Pereira 2018 (7); Jiang et al. 2022 (8); Xia et al.
+2019 (9).  In kind 8, q is the square of m p_1 + (1 - m) p_2 scaled to sum to 1, u and v are the softmaxes of both views at
+temperature F, clamped from below, and H is the entropy of u and v.
 
 Each kind can be combined with the terms of `Terms`, labels that change during training (`Memory`), a choice of samples in each
 batch (`Choice`), and for two networks labels that both refine (`Division`).
@@ -35,7 +36,7 @@ import numpy as np
 
 from fnlkit._kernels.fused.losses.choice import choose, mark
 from fnlkit._kernels.fused.losses.division import add_division, divide
-from fnlkit._kernels.fused.losses.fields import ALL, DISTILL, FORWARD, LAYER, MIXTURE, PEER, SOFT, VIEWS
+from fnlkit._kernels.fused.losses.fields import ALL, CROSS_ENTROPY, DISTILL, EMBEDDING, MIXTURE, VIEWS
 from fnlkit._kernels.fused.losses.labels import add_class, add_label
 from fnlkit._kernels.fused.losses.memory import learn, recall, refurbish
 from fnlkit._kernels.fused.losses.mixture import add_mixture, mixture_targets
@@ -120,7 +121,7 @@ def loss_and_gradient(loss, y, batch, step, share, samples, room):
     terms, memory, choice = loss.terms, loss.memory, loss.choice
     own = room.own if batch.raw.shape[0] else room.logits
     divided = loss.division.clean.shape[0] > 0
-    classified = loss.kind != SOFT and loss.kind != FORWARD and loss.kind != PEER and loss.kind != LAYER
+    classified = loss.kind == CROSS_ENTROPY or loss.kind == MIXTURE or loss.kind == DISTILL or loss.kind == EMBEDDING
     total, scratch = 0.0, room.scratch
     if divided:
         divide(loss, batch, samples, classes, room)

@@ -13,9 +13,13 @@ All arrays are one-dimensional and contiguous.  Positions count elements.  Bound
 that all positions are valid.
 """
 
+from functools import partial
+
+import llvmlite.binding as llvm
 import llvmlite.ir as ir
 from numba import njit
 from numba.core import cgutils, types
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.extending import intrinsic
 
 from fnlkit._kernels._compile import _Shelf
@@ -23,12 +27,37 @@ from fnlkit._kernels._compile import _Shelf
 LANES = 16
 
 
+def _declare_environment(library):
+    """Finish a library without machine code: numba writes only to the variable with the environment of the function."""
+    names = [each.name for each in library._final_module.global_variables if each.name.startswith("_ZN08NumbaEnv")]
+    module = llvm.parse_assembly("".join(f'@"{name}" = common global i8* null\n' for name in names))
+    library._codegen._add_module(module)
+    library._codegen._engine.finalize_object()
+    library._finalized = True
+
+
+class _Part(CompilerBase):
+    """Compiler of functions that are only called by kernels: the kernel that calls them optimizes and translates them.
+
+    numba optimizes every function and translates it to machine code, although a part is never called alone.
+    """
+
+    def define_pipelines(self):
+        library = self.state.targetctx.codegen().create_library(self.state.func_id.func_qualname)
+        library.enable_object_caching()
+        library._optimize_final_module = lambda: None
+        library._finalize_final_module = partial(_declare_environment, library)
+        self.state.library = library
+        return [DefaultPassBuilder.define_nopython_pipeline(self.state)]
+
+
 def strict(function):
     """Compile `function` without fastmath, as a part of the kernels that call it: sums are evaluated in source order.
 
     It cannot be called from Python.  The code that converts arguments would take half of the compilation.
     """
-    return njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    part = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _Part}
+    return njit(nogil=True, error_model="numpy", **part)(function)
 
 
 def strict_kernel(function, module):

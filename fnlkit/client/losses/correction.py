@@ -57,6 +57,12 @@ def forward_corrected(logits, batch, *, floor=1e-12, kept=False):
     return batch.rows["keep"].to(values) * values if kept else values
 
 
+def _reweighted_terms(visit, *, constant=True, floor=1e-12):
+    matrix = visit.client.state["transition"].numpy()
+    return FusedLoss("reweighted", matrix=matrix, floor=floor, strength=0.0 if constant else 1.0)
+
+
+@declare(terms=_reweighted_terms)
 def importance_reweighted(logits, batch, *, constant=True, floor=1e-12):
     """Return the importance-reweighted cross entropy p_y / (p T)_y (-log p_y), (..., B) (Xia 2019, eq. 4).
 

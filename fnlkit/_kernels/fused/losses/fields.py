@@ -6,7 +6,7 @@ import numpy as np
 
 from fnlkit._kernels.fused.tile import strict
 
-CROSS_ENTROPY, FORWARD, PEER, MIXTURE, DISTILL, SOFT, EMBEDDING, LAYER, VIEWS = range(9)
+CROSS_ENTROPY, FORWARD, PEER, MIXTURE, DISTILL, SOFT, EMBEDDING, LAYER, VIEWS, REWEIGHTED = range(10)
 ALL, SMALLEST, EXCHANGED = range(3)
 
 
@@ -160,7 +160,7 @@ class Loss(NamedTuple):
         Kind 3: share of the server's average in t, rate of the server's average, rate of the local average.
     floor, clamp : float
     matrix : (C, C) float64
-        ``T[true, given]`` of kind 1, W of kind 7.
+        ``T[true, given]`` of kinds 1 and 9, W of kind 7.
     other : (steps, B) int64
         y' of kind 2; if empty, `prior` is used.
     prior : (C,) float64

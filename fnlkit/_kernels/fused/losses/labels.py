@@ -2,7 +2,7 @@
 
 import math
 
-from fnlkit._kernels.fused.losses.fields import FORWARD, LAYER, SOFT
+from fnlkit._kernels.fused.losses.fields import FORWARD, LAYER, REWEIGHTED, SOFT
 from fnlkit._kernels.fused.losses.softmax import log_softmax
 from fnlkit._kernels.fused.tile import strict
 
@@ -28,19 +28,23 @@ def add_class(label, share, weight, smoothing, bounded, power, log_p, classes, t
 
 @strict
 def add_label(loss, label, row, other, weight, log_p, p, classes, target, scratch):
-    """Add `weight` times the target of a label of kinds 1, 2, 5 and 7 to `target`; return `weight` times the loss."""
+    """Add `weight` times the target of a label of kinds 1, 2, 5, 7 and 9 to `target`; return `weight` times the loss."""
     value = 0.0
     if loss.kind == SOFT:
         for j in range(classes):
             target[j] += weight * loss.soft[row, j]
             value -= loss.soft[row, j] * log_p[j]
-    elif loss.kind == FORWARD:
+    elif loss.kind == FORWARD or loss.kind == REWEIGHTED:
         through = loss.floor
         for j in range(classes):
             through += p[j] * loss.matrix[j, label]
+        value, steep = -math.log(through), 1.0
+        if loss.kind == REWEIGHTED:
+            ratio = p[label] / through
+            value, steep = -ratio * log_p[label], -loss.strength * ratio * log_p[label]
+            target[label] += weight * (ratio - steep)
         for j in range(classes):
-            target[j] += weight * p[j] * loss.matrix[j, label] / through
-        value = -math.log(through)
+            target[j] += weight * steep * p[j] * loss.matrix[j, label] / through
     elif loss.kind == LAYER:
         for k in range(classes):
             scratch[k] = 0.0

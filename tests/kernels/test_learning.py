@@ -1,0 +1,78 @@
+"""A matrix learned by the compiled function equals the one that torch.optim.Adam learns."""
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit.errors import InputError
+from fnlkit.kernels.learning import learn_matrix
+
+
+def data(n, classes, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.full(classes, 0.4), n), rng.integers(0, max(1, classes - 1), n)  # the last class has no label
+
+
+def reference(form, values, p, labels, *, rate, steps, base=None, factor=None, floor=1e-12, strength=0.0):
+    p, labels, values = torch.from_numpy(p), torch.from_numpy(labels), torch.tensor(values, requires_grad=True)
+    optimizer = torch.optim.Adam([values], lr=rate)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        if form == "layer":
+            loss = torch.nn.functional.cross_entropy(p @ values.T, labels)
+        else:
+            matrix = values.softmax(1)
+            if form == "scaled":
+                matrix = (torch.from_numpy(base) + values).clamp_min(0)
+                matrix = matrix / matrix.sum(1, keepdim=True).clamp_min(1e-12)
+            through = (p @ matrix).gather(1, labels[:, None])[:, 0] + floor
+            loss = -through.log().mean() if factor is None else (torch.from_numpy(factor) / through).mean()
+            loss = loss + strength * matrix.trace()
+        loss.backward()
+        optimizer.step()
+    return values.detach().numpy()
+
+
+@pytest.mark.parametrize(("n", "classes"), [(1, 3), (5, 4), (60, 7)])
+@pytest.mark.parametrize("form", ["layer", "softmax", "scaled", "weighted"])
+def test_learned_matrices_equal_torch(form, n, classes):
+    p, labels = data(n, classes)
+    start, options = np.eye(classes), {"rate": 0.05, "steps": 80}
+    if form == "softmax":
+        options["strength"] = 0.3
+    if form in ("scaled", "weighted"):
+        # Negative entries of the sum are cut off, and a row without positive entries has a sum of 0.
+        base = np.random.default_rng(1).dirichlet(np.ones(classes), classes)
+        start, options["base"] = np.random.default_rng(2).normal(0, 0.1, (classes, classes)), base
+        start[0] = -base[0] - 0.1
+    if form == "weighted":
+        own = p[np.arange(n), labels]
+        options |= {"factor": -own * np.log(own), "floor": 1e-3}
+    name = {"weighted": "scaled"}.get(form, form)
+    found, before = learn_matrix(name, start, p, labels, **options), start.copy()
+    np.testing.assert_allclose(found, reference(name, start, p, labels, **options), rtol=0, atol=1e-9)
+    assert np.array_equal(start, before) and np.abs(found - start).max() > 1e-3
+
+
+def test_no_samples_and_no_steps_change_nothing():
+    p, labels = data(4, 3)
+    assert np.array_equal(learn_matrix("layer", np.eye(3), p[:0], labels[:0], rate=0.1, steps=5), np.eye(3))
+    assert np.array_equal(learn_matrix("softmax", np.eye(3), p, labels, rate=0.1, steps=0), np.eye(3))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"form": "matrix"},
+        {"values": np.eye(2)},
+        {"labels": np.array([0, 1])},
+        {"labels": np.full(4, 3)},
+        {"factor": np.ones(3)},
+    ],
+    ids=str,
+)
+def test_arguments_that_do_not_fit(change):
+    p, labels = data(4, 3)
+    given = {"form": "scaled", "values": np.eye(3), "probabilities": p, "labels": labels} | change
+    with pytest.raises(InputError):
+        learn_matrix(**given, rate=0.1, steps=1)
