@@ -212,7 +212,8 @@ def test_commands_that_need_no_torch_do_not_import_it(group, tmp_path):
         fnlkit.train(fnlkit.partition("digits", clients=4, say=None), rounds=1, epochs=1, output=tmp_path / "run.pt")
     if group == "help":
         inner = {name: getattr(commands.get_command(None, name), "commands", {}) for name in COMMANDS}
-        lines = [f"{' '.join(words)} --help" for name in COMMANDS for words in [[name], *([name, each] for each in inner[name])]]
+        names = [" ".join(words) for name in COMMANDS for words in [[name], *([name, each] for each in inner[name])]]
+        lines = [f"{name} --help" for name in names]
     (tmp_path / "votes.csv").write_text("id,a,b\n0,1,1\n1,2,2\n")
     (tmp_path / "run.metrics.jsonl").write_text('{"round": 1, "stage": "train", "accuracy": 0.5}\n')
     done = subprocess.run([sys.executable, "-c", CALL, *lines], cwd=tmp_path, capture_output=True, text=True)

@@ -121,7 +121,8 @@ class Network:
         """
         if self.precision != "bf16":
             return weights
-        plain = {f"net.{name}" for name, part in self.module.named_modules() if type(part) in (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)}
+        kinds = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)
+        plain = {f"net.{name}" for name, part in self.module.named_modules() if type(part) in kinds}
         ends = [name.rpartition(".") for name in names]  # other parameters of weight_norm do not belong to a layer
         low = [i for i, (layer, _, what) in enumerate(ends) if layer in plain and what in ("weight", "bias")]
         new = {i: torch.empty_like(weights[i], dtype=torch.bfloat16) for i in low}

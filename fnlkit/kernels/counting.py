@@ -15,7 +15,7 @@ _ENTRIES = 2_000_000
 # Tolerance of the public code: a probability that equals its threshold up to rounding is confident.
 _SLACK = 1e-6
 # Largest number of rows that are checked to sum to 1: checking a million would take longer than counting them.
-_LOOKED_AT = 10_000
+_LOOKED_AT = 1_000
 # cleanlab's smallest threshold: a class that is never predicted must not accept samples with probability 0.
 _LEAST = 2e-6
 # cleanlab's threshold of a class without labels; no probability reaches it.
@@ -85,7 +85,7 @@ def class_thresholds(
     Parameters
     ----------
     probs : array (n, C)
-        Predicted probabilities, one row per sample. Rows must sum to 1 within 0.01; at most 10,000 rows are checked.
+        Predicted probabilities, one row per sample. Rows must sum to 1 within 0.01; at most 1,000 rows are checked.
     labels : array (n,) of int
         Given labels, 0..C-1.
     client_offsets : array (K + 1,) of int, optional
@@ -141,7 +141,7 @@ def count_matrix(
     Parameters
     ----------
     probs : array (n, C)
-        Predicted probabilities, one row per sample. Rows must sum to 1 within 0.01; at most 10,000 rows are checked.
+        Predicted probabilities, one row per sample. Rows must sum to 1 within 0.01; at most 1,000 rows are checked.
     labels : array (n,) of int
         Given labels, 0..C-1.
     rule : "cleanlab" or "largest"

@@ -91,7 +91,8 @@ def _values(name, value, sent, known):
     value = _tensor(name, value).cpu()
     if sent is None or sent.shape is None:
         must_be_finite(name, value)
-        odd = value.is_floating_point() and value.dtype not in (torch.float16, torch.float32, torch.float64)  # storable in the log
+        stored = (torch.float16, torch.float32, torch.float64)  # floats that the log of a run can store
+        odd = value.is_floating_point() and value.dtype not in stored
         return value.float() if odd else value
     sides, wanted, dtype = tuple(value.shape), sent.sides(**known), getattr(torch, sent.dtype)
     fits = len(sides) == len(wanted) and all(isinstance(b, str) or a == b for a, b in zip(sides, wanted, strict=True))

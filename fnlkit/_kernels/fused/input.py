@@ -21,16 +21,15 @@ class Samples(NamedTuple):
         Images, or an array without samples if `numbers` is used.
     numbers : (n, H, W, C) real
         Samples that need no normalization, or an array without samples.
-    table : (C, 256) real
-        Normalized value of each byte.
-    border : (C,) real
-        Value outside of the image.
+    scale, offset : (W * C,) real
+        A byte at position k of a row of an image becomes ``scale[k] * byte + offset[k]``; `offset` is the value outside of the
+        image.
     """
 
     bytes: np.ndarray
     numbers: np.ndarray
-    table: np.ndarray
-    border: np.ndarray
+    scale: np.ndarray
+    offset: np.ndarray
 
 
 class Augment(NamedTuple):
@@ -84,6 +83,29 @@ def input_shape(samples):
 
 
 @strict
+def _mirror(line, into, width, channels):
+    """Write the pixels of a row in reverse order; inlined, so that the compiler knows a constant number of channels."""
+    for column in range(width):
+        for c in range(channels):
+            into[column * channels + c] = line[(width - 1 - column) * channels + c]
+
+
+@strict
+def _put(line, mirrored, adjacent, target, place, frame, width, channels):
+    """Write a row of pixels, mirrored or with pixels that are not adjacent, from ``target[place]`` on."""
+    into = target[place : place + width * channels]
+    if adjacent and channels == 1:
+        _mirror(line, into, width, 1)
+    elif adjacent and channels == 3:
+        _mirror(line, into, width, 3)
+    else:
+        for column in range(width):
+            pixel = (width - 1 - column if mirrored else column) * channels
+            for c in range(channels):
+                target[place + column * frame.pixel_stride + c * frame.channel_stride] = line[pixel + c]
+
+
+@strict
 def load_sample(samples, index, augment, step, slot, target, at, frame):
     """Write one sample from ``target[at]`` on; return 0, or NaN if the sample has NaN or infinite numbers.
 
@@ -97,27 +119,34 @@ def load_sample(samples, index, augment, step, slot, target, at, frame):
         down = augment.shift[step, slot, 0] - augment.pad
         right = augment.shift[step, slot, 1] - augment.pad
     mirrored = augment.flip.shape[0] > 0 and augment.flip[step, slot]
-    zero = target.dtype.type(0)
+    real, zero = target.dtype.type, target.dtype.type(0)
     poison = zero
+    # Positions begin ... end of a row of the crop lie inside the image.
+    left = min(max(0, -right), width) * channels
+    stop = max(left, min(width, width - right) * channels)
+    adjacent = frame.pixel_stride == channels and (channels == 1 or frame.channel_stride == 1)
+    in_order = adjacent and not mirrored
+    size = width * channels
+    line, raw, numbers = np.empty(size, target.dtype), samples.bytes.reshape(-1), samples.numbers.reshape(-1)
     for row in range(height):
-        from_row = row + down
-        inside = 0 <= from_row < height
-        for column in range(width):
-            from_column = (width - 1 - column if mirrored else column) + right
-            place = at + frame.start + row * frame.row_stride + column * frame.pixel_stride
-            if inside and 0 <= from_column < width:
-                if as_bytes:
-                    pixel = samples.bytes[index, from_row, from_column]
-                    for c in range(channels):
-                        target[place + c * frame.channel_stride] = samples.table[c, pixel[c]]
-                else:
-                    for c in range(channels):
-                        number = samples.numbers[index, from_row, from_column, c]
-                        poison += number * zero
-                        target[place + c * frame.channel_stride] = number
-            else:
-                for c in range(channels):
-                    target[place + c * frame.channel_stride] = samples.border[c]
+        place, from_row = at + frame.start + row * frame.row_stride, row + down
+        into = target[place : place + size] if in_order else line
+        begin, end = (left, stop) if 0 <= from_row < height else (size, size)
+        into[:begin] = samples.offset[:begin]
+        into[end:] = samples.offset[end:]
+        start = ((index * height + from_row) * width + right) * channels
+        inside = into[begin:end]
+        if as_bytes:
+            scale, offset, pixels = samples.scale[begin:end], samples.offset[begin:end], raw[start + begin : start + end]
+            for k in range(end - begin):
+                inside[k] = scale[k] * real(pixels[k]) + offset[k]
+        else:
+            pixels = numbers[start + begin : start + end]
+            for k in range(end - begin):
+                poison += pixels[k] * zero
+                inside[k] = pixels[k]
+        if not in_order:
+            _put(line, mirrored, adjacent, target, place, frame, width, channels)
     if augment.center.shape[0]:
         top = augment.center[step, slot, 0] - augment.side // 2
         left = augment.center[step, slot, 1] - augment.side // 2
