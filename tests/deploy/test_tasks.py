@@ -243,6 +243,39 @@ def test_a_site_that_disappears_is_named_and_the_audit_covers_the_others(after, 
     assert status["state"] == "completed" and list(status["lost"]) == ["site-2"]
 
 
+@pytest.mark.parametrize("after", [3, 6])
+def test_a_site_that_comes_back_is_asked_again(after, place, tmp_path, capsys):
+    """Two of three sites train a model that a single site judges; the loss of this site's reply is noticed at every step."""
+    deployed = Deployed(place, tmp_path)
+    config = deployed.config | {"sites": 3, "names": json.dumps([f"site-{k}" for k in range(3)])}
+    agreed = tmp_path / "project/pyproject.toml"
+    names = json.dumps(json.dumps([f"site-{k}" for k in range(4)]))
+    text = agreed.read_text().replace("sites = 4", "sites = 3").replace(names, json.dumps(config["names"]))
+    agreed.write_text(text)
+    for site in range(3):
+        folder = tmp_path / f"run-{site}"
+        folder.mkdir()
+        nodes = {100 + k: node | {"memory": str(folder / f"m{k}")} for k, node in enumerate(list(deployed.nodes.values())[:3])}
+        deployed.config = config | {"output": str(folder / "result")}
+        deployed.grid = Grid(apps.client_app(opening.open_site), deployed.config, nodes)
+        push, seen = deployed.grid.push_messages, []
+
+        def pushed(messages, grid=deployed.grid, push=push, seen=seen, gone=100 + site):
+            for message in messages:
+                seen.append(message.metadata.dst_node_id)
+                if message.metadata.dst_node_id == gone and seen.count(gone) > after and gone in grid.nodes:
+                    grid.nodes[gone + 100] = grid.nodes.pop(gone)  # restarted as another node; the message is lost, twice
+                    yield None
+                elif message.metadata.dst_node_id == gone + 100 and seen.count(gone + 100) == 2:
+                    yield None
+                else:
+                    yield from push([message])
+
+        deployed.grid.push_messages = pushed
+        found = deployed.run()
+        assert same(found, deployed.audited(range(3))[0]) and found["lost"] == {}, site
+
+
 def test_too_few_sites_end_the_task_and_the_same_command_continues(place, tmp_path, capsys):
     deployed = Deployed(place, tmp_path)
     gone, push = deployed.nodes[102], _dies(deployed, 102, 6)
