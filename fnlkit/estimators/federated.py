@@ -41,8 +41,11 @@ class ClientSession:
         settings, self._evidence = {"seed": evidence.seed, "keep": 1.0}, evidence
         if evidence.sites is None:
             # Steps are not worth a process of `workers`, but a simulation of Flower sends them as messages.
-            engine = evidence.engine if str(evidence.engine).startswith("flower") else "sequential"
+            flower = str(evidence.engine).startswith("flower")
+            engine = evidence.engine if flower else "sequential"
             self.clients = engines.make(engine, members, self.model.network, members.inputs, **settings)
+            if flower:
+                self.clients.open()
         else:
             self.clients = evidence.sites.session(members, self.model.network, trained, **settings)
         self.clients.sends = evidence.sends

@@ -312,6 +312,11 @@ def test_every_entry_of_a_project_is_checked(place, tmp_path):  # noqa: F811
                 terms.read_config({key: value for key, value in config.items() if key != name})
 
 
+def test_a_run_can_set_all_that_only_the_server_uses(place, tmp_path):  # noqa: F811
+    """Flower refuses a run with an entry that the project lacks."""
+    assert set(agreement.FREE) <= set(Deployed(place, tmp_path, "fedavg").config)
+
+
 def test_settings_that_only_the_server_uses_exist():
     """A renamed setting would otherwise be compared at every site."""
     known = {field.name for field in fields(Settings)} | {"wait", "timeout", "server_data", "output", "task", "run", "scale"}
