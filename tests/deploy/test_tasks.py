@@ -183,8 +183,8 @@ def test_sites_with_one_class_or_one_sample_take_part(place, tmp_path, capsys):
     assert [row["samples"] for row in rows] == [60, 20, 1, 60] and all(0 <= row["balanced"] <= 1 for row in rows)
 
 
-@pytest.mark.parametrize("form", ["table", "folder"])
-def test_a_table_or_folder_of_one_sample_is_read(form, tmp_path):
+@pytest.mark.parametrize("form", ["table", "folder", "npz", "npy"])
+def test_a_table_folder_or_array_of_one_sample_is_read(form, tmp_path):
     """Others need two classes, because nothing can be learned from one."""
     from PIL import Image
 
@@ -194,6 +194,17 @@ def test_a_table_or_folder_of_one_sample_is_read(form, tmp_path):
         (tmp_path / "ours.csv").write_text("a,b,label\n1,2,well\n3,4,ill\n5,6,well\n")
         (tmp_path / "site.csv").write_text("b,a,label\n2,1,well\n")
         ours, site = datasets.load(str(tmp_path / "ours.csv")), str(tmp_path / "site.csv")
+    elif form in ("npz", "npy"):
+        two, one = {"class_names": np.array(["ill", "well"])}, {"class_names": np.array(["well"])}
+        two |= {"x_train": np.zeros((4, 3), np.float32), "y_train": np.array([0, 1, 0, 1])}
+        one |= {"x_train": np.zeros((1, 3), np.float32), "y_train": np.array([0])}
+        for name, arrays in (("ours", two), ("site", one)):
+            (tmp_path / name).mkdir()
+            np.savez(tmp_path / f"{name}.npz", **arrays)
+            for key, values in arrays.items():
+                np.save(tmp_path / name / f"{key}.npy", values)
+        ours, site = (str(tmp_path / (name if form == "npy" else f"{name}.npz")) for name in ("ours", "site"))
+        ours = datasets.load(ours)
     else:
         for name in ("ours/ill/0", "ours/ill/1", "ours/well/0", "ours/well/1", "ours/well/2", "ours/well/3", "site/well/0"):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
