@@ -107,7 +107,7 @@ def load(name, *, cache=None, download=False, of_site=False):
             return local.at(path.resolve(), where=where, of_site=of_site)
         if path.suffix.lower() in ENDINGS:
             return manifest(file=str(path), where=where)
-        return local.npz(path.resolve(), where=where)
+        return local.npz(path.resolve(), where=where, of_site=of_site)
     if text.endswith((".npz", "/", *ENDINGS)) or "/" in text.partition("(")[0]:
         raise InputError(f"data set {text}: no such file or folder")
     spec = parse(text, "--dataset")

@@ -49,7 +49,7 @@ def at(path, *, where, of_site=False):
     `of_site`: as for `folder`.
     """
     if (path / "x_train.npy").is_file():
-        return npy(path, where=where)
+        return npy(path, where=where, of_site=of_site)
     if _clothing_lists(path):
         return clothing1m(path=str(path), where=where)
     if next(path.glob(f"*{ENDING}"), None) is not None:
@@ -61,7 +61,7 @@ def at(path, *, where, of_site=False):
     return folder(path=str(path), where=where, of_site=of_site)
 
 
-def npz(path, *, where):
+def npz(path, *, where, of_site=False):
     """Return the data set of an npz with x_train, y_train, and x_test, y_test if any.
 
     The labels are *observed*, that is, possibly wrong, unless ``y_train_true`` (n,) declares the true labels, or
@@ -77,12 +77,14 @@ def npz(path, *, where):
     path : pathlib.Path
     where : pathlib.Path
         The cache folder.
+    of_site : bool
+        As for `folder`.
     """
     arrays = large.open_arrays(path, decoded=where / "decoded")
-    return _named(path, arrays, [path], where)
+    return _named(path, arrays, [path], where, of_site)
 
 
-def npy(path, *, where):
+def npy(path, *, where, of_site=False):
     """Return the data set of a folder with x_train.npy, y_train.npy and others.
 
     Each npy file is an array as in `npz`, with the same optional arrays.
@@ -90,15 +92,17 @@ def npy(path, *, where):
     Parameters
     ----------
     path, where : pathlib.Path
+    of_site : bool
+        As for `folder`.
     """
     found = sorted(path.glob("*.npy"))
     arrays = {file.stem: large.open_arrays(file, decoded=where / "decoded")["array"] for file in found}
-    return _named(path, arrays, found, where)
+    return _named(path, arrays, found, where, of_site)
 
 
-def _named(path, arrays, found, where):
+def _named(path, arrays, found, where, of_site):
     try:
-        data = from_arrays(str(path), arrays)
+        data = from_arrays(str(path), arrays, of_site=of_site)
     except InputError as error:
         raise InputError(f"{paths.shown(path)}: {error}") from error
     if any(isinstance(array, Rows) for array in arrays.values()):
@@ -106,8 +110,10 @@ def _named(path, arrays, found, where):
     return data
 
 
-def from_arrays(name, arrays):
+def from_arrays(name, arrays, *, of_site=False):
     """Return the Dataset of arrays with the names that an npz file has: x_train, y_train, class_names, ...
+
+    `of_site`: as for `folder`.
 
     Raises
     ------
@@ -137,8 +143,9 @@ def from_arrays(name, arrays):
     names = arrays["class_names"].reshape(-1).astype(str).tolist() if named else list(map(str, range(classes)))
     if len(names) < classes:
         raise InputError(f"`class_names` has {len(names)} names but labels go up to {classes - 1}")
-    if len(names) < 2 or len(names) > MAX_CLASSES:
-        raise InputError(f"{len(names)} classes; expected 2 to {MAX_CLASSES:,}, labels counted from 0")
+    least = 1 if of_site else 2
+    if not least <= len(names) <= MAX_CLASSES:
+        raise InputError(f"{len(names)} classes; expected {least} to {MAX_CLASSES:,}, labels counted from 0")
     must_be_names(names, len(names))
     must_repeat(names[:classes], int((labels[0] >= 0).sum()))
     rate = rate_of(arrays["sample_rate"]) if "sample_rate" in arrays else 0

@@ -12,6 +12,7 @@ from fnlkit.artifacts import files
 from fnlkit.artifacts.paths import shown
 from fnlkit.client.scaling import moments, pooled
 from fnlkit.deploy import scale
+from fnlkit.deploy.agreement import FREE
 from fnlkit.deploy.backbone import definition
 from fnlkit.deploy.terms import MOST_SAMPLES, STANDARD, Task, deployable, must_be_judging, must_be_of_sites
 from fnlkit.errors import InputError
@@ -71,7 +72,9 @@ def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, ma
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: there is something already; name a new folder")
     defaults = asdict(Settings())
-    chosen = {k: v for k, v in asdict(settings).items() if v != defaults[k] or k in ("method", "rounds", "fraction", "seed")}
+    # Flower lets a run set only entries that the project has.
+    always = {"method", "fraction", *FREE}
+    chosen = {k: v for k, v in asdict(settings).items() if v != defaults[k] or k in always}
     chosen.pop("standardize", None)  # mean and std below are the scale
     about = {
         "sites": task.sites,

@@ -74,8 +74,8 @@ class Sites:
             if time.monotonic() > deadline:
                 faults = "".join(f"; {text}" for text in list(self.faults.values())[:5])
                 raise WorkStopped(
-                    f"{len(missing)} of {self.count} sites did not come within {self.wait:g} s: clients {missing}{faults}; "
-                    "start their SuperNodes with --node-config client=..., or raise `wait`"
+                    f"{len(missing)} of {self.count} sites did not come within {self.wait:g} s: "
+                    f"{', '.join(self.names[k] for k in missing)}{faults}; start these sites (start.sh), or raise `wait`"
                 )
             time.sleep(2)
 
@@ -109,7 +109,7 @@ class Sites:
 
     def _admit(self, node, owner, answer):
         """Accept a node as the site of a client, or refuse it."""
-        who = f"node {node}" if owner is None else f"client {owner}"
+        who = f"node {node}" if owner is None else self.names[owner]
         match answer:
             case {"client": int(client), "samples": int(size), "version": str(version)} if bool not in map(
                 type, (client, size)
@@ -131,9 +131,10 @@ class Sites:
         if held not in (None, node):
             return self._refuse(node, f"{who} claims to be client {client}, which node {held} is already")
         if not 0 < size <= self.most:
-            return self._refuse(node, f"client {client} states a number of samples outside 1 to {self.most:,} (max_samples)")
+            most = f"{self.most:,} (max_samples)"
+            return self._refuse(node, f"{self.names[client]} states a number of samples outside 1 to {most}")
         if self.sizes.setdefault(client, size) != size:
-            return self._refuse(node, f"client {client} came back with {size:,} samples instead of {self.sizes[client]:,}")
+            return self._refuse(node, f"{self.names[client]} came back with {size:,} samples instead of {self.sizes[client]:,}")
         self._heard.add(node)
         self.faults.pop(node, None)
         self.nodes[client], self.versions[client] = node, version
@@ -148,7 +149,7 @@ class Sites:
     def failed(self, node, reply):
         """Write an error that Flower returned instead of a reply to the log."""
         client = next((client for client, known in self.nodes.items() if known == node), None)
-        who = f"node {node}" if client is None else f"client {client}"
+        who = f"node {node}" if client is None else self.names[client]
         self._refuse(node, f"{who}: error {int(reply.error.code)} {ascii(str(reply.error.reason)[:80])[1:-1]}")
 
     def alive(self):

@@ -114,7 +114,7 @@ def over(sites, task, settings, config, folder, report):
                 report.step(f"{task.names[k]}: {reason}")
             silent = {k for k, reason in gone.items() if any(words in reason for words in _SILENT)}
             back = sites.returned(silent) if silent else set()
-            tries.update(gone)
+            tries.update(list(gone))
             for k in sorted(gone):
                 if k in back and tries[k] < MOST_TRIES:
                     report.step(f"{task.names[k]} is connected again")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 from dataclasses import asdict
 from functools import partial
@@ -17,6 +18,7 @@ from fnlkit.datasets import columns as features
 from fnlkit.deploy.agreement import samples_like
 from fnlkit.deploy.terms import read_config
 from fnlkit.errors import InputError
+from fnlkit.server.clients import TooManyLost
 
 
 class Elsewhere(Rows):
@@ -70,7 +72,11 @@ def conduct(grid, config, *, on_sites=lambda sites, present: None, on_round=lamb
                 on_round(row)
                 print(json.dumps({k: row[k] for k in ("round", "stage", "accuracy", "rejected") if k in row}), flush=True)
 
-            experiment.run(on_round=done, checkpoint=lambda run: run.write(output), checkpoint_every=1)
+            try:
+                experiment.run(on_round=done, checkpoint=lambda run: run.write(output), checkpoint_every=1)
+            except TooManyLost as error:
+                text = re.sub(r"\bclient (\d+)\b", lambda match: task.names[int(match[1])], str(error))
+                raise TooManyLost(f"{text}; start these sites and submit the run again, which continues") from None
 
 
 def sites_of(grid, task, config, *, run):

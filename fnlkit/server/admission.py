@@ -171,7 +171,7 @@ def too_long(norms, log, start, ratio):
 def too_few(asked, accepted, log, share, clients):
     """Return whether too few clients of a round are left to use its result.
 
-    A cohort of one client is judged together with earlier visits, and so is every cohort if `share` is 0.
+    A cohort of one client is judged together with earlier visits unless `share` is 1, and so is every cohort if `share` is 0.
 
     Parameters
     ----------
@@ -184,8 +184,8 @@ def too_few(asked, accepted, log, share, clients):
     clients : int
         Number of all clients.
     """
-    if accepted == asked:
-        return False
+    if accepted == asked or share == 1:
+        return accepted < asked
     enough = min(PATIENCE, clients)
     if asked == 1 or not share:
         for entry in reversed(log):

@@ -312,7 +312,7 @@ def test_the_coordinator_admits_runs_and_sees_the_state(server, demo, tmp_path, 
     server.fails = True
     audit = ["fnlkit", "sites", "run", "demo", "--task", "audit", "--min-replies", "1", "-o", "audit.json"]
     done = fnlkit(audit, tmp_path)
-    assert done.returncode == 1 and "[1]" in done.stderr and not (tmp_path / "audit.json").exists()
+    assert done.returncode == 1 and "site-1" in done.stderr and not (tmp_path / "audit.json").exists()
     server.fails = False
     done = fnlkit(audit, tmp_path)
     assert done.returncode == 0, done.stderr

@@ -219,9 +219,49 @@ def saying(deployed, changes):
 def test_a_number_of_samples_beyond_the_bound_is_refused(samples, place, tmp_path, capsys):  # noqa: F811
     deployed = Deployed(place, tmp_path, "fedavg")
     saying(deployed, {101: {"samples": samples}})
-    with pytest.raises(WorkStopped, match="clients .1."):
+    with pytest.raises(WorkStopped, match="site-1"):
         deployed.train()
     assert len(capsys.readouterr().out) < 1000
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [({"version": "0.0.1"}, "fnlkit 0.0.1"), ({"client": 2}, "site-1 claims"), ({"samples": 61}, "site-1")]
+)
+def test_a_refused_site_is_named_and_the_audit_covers_the_others(change, words, place, tmp_path, capsys):  # noqa: F811
+    """Another version, a number that is not that of the key, or more samples than agreed."""
+    from fnlkit.deploy import tasks
+
+    pairs = keys(tmp_path, 3)
+    deployed = Deployed(place, tmp_path / "run", "fedavg", min_replies=0.6)
+    words_of_keys = json.dumps([sites.fingerprint(pem) for _, pem in pairs])
+    path = deployed.folder / "project/pyproject.toml"
+    path.write_text(path.read_text().replace('keys = "[]"', f"keys = {json.dumps(words_of_keys)}"))
+    about = {"keys": words_of_keys, "task": "evaluate", "output": str(tmp_path / "found"), "run": str(tmp_path / "run/run.pt")}
+    deployed.grid.keys = {100 + k: pem for k, (_, pem) in enumerate(pairs)}
+    deployed.grid.config = deployed.config = deployed.config | {"keys": words_of_keys}
+    deployed.train()
+    deployed.grid.config = deployed.config | about
+    saying(deployed, {101: change})
+    tasks.conduct(deployed.grid, deployed.grid.config)
+    found, server = json.loads((tmp_path / "found").read_text()), capsys.readouterr().out
+    assert found["covers"] == ["site-0", "site-2"] and list(found["lost"]) == ["site-1"]
+    assert [line for line in server.splitlines() if words in line and "site-1" in line]
+
+
+@pytest.mark.parametrize("content", [b"no npz", b"PK\x03\x04", b""])
+def test_a_site_with_a_broken_file_is_named(content, place, tmp_path, capsys):  # noqa: F811
+    pairs = keys(tmp_path, 3)
+    deployed = Deployed(place, tmp_path / "run", "fedavg")
+    words = json.dumps([sites.fingerprint(pem) for _, pem in pairs])
+    path = deployed.folder / "project/pyproject.toml"
+    path.write_text(path.read_text().replace('keys = "[]"', f"keys = {json.dumps(words)}"))
+    deployed.grid.keys = {100 + k: pem for k, (_, pem) in enumerate(pairs)}
+    deployed.grid.config = deployed.config = deployed.config | {"keys": words}
+    (tmp_path / "broken.npz").write_bytes(content)
+    deployed.nodes[101]["data"] = str(tmp_path / "broken.npz")
+    with pytest.raises(WorkStopped, match="site-1.*site-1 its site cannot be opened"):
+        deployed.train()
+    assert "broken.npz" in capsys.readouterr().err
 
 
 def test_the_server_allocates_nothing_for_stated_samples(place, tmp_path, capsys):  # noqa: F811
@@ -281,7 +321,7 @@ def test_a_key_is_a_number(place, tmp_path, capsys):  # noqa: F811
     assert run.finished and not run.rejected and "node 99: its key SHA256:" in server and not (tmp_path / "x").exists()
     saying(deployed, {102: {"client": 0}})
     (tmp_path / "run/run.pt").unlink()
-    with pytest.raises(WorkStopped, match="clients .2.;.* client 2 claims to be client 0"):
+    with pytest.raises(WorkStopped, match="site-2;.* site-2 claims to be client 0"):
         deployed.train()
 
 
@@ -310,6 +350,11 @@ def test_every_entry_of_a_project_is_checked(place, tmp_path):  # noqa: F811
         if name not in ("lr", "method"):
             with pytest.raises(InputError, match=f"lacks {name}"):
                 terms.read_config({key: value for key, value in config.items() if key != name})
+
+
+def test_a_run_can_set_all_that_only_the_server_uses(place, tmp_path):  # noqa: F811
+    """Flower refuses a run with an entry that the project lacks."""
+    assert set(agreement.FREE) <= set(Deployed(place, tmp_path, "fedavg").config)
 
 
 def test_settings_that_only_the_server_uses_exist():

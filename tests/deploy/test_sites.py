@@ -140,7 +140,7 @@ def test_a_stopped_server_resumes(place, tmp_path, monkeypatch, capsys):
 def test_too_few_sites_are_no_success(place, tmp_path, capsys):
     deployed = Deployed(place, tmp_path, "fedavg", min_replies=0.6)
     del deployed.nodes[101]
-    with pytest.raises(WorkStopped, match="1 of 3 sites did not come within 0 s: clients .1."):
+    with pytest.raises(WorkStopped, match="1 of 3 sites did not come within 0 s: site-1"):
         deployed.train()
     deployed = Deployed(place, tmp_path / "again", "fedavg", min_replies=0.7)
     push, gone = deployed.grid.push_messages, deployed.nodes[101]
@@ -154,7 +154,7 @@ def test_too_few_sites_are_no_success(place, tmp_path, capsys):
                 yield from push([message])
 
     deployed.grid.push_messages = dies
-    with pytest.raises(TooManyLost, match="client 1: its node did not reply"):
+    with pytest.raises(TooManyLost, match="site-1: its node did not reply"):
         deployed.train()
     deployed.grid.push_messages = push
     deployed.nodes[205] = gone  # restarted, it has another number

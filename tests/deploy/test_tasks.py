@@ -183,8 +183,8 @@ def test_sites_with_one_class_or_one_sample_take_part(place, tmp_path, capsys):
     assert [row["samples"] for row in rows] == [60, 20, 1, 60] and all(0 <= row["balanced"] <= 1 for row in rows)
 
 
-@pytest.mark.parametrize("form", ["table", "folder"])
-def test_a_table_or_folder_of_one_sample_is_read(form, tmp_path):
+@pytest.mark.parametrize("form", ["table", "folder", "npz", "npy"])
+def test_a_table_folder_or_array_of_one_sample_is_read(form, tmp_path):
     """Others need two classes, because nothing can be learned from one."""
     from PIL import Image
 
@@ -194,6 +194,17 @@ def test_a_table_or_folder_of_one_sample_is_read(form, tmp_path):
         (tmp_path / "ours.csv").write_text("a,b,label\n1,2,well\n3,4,ill\n5,6,well\n")
         (tmp_path / "site.csv").write_text("b,a,label\n2,1,well\n")
         ours, site = datasets.load(str(tmp_path / "ours.csv")), str(tmp_path / "site.csv")
+    elif form in ("npz", "npy"):
+        two, one = {"class_names": np.array(["ill", "well"])}, {"class_names": np.array(["well"])}
+        two |= {"x_train": np.zeros((4, 3), np.float32), "y_train": np.array([0, 1, 0, 1])}
+        one |= {"x_train": np.zeros((1, 3), np.float32), "y_train": np.array([0])}
+        for name, arrays in (("ours", two), ("site", one)):
+            (tmp_path / name).mkdir()
+            np.savez(tmp_path / f"{name}.npz", **arrays)
+            for key, values in arrays.items():
+                np.save(tmp_path / name / f"{key}.npy", values)
+        ours, site = (str(tmp_path / (name if form == "npy" else f"{name}.npz")) for name in ("ours", "site"))
+        ours = datasets.load(ours)
     else:
         for name in ("ours/ill/0", "ours/ill/1", "ours/well/0", "ours/well/1", "ours/well/2", "ours/well/3", "site/well/0"):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -241,6 +252,39 @@ def test_a_site_that_disappears_is_named_and_the_audit_covers_the_others(after, 
     assert same(found, deployed.audited([0, 1, 3])[0], ("sites", "transition", "samples"))
     status = json.loads((tmp_path / "result.status.json").read_text())
     assert status["state"] == "completed" and list(status["lost"]) == ["site-2"]
+
+
+@pytest.mark.parametrize("after", [3, 6])
+def test_a_site_that_comes_back_is_asked_again(after, place, tmp_path, capsys):
+    """Two of three sites train a model that a single site judges; the loss of this site's reply is noticed at every step."""
+    deployed = Deployed(place, tmp_path)
+    config = deployed.config | {"sites": 3, "names": json.dumps([f"site-{k}" for k in range(3)])}
+    agreed = tmp_path / "project/pyproject.toml"
+    names = json.dumps(json.dumps([f"site-{k}" for k in range(4)]))
+    text = agreed.read_text().replace("sites = 4", "sites = 3").replace(names, json.dumps(config["names"]))
+    agreed.write_text(text)
+    for site in range(3):
+        folder = tmp_path / f"run-{site}"
+        folder.mkdir()
+        nodes = {100 + k: node | {"memory": str(folder / f"m{k}")} for k, node in enumerate(list(deployed.nodes.values())[:3])}
+        deployed.config = config | {"output": str(folder / "result")}
+        deployed.grid = Grid(apps.client_app(opening.open_site), deployed.config, nodes)
+        push, seen = deployed.grid.push_messages, []
+
+        def pushed(messages, grid=deployed.grid, push=push, seen=seen, gone=100 + site):
+            for message in messages:
+                seen.append(message.metadata.dst_node_id)
+                if message.metadata.dst_node_id == gone and seen.count(gone) > after and gone in grid.nodes:
+                    grid.nodes[gone + 100] = grid.nodes.pop(gone)  # restarted as another node; the message is lost, twice
+                    yield None
+                elif message.metadata.dst_node_id == gone + 100 and seen.count(gone + 100) == 2:
+                    yield None
+                else:
+                    yield from push([message])
+
+        deployed.grid.push_messages = pushed
+        found = deployed.run()
+        assert same(found, deployed.audited(range(3))[0]) and found["lost"] == {}, site
 
 
 def test_too_few_sites_end_the_task_and_the_same_command_continues(place, tmp_path, capsys):

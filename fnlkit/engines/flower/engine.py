@@ -45,7 +45,7 @@ class Flower(Clients):
         self.count = workers or (0 if address else len(os.sched_getaffinity(0)))
         self.address, self.folder = address, folder
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
-        self.runtime = runtime
+        self.runtime, self._described = runtime, None
         if runtime is not None:  # the members of real sites are placeholders, because this machine has no samples
             self.sizes = torch.tensor([runtime.sizes[k] for k in range(len(self))], dtype=torch.float64)
 
@@ -65,8 +65,7 @@ class Flower(Clients):
 
     def _prepared(self, ids, weights, steps, broadcast, scatter):
         """Return the client numbers as a list, and a function (positions in it) -> request."""
-        if self.runtime is None:
-            self.runtime = self._runtime()
+        self.open()
         self.runtime.start()
         ids = ids.tolist()
         base = counted(self.log, self.rejected, ids, self.rounds)
@@ -116,6 +115,16 @@ class Flower(Clients):
             sent -= len(inside) * nbytes(merged)  # because the meter counts these bytes separately
         self.count_traffic("secagg", up=sent)
         return [replies.get(place, silent) for place in range(len(ids))]
+
+    def open(self):
+        """Describe clients and network to the nodes of a simulation, again if only the new network has weights.
+
+        Networks of later rounds have the same layers or no weights.
+        """
+        if self._described == 0 and self.network.size:
+            self.close()
+        if self.runtime is None:
+            self.runtime, self._described = self._runtime(), self.network.size
 
     def _runtime(self):
         from fnlkit.engines.flower.simulation import Simulation
