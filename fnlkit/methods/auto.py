@@ -218,9 +218,9 @@ def candidates(found, *, level, memory):
     ----------
     found : Evidence
     level, memory : float
-        Smallest share of wrong labels, and smallest memorization, from which pruning is the favorite.
+        Smallest share of wrong labels plus fit gap, and smallest memorization, from which pruning is the favorite.
     """
-    if found.level < level:
+    if found.level + max(0.0, found.gap) < level:  # memorized labels look right, and widen the gap
         return ("plain", "prune")
     others = ("correct",) if found.paired > 0.5 and found.margin > 0 else ("regularize",)
     others += ("blend",) if found.groups > 0 else ()
@@ -335,7 +335,7 @@ def auto(
     trial: Rounds = -1,
     share: Share = 0.1,
     level: Share = 0.1,
-    memory: Share = 0.2,
+    memory: Share = 0.1,
     errors: NotNegative = 1.0,
 ):
     """Measure the noise, let treatments compete on held-back noisy labels, and train with the best.
@@ -360,7 +360,8 @@ def auto(
     share : float in [0, 1]
         Held-back share of each client's samples, at least one sample of clients with two or more.
     level, memory : float in [0, 1]
-        Estimated share of wrong labels, and memorization, from which pruning is the favorite instead of plain training.
+        Estimated share of wrong labels plus fit gap, and memorization, from which pruning is the favorite instead of plain
+        training.
     errors : float >= 0
         Standard errors by which a candidate must be ahead of the favorite.
 
