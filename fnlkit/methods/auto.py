@@ -32,6 +32,11 @@ SENDS = {
     "held_back": Sent.counts("held-back samples by predicted and given class", "at each comparison", ("C", "C")),
     "fitted": Sent.counts("training samples whose given label is predicted", ONCE),
     "trained": Sent.counts("number of training samples", ONCE),
+    "memorized": Sent.counts(
+        "training and held-back samples whose label the received model contradicts, and how many the local model predicts",
+        "each round of the second half of the warm-up",
+        (2, 2),
+    ),
     "changed": Sent.counts("samples with another predicted class than before", ONCE),
     "expected": Sent("expected numbers of samples by true and given class (EM)", ONCE, ("C", "C"), low=0, high="n"),
     "confident": Sent.counts("samples by confidently predicted and given class", ONCE, ("C", "C")),
@@ -52,6 +57,18 @@ def hold_back(client, model, received, *, share):
 def keep_only(client, model, kept):
     """Write rows["keep"]: 0 for samples that do not train the network, n / kept for the others."""
     client.rows["keep"] = kept.to(model.weights.dtype).cpu() * (len(client) / max(1, int(kept.sum())))
+
+
+def note_doubts(client, model, received):
+    """Write which labels the received model contradicts."""
+    client.rows["doubted"] = model(client.x).argmax(-1).cpu() != client.y.cpu()
+
+
+def reply_memorized(client, model, received):
+    """Reply how many of these labels the local model predicts after local training (`SENDS`)."""
+    fits, doubted, held = model(client.x).argmax(-1).cpu() == client.y.cpu(), client.rows["doubted"], client.rows["held_back"]
+    rows = [[(doubted & part).sum(), (doubted & part & fits).sum()] for part in (~held, held)]
+    return {"memorized": torch.tensor(rows)}
 
 
 def prune(client, model, received):
@@ -76,16 +93,13 @@ def blend(client, model, received):
 
 
 def compare(client, model, received):
-    """Reply the held-back samples by predicted and given class."""
-    return {"held_back": held_table(client, model(client.x).argmax(-1).cpu())}
-
-
-def held_table(client, guess):
-    held = client.rows["held_back"]
-    return table(guess[held], client.y.cpu()[held], client.classes)
+    """Reply the held-back samples by predicted and given class; all samples if the client was not in the trials."""
+    held = client.rows["held_back"] | (received["outside"].cpu() > 0)
+    return {"held_back": table(model(client.x).argmax(-1).cpu()[held], client.y.cpu()[held], client.classes)}
 
 
 def table(rows, columns, classes):
+    """Return counts (C, C) of pairs of classes."""
     return torch.bincount(rows * classes + columns, minlength=classes**2).reshape(classes, classes)
 
 
@@ -103,7 +117,7 @@ def examine(client, model, received):
         counts = scaled(p * shrunk(counts, common, strength)[:, y].T).T @ given
     confident = count_matrix(softmax_numpy(logits), y.numpy(), least_diagonal=0)
     return {
-        "held_back": held_table(client, guess),
+        "held_back": table(guess[~train], y[~train], classes),
         "fitted": (guess == y)[train].sum(),
         "trained": train.sum(),
         "changed": (guess != before).sum(),
@@ -118,8 +132,11 @@ class Evidence(NamedTuple):
 
     Attributes
     ----------
+    memorized : float
+        Share of training labels that the received model contradicts and that a local model predicts after local training, minus
+        the same share of held-back labels: 0 for a network that does not memorize.
     gap : float
-        Agreement with training labels minus agreement with held-back labels: memorization.
+        Agreement of the global model with training labels minus agreement with held-back labels.
     changes : float
         Share of predictions that changed in the second half of the warm-up.
     level : float
@@ -138,6 +155,7 @@ class Evidence(NamedTuple):
         Share of pairs of a client and a class without a sample.
     """
 
+    memorized: float
     gap: float
     changes: float
     level: float
@@ -151,8 +169,16 @@ class Evidence(NamedTuple):
     common: np.ndarray
 
 
-def evidence_of(replies, clients):
-    """Return the Evidence in the replies of `examine` from some of `clients` clients, or None without a reply."""
+def evidence_of(replies, counts, clients):
+    """Return the Evidence in the replies of `examine` from some of `clients` clients, or None without a reply.
+
+    Parameters
+    ----------
+    replies : fnlkit.server.clients.Replies
+    counts : (2, 2)
+        Sum of the replies ``memorized``.
+    clients : int
+    """
     if not len(replies.ids):
         return None
     expected, confident = (replies[name].double().numpy() for name in ("expected", "confident"))
@@ -168,7 +194,9 @@ def evidence_of(replies, clients):
     everywhere = labels.sum(0) / max(1, labels.sum())
     agreement = np.trace(held.sum(0)) / max(1, held.sum())
     wrong = off.sum(1)
+    rates = counts[:, 1] / np.maximum(counts[:, 0], 1)
     return Evidence(
+        memorized=float(rates[0] - rates[1]),
         gap=replies["fitted"].double().sum().item() / max(1, trained.sum()) - agreement,
         changes=replies["changed"].double().sum().item() / max(1, total.sum()),
         level=float(np.average(replied, weights=total)),
@@ -183,22 +211,20 @@ def evidence_of(replies, clients):
     )
 
 
-def candidates(found, *, level, gap):
+def candidates(found, *, level, memory):
     """Return the treatments that compete, the favorite first; `plain` is always among them.
 
     Parameters
     ----------
     found : Evidence
-    level, gap : float
-        Smallest noise and smallest fit gap that need a treatment.
+    level, memory : float
+        Smallest share of wrong labels plus fit gap, and smallest memorization, from which pruning is the favorite.
     """
-    differ = found.groups > 0
-    if found.level < level:
+    if found.level + max(0.0, found.gap) < level:  # memorized labels look right, and widen the gap
         return ("plain", "prune")
-    if found.gap < gap:
-        return ("plain", "blend", "prune") if differ else ("plain", "prune", "regularize")
-    third = "correct" if found.paired > 0.5 and found.margin > 0 else "regularize"
-    return ("prune", "plain", third, *(("blend",) if differ else ()))
+    others = ("correct",) if found.paired > 0.5 and found.margin > 0 else ("regularize",)
+    others += ("blend",) if found.groups > 0 else ()
+    return ("prune", "plain", *others) if found.memorized >= memory else ("plain", "prune", *others)
 
 
 # ---- the server: comparison
@@ -227,10 +253,14 @@ def inverse_of(found):
     return np.linalg.inv(found.common) if usable else np.eye(len(found.common))
 
 
-def compared(clients, model, hold):
-    """Return the held-back tables (N, C, C) of a model, 0 for clients without a reply."""
+def compared(clients, model, hold, inside):
+    """Return the held-back tables (N, C, C) of a model, 0 for clients without a reply.
+
+    Clients outside the trials, not `inside` (N,), count all samples.
+    """
     clients.releasing_labels(None)
-    replies = clients.round(np.arange(len(clients)), model, hold, compare, expect=("held_back",))
+    told = {"outside": torch.from_numpy(~inside).double()}
+    replies = clients.round(np.arange(len(clients)), model, hold, compare, expect=("held_back",), scatter=told)
     tables = np.zeros((len(clients), clients.classes, clients.classes))
     if len(replies.ids):
         tables[replies.ids] = replies["held_back"].double().numpy()
@@ -240,7 +270,16 @@ def compared(clients, model, hold):
 def examined(clients, model, hold):
     """Return the replies of `examine` from all clients."""
     clients.releasing_labels(None)
-    return clients.round(np.arange(len(clients)), model, hold, examine, expect=tuple(SENDS))
+    return clients.round(
+        np.arange(len(clients)), model, hold, examine, expect=tuple(name for name in SENDS if name != "memorized")
+    )
+
+
+def in_trials(levels):
+    """Return the half of the clients (N,) bool that trains in the trials: every second one by noise level."""
+    if len(levels) < 4:
+        return np.ones(len(levels), bool)
+    return np.argsort(np.argsort(levels, kind="stable")) % 2 == 0
 
 
 def finalists(names, tables, inverse):
@@ -296,7 +335,7 @@ def auto(
     trial: Rounds = -1,
     share: Share = 0.1,
     level: Share = 0.1,
-    gap: Share = 0.03,
+    memory: Share = 0.1,
     errors: NotNegative = 1.0,
 ):
     """Measure the noise, let treatments compete on held-back noisy labels, and train with the best.
@@ -320,8 +359,9 @@ def auto(
         a thirtieth of the rounds.  Without a warm-up, training is plain; without a trial, the favorite is chosen.
     share : float in [0, 1]
         Held-back share of each client's samples, at least one sample of clients with two or more.
-    level, gap : float in [0, 1]
-        Estimated share of wrong labels, and fit gap, from which a treatment is the favorite instead of plain training.
+    level, memory : float in [0, 1]
+        Estimated share of wrong labels plus fit gap, and memorization, from which pruning is the favorite instead of plain
+        training.
     errors : float >= 0
         Standard errors by which a candidate must be ahead of the favorite.
 
@@ -331,26 +371,30 @@ def auto(
 
     Reports
     -------
-    gap, changes, level, groups, apart, margin, paired, skew, missing (see `Evidence`), treatment and runner_up (positions in
+    memorized, gap, changes, level, groups, apart, margin, paired, skew, missing (see `Evidence`), treatment and runner_up (positions in
     `TREATMENTS`), ahead and ahead_error, with the first round of the chosen treatment; noise_level (N,), transition (C, C);
     returned, 1 if plain training continued.
     """
     refuse_mixup(opt, "auto")
     warmup, trial = plan(rounds, warmup, trial)
-    hold, found = partial(hold_back, share=share), None
+    hold, found, counts = partial(hold_back, share=share), None, np.zeros((2, 2))
     for r in range(warmup):
         if r == warmup // 2:
             examined(clients, model, hold)
-        ids = select(clients, model)
-        model, replies = opt.round(clients, ids, model, **local_training("plain", hold, found, ids))
+        ids, step = select(clients, model), local_training("plain", hold, found, None)
+        if r >= warmup // 2:
+            step |= {"before": (hold, note_doubts), "after": (reply_memorized,), "expect": ("memorized",)}
+        model, replies = opt.round(clients, ids, model, **step)
+        counts += replies["memorized"].double().sum(0).numpy() if "expect" in step and len(replies.ids) else 0
         remember(clients, "start", model)
         yield Round(model, "warm-up", replies)
     names, left, tables, at, difference = ("plain",), rounds - warmup, {}, {}, (0.0, 0.0)
     if warmup and left:
-        found = evidence_of(examined(clients, model, hold), len(clients))
+        found = evidence_of(examined(clients, model, hold), counts, len(clients))
     if found is not None:
-        names = candidates(found, level=level, gap=gap) if treatment == "compete" else (treatment,)
-    others, inverse = names[1:], None if found is None else inverse_of(found)
+        names = candidates(found, level=level, memory=memory) if treatment == "compete" else (treatment,)
+        inverse, inside = inverse_of(found), in_trials(found.levels)
+    others = names[1:]
     for steps in (trial, 2 * trial):
         if len(names) == 1 or not 0 < steps * len(names) < left:
             break
@@ -358,31 +402,30 @@ def auto(
         for name in names:
             current = recalled(clients, at.get(name, "start"), model)
             for j in range(steps):
-                cohorts += [select(clients, current)] if j == len(cohorts) else []
+                cohorts += [select(clients, current, inside)] if j == len(cohorts) else []
                 current, replies = opt.round(clients, cohorts[j], current, **local_training(name, hold, found, cohorts[j]))
                 remember(clients, name, current)
                 yield Round(current, f"trial of {name}", replies)
-            tables[name], at[name], left = compared(clients, current, hold), name, left - steps
+            tables[name], at[name], left = compared(clients, current, hold, inside), name, left - steps
         names = finalists(names, tables, inverse)
         difference = ahead(tables[names[1]], tables[names[0]], inverse)
     if tables and difference[0] > errors * difference[1]:
         names = names[::-1]
     elif tables:
-        difference = -difference[0], difference[1]
+        difference = 0.0 - difference[0], difference[1]
     name, report = names[0], {}
     if found is not None:
         runner = (*names[1:], *others, name)[0]
         report = report_of(found, name, runner, difference)
         model = recalled(clients, at.get(name, "start"), model)
-    best, period = tables.get(name), max(1, left // 3)
-    remember(clients, "best", model) if best is not None else None
+    best, period, everyone = None, max(1, left // 3), np.ones(len(clients), bool)
     for r in range(left):
-        if best is not None and name != "plain" and r and r % period == 0:
-            now = compared(clients, model, hold)
-            change, error = ahead(now, best, inverse)
+        if tables and name != "plain" and r % period == 0:
+            now = compared(clients, model, hold, everyone)
+            change, error = (0.0, 0.0) if best is None else ahead(now, best, inverse)
             if change < -2 * error:
                 name, model, report = "plain", recalled(clients, "best", model), {"returned": 1.0}
-            elif change > 0:
+            elif best is None or change > 0:
                 best = now
                 remember(clients, "best", model)
         ids = select(clients, model)
@@ -418,7 +461,8 @@ def explained(history):
         text += f", difference on held-back labels {points} points (standard error)"
     differ = "clients differ" if row["groups"] > 0 else "clients do not differ"
     text += (
-        f". Evidence after the warm-up: {100 * row['level']:.0f} % wrong labels; fit gap {100 * row['gap']:.0f} %, "
+        f". Evidence after the warm-up: {100 * row['level']:.0f} % wrong labels; local training "
+        f"memorizes {100 * row['memorized']:.0f} % of contradicted labels; fit gap {100 * row['gap']:.0f} %, "
         f"{100 * row['changes']:.0f} % of predictions changed; {differ} (BIC {row['groups']:+.0f}); estimates of T differ by "
         f"{100 * row['apart']:.0f} %, smallest margin {row['margin']:.2f}; label skew {100 * row['skew']:.0f} %, "
         f"{100 * row['missing']:.0f} % of classes missing at a client."

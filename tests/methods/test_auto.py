@@ -14,7 +14,7 @@ from tests.experiment.test_experiment import problem, reread, same, settings
 from tests.toy import CLASSES, toy, train
 
 COMPETING = "auto(warmup=3, trial=1)"
-FOUND = Evidence(0.1, 0.1, 0.3, -1.0, 0.1, 0.3, 0.4, 0.1, 0.0, np.zeros(3), np.eye(2))
+FOUND = Evidence(0.5, 0.1, 0.1, 0.3, -1.0, 0.1, 0.3, 0.4, 0.1, 0.0, np.zeros(3), np.eye(2))
 
 
 def trials(history):
@@ -83,12 +83,13 @@ def test_agreement_corrected_by_the_transition_is_the_accuracy():
 
 
 def test_evidence_decides_which_treatments_compete():
-    assert candidates(FOUND._replace(level=0.02), level=0.1, gap=0.03)[0] == "plain"
-    assert candidates(FOUND._replace(gap=0.0), level=0.1, gap=0.03)[0] == "plain"
-    assert candidates(FOUND, level=0.1, gap=0.03) == ("prune", "plain", "regularize")
-    assert "correct" in candidates(FOUND._replace(paired=0.9), level=0.1, gap=0.03)
-    assert "correct" not in candidates(FOUND._replace(paired=0.9, margin=-0.1), level=0.1, gap=0.03)
-    assert "blend" in candidates(FOUND._replace(groups=5.0), level=0.1, gap=0.03)
+    limits = {"level": 0.1, "memory": 0.2}
+    assert candidates(FOUND._replace(level=0.02), **limits)[0] == "plain"
+    assert candidates(FOUND._replace(memorized=0.0), **limits)[0] == "plain"
+    assert candidates(FOUND, **limits) == ("prune", "plain", "regularize")
+    assert "correct" in candidates(FOUND._replace(paired=0.9), **limits)
+    assert "correct" not in candidates(FOUND._replace(paired=0.9, margin=-0.1), **limits)
+    assert "blend" in candidates(FOUND._replace(groups=5.0), **limits)
 
 
 def test_trials_share_the_budget_and_the_choice_is_explained():
@@ -113,22 +114,22 @@ def test_a_run_stopped_in_any_stage_ends_like_one_never_stopped(stop, tmp_path):
 
 def test_a_resumed_run_returns_to_plain_training_alike(monkeypatch, tmp_path):
     """If every later comparison is far behind, the best model returns and trains plainly."""
-    compared, calls = auto.compared, []
+    compared = auto.compared
 
-    def worse(clients, model, hold):
-        calls.append(1)
-        tables = compared(clients, model, hold)
-        if clients.rounds < 16:
+    def worse(clients, model, hold, inside):
+        tables = compared(clients, model, hold, inside)
+        if not inside.all() or clients.rounds < 22:  # trials, and the first comparison after the choice
             return tables
         out = np.zeros_like(tables)
         out[:, 0, 1] = tables.sum((1, 2))
         return out
 
     monkeypatch.setattr(auto, "compared", worse)
-    given, chosen = problem(), settings("auto(warmup=3, trial=1, level=0, gap=0)", rounds=24)
+    given, chosen = problem(), settings("auto(warmup=3, trial=1, level=0, errors=1000)", rounds=24)
+    monkeypatch.setattr(auto, "candidates", lambda *found, **limits: ("prune", "plain", "blend"))
     whole = finish(given, chosen, "sequential")
     back = [row["round"] for row in whole.history if row.get("returned")]
-    assert calls and len(back) == 1 and whole.history[-1]["stage"] == "plain" and "fallen" in explained(whole.history)
+    assert len(back) == 1 and whole.history[-1]["stage"] == "plain" and "fallen" in explained(whole.history)
     for stop in (back[0] - 1, back[0]):
         run = reread(finish(given, chosen, "sequential", stop_after=stop), tmp_path)
         same(finish(given, chosen, "sequential", resume=run), whole)
