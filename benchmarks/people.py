@@ -18,18 +18,24 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import torch
 from scipy import stats
 
 from fnlkit import datasets, noise, pipeline
 from fnlkit.artifacts import saving
+from fnlkit.client.inputs import Inputs
+from fnlkit.client.network import predict
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.votes import by_vote
+from fnlkit.experiment.network import network_of
 
 SETTINGS = {"model": "mlp(hidden=[128])", "rounds": 60, "fraction": 0.1, "epochs": 5, "batch_size": 10, "lr": 0.01,
             "momentum": 0.5, "eval_every": 2}  # fmt: skip
 METHODS = ("fedavg", "oracle", "fedem", "crowd-layer", "trace-regularization", "confident-learning", "fedefc", "fedelc",
            "flr-plus", "rofl", "dividemix", "fednoro", "fedcorr", "coteaching")  # fmt: skip
 ANNOTATORS, VOTES, WIDTH = 40, 2.5, 1024
+# First seed of runs that choose options; the league has seeds from 0 on.
+DEVELOPMENT = 100
 
 
 def labelme(folder, seed):
@@ -102,9 +108,9 @@ def grams(text):
     return out / np.linalg.norm(out)
 
 
-def federation_of(name, folder, seed):
+def federation_of(name, folder, seed, holdout=None):
     data, scheme, clients = SETS[name](folder, seed)
-    federation = pipeline.partition(data, scheme, clients=clients, seed=seed, say=None)
+    federation = pipeline.partition(data, scheme, clients=clients, holdout=holdout, seed=seed, say=None)
     if name == "simulated":
         federation = noise.inject(federation, "annotators", seed=seed)
     return federation, data
@@ -121,6 +127,51 @@ def late(name, method, seed, folder, cache):
     found = 100 * float(np.mean(accuracy[-(len(accuracy) // 5) :]))
     saving.write_bytes([json.dumps({"late": found, "method": method, "seed": seed}).encode()], str(path))
     return found
+
+
+def held_out_fit(name, method, seed, folder, cache):
+    """Return the mean log likelihood of held-out noisy labels; true labels are not used.
+
+    A fifth of the samples is held out with all votes.  The likelihood of a label y is sum_z p(z|x) T[z, y]: p is the final
+    model, and T the matrix of the client, estimated from its training labels and p in the same way for all methods.
+    """
+    path = cache / f"fit-{name}-{method.replace('/', '_')}-{seed}.json"
+    if path.exists():
+        return json.loads(path.read_text())["fit"]
+    federation, data = federation_of(name, folder, seed, holdout=0.2)
+    run = pipeline.train(federation, method=method, dataset=data, seed=seed, ledger="none", say=None, **SETTINGS)
+    network, about = network_of(run), run.meta["samples"]
+    inputs = Inputs(False, tuple(about["mean"]), tuple(about["std"]), network.dtype)
+    p = predict(network, None, torch.from_numpy(np.asarray(data.x_train)), inputs).double().softmax(-1).numpy()
+    found, given = 0.0, federation.given
+    matrices = matrices_of([p[part] for part in federation.clients], [given[part] for part in federation.clients])
+    for part, T in zip(federation.held_out, matrices, strict=True):
+        found += np.log((p[part] * T[:, given[part]].T).sum(1) + 1e-12).sum()
+    fit = float(found / sum(map(len, federation.held_out)))
+    saving.write_bytes([json.dumps({"fit": fit, "method": method, "seed": seed}).encode()], str(path))
+    return fit
+
+
+def matrices_of(predicted, given, strength=10.0, steps=10):
+    """Return T (C, C) of each client by expectation maximization, shrunk to the matrix of all clients."""
+    classes = predicted[0].shape[1]
+    counts, common = [np.zeros((classes, classes))] * len(given), 0.6 * np.eye(classes) + 0.4 / classes
+    for _ in range(steps):
+        T = [(n + strength * common) / (n + strength * common).sum(1, keepdims=True) for n in counts]
+        q = [p * t[:, y].T for p, t, y in zip(predicted, T, given, strict=True)]
+        counts = [(w / w.sum(1, keepdims=True)).T @ np.eye(classes)[y] for w, y in zip(q, given, strict=True)]
+        total = sum(counts) + 0.5 * np.eye(classes) + 0.01
+        common = total / total.sum(1, keepdims=True)
+    return T
+
+
+def choose(names, methods, seeds, folder, cache):
+    """Print the held-out fit of each spec: its mean by data set, and the difference from the first."""
+    fits = {m: [[held_out_fit(n, m, s, folder, cache) for s in seeds] for n in names] for m in methods}
+    print(f"{'log likelihood of held-out labels':42}", *(f"{name:>10}" for name in names), "  mean difference")
+    for method, each in fits.items():
+        ahead = np.mean(each) - np.mean(fits[methods[0]])
+        print(f"{method:42}", *(f"{np.mean(values):10.4f}" for values in each), f"  {ahead:+.4f}", flush=True)
 
 
 def league(names, methods, seeds, folder, cache):
@@ -164,8 +215,13 @@ def main():
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", default=",".join(SETS), help="data sets")
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--choose", action="store_true", help="compare specs, separated by ;, by held-out noisy labels")
     given = parser.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
+    if given.choose:
+        seeds = range(DEVELOPMENT, DEVELOPMENT + given.seeds)
+        choose(given.only.split(","), given.methods.split(";"), seeds, given.data, given.cache)
+        return
     league(given.only.split(","), given.methods.split(","), given.seeds, given.data, given.cache)
 
 
