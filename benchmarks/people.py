@@ -28,12 +28,15 @@ from fnlkit.client.network import predict
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.votes import by_vote
 from fnlkit.experiment.network import network_of
+from fnlkit.review.audit import audit
 
 SETTINGS = {"model": "mlp(hidden=[128])", "rounds": 60, "fraction": 0.1, "epochs": 5, "batch_size": 10, "lr": 0.01,
             "momentum": 0.5, "eval_every": 2}  # fmt: skip
 METHODS = ("fedavg", "oracle", "fedem", "crowd-layer", "trace-regularization", "confident-learning", "fedefc", "fedelc",
            "flr-plus", "rofl", "dividemix", "fednoro", "fedcorr", "coteaching")  # fmt: skip
 ANNOTATORS, VOTES, WIDTH = 40, 2.5, 1024
+# An audit's intervals are compared for annotators with this many labels; shares of wrong labels of bad and clean annotators.
+LEAST, WORST, CLEAN = 40, 0.6, 0.1
 # First seed of runs that choose options; the league has seeds from 0 on.
 DEVELOPMENT = 100
 
@@ -84,6 +87,7 @@ def yoruba(folder, seed):
     return data, "iid", 20
 
 
+ANNOTATED = ("labelme", "simulated")
 SETS = {"labelme": labelme, "simulated": simulated, "mriqc": mriqc, "yoruba": yoruba}
 
 
@@ -208,6 +212,68 @@ def league(names, methods, seeds, folder, cache):
             print(f"  {method:22} {np.mean(known):5.0f} %   ({each})")
 
 
+def audit_row(name, seed, folder, cache):
+    """Return the measures of an audit of annotators, and of CROWDLAB on the pooled votes, from the cache if they are known."""
+    path = cache / f"audit-{name}-{seed}.json"
+    if path.exists():
+        return json.loads(path.read_text())
+    federation, data = federation_of(name, folder, seed)
+    found = audit(federation, data, seed=seed)
+    size, truth = np.diff(federation.client_offsets), federation.wrong_share()
+    rows = sorted(found.sites, key=lambda row: row["client"])
+    low, high = (np.array([row[end] for row in rows]) for end in ("low", "high"))
+    level, named = found.judgment.level, np.array([row["noisier"] for row in rows])
+    many, worst, clean = size >= LEAST, truth > WORST, truth < CLEAN
+    quality, who = crowdlab(federation, data)
+    out = {"annotators": len(size), "many": int(many.sum()), "covered": int(((low <= truth) & (truth <= high))[many].sum()),
+           "bias": 100 * float((level - truth)[many].mean()), "width": 100 * float((high - low)[many].mean()),
+           "worst": int(worst.sum()), "worst named": int(named[worst].sum()), "clean": int(clean.sum()),
+           "clean named": int(named[clean].sum()), "spearman": float(stats.spearmanr(level, truth)[0]),
+           "crowdlab": float(stats.spearmanr(-quality, truth[who])[0])}  # fmt: skip
+    saving.write_bytes([json.dumps(out).encode()], str(path))
+    return out
+
+
+def crowdlab(federation, data):
+    """Return (quality of each annotator, the annotators' clients) by cleanlab, with a cross-validated classifier on all votes.
+
+    The classifier is logistic regression; a sample with all its votes is in one of five folds.
+    """
+    import pandas
+    from cleanlab.multiannotator import get_label_quality_multiannotator
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    rows = federation.client_indices
+    owner = np.repeat(np.arange(len(federation)), np.diff(federation.client_offsets))
+    samples, first, number = np.unique(federation.extra["sample_of"][rows], return_index=True, return_inverse=True)
+    x = np.asarray(data.x_train, np.float64)[rows].reshape(len(rows), -1)
+    x, fold = StandardScaler().fit_transform(x), np.random.default_rng(0).integers(0, 5, len(samples))[number]
+    p = np.zeros((len(rows), federation.classes))
+    for k in range(5):
+        made = LogisticRegression(C=0.01, max_iter=500).fit(x[fold != k], federation.given[rows][fold != k])
+        p[np.ix_(fold == k, made.classes_)] = made.predict_proba(x[fold == k])
+    votes = np.full((len(samples), len(federation)), np.nan)
+    votes[number, owner] = federation.given[rows]
+    done = get_label_quality_multiannotator(pandas.DataFrame(votes), p[first], verbose=False)["annotator_stats"]
+    return done["annotator_quality"].to_numpy(), done.index.to_numpy()
+
+
+def audits(names, seeds, folder, cache):
+    """Print the measures of audits of annotators."""
+    print(f"audit: annotators with at least {LEAST} labels; Spearman's correlation with the true share of wrong labels")
+    for name in names:
+        each = [audit_row(name, seed, folder, cache) for seed in seeds]
+        total = {key: sum(row[key] for row in each) for key in each[0]}
+        mean = {key: total[key] / len(each) for key in total}
+        print(f"{name}: {len(each)} audits of {mean['annotators']:.0f} annotators")
+        print(f"  intervals cover       {total['covered']} of {total['many']} ({100 * total['covered'] / total['many']:.0f} %)")
+        print(f"  bias, mean width      {mean['bias']:+.1f}, {mean['width']:.1f} points")
+        print(f"  more than {100 * WORST:.0f} % wrong   {total['worst named']} of {total['worst']} named")
+        print(f"  less than {100 * CLEAN:.0f} % wrong   {total['clean named']} of {total['clean']} named")
+        print(f"  Spearman              {mean['spearman']:.3f}, CROWDLAB {mean['crowdlab']:.3f}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with labelme/ and yoruba/")
@@ -215,12 +281,17 @@ def main():
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", default=",".join(SETS), help="data sets")
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--audit", action="store_true", help="audit labelme and simulated instead of training")
     parser.add_argument("--choose", action="store_true", help="compare specs, separated by ;, by held-out noisy labels")
     given = parser.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
     if given.choose:
         seeds = range(DEVELOPMENT, DEVELOPMENT + given.seeds)
         choose(given.only.split(","), given.methods.split(";"), seeds, given.data, given.cache)
+        return
+    if given.audit:
+        names = [name for name in given.only.split(",") if name in ANNOTATED]
+        audits(names, range(given.seeds), given.data, given.cache)
         return
     league(given.only.split(","), given.methods.split(","), given.seeds, given.data, given.cache)
 

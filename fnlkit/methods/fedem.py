@@ -32,7 +32,7 @@ def infer_labels(client, model, received, *, steps):
     p is the classifier `received["head"]` (d + 1, C) on the features of the model.  Without it, in the first pass, q depends
     on the given label and the common matrix alone.
     """
-    y, common = client.y.cpu(), received["common"].double().cpu()
+    y, common, strength = client.y.cpu(), received["common"].double().cpu(), received["strength"].double().cpu()
     given, features = torch.nn.functional.one_hot(y, client.classes).double(), model.features(client.x).double().cpu()
     q, reply = scaled(common[:, y].T), {}
     if "head" in received:
@@ -40,10 +40,10 @@ def infer_labels(client, model, received, *, steps):
         p = (features @ head[:-1] + head[-1]).softmax(-1)
         counts = client.state.get("inferred_counts", torch.zeros_like(common))
         for _ in range(steps):
-            q = scaled(p * shrunk(counts, common, received["strength"])[:, y].T)
+            q = scaled(p * shrunk(counts, common, strength)[:, y].T)
             counts = q.T @ given
         client.state["inferred_counts"] = counts
-        client.state["transition"] = shrunk(counts, common, received["strength"])
+        client.state["transition"] = shrunk(counts, common, strength)
         q = scaled(p * client.state["transition"][:, y].T)
     else:
         reply["moments"] = features.T @ features
@@ -65,7 +65,7 @@ def scaled(values):
 
 def shrunk(counts, common, strength):
     """Return T (C, C): the mean of a Dirichlet distribution with `strength` samples of the common matrix per true class."""
-    return scaled(counts + strength.double().cpu() * common)
+    return scaled(counts + strength * common)
 
 
 # ---- the server

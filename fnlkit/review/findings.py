@@ -219,7 +219,7 @@ def judges(auc, predicted, within):
     return out
 
 
-def assess(judge, estimates, predicted, within, doubted, supported, certain, unseen):
+def assess(judge, estimates, predicted, within, doubted, supported, certain, unseen, *, shared=False):
     """Return the numbers of each site on which the report rests.
 
     Parameters
@@ -233,6 +233,9 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
     certain : int (N, 2)
     unseen : (N,)
         Share of the labels whose class no other site has, which nobody judges.
+    shared : bool
+        Sites share samples.  Upper ends then count every contradicted label as wrong, because annotators who agree on wrong
+        labels of similar samples teach them to the models.
 
     Returns
     -------
@@ -263,7 +266,7 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
             accused = bool(noisy and not contradicted)
             # No sign of wrong labels in a sample does not mean that there are none.
             upper = max(high[i], float(wilson(0, total[site])[1]))
-            upper = upper if separable else max(upper, wilson(wrong, total[site])[1])
+            upper = upper if separable and not shared else max(upper, wilson(wrong, total[site])[1])
             out[site] = {"level": float(estimates["level"][site]) if separable else None, "p": float(p[i]),
                          "low": float(low[i]) if accused else 0.0, "separable": bool(separable),
                          "high": float(min(1, max(upper, estimates["level"][site]) + unseen[site])),
