@@ -235,7 +235,8 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
         Share of the labels whose class no other site has, which nobody judges.
     shared : bool
         Sites share samples.  Upper ends then count every contradicted label as wrong, because annotators who agree on wrong
-        labels of similar samples teach them to the models.
+        labels of similar samples teach them to the models. The site's own model does not speak for its labels, because the
+        inputs are those of the others.
 
     Returns
     -------
@@ -259,7 +260,8 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
         agreed = holm(more) < SIGNIFICANT_CLASS
         for i, site in enumerate(k):
             wrong = total[site] - predicted[site].trace()
-            contradicted = _fewer(doubted[site].sum(), supported[site]) and not agreed[i]
+            # A model of the site itself learns systematic errors. Only where inputs can differ does it speak for the labels.
+            contradicted = _fewer(doubted[site].sum(), supported[site]) and not agreed[i] and not shared
             # A p-value that is not very small needs the support of the site's own model.
             noisy = p[i] < (SIGNIFICANT if agreed[i] else SIGNIFICANT_CLASS) and low[i] > 0 and excess[i] > 1.64
             noisy = noisy or cells[i].any()
