@@ -18,18 +18,27 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import torch
 from scipy import stats
 
 from fnlkit import datasets, noise, pipeline
 from fnlkit.artifacts import saving
+from fnlkit.client.inputs import Inputs
+from fnlkit.client.network import predict
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.votes import by_vote
+from fnlkit.experiment.network import network_of
+from fnlkit.review.audit import audit
 
 SETTINGS = {"model": "mlp(hidden=[128])", "rounds": 60, "fraction": 0.1, "epochs": 5, "batch_size": 10, "lr": 0.01,
             "momentum": 0.5, "eval_every": 2}  # fmt: skip
 METHODS = ("fedavg", "oracle", "fedem", "crowd-layer", "trace-regularization", "confident-learning", "fedefc", "fedelc",
            "flr-plus", "rofl", "dividemix", "fednoro", "fedcorr", "coteaching")  # fmt: skip
 ANNOTATORS, VOTES, WIDTH = 40, 2.5, 1024
+# An audit's intervals are compared for annotators with this many labels; shares of wrong labels of bad and clean annotators.
+LEAST, WORST, CLEAN = 40, 0.6, 0.1
+# First seed of runs that choose options; the league has seeds from 0 on.
+DEVELOPMENT = 100
 
 
 def labelme(folder, seed):
@@ -78,6 +87,7 @@ def yoruba(folder, seed):
     return data, "iid", 20
 
 
+ANNOTATED = ("labelme", "simulated")
 SETS = {"labelme": labelme, "simulated": simulated, "mriqc": mriqc, "yoruba": yoruba}
 
 
@@ -102,9 +112,9 @@ def grams(text):
     return out / np.linalg.norm(out)
 
 
-def federation_of(name, folder, seed):
+def federation_of(name, folder, seed, holdout=None):
     data, scheme, clients = SETS[name](folder, seed)
-    federation = pipeline.partition(data, scheme, clients=clients, seed=seed, say=None)
+    federation = pipeline.partition(data, scheme, clients=clients, holdout=holdout, seed=seed, say=None)
     if name == "simulated":
         federation = noise.inject(federation, "annotators", seed=seed)
     return federation, data
@@ -121,6 +131,51 @@ def late(name, method, seed, folder, cache):
     found = 100 * float(np.mean(accuracy[-(len(accuracy) // 5) :]))
     saving.write_bytes([json.dumps({"late": found, "method": method, "seed": seed}).encode()], str(path))
     return found
+
+
+def held_out_fit(name, method, seed, folder, cache):
+    """Return the mean log likelihood of held-out noisy labels; true labels are not used.
+
+    A fifth of the samples is held out with all votes.  The likelihood of a label y is sum_z p(z|x) T[z, y]: p is the final
+    model, and T the matrix of the client, estimated from its training labels and p in the same way for all methods.
+    """
+    path = cache / f"fit-{name}-{method.replace('/', '_')}-{seed}.json"
+    if path.exists():
+        return json.loads(path.read_text())["fit"]
+    federation, data = federation_of(name, folder, seed, holdout=0.2)
+    run = pipeline.train(federation, method=method, dataset=data, seed=seed, ledger="none", say=None, **SETTINGS)
+    network, about = network_of(run), run.meta["samples"]
+    inputs = Inputs(False, tuple(about["mean"]), tuple(about["std"]), network.dtype)
+    p = predict(network, None, torch.from_numpy(np.asarray(data.x_train)), inputs).double().softmax(-1).numpy()
+    found, given = 0.0, federation.given
+    matrices = matrices_of([p[part] for part in federation.clients], [given[part] for part in federation.clients])
+    for part, T in zip(federation.held_out, matrices, strict=True):
+        found += np.log((p[part] * T[:, given[part]].T).sum(1) + 1e-12).sum()
+    fit = float(found / sum(map(len, federation.held_out)))
+    saving.write_bytes([json.dumps({"fit": fit, "method": method, "seed": seed}).encode()], str(path))
+    return fit
+
+
+def matrices_of(predicted, given, strength=10.0, steps=10):
+    """Return T (C, C) of each client by expectation maximization, shrunk to the matrix of all clients."""
+    classes = predicted[0].shape[1]
+    counts, common = [np.zeros((classes, classes))] * len(given), 0.6 * np.eye(classes) + 0.4 / classes
+    for _ in range(steps):
+        T = [(n + strength * common) / (n + strength * common).sum(1, keepdims=True) for n in counts]
+        q = [p * t[:, y].T for p, t, y in zip(predicted, T, given, strict=True)]
+        counts = [(w / w.sum(1, keepdims=True)).T @ np.eye(classes)[y] for w, y in zip(q, given, strict=True)]
+        total = sum(counts) + 0.5 * np.eye(classes) + 0.01
+        common = total / total.sum(1, keepdims=True)
+    return T
+
+
+def choose(names, methods, seeds, folder, cache):
+    """Print the held-out fit of each spec: its mean by data set, and the difference from the first."""
+    fits = {m: [[held_out_fit(n, m, s, folder, cache) for s in seeds] for n in names] for m in methods}
+    print(f"{'log likelihood of held-out labels':42}", *(f"{name:>10}" for name in names), "  mean difference")
+    for method, each in fits.items():
+        ahead = np.mean(each) - np.mean(fits[methods[0]])
+        print(f"{method:42}", *(f"{np.mean(values):10.4f}" for values in each), f"  {ahead:+.4f}", flush=True)
 
 
 def league(names, methods, seeds, folder, cache):
@@ -157,6 +212,68 @@ def league(names, methods, seeds, folder, cache):
             print(f"  {method:22} {np.mean(known):5.0f} %   ({each})")
 
 
+def audit_row(name, seed, folder, cache):
+    """Return the measures of an audit of annotators, and of CROWDLAB on the pooled votes, from the cache if they are known."""
+    path = cache / f"audit-{name}-{seed}.json"
+    if path.exists():
+        return json.loads(path.read_text())
+    federation, data = federation_of(name, folder, seed)
+    found = audit(federation, data, seed=seed)
+    size, truth = np.diff(federation.client_offsets), federation.wrong_share()
+    rows = sorted(found.sites, key=lambda row: row["client"])
+    low, high = (np.array([row[end] for row in rows]) for end in ("low", "high"))
+    level, named = found.judgment.level, np.array([row["noisier"] for row in rows])
+    many, worst, clean = size >= LEAST, truth > WORST, truth < CLEAN
+    quality, who = crowdlab(federation, data)
+    out = {"annotators": len(size), "many": int(many.sum()), "covered": int(((low <= truth) & (truth <= high))[many].sum()),
+           "bias": 100 * float((level - truth)[many].mean()), "width": 100 * float((high - low)[many].mean()),
+           "worst": int(worst.sum()), "worst named": int(named[worst].sum()), "clean": int(clean.sum()),
+           "clean named": int(named[clean].sum()), "spearman": float(stats.spearmanr(level, truth)[0]),
+           "crowdlab": float(stats.spearmanr(-quality, truth[who])[0])}  # fmt: skip
+    saving.write_bytes([json.dumps(out).encode()], str(path))
+    return out
+
+
+def crowdlab(federation, data):
+    """Return (quality of each annotator, the annotators' clients) by cleanlab, with a cross-validated classifier on all votes.
+
+    The classifier is logistic regression; a sample with all its votes is in one of five folds.
+    """
+    import pandas
+    from cleanlab.multiannotator import get_label_quality_multiannotator
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    rows = federation.client_indices
+    owner = np.repeat(np.arange(len(federation)), np.diff(federation.client_offsets))
+    samples, first, number = np.unique(federation.extra["sample_of"][rows], return_index=True, return_inverse=True)
+    x = np.asarray(data.x_train, np.float64)[rows].reshape(len(rows), -1)
+    x, fold = StandardScaler().fit_transform(x), np.random.default_rng(0).integers(0, 5, len(samples))[number]
+    p = np.zeros((len(rows), federation.classes))
+    for k in range(5):
+        made = LogisticRegression(C=0.01, max_iter=500).fit(x[fold != k], federation.given[rows][fold != k])
+        p[np.ix_(fold == k, made.classes_)] = made.predict_proba(x[fold == k])
+    votes = np.full((len(samples), len(federation)), np.nan)
+    votes[number, owner] = federation.given[rows]
+    done = get_label_quality_multiannotator(pandas.DataFrame(votes), p[first], verbose=False)["annotator_stats"]
+    return done["annotator_quality"].to_numpy(), done.index.to_numpy()
+
+
+def audits(names, seeds, folder, cache):
+    """Print the measures of audits of annotators."""
+    print(f"audit: annotators with at least {LEAST} labels; Spearman's correlation with the true share of wrong labels")
+    for name in names:
+        each = [audit_row(name, seed, folder, cache) for seed in seeds]
+        total = {key: sum(row[key] for row in each) for key in each[0]}
+        mean = {key: total[key] / len(each) for key in total}
+        print(f"{name}: {len(each)} audits of {mean['annotators']:.0f} annotators")
+        print(f"  intervals cover       {total['covered']} of {total['many']} ({100 * total['covered'] / total['many']:.0f} %)")
+        print(f"  bias, mean width      {mean['bias']:+.1f}, {mean['width']:.1f} points")
+        print(f"  more than {100 * WORST:.0f} % wrong   {total['worst named']} of {total['worst']} named")
+        print(f"  less than {100 * CLEAN:.0f} % wrong   {total['clean named']} of {total['clean']} named")
+        print(f"  Spearman              {mean['spearman']:.3f}, CROWDLAB {mean['crowdlab']:.3f}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with labelme/ and yoruba/")
@@ -164,8 +281,18 @@ def main():
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", default=",".join(SETS), help="data sets")
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--audit", action="store_true", help="audit labelme and simulated instead of training")
+    parser.add_argument("--choose", action="store_true", help="compare specs, separated by ;, by held-out noisy labels")
     given = parser.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
+    if given.choose:
+        seeds = range(DEVELOPMENT, DEVELOPMENT + given.seeds)
+        choose(given.only.split(","), given.methods.split(";"), seeds, given.data, given.cache)
+        return
+    if given.audit:
+        names = [name for name in given.only.split(",") if name in ANNOTATED]
+        audits(names, range(given.seeds), given.data, given.cache)
+        return
     league(given.only.split(","), given.methods.split(","), given.seeds, given.data, given.cache)
 
 

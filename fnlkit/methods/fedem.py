@@ -1,7 +1,9 @@
 """FedEM: expectation maximization with a transition matrix for each client, for labels of different annotators.
 
-The model of the noise is that of Dawid, Skene 1979, with a network in place of the class shares as in Raykar et al., Learning
-from crowds, JMLR 2010.  The federated form, the shrinkage and the sharpening are this project's (docs/annotators.md).
+The model of the noise is that of Dawid, Skene 1979, with a classifier in place of the class shares as in Raykar et al.,
+Learning from crowds, JMLR 2010.  The classifier of the E step is a Gaussian distribution of each class with a common
+covariance, on features of the network, as in Lee et al., Robust inference via generative classifiers, ICML 2019: it has too
+few parameters to learn wrong labels by heart.  The federated form is this project's (docs/annotators.md).
 """
 
 from functools import partial
@@ -10,43 +12,50 @@ import torch
 
 from fnlkit.client.losses import soft_cross_entropy
 from fnlkit.components.declarations import Sent, method
-from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, Rounds, Share, checked
+from fnlkit.components.parameters import Count, Positive, Rounds, Share, checked
 from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
-from fnlkit.methods.fedefc import ACCURACY, prestop
 
-# Strengths of the shrinkage, in labels per class, among which the likelihood of all clients chooses.
-STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-# Share of right labels that the first common matrix assumes, and the weight of a round's matrices in the common matrix.
-RIGHT, RATE = 0.6, 0.2
-# Samples of each class that are added before frequencies are compared.
-PRIOR = 5.0
-LATER = "each round after the warm-up"
+# Right labels of each class that are added to the sum of all clients.
+PRIOR = 0.5
+ONCE, PASS = "all clients, once after the warm-up", "all clients, each pass after the warm-up"
 SENDS = {
-    "transition": Sent.share("estimate of T, shrunk to the common matrix", LATER, ("C", "C"), summed=True),
-    "evidence": Sent("log likelihood of each strength", LATER, (len(STRENGTHS),), summed=True),
+    "moments": Sent("sum of f f' over samples, f features", ONCE, ("d", "d"), summed=True),
+    "class_features": Sent("sum of features by inferred class", PASS, ("C", "d"), summed=True),
+    "counts": Sent("inferred numbers of samples by true and given class", PASS, ("C", "C"), summed=True, low=0, high="n"),
 }
 
 
 # ---- on the client
-def infer_labels(client, model, received, *, steps, sharpness, sure, shares, least):
-    """Write the inferred labels q(z) ~ p(z|x)^sharpness T[z, y] of all samples; reply T and the evidence for each strength."""
-    y, common = client.y.cpu(), received["common"].double().cpu()
-    p = scaled(model(client.x).double().cpu().softmax(-1) ** sharpness)
-    inferred = scaled(p * common[:, y].T).sum(0)
-    p = scaled(p * ((torch.bincount(y, minlength=client.classes) + PRIOR) / (inferred + PRIOR)) ** shares)
-    given = torch.nn.functional.one_hot(y, client.classes).double()
-    strength = received["strength"].double().cpu() if len(client) >= least else torch.tensor(torch.inf)
-    counts = client.state.get("inferred_counts", torch.zeros_like(common))
-    for _ in range(steps):
-        q = scaled(p * shrunk(counts, common, strength)[:, y].T)
-        counts = q.T @ given
-    transition = shrunk(counts, common, strength)
-    q = scaled(p * transition[:, y].T)
-    client.state["inferred_counts"], client.state["transition"] = counts, transition
-    client.rows["inferred"] = q.to(model.weights.dtype).cpu()
-    client.rows["inferred_weight"] = (q.amax(-1) > sure).to(client.rows["inferred"])
-    evidence = torch.stack([log_likelihood(counts, common, s) for s in STRENGTHS])
-    return {"transition": transition, "evidence": evidence}
+def infer_labels(client, model, received, *, steps):
+    """Infer q(z) ~ p(z|x) T[z, y] of all samples, with T of this client; reply sums over the samples.
+
+    p is the classifier `received["head"]` (d + 1, C) on the features of the model.  Without it, in the first pass, q depends
+    on the given label and the common matrix alone.
+    """
+    y, common, strength = client.y.cpu(), received["common"].double().cpu(), received["strength"].double().cpu()
+    given, features = torch.nn.functional.one_hot(y, client.classes).double(), model.features(client.x).double().cpu()
+    q, reply = scaled(common[:, y].T), {}
+    if "head" in received:
+        head = received["head"].double().cpu()
+        p = (features @ head[:-1] + head[-1]).softmax(-1)
+        counts = client.state.get("inferred_counts", torch.zeros_like(common))
+        for _ in range(steps):
+            q = scaled(p * shrunk(counts, common, strength)[:, y].T)
+            counts = q.T @ given
+        client.state["inferred_counts"] = counts
+        client.state["transition"] = shrunk(counts, common, strength)
+        q = scaled(p * client.state["transition"][:, y].T)
+    else:
+        reply["moments"] = features.T @ features
+    client.rows["inferred"] = q.to(model.weights.dtype)
+    return reply | {"class_features": q.T @ features, "counts": q.T @ given}
+
+
+def keep_given(client, model, received):
+    """Use the given labels at a client that no pass has reached."""
+    if "inferred" not in client.rows:
+        given = torch.nn.functional.one_hot(client.y.cpu(), client.classes)
+        client.rows["inferred"] = given.to(model.weights.dtype).cpu()
 
 
 def scaled(values):
@@ -56,23 +65,38 @@ def scaled(values):
 
 def shrunk(counts, common, strength):
     """Return T (C, C): the mean of a Dirichlet distribution with `strength` samples of the common matrix per true class."""
-    return common if torch.isinf(strength) else scaled(counts + strength * common)
-
-
-def log_likelihood(counts, common, strength):
-    """Return the log likelihood of counts (C, C) under rows drawn from Dirichlet(strength common[z]), without constants."""
-    alpha = strength * common + 1e-3
-    rows = torch.lgamma(alpha.sum(-1)) - torch.lgamma((alpha + counts).sum(-1))
-    return rows.sum() + (torch.lgamma(alpha + counts) - torch.lgamma(alpha)).sum()
+    return scaled(counts + strength * common)
 
 
 # ---- the server
+def gaussian_head(moments, class_features, counts, ridge):
+    """Return the weights and biases (d + 1, C) of a linear discriminant analysis.
+
+    Parameters
+    ----------
+    moments : (d, d)
+        Sum of f f' over all samples.
+    class_features : (C, d)
+        Sum of features by class.
+    counts : (C,)
+        Samples of each class.
+    ridge : float > 0
+        Added to each variance, in units of the mean variance.
+    """
+    number = counts + 1.0  # a class that nobody has is at the origin
+    means = class_features / number[:, None]
+    covariance = (moments - (means * number[:, None]).T @ means) / counts.sum()
+    covariance.diagonal().add_(ridge * covariance.trace() / len(covariance) + 1e-12)
+    weights = torch.linalg.solve(covariance, means.T)
+    return torch.cat([weights, ((number / number.sum()).log() - 0.5 * (means.T * weights).sum(0))[None]])
+
+
 def warmup_rounds(warmup, rounds):
-    """Return the rounds of plain training, at least and at most. Default: a sixth and a third of all rounds."""
-    return (min(warmup, rounds),) * 2 if warmup >= 0 else (round(rounds / 6), round(rounds / 3))
+    """Return the rounds of plain training.  Default: a sixth of all rounds."""
+    return min(warmup if warmup >= 0 else round(rounds / 6), rounds)
 
 
-@method(sends=ACCURACY | SENDS, loss="own", schedule=warmup_rounds, cite="Raykar 2010")
+@method(sends=SENDS, loss="own", schedule=warmup_rounds, cite="Raykar 2010")
 @checked
 def fedem(
     clients,
@@ -82,68 +106,75 @@ def fedem(
     *,
     rounds,
     warmup: Rounds = -1,
+    passes: Count = 4,
     steps: Count = 3,
-    sharpness: Positive = 2.0,
-    sure: Share = 0.8,
-    strength: NotNegative = 0.0,
-    least: Natural = 0,
-    shares: Share = 1.0,
-    early: NotNegative = 0.0,
+    right: Share = 0.6,
+    strength: Positive = 3.0,
+    ridge: Positive = 0.1,
 ):
-    """Infer the true labels from the global model and a transition matrix for each client.
+    """Infer the true labels from a Gaussian classifier on features and a transition matrix for each client.
 
-    After plain training, each visit infers the labels of the client, q(z) ~ p(z|x)^sharpness T[z, y] with the received model p
-    and the matrix T of the client, updates T from the inferred labels, and trains on q.  T is shrunk to a common matrix.
+    After plain training, all clients infer their labels in some passes without training: q(z) ~ p(z|x) T[z, y], with a common
+    classifier p and the client's matrix T.  The server computes p and a common matrix from sums; T is shrunk to the common
+    matrix and stays at the client.  The remaining rounds train on q.
 
     Parameters
     ----------
     rounds : int
     warmup : int >= 0, or -1
-        Rounds of plain training.  Default: -1: between a sixth and a third of all rounds, until the accuracy on the clients'
-        labels has not risen for three rounds, as in `fedefc`.
+        Rounds of plain training.  Default: -1, a sixth of all rounds.
+    passes : int >= 1
+        Updates of the classifier and of the matrices.
     steps : int >= 1
-        Steps of expectation maximization in a visit.
-    sharpness : float > 0
-        Exponent of the predictions.  A network that was trained on wrong labels is less certain than the labels permit, so
-        that with 1 the matrices contain too few errors.
-    sure : float in [0, 1]
-        Samples without a class of larger probability do not train the network in this visit.
-    strength : float >= 0
-        Shrinkage to the common matrix, in labels per true class.  Default: 0, the strength with the largest likelihood.
-    least : int >= 0
-        Clients with fewer labels use the common matrix.
-    shares : float in [0, 1]
-        With 1, predictions are weighted so that classes are about as frequent among the inferred labels of a client as among
-        the given labels; otherwise a class that the first model predicts rarely can disappear.  0 disables this.
-    early : float >= 0
-        Weight of an early-learning regularizer towards q.
+        Steps of expectation maximization at a client in a pass.
+    right : float in [0, 1]
+        Share of right labels that the first common matrix assumes.
+    strength : float > 0
+        Shrinkage to the common matrix, in labels per true class.
+    ridge : float > 0
+        Added to each variance of the classifier, in units of the mean variance.
 
     Notes
     -----
+    The classifier has few parameters compared with a network, so that it does not learn single wrong labels by heart.  It sees
+    the labels of all clients; if annotators labeled the same samples, they correct each other through it.
+
+    The passes cost bytes and no client-round.  `moments` has d x d numbers for each client, d features of the network, and a
+    run stores them.  The server uses only sums over the clients.  Without a protection it can read the sum of the features
+    of a client's class, which for a single sample are the features of this sample.
+
     Without true labels T is known only up to the errors of the model. If errors follow the features, as those of weak
     labelers do, the model learns them and no matrix can tell.
 
     Reports
     -------
-    estimated_accuracy each round of the default warm-up, prestopping_round; then strength and common_transition (C, C).
+    common_transition (C, C), once.
     """
     refuse_mixup(opt, "fedem")
-    (first, last), classes = warmup_rounds(warmup, rounds), clients.classes
-    if first < last:
-        model, first = yield from prestop(clients, model, opt, select, rounds=last, start=first, patience=3)
-    else:
-        model = yield from fedavg(clients, model, opt, select, rounds=first, stage="warm-up")
-    common = RIGHT * torch.eye(classes, dtype=torch.float64) + (1 - RIGHT) / classes
-    evidence, now = torch.zeros(len(STRENGTHS), dtype=torch.float64), strength or 10.0
-    infer = partial(infer_labels, steps=steps, sharpness=sharpness, sure=sure, shares=shares, least=least)
-    loss = partial(soft_cross_entropy, early=early)
-    for _ in range(first, rounds):
-        told = {"common": common, "strength": torch.tensor(now, dtype=torch.float64)}
-        names = {"expect": tuple(SENDS), "before": (infer,), "loss": loss, "broadcast": told}
-        model, replies = opt.round(clients, select(clients, model), model, **names)
-        if count := len(replies.ids):
-            common = (1 - RATE) * common + RATE * scaled(replies["transition"].sum(0) / count)
-            evidence = (1 - RATE) * evidence + replies["evidence"].sum(0)
-            now = strength or STRENGTHS[int(evidence.argmax())]
-        yield Round(model, "expectation maximization", replies, {"strength": now, "common_transition": common.numpy()})
+    warmup = warmup_rounds(warmup, rounds)
+    model = yield from fedavg(clients, model, opt, select, rounds=warmup, stage="warm-up")
+    if warmup == rounds:
+        return model
+    settings = {"passes": passes, "steps": steps, "strength": strength, "ridge": ridge}
+    report = {"common_transition": inferred(clients, model, right=right, **settings).numpy()}
+    for _ in range(warmup, rounds):
+        model, replies = opt.round(clients, select(clients, model), model, before=(keep_given,), loss=soft_cross_entropy)
+        yield Round(model, "inferred labels", replies, report)
+        report = {}
     return model
+
+
+def inferred(clients, model, *, passes, steps, right, strength, ridge):
+    """Let all clients infer their labels, and return the common matrix (C, C)."""
+    classes, infer = clients.classes, partial(infer_labels, steps=steps)
+    common = right * torch.eye(classes, dtype=torch.float64) + (1 - right) / classes
+    told = {"strength": torch.tensor(strength, dtype=torch.float64)}
+    replies = clients.round(range(len(clients)), model, infer, expect=tuple(SENDS), broadcast={"common": common, **told})
+    moments, counts = replies["moments"].sum(0), replies["counts"].sum(0)
+    for _ in range(passes):
+        told["head"] = gaussian_head(moments, replies["class_features"].sum(0), counts.sum(1), ridge)
+        names = {"expect": ("class_features", "counts"), "broadcast": {"common": common, **told}}
+        replies = clients.round(range(len(clients)), model, infer, **names)
+        counts = replies["counts"].sum(0)
+        common = scaled(counts + PRIOR * torch.eye(classes) + 0.01)
+    return common

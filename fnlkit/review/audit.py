@@ -22,7 +22,7 @@ from fnlkit.estimators.warmup import settings_of, trained, without
 from fnlkit.experiment import Experiment
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
-from fnlkit.review import copies, findings, shifts, site
+from fnlkit.review import copies, crowd, findings, shifts, site
 
 ASSUMPTIONS = (
     "whether a label is wrong depends on the class and not on the sample",
@@ -147,7 +147,8 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
     samples = dataset if embeddings is None else with_vectors(dataset, embeddings)
     training = {"seed": seed, "warm_up": warm_up, "engine": engine, "device": device}
     evidence = EstimatorInputs(federation, samples, progress=progress, sites=sites, **training)
-    evidence.sends = site.SENDS
+    apart = sites is None and predicted is None and crowd.shared(whole)[0] > 0
+    evidence.sends = site.SENDS | (crowd.SENDS if apart else {})
     settings = settings_of(evidence) if embeddings is None else replace(settings_of(evidence), model="auto")
     where = {"engine": "sequential", "device": device, "scale": evidence.image_scale()}
     experiment = Experiment(whole, dataset, settings, **where)
@@ -159,6 +160,12 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
             client.rows[f"input/{name}"] = torch.from_numpy(np.ascontiguousarray(part))
     described, inputs = _described(session, dataset, seed, embedded=points is not None)
     if predicted is not None:
+        tables = _judge_by_given(session, described, site.use_given_probabilities)
+    elif apart:
+        say("annotators share samples: each label is judged by the labels of other samples")
+        crowd.judge(session, whole.classes)
+        # Annotators of the same samples have inputs of one origin; few samples look different by chance.
+        inputs = shifts.Compared(inputs.changes, np.zeros_like(inputs.auc), [[] for _ in whole.names], inputs.fits, inputs.tone)
         tables = _judge_by_given(session, described)
     else:
         group = stream(seed, "folds").permutation(len(federation)) % min(folds, len(federation))
@@ -167,7 +174,7 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
         tables = _judge_by_others(session, evidence, federation, group, described, inputs, say)
     session.model = nothing()
     own = session.ask(partial(site.judge_within, seed=seed))
-    judged, assessed, found = _estimated(session, described, inputs, tables, own, prior=prior, seed=seed)
+    judged, assessed, found = _estimated(session, described, inputs, tables, own, prior=prior, seed=seed, shared=apart)
     detected = _detected(session, assessed, tuple(detectors), seed)
     salt = torch.from_numpy(stream(seed, "salt").integers(0, 2**62, 2))
     copied = session.ask(partial(copies.find_copies, neighbors=neighbors, across=across), broadcast={"salt": salt})
@@ -252,8 +259,8 @@ def _described(session, dataset, seed, *, embedded):
     return described, shifts.Encoded(*found, shifts.compared(parts, counts, 1)[:, 0])
 
 
-def _judge_by_given(session, described):
-    """Let each site use the given probabilities, and return the results as `_judge_by_others` does."""
+def _judge_by_given(session, described, *steps):
+    """Let each site use probabilities that it holds after `steps`, and return the results as `_judge_by_others` does."""
     counts = described["class_counts"].numpy()
     sites, classes = counts.shape
     known, differ = np.ones(counts.shape, bool), findings.shares_differ(counts)
@@ -261,7 +268,7 @@ def _judge_by_given(session, described):
     each = {"chosen": torch.zeros(sites, dtype=torch.int64), "known": torch.from_numpy(known),
             "adapt": torch.zeros(sites, dtype=torch.bool)}  # fmt: skip
     session.model = nothing()
-    replies = session.ask(site.use_given_probabilities, site.choose_change, broadcast=message, scatter=each)
+    replies = session.ask(*steps, site.choose_change, broadcast=message, scatter=each)
     predicted = replies["predicted"].numpy()
     return {"chosen": np.zeros(sites, int), "predicted": predicted, "known": known, "shares_differ": differ}
 
@@ -307,7 +314,7 @@ def _judge_by_others(session, evidence, federation, group, described, inputs, sa
     return {"chosen": chosen, "predicted": predicted, "known": known, "shares_differ": differ}
 
 
-def _estimated(session, described, inputs, tables, own, *, prior, seed):
+def _estimated(session, described, inputs, tables, own, *, prior, seed, shared):
     """Return (estimates {name: (N, ...)}, findings.assess, Judgment)."""
     sites, predicted, within = len(tables["chosen"]), tables["predicted"], own["within"].numpy()
     judge = findings.judges(inputs.after(tables["chosen"]), predicted, within)
@@ -326,7 +333,7 @@ def _estimated(session, described, inputs, tables, own, *, prior, seed):
     counts = described["class_counts"].numpy()
     unseen = (counts * ~tables["known"]).sum(1) / counts.sum(1)
     more = own["doubted"].numpy(), own["supported"].numpy(), own["certain"].numpy()
-    assessed = findings.assess(judge, estimates, predicted, within, *more, unseen)
+    assessed = findings.assess(judge, estimates, predicted, within, *more, unseen, shared=shared)
     for row, name, share in zip(assessed, judge, unseen.tolist(), strict=True):
         row["judge"], row["unseen"] = name, share if name == "others" else 0.0
     level = np.clip(estimates["level"], [row["low"] for row in assessed], [row["high"] for row in assessed])

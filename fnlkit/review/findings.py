@@ -219,7 +219,7 @@ def judges(auc, predicted, within):
     return out
 
 
-def assess(judge, estimates, predicted, within, doubted, supported, certain, unseen):
+def assess(judge, estimates, predicted, within, doubted, supported, certain, unseen, *, shared=False):
     """Return the numbers of each site on which the report rests.
 
     Parameters
@@ -233,6 +233,10 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
     certain : int (N, 2)
     unseen : (N,)
         Share of the labels whose class no other site has, which nobody judges.
+    shared : bool
+        Sites share samples.  Upper ends then count every contradicted label as wrong, because annotators who agree on wrong
+        labels of similar samples teach them to the models. The site's own model does not speak for its labels, because the
+        inputs are those of the others.
 
     Returns
     -------
@@ -256,14 +260,15 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
         agreed = holm(more) < SIGNIFICANT_CLASS
         for i, site in enumerate(k):
             wrong = total[site] - predicted[site].trace()
-            contradicted = _fewer(doubted[site].sum(), supported[site]) and not agreed[i]
+            # A model of the site itself learns systematic errors. Only where inputs can differ does it speak for the labels.
+            contradicted = _fewer(doubted[site].sum(), supported[site]) and not agreed[i] and not shared
             # A p-value that is not very small needs the support of the site's own model.
             noisy = p[i] < (SIGNIFICANT if agreed[i] else SIGNIFICANT_CLASS) and low[i] > 0 and excess[i] > 1.64
             noisy = noisy or cells[i].any()
             accused = bool(noisy and not contradicted)
             # No sign of wrong labels in a sample does not mean that there are none.
             upper = max(high[i], float(wilson(0, total[site])[1]))
-            upper = upper if separable else max(upper, wilson(wrong, total[site])[1])
+            upper = upper if separable and not shared else max(upper, wilson(wrong, total[site])[1])
             out[site] = {"level": float(estimates["level"][site]) if separable else None, "p": float(p[i]),
                          "low": float(low[i]) if accused else 0.0, "separable": bool(separable),
                          "high": float(min(1, max(upper, estimates["level"][site]) + unseen[site])),

@@ -11,6 +11,7 @@ import numpy as np
 from fnlkit.artifacts.shown import data_set, plain
 from fnlkit.estimators.federated import left
 from fnlkit.estimators.judgment import PREFIX
+from fnlkit.review import crowd
 from fnlkit.review.audit import ASSUMPTIONS
 from fnlkit.review.findings import RIGHT, UNKNOWN
 from fnlkit.review.page import view
@@ -42,7 +43,7 @@ def facts(audit, federation, dataset):
         "samples": int(federation.whole().client_offsets[-1]),
         "classes": list(map(str, dataset.class_names)),
         "sites": audit.sites,
-        "sent": left(audit.traffic, SENDS),
+        "sent": left(audit.traffic, SENDS | crowd.SENDS),
         "assumptions": [*ASSUMPTIONS, *shared_samples(federation)],
         "range": RANGE,
         "notes": audit.notes,
@@ -58,17 +59,13 @@ def needs_a_look(row):
 
 def shared_samples(federation):
     """Return a list with one sentence if clients share samples, otherwise an empty list."""
-    if "sample_of" not in federation.extra:
-        return []
-    whole = federation.whole()
-    owner = np.repeat(np.arange(len(whole)), np.diff(whole.client_offsets))
-    pairs = np.unique(np.stack([whole.extra["sample_of"][whole.client_indices], owner]), axis=1)
-    count = np.unique(pairs[0], return_counts=True)[1]
-    if not (count > 1).any():
+    number, samples = crowd.shared(federation)
+    if not number:
         return []
     return [
-        f"{(count > 1).sum():,} of {len(count):,} samples belong to several clients, so that clients are not independent: "
-        "levels can be too low where annotators agree on a wrong label, and ranges and p-values count it several times"
+        f"{number:,} of {samples:,} samples belong to several clients, so that clients are not independent: each label is "
+        "judged by labels of other samples, but levels can be too low where annotators agree on wrong labels of similar "
+        "samples, and p-values count these samples several times; upper ends count every contradicted label as wrong"
     ]
 
 

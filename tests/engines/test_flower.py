@@ -39,7 +39,8 @@ from tests.engines.here import stay_here  # noqa: E402
 FIT = Fit(epochs=1, lr=0.1, batch_size=8)
 HARD = {"optimizer": "feddyn(alpha=0.1)", "aggregator": "median", "selector": "power-of-choice(d=4)"}
 METHODS = [("fedcorr", HARD), ("fedefc", {}), ("feddpcont", {}), ("flr", {}), ("nnc", {}), ("akd", {}), ("na-fedavg", {}),
-           ("fedavg", {"optimizer": "scaffold"}), ("dividemix", {}), ("rhfl", {}), ("local", {}), ("fedrn", {})]  # fmt: skip
+           ("fedavg", {"optimizer": "scaffold"}), ("dividemix", {}), ("rhfl", {}), ("local", {}), ("fedrn", {}),
+           ("fedem", {})]  # fmt: skip
 
 
 def trained(given, method, engine, **more):

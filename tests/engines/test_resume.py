@@ -16,6 +16,8 @@ CASES = [
     ("fused", "fedcorr", "feddyn(alpha=0.1)", {}),
     ("fused", "flr", "fedprox(mu=0.1)", {}),
     ("fused", "fedcorr(usual_optimizer=feddyn(alpha=0.1), usual_decay=0.9)", "fedavg", {}),
+    ("stacked", "fedem", "fedprox(mu=0.1)", {}),
+    ("fused", "fedem", "fedavg", {}),
     ("workers", "fedcorr", "feddyn(alpha=0.1)", {"workers": 1}),
 ]
 

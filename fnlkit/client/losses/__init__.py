@@ -26,7 +26,7 @@ The names for ``--loss`` are in fnlkit/components/registry.py.  Losses of method
     mixmatch                    -<t, log p> or u mean_c (t - p)^2, t refined or guessed      rows, unmixed, features of a Pair
     joint                       -<s, log p> + a KL(1/C || mean p) + b H(p)                   rows["joint_*"]
     refurbished                 -log p_y' on certain or small-loss samples, else 0           rows["selfie_*"]
-    soft_cross_entropy          w_i (-<q, log p> + a log(1 - <p, q>))                        rows["inferred*"]
+    soft_cross_entropy          -<q, log p>                                                  rows["inferred"]
     crowd_cross_entropy         -log softmax(W p)_y                                          state["crowd_layer"]
     exchanged                   sum_k c_i,-k (-log p_k,y), c chosen by the other model       features of a Pair
     ==========================  ===========================================================  ===============================
