@@ -2,13 +2,44 @@
 
 import math
 
+import llvmlite.ir as ir
 import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
 
 from fnlkit._kernels._compile import inlined, kernel
 
 LAYER, SOFTMAX, SCALED = range(3)
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # of torch.optim.Adam
 _LEAST = 1e-12  # smallest sum of a row that is scaled
+
+
+# Coefficients 1 / 13! to 1 / 0! of the exponential function.
+_SERIES = tuple(1 / math.factorial(n) for n in range(13, -1, -1))
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+
+
+@intrinsic
+def _power_of_two(typingctx, exponent):
+    """Return 2^k for a whole number k >= -1022 of type float64."""
+
+    def codegen(context, builder, signature, args):
+        whole = builder.sext(builder.fptosi(args[0], ir.IntType(32)), ir.IntType(64))
+        bits = builder.shl(builder.add(whole, whole.type(1023)), whole.type(52))
+        return builder.bitcast(bits, ir.DoubleType())
+
+    return types.float64(types.float64), codegen
+
+
+@inlined
+def _exp(x):
+    """Return exp(x) for x <= 0, with vector instructions in a loop; calls of `math.exp` would take most of the time."""
+    x = max(x, -700.0)
+    whole = np.floor(x / math.log(2) + 0.5)
+    rest, total = (x - whole * _LN2_HIGH) - whole * _LN2_LOW, 0.0
+    for coefficient in _SERIES:
+        total = total * rest + coefficient
+    return total * _power_of_two(whole)
 
 
 @inlined
@@ -25,8 +56,7 @@ def _layer_slope(p, labels, weights, out, slope):
             high[i] = max(high[i], out[k, i])
     for k in range(classes):
         for i in range(n):
-            out[k, i] = math.exp(out[k, i] - high[i])
-        for i in range(n):
+            out[k, i] = _exp(out[k, i] - high[i])
             total[i] += out[k, i]
     for i in range(n):
         total[i] = 1 / (total[i] * n)

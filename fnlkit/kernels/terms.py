@@ -45,7 +45,8 @@ class FusedLoss:
         For ``mixture``: share of the server's average in the mixture, rate of the server's and of the local average.
     floor : float >= 0
         ``forward`` adds it inside the logarithm, ``reweighted`` to the divisor, ``peer`` inside both logarithms; for
-        ``mixture`` it is the smallest value of 1 - <p, t>. Default: 1e-12 for ``forward`` and ``reweighted``, 0 for ``peer`` and 1e-4 for ``mixture``.
+        ``mixture`` it is the smallest value of 1 - <p, t>.
+        Default: 1e-12 for ``forward`` and ``reweighted``, 0 for ``peer`` and 1e-4 for ``mixture``.
     clamp : float in [0, 1/2)
         For ``mixture``: predictions are clamped to [clamp, 1 - clamp].  Smallest prediction of ``two_views``.
     matrix : (C, C)
