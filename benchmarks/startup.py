@@ -61,7 +61,9 @@ from fnlkit.cli import main
 try:
     main(sys.argv[1:])
 finally:
-    print("imports:", *({"torch", "numba", "sklearn", "matplotlib"} & set(sys.modules)), file=sys.stderr)
+    # `fnlkit.cli.later` puts an empty module in place of torch until it is used.
+    heavy = {"torch": "torch._C", "numba": "numba", "sklearn": "sklearn", "matplotlib": "matplotlib"}
+    print("imports:", *[name for name, module in heavy.items() if module in sys.modules], file=sys.stderr)
 """
 # A step of both networks: everything that `train` loads at the first visit of a client.
 LOAD = """
