@@ -1,6 +1,6 @@
 """CPU and wall seconds of short commands and of loading compiled kernels, and the heavy libraries that each imports.
 
-    python -m benchmarks.startup [--repeats 5] [--only TEXT] [--python OTHER/bin/python]
+    python -m benchmarks.startup [--repeats 5] [--only TEXT ...] [--python OTHER/bin/python]
 
 Each command runs in a new process: the help of every command, and every command that needs no server on 1,797 digits.  CPU
 seconds are user plus system time with quartiles, wall seconds the median.  With --python an older installation runs in turn
@@ -26,7 +26,6 @@ WORK = [
     "estimate-noise fed.npz --embeddings emb.npz -o judged2.npz",
     "train fed.npz --rounds 2 -o run2.pt",
     "evaluate run.pt",
-    "audit fed.npz --embeddings emb.npz",
     "review suspects judged.npz -o suspects.csv",
     "review export judged.npz --client 1 --budget 5 -o review",
     "review import judged.npz decisions.csv -o reviewed.npz",
@@ -42,7 +41,7 @@ WORK = [
     "reproduce fedcorr/table10 --dry-run",
     "predict run.pt samples.npy",
     "export run.pt -o model.pt",
-    "flower-app demo",
+    "flower-app demo --dataset digits",
     "embed fed.npz --backbone pca(dim=8) -o emb2.npz",
     "embed fed.npz --backbone pixels -o emb3.npz",
     "methods",
@@ -62,7 +61,9 @@ from fnlkit.cli import main
 try:
     main(sys.argv[1:])
 finally:
-    print("imports:", *({"torch", "numba", "sklearn", "matplotlib"} & set(sys.modules)), file=sys.stderr)
+    # `fnlkit.cli.later` puts an empty module in place of torch until it is used.
+    heavy = {"torch": "torch._C", "numba": "numba", "sklearn": "sklearn", "matplotlib": "matplotlib"}
+    print("imports:", *[name for name, module in heavy.items() if module in sys.modules], file=sys.stderr)
 """
 # A step of both networks: everything that `train` loads at the first visit of a client.
 LOAD = """
@@ -104,7 +105,7 @@ def prepare(folder):
     (folder / "decisions.csv").write_text((folder / "page/decisions.csv").read_text().replace(",,,,", ",keep,,,"))
     (folder / "people.csv").write_text("id,a,b\n0,1,1\n1,2,2\n")
     (folder / "run.metrics.jsonl").write_text('{"round": 1, "stage": "train", "accuracy": 0.5}\n')
-    np.save(folder / "samples.npy", np.zeros((3, 64), np.float32))
+    np.save(folder / "samples.npy", np.zeros((3, 8, 8, 1), np.uint8))
     for line in ("embed fed.npz --backbone pca(dim=8) -o emb.npz", "train fed.npz --rounds 2 -o run.pt"):
         once(sys.executable, RUN, line.split(), folder)
 
@@ -134,7 +135,7 @@ def once(python, code, arguments, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", default="", metavar="TEXT", help="run only rows with this text")
+    parser.add_argument("--only", nargs="*", default=[""], metavar="TEXT", help="run only rows with one of these texts")
     parser.add_argument("--python", help="interpreter of an older installation, for further columns")
     options = parser.parse_args()
     pythons = [*([options.python] if options.python else []), sys.executable]
@@ -147,7 +148,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         prepare(Path(name))
         for label, code, arguments in rows:
-            if options.only not in label:
+            if not any(text in label for text in options.only):
                 continue
             found = [[once(python, code, arguments, Path(name)) for python in pythons] for _ in range(options.repeats)]
             cells = []

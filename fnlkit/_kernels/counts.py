@@ -9,7 +9,6 @@ from fnlkit._kernels.lanes import (
     choose,
     count_bits,
     equal,
-    fetch,
     first_bit,
     larger,
     largest,
@@ -39,8 +38,6 @@ def sum_rows(probs, labels, classes, start, stop, sums, members):
 # Number of rows that are classified before any row is counted. The address of a count is known late, and a processor that has
 # seen two increments of the same count in a row delays all following loads.
 TOGETHER = 64
-# Distance of prefetching in bytes: the processor does not detect the access pattern of rows with odd lengths.
-AHEAD = 4096
 
 
 @inlined
@@ -67,10 +64,9 @@ def judge_short(probs, classes, limits, start, stop, true, sums):
 
     Returns `sums` plus the entries of the rows; the result contains NaN if a row does.
     """
-    tail, nothing, ahead = (1 << classes) - 1, -np.inf, AHEAD // probs.itemsize
+    tail, nothing = (1 << classes) - 1, -np.inf
     limit = load(limits, 0)
     for i in range(start, stop):
-        fetch(probs, i * classes + ahead)
         p = load_some(probs, i * classes, tail, nothing)
         sums = sums + p
         confident = at_least(p, limit)
@@ -89,7 +85,7 @@ def judge_long(probs, classes, limits, lanes, start, stop, true, sums):
     """
     width = 64 // probs.itemsize
     behind = (classes - 1) // width * width
-    tail, nothing, ahead = (1 << (classes - behind)) - 1, -np.inf, AHEAD // probs.itemsize
+    tail, nothing = (1 << (classes - behind)) - 1, -np.inf
     step = spread(probs.dtype.type(width))
     for i in range(start, stop):
         row = i * classes
@@ -97,10 +93,7 @@ def judge_long(probs, classes, limits, lanes, start, stop, true, sums):
         confident = at_least(p, load(limits, 0))
         best, where, some = p, here, p
         found, number = first_bit(confident), count_bits(confident)
-        fetch(probs, row + ahead)
-        fetch(probs, row + ahead + behind)
         for at in range(width, behind, width):
-            fetch(probs, row + ahead + at)
             p, here = load(probs, row + at), here + step
             confident = at_least(p, load(limits, at))
             where = choose(below(best, p), here, where)

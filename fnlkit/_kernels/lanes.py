@@ -116,23 +116,6 @@ def store(typingctx, array, at, vector):
 
 
 @intrinsic
-def fetch(typingctx, array, at):
-    """Prefetch the memory of array[at]; `at` can be after the end of the array."""
-
-    def codegen(context, builder, signature, args):
-        data = context.make_array(array)(context, builder, args[0]).data
-        place, number = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer()), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
-        name = "llvm.prefetch.p0"
-        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        reading, everywhere, data_cache = number(0), number(3), number(1)
-        builder.call(function, [place, reading, everywhere, data_cache])
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), codegen
-
-
-@intrinsic
 def spread(typingctx, number):
     """Return a vector with one number in all lanes."""
     lanes = Lanes(number)

@@ -140,11 +140,33 @@ def plan(n, fit, *, seed, round, client, image=None):
     return Plan(order, first, shift, flip, center, share, partner, uniform)
 
 
-def make_optimizer(fit, parameters):
-    """Return the torch optimizer of `fit` for a list of tensors."""
+class Descent:
+    """SGD with momentum on a vector, with the results of `torch.optim.SGD` (dampening 0, no Nesterov).
+
+    The first step of an optimizer of torch imports torch's compiler, which takes as long as the import of torch.
+    """
+
+    def __init__(self, weights, fit):
+        self.weights, self.fit, self.velocity = weights, fit, None
+
+    def step(self):
+        fit = self.fit
+        with torch.no_grad():
+            gradient = self.weights.grad
+            if fit.weight_decay:
+                gradient = gradient.add(self.weights, alpha=fit.weight_decay)
+            if fit.momentum:
+                old = self.velocity
+                self.velocity = gradient.clone() if old is None else old.mul_(fit.momentum).add_(gradient)
+                gradient = self.velocity
+            self.weights.add_(gradient, alpha=-fit.lr)
+
+
+def make_optimizer(fit, weights):
+    """Return the optimizer of `fit` for a vector of weights."""
     if fit.optimizer == "adam":
-        return torch.optim.Adam(parameters, lr=fit.lr, weight_decay=fit.weight_decay)
-    return torch.optim.SGD(parameters, lr=fit.lr, momentum=fit.momentum, weight_decay=fit.weight_decay)
+        return torch.optim.Adam([weights], lr=fit.lr, weight_decay=fit.weight_decay)
+    return Descent(weights, fit)
 
 
 def train_client(network, client, start, fit, draws, received, twin=None):
@@ -169,7 +191,7 @@ def train_client(network, client, start, fit, draws, received, twin=None):
         twin.load(start)
         twin.module.eval()
     module.train()
-    optimizer = make_optimizer(fit, [network.trainable])
+    optimizer = make_optimizer(fit, network.trainable)
     received = {name: value.to(network.device) for name, value in received.items()}
     with torch.random.fork_rng(devices=[]):
         key = int(client.rng.integers(2**62))

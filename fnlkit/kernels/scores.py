@@ -104,13 +104,11 @@ def anchor_transition(probabilities, *, percentile=97.0, average=False):
 def auc(scores, positive):
     """Return the area under the ROC curve of scores (n,) for a mask (n,); ties count half; None for a single class.
 
-    Mann and Whitney's statistic from ranks, so that commands without torch and scikit-learn can import this file.
+    Mann and Whitney's statistic, so that commands without torch, scikit-learn and SciPy can import this file.
     """
-    from scipy.stats import rankdata
-
-    positive = np.asarray(positive, bool)
-    hits, rest = int(positive.sum()), int((~positive).sum())
-    if not hits or not rest:
+    scores, positive = np.asarray(scores, np.float64), np.asarray(positive, bool)
+    hits, rest = scores[positive], np.sort(scores[~positive])
+    if not len(hits) or not len(rest):
         return None
-    ranks = rankdata(np.asarray(scores, np.float64))
-    return float((ranks[positive].sum() - hits * (hits + 1) / 2) / (hits * rest))
+    lower, not_higher = (int(np.searchsorted(rest, hits, side).sum()) for side in ("left", "right"))
+    return (lower + not_higher) / 2 / (len(hits) * len(rest))
