@@ -9,6 +9,7 @@ the SuperLink and all results of the coordinator.  In the control, the sites run
 """
 
 import contextlib
+import itertools
 import json
 import re
 import runpy
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import threading
 import zlib
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -115,10 +117,7 @@ def without_keys(folder):
 
 
 def hide(folder, draw):
-    """Replace the data of each site by files named in a table that is full of canaries; return {site: canaries}.
-
-    The last site first has a table with a class named by `FAILING` canaries, which the project does not have.
-    """
+    """Replace the data of each site by files named in a table that is full of canaries; return {site: canaries, data, ...}."""
     out = {}
     for k in range(SITES):
         found, home, hidden, rows = np.load(folder / f"site-{k}.npz"), folder / f"data-{k}", [], []
@@ -133,34 +132,59 @@ def hide(folder, draw):
         (home / "table.csv").write_text("\n".join(map(",".join, [head, *rows])) + "\n")
         omitted = ",".join(row[3] for row in rows[ROWS - OMITTED :])
         out[k] = {"canaries": hidden, "data": str(home / "table.csv"), "leave_out": omitted}
-    last = out[SITES - 1]
-    failing = [draw() for _ in range(FAILING)]
-    table = Path(last["data"])
-    text = table.read_text()
-    Path(f"{table}.right").write_text(text)
-    table.write_text(f"{text}one,{rows[0][1]},two,{' '.join(failing)}\n")
-    last["canaries"] += failing
     return out
+
+
+@contextlib.contextmanager
+def failing(path, canaries):
+    """Context in which a table has a row with a class that the project does not have, another one four times a second.
+
+    Each exception of a site that opens the table contains the name of a class.
+    """
+    table, stop = Path(path), threading.Event()
+    text = table.read_text()
+    first = text.splitlines()[1].split(",")[1]
+
+    def write(content):
+        new = table.with_suffix(".new")
+        new.write_text(content)
+        new.replace(table)
+
+    def change():
+        for label in itertools.cycle(canaries):
+            write(f"{text}one,{first},two,{label}\n")
+            if stop.wait(0.25):
+                return
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        write(text)
 
 
 def inflated(data):
     """Yield the content of each gzip, zlib and zip stream within bytes."""
+    view = memoryview(data)
     for match in re.finditer(rb"\x1f\x8b\x08|\x78[\x01\x5e\x9c\xda]|PK\x03\x04", data):
-        start = data[match.start() :]
-        with contextlib.suppress(zlib.error, EOFError, OSError):
-            if match[0].startswith(b"PK"):
-                begin = 30 + int.from_bytes(start[26:28], "little") + int.from_bytes(start[28:30], "little")
-                yield zlib.decompressobj(-15).decompress(start[begin:])
-            elif match[0].startswith(b"\x1f"):
-                yield zlib.decompressobj(31).decompress(start)
-            else:
-                yield zlib.decompressobj().decompress(start)
+        begin, form = match.start(), {b"\x1f": 31, b"P": -15}.get(match[0][:1], 15)
+        if form == -15:
+            name, extra = (int.from_bytes(view[begin + at : begin + at + 2], "little") for at in (26, 28))
+            begin += 30 + name + extra
+        with contextlib.suppress(zlib.error):
+            yield zlib.decompressobj(form).decompress(view[begin:])
 
 
 def found_in(data, canaries):
     """Return the canaries within bytes, as UTF-8 or UTF-16, also in compressed parts."""
-    parts = [data, *inflated(data)]
-    return [one for one in canaries if any(one.encode(form) in part for part in parts for form in ("utf-8", "utf-16-le"))]
+    found = set()
+    for part in (data, *inflated(data)):
+        wide = part.replace(b"\0", b"") if b"C\0a\0n\0" in part else b""
+        found |= {match.decode() for each in (part, wide) for match in re.findall(rb"Canary[0-9a-f]{16}", each)}
+    return sorted(found & set(canaries))
 
 
 def searched(folder):
@@ -169,8 +193,9 @@ def searched(folder):
     example.prepare(folder, SETTINGS)
     without_keys(folder)
     rng = np.random.default_rng(0)
-    sites = hide(folder, lambda: f"Canary{rng.bytes(8).hex()}")
-    canaries = [one for site in sites.values() for one in site["canaries"]]
+    drawn = (f"Canary{rng.bytes(8).hex()}" for _ in itertools.count())
+    sites, raised = hide(folder, partial(next, drawn)), list(itertools.islice(drawn, FAILING))
+    canaries = raised + [one for site in sites.values() for one in site["canaries"]]
 
     class Hidden(opened(example)):
         def node_config(self, k):
@@ -186,9 +211,8 @@ def searched(folder):
             told = federation.flwr("run", project, "here", "--run-config", text, "--format", "json").stdout
             return federation.wait(str(json.loads(told[told.index("{") :])["run-id"]))
 
-        last = Path(sites[SITES - 1]["data"])
-        statuses["failing"] = task("audit", wait=30, output=str(folder / "failing.out"), min_replies=1.0)
-        last.with_name(last.name + ".right").replace(last)
+        with failing(sites[SITES - 1]["data"], raised):
+            statuses["failing"] = task("audit", wait=45, output=str(folder / "failing.out"), min_replies=1.0)
         statuses["audit"] = task("audit")
         statuses["train"] = task("train", output=str(folder / "run.pt"))
         statuses["evaluate"] = task("evaluate", run=str(folder / "run.pt"))
@@ -211,7 +235,7 @@ def searched(folder):
         "in_bytes_from_sites": len(found_in(heard, canaries)),
         "files_of_the_coordinator": len(results),
         "in_files_of_the_coordinator": len(found_in(kept, canaries)),
-        "in_logs_of_the_sites": len(found_in(logs, canaries)),
+        "raised_in_exceptions": len(found_in(logs, raised)),
         "control": len(found_in(leaked, canaries)),
         "readable": sum(part in heard for part in (b'"samples"', b'"replies"', b"fnlkit.c-order", b"setup")),
     }
