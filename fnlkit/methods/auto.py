@@ -336,7 +336,7 @@ def auto(
     share: Share = 0.1,
     level: Share = 0.1,
     memory: Share = 0.1,
-    errors: NotNegative = 1.0,
+    errors: NotNegative = 2.0,
 ):
     """Measure the noise, let treatments compete on held-back noisy labels, and train with the best.
 
@@ -371,9 +371,8 @@ def auto(
 
     Reports
     -------
-    memorized, gap, changes, level, groups, apart, margin, paired, skew, missing (see `Evidence`), treatment and runner_up (positions in
-    `TREATMENTS`), ahead and ahead_error, with the first round of the chosen treatment; noise_level (N,), transition (C, C);
-    returned, 1 if plain training continued.
+    The numbers of `Evidence`, treatment and runner_up (positions in `TREATMENTS`), ahead and ahead_error, with the first round
+    of the chosen treatment; noise_level (N,), transition (C, C); returned, 1 if plain training continued.
     """
     refuse_mixup(opt, "auto")
     warmup, trial = plan(rounds, warmup, trial)
