@@ -1,14 +1,17 @@
 """The league of people: methods on labels of human annotators, and the audit of these labels.
 
-    python -m benchmarks.people --data DIR --cache DIR [--seeds 5] [--only labelme] [--methods fedavg,oracle,fedem] [--audit]
+    python -m benchmarks.people --data DIR --cache DIR [--seeds 5] [--only labelme] [--methods fedavg,oracle,fedem]
+    python -m benchmarks.people --data DIR --cache DIR --choose --methods 'fedem;fedem(ridge=1)'
+    python -m benchmarks.people --data DIR --cache DIR --audit
 
 DIR contains labelme/ (Rodrigues 2018) and yoruba/ (Hedderich 2020) as their authors publish them; mriqc and digits come with
-fnlkit.  All methods have the settings of docs/league.md and their own defaults.  Finished runs are kept in the cache, so that
-a second call continues.
+fnlkit.  All methods (default: all of the registry) have the settings of docs/league.md and their own defaults.  Finished runs
+are kept in the cache, so that a second call continues.
 
 labelme: 44 annotators with at least 10 labels are clients.  simulated: digits, 40 annotators drawn from the noise model that
-was fitted to people.  mriqc: 17 sites with the ratings of three raters; the published rating counts as true.  yoruba: titles
-of news as hashed n-grams, labels of a weak labeler, 20 clients drawn at random.
+was fitted to people.  spammers, for audits only: the same, and every tenth annotator answers at random.  mriqc: 17 sites with
+the ratings of three raters; the published rating counts as true.  yoruba: titles of news as hashed n-grams, labels of a weak
+labeler, 20 clients drawn at random.
 """
 
 import argparse
@@ -25,15 +28,15 @@ from fnlkit import datasets, noise, pipeline
 from fnlkit.artifacts import saving
 from fnlkit.client.inputs import Inputs
 from fnlkit.client.network import predict
+from fnlkit.components import registry
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.votes import by_vote
+from fnlkit.errors import InputError
 from fnlkit.experiment.network import network_of
 from fnlkit.review.audit import audit
 
 SETTINGS = {"model": "mlp(hidden=[128])", "rounds": 60, "fraction": 0.1, "epochs": 5, "batch_size": 10, "lr": 0.01,
             "momentum": 0.5, "eval_every": 2}  # fmt: skip
-METHODS = ("fedavg", "oracle", "fedem", "crowd-layer", "trace-regularization", "confident-learning", "fedefc", "fedelc",
-           "flr-plus", "rofl", "dividemix", "fednoro", "fedcorr", "coteaching")  # fmt: skip
 ANNOTATORS, VOTES, WIDTH = 40, 2.5, 1024
 # An audit's intervals are compared for annotators with this many labels; shares of wrong labels of bad and clean annotators.
 LEAST, WORST, CLEAN = 40, 0.6, 0.1
@@ -87,8 +90,9 @@ def yoruba(folder, seed):
     return data, "iid", 20
 
 
-ANNOTATED = ("labelme", "simulated")
-SETS = {"labelme": labelme, "simulated": simulated, "mriqc": mriqc, "yoruba": yoruba}
+LEAGUE = "labelme,simulated,mriqc,yoruba"
+ANNOTATED = ("labelme", "simulated", "spammers")
+SETS = {"labelme": labelme, "simulated": simulated, "mriqc": mriqc, "yoruba": yoruba, "spammers": simulated}
 
 
 def of_arrays(name, x, y, classes):
@@ -115,8 +119,12 @@ def grams(text):
 def federation_of(name, folder, seed, holdout=None):
     data, scheme, clients = SETS[name](folder, seed)
     federation = pipeline.partition(data, scheme, clients=clients, holdout=holdout, seed=seed, say=None)
-    if name == "simulated":
+    if name in ("simulated", "spammers"):
         federation = noise.inject(federation, "annotators", seed=seed)
+    if name == "spammers":
+        draws = np.random.default_rng([seed, 41])
+        for part in federation.clients[::10]:
+            federation.given[part] = draws.integers(0, federation.classes, len(part))
     return federation, data
 
 
@@ -180,12 +188,16 @@ def choose(names, methods, seeds, folder, cache):
 
 def league(names, methods, seeds, folder, cache):
     """Print a table per data set: late accuracy of fedavg, paired differences with 95 % intervals, and the gap closed."""
-    closed = {method: {} for method in methods}
+    closed, unfit = {method: {} for method in methods}, {}
     for name in names:
         found = {}
         for seed in range(seeds):
             for method in dict.fromkeys(("fedavg", "oracle", *methods)):
-                found.setdefault(method, []).append(late(name, method, seed, folder, cache))
+                try:
+                    found.setdefault(method, []).append(late(name, method, seed, folder, cache))
+                except InputError as error:  # a method that needs public samples
+                    found.pop(method)
+                    unfit[method] = str(error).split(",")[0]
         found = {method: np.array(values) for method, values in found.items()}
         federation, _ = federation_of(name, folder, 0)
         sizes, wrong = (
@@ -210,6 +222,8 @@ def league(names, methods, seeds, folder, cache):
         if known and method not in ("fedavg", "oracle"):
             each = ", ".join(f"{name} {value:.0f}" for name, value in shares.items() if value is not None)
             print(f"  {method:22} {np.mean(known):5.0f} %   ({each})")
+    for method, reason in unfit.items():
+        print(f"  {method:22} not run: {reason}")
 
 
 def audit_row(name, seed, folder, cache):
@@ -279,9 +293,9 @@ def main():
     parser.add_argument("--data", type=Path, required=True, help="folder with labelme/ and yoruba/")
     parser.add_argument("--cache", type=Path, required=True, help="folder for finished runs")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--only", default=",".join(SETS), help="data sets")
-    parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--audit", action="store_true", help="audit labelme and simulated instead of training")
+    parser.add_argument("--only", default=LEAGUE, help="data sets")
+    parser.add_argument("--methods", default=",".join(registry.METHODS))
+    parser.add_argument("--audit", action="store_true", help="audit labelme, simulated and spammers instead of training")
     parser.add_argument("--choose", action="store_true", help="compare specs, separated by ;, by held-out noisy labels")
     given = parser.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
@@ -290,8 +304,7 @@ def main():
         choose(given.only.split(","), given.methods.split(";"), seeds, given.data, given.cache)
         return
     if given.audit:
-        names = [name for name in given.only.split(",") if name in ANNOTATED]
-        audits(names, range(given.seeds), given.data, given.cache)
+        audits(ANNOTATED if given.only == LEAGUE else given.only.split(","), range(given.seeds), given.data, given.cache)
         return
     league(given.only.split(","), given.methods.split(","), given.seeds, given.data, given.cache)
 

@@ -33,8 +33,8 @@ SENDS = {
 }  # fmt: skip
 
 
-# ---- at a site
-def describe_features(client, model, received):
+# ---- at a site; private names, because a real site must not send sums of the values of few samples (fnlkit.deploy.allowed)
+def _describe_features(client, model, received):
     """Keep the folds and the features; reply the number, the sums and the sums of squares of the features."""
     x = client.x
     codes = [zlib.crc32(np.ascontiguousarray(each.numpy()).tobytes()) for each in x]
@@ -49,7 +49,7 @@ def describe_features(client, model, received):
     }
 
 
-def infer_across(client, model, received):
+def _infer_across(client, model, received):
     """Infer the labels under each ridge, each sample by the classifier of the other folds; reply sums and likelihoods."""
     x = (client.rows["crowd/features"] - received["center"]) / received["spread"]
     fold, y, classes = client.rows["crowd/fold"], client.y, client.classes
@@ -82,7 +82,7 @@ def by_fold(q, given, mine):
     return torch.einsum("rnz,ng,nk->rkzg", q, given, mine)
 
 
-def keep_best(client, model, received):
+def _keep_best(client, model, received):
     """Keep the probabilities of the best ridge as those by which the labels are judged."""
     client.rows["audit/tried"] = client.rows.pop("crowd/probabilities")[:, int(received["best"])][:, None].contiguous()
     client.rows.pop("crowd/features")
@@ -91,20 +91,20 @@ def keep_best(client, model, received):
 # ---- the server
 def judge(session, classes):
     """Let all clients judge each label by the labels of other samples; the probabilities stay at the clients."""
-    number, total, squares = session.ask(describe_features)["feature_sums"].sum(0)
+    number, total, squares = session.ask(_describe_features)["feature_sums"].sum(0)
     center = total / number
     spread = (squares / number - center**2).clamp_min(0).sqrt()
     told = {"center": center, "spread": torch.where(spread > 1e-9, spread, 1.0)}
     common = (RIGHT * torch.eye(classes).double() + (1 - RIGHT) / classes).expand(len(RIDGES), -1, -1)
-    replies = session.ask(infer_across, broadcast={"common": common, **told})
+    replies = session.ask(_infer_across, broadcast={"common": common, **told})
     moments = replies["moments"].sum(0)
     for _ in range(PASSES):
         counts, sums = replies["fold_counts"].sum(0), replies["class_features"].sum(0)
         heads = [[_without(moments, sums[r], counts[r], k, ridge) for k in range(FOLDS)] for r, ridge in enumerate(RIDGES)]
         heads = torch.stack([torch.stack(each) for each in heads])
-        replies = session.ask(infer_across, broadcast={"common": common, "heads": heads, **told})
+        replies = session.ask(_infer_across, broadcast={"common": common, "heads": heads, **told})
         common = scaled(replies["fold_counts"].sum((0, 2)) + PRIOR * torch.eye(classes) + 0.01)
-    session.ask(keep_best, broadcast={"best": replies["fits"].sum(0).argmax()})
+    session.ask(_keep_best, broadcast={"best": replies["fits"].sum(0).argmax()})
 
 
 def _without(moments, sums, counts, fold, ridge):

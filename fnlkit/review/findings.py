@@ -253,6 +253,7 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
         high = estimates["high"][k]
         separable = len(k) > 1 and high.min() <= SEPARABLE
         low = np.minimum(allowing_for_mistakes(estimates["low"][k], high), estimates["level"][k])
+        least = np.minimum(estimates["low"][k], estimates["level"][k]) if shared else low
         p = noisier_than_others(estimates["level"][k], estimates["deviation"][k])
         cells = confused_beyond_chance(predicted[k], estimates["counts"][k])
         excess = _excess(predicted[k])
@@ -270,7 +271,7 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
             upper = max(high[i], float(wilson(0, total[site])[1]))
             upper = upper if separable and not shared else max(upper, wilson(wrong, total[site])[1])
             out[site] = {"level": float(estimates["level"][site]) if separable else None, "p": float(p[i]),
-                         "low": float(low[i]) if accused else 0.0, "separable": bool(separable),
+                         "low": float(least[i]) if accused or shared else 0.0, "separable": bool(separable),
                          "high": float(min(1, max(upper, estimates["level"][site]) + unseen[site])),
                          "accused": accused, "contradicted": bool(noisy and contradicted),
                          "cells": cells[i]}  # fmt: skip

@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
+from fnlkit.deploy.allowed import may_be_named
 from fnlkit.review import crowd
 from fnlkit.review.audit import audit
 from fnlkit.review.report import shared_samples
@@ -75,6 +76,11 @@ def test_levels_rank_the_annotators_and_ranges_cover_them(audited):
     assert np.abs(found.judgment.level - truth).mean() < 0.1
     assert sum(rows[k]["low"] <= truth[k] <= rows[k]["high"] for k in rows) >= 7
     assert not any(row["inputs"]["differ"] for row in found.sites)
+
+
+def test_a_server_cannot_name_the_steps_at_a_real_site():
+    steps = [name for name, found in vars(crowd).items() if getattr(found, "__module__", "") == crowd.__name__]
+    assert "_infer_across" in steps and not any(may_be_named(crowd.__name__, name) for name in steps)
 
 
 def test_what_leaves_is_declared(audited):
