@@ -19,9 +19,8 @@ from benchmarks.training import data, machine
 from fnlkit._kernels.fused import lenet5
 from fnlkit._kernels.fused.dense import dense_backward_input, dense_step, gate, pitch_for
 from fnlkit._kernels.fused.input import choose, empty_batch, load_batch
-from fnlkit._kernels.fused.loss import loss_and_gradient, loss_room
 from fnlkit._kernels.fused.step import descend
-from fnlkit._kernels.fused.training import _copy_gradient, _copy_logits, linear_forward
+from fnlkit._kernels.fused.training import _copy_gradient, _copy_logits, linear_forward, loss_and_gradient, loss_room
 from fnlkit.kernels import fused
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
@@ -158,7 +157,8 @@ def main():
     real = theta.dtype
     samples = fused._samples(net, x, MEAN[:channels], STD[:channels], True, real)
     none = np.zeros(0, real)
-    descent = fused.Descent(np.zeros(1, real), real.type(0.5), real.type(0), real.type(0), real.type(0), 1, none, none)
+    descent = fused.Descent(np.zeros(1, real), real.type(0.5), real.type(0), real.type(0), real.type(0), 1, none, none,
+                            *[none] * (len(fused.Descent._fields) - 8))  # fmt: skip
     w, v = np.zeros((2, theta.size + fused.SPARE), real)
     w[: theta.size] = theta
     drawn = fused._augment(augment, None, order, True)

@@ -374,14 +374,15 @@ def _samples(net, x, mean, std, image, real):
     middle, spread = normal or (np.zeros(channels, real), np.ones(channels, real))
     if not (np.isfinite(middle).all() and np.isfinite(spread).all() and (spread > 0).all()):
         raise InputError(f"`mean` must be finite and `std` positive, found {mean} and {std}")
-    wide = 1 / (255 * spread.astype(np.float64)), -middle.astype(np.float64) / spread
-    scale, offset = (np.tile(one, x.shape[2]).astype(real) for one in wide)
+    scale = np.arange(256, dtype=real) / real.type(255)
+    table = np.ascontiguousarray((scale - middle[:, None]) / spread[:, None])
+    border = np.tile(table[:, 0], x.shape[2])
     if x.dtype == np.uint8:
-        return Samples(np.require(x, np.uint8, ["C", "W"]), np.zeros((0, 1, 1, 1), real), scale, offset)
+        return Samples(np.require(x, np.uint8, ["C", "W"]), np.zeros((0, 1, 1, 1), real), table, border)
     numbers = x.astype(real, copy=False)
     if normal:
         numbers = (numbers - middle) / spread
-    return Samples(np.zeros((0, 1, 1, 1), np.uint8), np.require(numbers, real, ["C", "W"]), scale, offset)
+    return Samples(np.zeros((0, 1, 1, 1), np.uint8), np.require(numbers, real, ["C", "W"]), table, border)
 
 
 def _augment(augment, mixup, order, picture):

@@ -21,15 +21,16 @@ class Samples(NamedTuple):
         Images, or an array without samples if `numbers` is used.
     numbers : (n, H, W, C) real
         Samples that need no normalization, or an array without samples.
-    scale, offset : (W * C,) real
-        A byte at position k of a row of an image becomes ``scale[k] * byte + offset[k]``; `offset` is the value outside of the
-        image.
+    table : (C, 256) real
+        Normalized value of each byte.
+    border : (W * C,) real
+        A row of values outside of the image.
     """
 
     bytes: np.ndarray
     numbers: np.ndarray
-    scale: np.ndarray
-    offset: np.ndarray
+    table: np.ndarray
+    border: np.ndarray
 
 
 class Augment(NamedTuple):
@@ -82,9 +83,18 @@ def input_shape(samples):
     return samples.bytes.shape if samples.bytes.shape[0] > 0 else samples.numbers.shape
 
 
+# The next two functions are called with a constant number of channels, with which the compiler unrolls the inner loop.
+@strict
+def _normalize(pixels, table, into, channels):
+    """Write the normalized bytes of a row."""
+    for column in range(pixels.size // channels):
+        for c in range(channels):
+            into[column * channels + c] = table[c, pixels[column * channels + c]]
+
+
 @strict
 def _mirror(line, into, width, channels):
-    """Write the pixels of a row in reverse order; inlined, so that the compiler knows a constant number of channels."""
+    """Write the pixels of a row in reverse order."""
     for column in range(width):
         for c in range(channels):
             into[column * channels + c] = line[(width - 1 - column) * channels + c]
@@ -119,7 +129,7 @@ def load_sample(samples, index, augment, step, slot, target, at, frame):
         down = augment.shift[step, slot, 0] - augment.pad
         right = augment.shift[step, slot, 1] - augment.pad
     mirrored = augment.flip.shape[0] > 0 and augment.flip[step, slot]
-    real, zero = target.dtype.type, target.dtype.type(0)
+    zero = target.dtype.type(0)
     poison = zero
     # Positions begin ... end of a row of the crop lie inside the image.
     left = min(max(0, -right), width) * channels
@@ -132,14 +142,18 @@ def load_sample(samples, index, augment, step, slot, target, at, frame):
         place, from_row = at + frame.start + row * frame.row_stride, row + down
         into = target[place : place + size] if in_order else line
         begin, end = (left, stop) if 0 <= from_row < height else (size, size)
-        into[:begin] = samples.offset[:begin]
-        into[end:] = samples.offset[end:]
+        into[:begin] = samples.border[:begin]
+        into[end:] = samples.border[end:]
         start = ((index * height + from_row) * width + right) * channels
         inside = into[begin:end]
         if as_bytes:
-            scale, offset, pixels = samples.scale[begin:end], samples.offset[begin:end], raw[start + begin : start + end]
-            for k in range(end - begin):
-                inside[k] = scale[k] * real(pixels[k]) + offset[k]
+            pixels = raw[start + begin : start + end]
+            if channels == 3:
+                _normalize(pixels, samples.table, inside, 3)
+            elif channels == 1:
+                _normalize(pixels, samples.table, inside, 1)
+            else:
+                _normalize(pixels, samples.table, inside, channels)
         else:
             pixels = numbers[start + begin : start + end]
             for k in range(end - begin):

@@ -1,0 +1,56 @@
+"""Packages that are loaded at the first use of an attribute."""
+
+import importlib
+import sys
+
+import pytest
+
+from fnlkit.cli import later
+
+
+@pytest.fixture
+def slow(tmp_path, monkeypatch):
+    """A postponed package with a submodule; it notes when it is executed."""
+    folder = tmp_path / "slowpackage"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        "import sys\nsys.slow_executions = getattr(sys, 'slow_executions', 0) + 1\nnumber = 3\n"
+    )
+    (folder / "part.py").write_text("from slowpackage import number\ntwice = 2 * number\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    finders = list(sys.meta_path)
+    later.postpone("slowpackage")
+    later.postpone("slowpackage")
+    assert len(sys.meta_path) == len(finders) + 1
+    yield "slowpackage"
+    sys.meta_path[:] = finders
+    for name in [name for name in sys.modules if name.partition(".")[0] == "slowpackage"]:
+        del sys.modules[name]
+    vars(sys).pop("slow_executions", None)
+
+
+def test_a_package_is_executed_once_at_the_first_attribute(slow):
+    package = importlib.import_module(slow)
+    assert importlib.import_module(slow) is package and not hasattr(sys, "slow_executions")
+    assert package.number == 3 and package.number == 3 and sys.slow_executions == 1
+    assert importlib.import_module(slow) is package
+
+
+def test_a_submodule_loads_its_package_first(slow):
+    importlib.import_module(slow)
+    assert importlib.import_module(f"{slow}.part").twice == 6 and sys.slow_executions == 1
+
+
+def test_a_missing_attribute_is_an_error_of_the_loaded_package(slow):
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = importlib.import_module(slow).nothing
+    assert sys.slow_executions == 1
+
+
+def test_a_missing_package_is_an_import_error():
+    later.postpone("no_such_package_at_all")
+    try:
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module("no_such_package_at_all")
+    finally:
+        sys.meta_path.pop(0)
