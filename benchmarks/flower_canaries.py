@@ -143,7 +143,7 @@ def failing(path, canaries):
     """
     table, stop = Path(path), threading.Event()
     text = table.read_text()
-    first = text.splitlines()[1].split(",")[1]
+    shutil.copy(table.parent / text.splitlines()[1].split(",")[1], table.parent / "more.npy")
 
     def write(content):
         new = table.with_suffix(".new")
@@ -152,7 +152,7 @@ def failing(path, canaries):
 
     def change():
         for label in itertools.cycle(canaries):
-            write(f"{text}one,{first},two,{label}\n")
+            write(f"{text}one,more.npy,two,{label}\n")
             if stop.wait(0.25):
                 return
 
