@@ -196,7 +196,8 @@ def read(folders):
         If no folder has a log, a log is damaged, or two logs choose different values.
     """
     out = {}
-    for path in [path for folder in folders for path in sorted(glob(f"{folder}/{LOG.replace('.', '*.')}"))]:
+    logs = [path for folder in folders for path in sorted(glob(f"{folder}/{LOG.replace('.', '*.')}"))]
+    for path in [path for path in logs if not path.endswith(".metrics.jsonl")]:  # of the runs of the search
         choices = {(line["regime"], line["method"]): line for line in _lines(path) if "chosen" in line}
         for name, line in choices.items():
             if out.setdefault(name, line)["chosen"] != line["chosen"]:
