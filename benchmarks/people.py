@@ -208,12 +208,12 @@ def league(names, methods, seeds, folder, cache):
         gap = found["oracle"] - found["fedavg"]
         for method, values in found.items():
             ahead = values - found["fedavg"]
-            half = stats.t.ppf(0.975, seeds - 1) * ahead.std(ddof=1) / np.sqrt(seeds) if seeds > 1 else float("nan")
+            half = f" ± {stats.t.ppf(0.975, seeds - 1) * ahead.std(ddof=1) / np.sqrt(seeds):3.1f}" if seeds > 1 else ""
             share = 100 * ahead.mean() / gap.mean()
             spread = stats.t.ppf(0.975, seeds - 1) * gap.std(ddof=1) / np.sqrt(seeds) if seeds > 1 else 0.0
             part = f"{share:5.0f} % of the gap" if gap.mean() > spread else "    no gap beyond its interval"
             closed.setdefault(method, {})[name] = share if gap.mean() > spread else None
-            print(f"  {method:22} {values.mean():5.1f}   {ahead.mean():+5.1f} ± {half:3.1f}   {part}", flush=True)
+            print(f"  {method:22} {values.mean():5.1f}   {ahead.mean():+5.1f}{half}   {part}", flush=True)
     print("mean share of the gap closed, over the sets with a gap")
     for method, shares in sorted(
         closed.items(), key=lambda item: -np.mean([v for v in item[1].values() if v is not None] or [0])

@@ -30,7 +30,7 @@ from tests.commands import fnlkit
 # By hand, from the papers' algorithms.
 SINGLE = {"fedcorr", "flr-plus", "nnc", "akd", "na-fedavg", "fednoro", "fedelc", "rofl", "fedrn", "feddiv", "rhfl", "clipfl",
           "centralized", "local"}  # fmt: skip
-SUMMED = {"fedefc", "forward", "confident-learning", "feddpcont"}
+SUMMED = {"fedefc", "fedem", "forward", "confident-learning", "feddpcont"}
 
 
 # ---- which methods can
