@@ -67,7 +67,7 @@ class Fitted(NamedTuple):
     Attributes
     ----------
     theta, velocity : (P,)
-        Weights and momentum buffer after training.
+        Weights and momentum buffer after training; with Adam, the last gradient instead of the buffer.
     loss : (epochs,) float64
         Mean training loss of each epoch without drift terms; NaN for an epoch without samples.
     correct : (epochs,) int64
@@ -159,7 +159,7 @@ def fused_fit(
     linear : (P,)
         Constant term of the gradient: minus the dual variable in FedDyn, c - c_k in SCAFFOLD.
     velocity : (P,)
-        Initial momentum buffer, or first moments of Adam. Default: zero.
+        Initial momentum buffer; without effect on Adam. Default: zero.
     epoch_steps : int
         Steps per epoch. Default: all steps are one epoch.
     mean, std : (channels,)
@@ -200,23 +200,27 @@ def fused_fit(
     epoch_steps = max(steps, 1) if epoch_steps is None else int(epoch_steps)
     if optimizer not in ("sgd", "adam"):
         raise InputError(f"`optimizer` must be sgd or adam, found {optimizer!r}")
-    if optimizer == "adam" and (order < 0).all(1).any():
+    adam = optimizer == "adam"
+    if adam and (order < 0).all(1).any():
         raise InputError("adam needs samples in every step of `order`; remove the empty steps")
     if epoch_steps < 1:
         raise InputError(f"`epoch_steps` must be at least 1, found {epoch_steps}")
     loss = _loss(loss, n, classes, order.shape, real, single, networks)
     anchored = proximal or proximal_norm or loss.terms.teach or loss.kind in (fused_loss.MIXTURE, fused_loss.DISTILL)
     anchor = theta if anchor is None else _weights("anchor", anchor, count, real)
+    rate = _array("lr", np.broadcast_to(lr, steps) if np.ndim(lr) == 0 else lr, real, (steps,))
     descent = Descent(
-        rate=_array("lr", np.broadcast_to(lr, steps) if np.ndim(lr) == 0 else lr, real, (steps,)),
-        momentum=real.type(momentum),
+        rate=np.zeros(steps, real) if adam else rate,
+        momentum=real.type(0 if adam else momentum),
         decay=real.type(weight_decay),
         pull=real.type(proximal),
         norm_pull=real.type(proximal_norm),
         epoch_steps=epoch_steps,
         anchor=anchor if anchored else np.zeros(0, real),
         linear=np.zeros(0, real) if linear is None else _weights("linear", linear, count, real),
-        second=np.zeros(count if optimizer == "adam" else 0, real),
+        first=np.zeros(count if adam else 0, real),
+        second=np.zeros(count if adam else 0, real),
+        adam=rate if adam else rate[:0],
     )
     chosen = _augment(augment or FusedAugment(), mixup, order, np.ndim(x) == 4 and image)
     w, v = (np.zeros((networks, count // networks + SPARE), real) for _ in range(2))
@@ -234,7 +238,7 @@ def fused_fit(
 
 def _of_network(descent, k, networks):
     """Return the Descent of a network, with this network's part of the vectors."""
-    vectors = {name: getattr(descent, name).reshape(networks, -1)[k] for name in ("anchor", "linear", "second")}
+    vectors = {name: getattr(descent, name).reshape(networks, -1)[k] for name in ("anchor", "linear", "first", "second")}
     return descent._replace(**vectors)
 
 

@@ -34,8 +34,10 @@ class Descent(NamedTuple):
         Steps per epoch.
     anchor, linear : (P,) real
         Center of the pull, and a constant term of the gradient.
-    second : (P,) real
-        Second moments of Adam, updated in place; the first moments are in `velocity`.
+    first, second : (P,) real
+        Moments of Adam, updated in place.  With Adam, `rate` and `momentum` are 0, so that the velocity is the gradient.
+    adam : (steps,) real
+        Learning rate of each step of Adam.
     """
 
     rate: np.ndarray
@@ -46,7 +48,9 @@ class Descent(NamedTuple):
     epoch_steps: int
     anchor: np.ndarray
     linear: np.ndarray
+    first: np.ndarray
     second: np.ndarray
+    adam: np.ndarray
 
 
 @strict
@@ -64,12 +68,12 @@ def pull_at(descent, step, theta):
 
 
 @strict
-def _adapt(w, first, second, g, rate, t):
-    """Take step `t` >= 1 of Adam."""
-    real = w.dtype.type
+def adapt(w, g, descent, step):
+    """Take a step of Adam with the gradients `g` of all weights, which `descend` wrote to the velocity."""
+    real, t, first, second = w.dtype.type, step + 1, descent.first, descent.second
     new, square = real(1.0 - _FIRST), real(1.0 - _SECOND)
-    size, root = real(rate / (1.0 - _FIRST**t)), real(1.0 / math.sqrt(1.0 - _SECOND**t))
-    for i in range(w.size):
+    size, root = real(descent.adam[step] / (1.0 - _FIRST**t)), real(1.0 / math.sqrt(1.0 - _SECOND**t))
+    for i in range(first.size):
         first[i] += new * (g[i] - first[i])
         second[i] = real(_SECOND) * second[i] + square * g[i] * g[i]
         w[i] -= size * first[i] / (np.sqrt(second[i]) * root + real(_TINY))
@@ -93,9 +97,6 @@ def descend(theta, velocity, start, gradient, at, count, descent, step, pull):
         linear = descent.linear[start : start + count]
         for i in range(count):
             g[i] += linear[i]
-    if descent.second.size:
-        _adapt(w, v, descent.second[start : start + count], g, rate, step + 1)
-        return
     for i in range(count):
         moved = momentum * v[i] + g[i]
         v[i] = moved

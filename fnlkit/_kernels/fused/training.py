@@ -23,7 +23,7 @@ from fnlkit._kernels.fused.head import follow_centroids, follow_teacher, head_ro
 from fnlkit._kernels.fused.input import choose, empty_batch, load_batch, load_sample, mix_batch, spoil, unmix_batch
 from fnlkit._kernels.fused.loss import loss_and_gradient
 from fnlkit._kernels.fused.losses.fields import EMBEDDING, loss_room, needs_server, needs_unmixed
-from fnlkit._kernels.fused.step import pull_at
+from fnlkit._kernels.fused.step import adapt, pull_at
 from fnlkit._kernels.fused.tile import strict, strict_kernel
 
 
@@ -184,6 +184,8 @@ def local_training(module, make, front_forward, front_backward, inputs):
                     theta[k], velocity[k], front.linear, inputs, loss, y, room.pulled, batch, count, head, descent, step, pull
                 )
                 front_backward(theta[k], velocity[k], front, count, descent, step, pull)
+                if descent.first.size:
+                    adapt(theta[k], velocity[k], descent, step)
 
     return strict_kernel(fit, module)
 
