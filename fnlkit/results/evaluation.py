@@ -9,7 +9,6 @@ import numpy as np
 
 from fnlkit.datasets.dataset import must_be
 from fnlkit.kernels.scores import auc, client_levels, confusion, transition_errors
-from fnlkit.methods.auto import explained
 
 
 def summary(run, *, target=None):
@@ -43,8 +42,10 @@ def summary(run, *, target=None):
         "peak_bytes": run.meta["machine"]["peak_bytes"],
     }
     out |= chosen(run, name)
-    if text := explained(run.history):
-        out["choice"] = text
+    if any("runner_up" in row for row in run.history):
+        from fnlkit.methods.auto import explained  # imports torch
+
+        out["choice"] = explained(run.history)
     if target is not None:
         hit = next((row for row in scored if row[name] >= target), None)
         out["target"] = target
