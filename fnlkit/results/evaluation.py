@@ -42,8 +42,8 @@ def summary(run, *, target=None):
         "peak_bytes": run.meta["machine"]["peak_bytes"],
     }
     out |= chosen(run, name)
-    if any("runner_up" in row for row in run.history):  # only then the method module, which imports torch
-        from fnlkit.methods.auto import explained
+    if any("runner_up" in row for row in run.history):
+        from fnlkit.methods.auto import explained  # imports torch
 
         out["choice"] = explained(run.history)
     if target is not None:

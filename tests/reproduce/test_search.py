@@ -206,3 +206,15 @@ def test_holm_and_the_t_test_by_hand():
     assert p_value([1.0]) is None
     assert p_value([0.0, 0.0]) == 1
     assert p_value([2.0, 2.0]) == 0
+
+
+def test_the_log_keeps_regimes_that_ran_in_another_call(tmp_path, here):
+    """Files of metrics next to the runs of a search are no logs."""
+    made = written(tmp_path, BASE + SEARCH)
+    found = search.cells(made)
+    search.search(found, tmp_path / "runs", lambda jobs: train_all(jobs, tmp_path / "runs"))
+    (tmp_path / "runs" / "search-0-0-0-0-9.metrics.jsonl").write_text('{"round": 0}\n')
+    other = {"regime": "earlier", "method": "fedavg", "chosen": {"lr": 0.1}, "runs": 1}
+    search.write([other, *found[0].lines], tmp_path / "runs")
+    choices = search.search(search.cells(made), tmp_path / "runs", lambda jobs: train_all(jobs, tmp_path / "runs"))
+    assert search.read([tmp_path / "runs"]) == [other, *choices]
