@@ -84,7 +84,7 @@ def test_agreement_corrected_by_the_transition_is_the_accuracy():
 
 def test_evidence_decides_which_treatments_compete():
     limits = {"level": 0.1, "memory": 0.2}
-    assert candidates(FOUND._replace(level=0.02), **limits)[0] == "plain"
+    assert candidates(FOUND._replace(level=0.02, gap=0.0), **limits)[0] == "plain"
     assert candidates(FOUND._replace(memorized=0.0), **limits)[0] == "plain"
     assert candidates(FOUND, **limits) == ("prune", "plain", "regularize")
     assert "correct" in candidates(FOUND._replace(paired=0.9), **limits)
