@@ -15,7 +15,8 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.stored import Stored
 from fnlkit.cli import main
-from fnlkit.datasets.embed import Batches, embed, embed_parts
+from fnlkit.datasets.batches import Batches
+from fnlkit.datasets.embed import embed, embed_parts
 from fnlkit.datasets.features import with_features
 from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment.network import network_of
@@ -137,8 +138,8 @@ def test_interrupted_embeddings_continue_with_the_same_bytes(tmp_path):
 def test_an_embedding_cut_off_ends_with_the_same_bytes(backbone, tmp_path, monkeypatch):
     """What was done before the interruption is not done again."""
     train, test, seen = datasets.load("digits").x_train[:90], datasets.load("digits").x_test[:20], []
-    monkeypatch.setattr("fnlkit.datasets.embed._BLOCK", train[:16].nbytes)
-    monkeypatch.setattr("fnlkit.datasets.embed._MOST_HELD", 0)
+    monkeypatch.setattr("fnlkit.datasets.batches.BLOCK", train[:16].nbytes)
+    monkeypatch.setattr("fnlkit.datasets.pca._MOST_HELD", 0)
     settings = {"device": "cpu", "batch_size": 16}
     make = partial(embed_parts, SimpleNamespace(x_train=train, kind="image"), {"embeddings": train, "test": test}, backbone)
 

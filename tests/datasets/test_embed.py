@@ -61,13 +61,13 @@ def test_components_in_blocks_are_those_of_the_decomposition_at_once(monkeypatch
     x = (rng.normal(size=(700, 8)) * 2.0 ** -np.arange(8) @ rng.normal(size=(8, 90)) + 3).astype(np.float32)
     data = SimpleNamespace(x_train=x, kind="vector")
     right = PCA(5, svd_solver="full").fit(x)
-    monkeypatch.setattr("fnlkit.datasets.embed._MOST_HELD", 0)
-    monkeypatch.setattr("fnlkit.datasets.embed._BLOCK", x[:64].nbytes)
+    monkeypatch.setattr("fnlkit.datasets.pca._MOST_HELD", 0)
+    monkeypatch.setattr("fnlkit.datasets.batches.BLOCK", x[:64].nbytes)
     out = embed(data, "pca(dim=5)")
     np.testing.assert_allclose(out, right.transform(x), atol=2e-3 * np.abs(out).max())
     np.testing.assert_allclose(out.var(0, ddof=1), right.explained_variance_, rtol=1e-3)
     np.testing.assert_allclose(embed(data, "pca(dim=5, whiten=true)").std(0, ddof=1), 1, rtol=1e-3)
-    monkeypatch.setattr("fnlkit.datasets.embed._MOST_FITTED", x.nbytes // 2)  # fitted on every second sample
+    monkeypatch.setattr("fnlkit.datasets.pca._MOST_FITTED", x.nbytes // 2)  # fitted on every second sample
     half = PCA(5, svd_solver="full").fit(x[::2])
     np.testing.assert_allclose(embed(data, "pca(dim=5)"), half.transform(x), atol=2e-3 * np.abs(out).max())
 
@@ -77,8 +77,8 @@ def test_waves_are_embedded_by_their_spectrogram(monkeypatch):
     data = SimpleNamespace(x_train=waves, kind="wave", sample_rate=8000)
     assert embed(data, "pixels").shape == (9, 64 * 23)
     at_once = embed(data, "pca(dim=3)")
-    monkeypatch.setattr("fnlkit.datasets.embed._MOST_HELD", 0)
-    monkeypatch.setattr("fnlkit.datasets.embed._BLOCK", waves[:4].nbytes)
+    monkeypatch.setattr("fnlkit.datasets.pca._MOST_HELD", 0)
+    monkeypatch.setattr("fnlkit.datasets.batches.BLOCK", waves[:4].nbytes)
     np.testing.assert_allclose(embed(data, "pca(dim=3)"), at_once, atol=1e-3 * np.abs(at_once).max())
 
 

