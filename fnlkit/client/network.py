@@ -46,8 +46,8 @@ class Network:
     """
 
     def __init__(self, module, *, dtype=None, device="cpu", precision=""):
-        self.precision = precision
-        self.module = module.to(device=device, dtype=dtype or torch.float32)
+        self.precision, dtype = precision, dtype or torch.float32
+        self.module = module.to(device=device, dtype=dtype)
         self.dtype, self.device = dtype, torch.device(device)
         parameters = [p for p in self.module.parameters() if p.requires_grad]
         if not parameters:

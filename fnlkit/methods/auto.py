@@ -89,7 +89,6 @@ def blend(client, model, received):
     y = torch.nn.functional.one_hot(client.y.cpu(), client.classes).double()
     soft = (1 - level) * y + level * model(client.x).double().cpu().softmax(-1)
     client.rows["inferred"] = soft.to(model.weights.dtype)
-    client.rows["inferred_weight"] = client.rows["keep"]
 
 
 def compare(client, model, received):
@@ -305,7 +304,11 @@ def local_training(name, hold, found, ids):
         loss = partial(label_mixture, strength=2.0, alpha=0.0, beta=0.0, gamma=0.1, clamp=1e-4, kept=True)
         return {"before": (hold, partial(remember_predictions, server=False, start="zero")), "loss": loss, "unmixed": True}
     if name == "blend":
-        return {"before": (hold, blend), "loss": soft_cross_entropy, "scatter": {"level": torch.from_numpy(found.levels[ids])}}
+        return {
+            "before": (hold, blend),
+            "loss": partial(soft_cross_entropy, kept=True),
+            "scatter": {"level": torch.from_numpy(found.levels[ids])},
+        }
     return {"before": (hold,), "loss": kept_cross_entropy}
 
 

@@ -48,6 +48,7 @@ class Exchange:
     traffic: Traffic = field(default_factory=Traffic)
     replies: list = field(default_factory=list)
     sites: None = None  # the samples of these tasks are in this process
+    engine: str = "sequential"
 
     def crossed(self, traffic):
         """Add the traffic of a round."""
