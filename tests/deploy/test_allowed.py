@@ -24,7 +24,9 @@ def steps():
             module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
             for node in ast.parse(path.read_text(encoding="utf-8")).body:
                 if isinstance(node, ast.FunctionDef) and [a.arg for a in node.args.args[:3]] == ARGUMENTS[0]:
-                    yield module, node.name
+                    # Names with an underscore run in simulations only, and a message names a step and not its compiled form.
+                    if not node.name.startswith("_") and module != "fnlkit.client.learning":
+                        yield module, node.name
 
 
 def named(function):
