@@ -34,12 +34,13 @@ class Predicted(NamedTuple):
     scores: dict
 
 
-def predicted(run, source, site):
+def predicted(path, source, site):
     """Return the Predicted of a run for the samples of a site: the test samples if there are some, otherwise all.
 
     Parameters
     ----------
-    run : path
+    path : path
+        The run.
     source : str
         The data.
     site : dict
@@ -50,7 +51,7 @@ def predicted(run, source, site):
     InputError
         If the samples do not fit the project, or if the run is of another project.
     """
-    path, (_, task) = run, read_config(config_of(site["agreed"]))
+    _, task = read_config(config_of(site["agreed"]))
     run = Run.read(path)
     about = run.meta.get("samples", {})
     if about.get("class_names") != list(task.classes) or list(run.meta["input_shape"]) != list(input_shape(task)):
