@@ -9,7 +9,7 @@ import pytest
 
 import fnlkit
 from fnlkit import InputError, datasets
-from fnlkit.datasets import embed, partitioning
+from fnlkit.datasets import embed, partitioning, pca
 from fnlkit.estimators import DETECTORS
 from fnlkit.kernels.scores import auc
 from fnlkit.pipeline import reviewing
@@ -163,7 +163,7 @@ def test_the_backbone_is_chosen_by_size_and_reused(digits, monkeypatch, tmp_path
     assert name == "pca(dim=4)" and rows.shape == (40, 4) and "pca(dim=4)" in said[1]
     assert reviewing.embedded(data, "none", say=pytest.fail) == (None, None)
     calls = []
-    monkeypatch.setattr(embed, "_flat", lambda x, **_: calls.append(len(x)) or x.reshape(len(x), -1).astype(np.float32))
+    monkeypatch.setattr(pca, "_flat", lambda x, **_: calls.append(len(x)) or x.reshape(len(x), -1).astype(np.float32))
     first, _ = reviewing.embedded(data, "pixels", say=None)
     assert calls
     calls.clear()
