@@ -253,7 +253,7 @@ def _selection(run):
     if about is not None and about["round"] is not None and about["round"] >= len(run.history):
         raise InputError(f"selection: round {about['round']} of {len(run.history)} rounds")
     for name, value in run.selection.items():
-        if name == "last" and value.shape == run.weights.shape and value.dtype == run.weights.dtype:
+        if name in ("last", "before") and value.shape == run.weights.shape and value.dtype == run.weights.dtype:
             continue
         right = name == "predicted" and value.shape == (len(run.client_indices),) and not value.is_floating_point()
         if not right or (len(value) and not 0 <= int(value.min()) <= int(value.max()) < run.meta["classes"]):

@@ -68,6 +68,8 @@ class Client:
         Rows ``input/...`` that are in `rows` only during a visit.
     dropped : set of str
         Names of `parts` that a step has deleted permanently.
+    held_out : (Part, int64 Tensor (m,)) or None
+        Samples of a real site that train no model, and their given labels.  A simulation keeps them outside its clients.
     """
 
     id: int
@@ -84,6 +86,7 @@ class Client:
     reviewed: "torch.Tensor" = None
     parts: dict = field(default_factory=dict)
     dropped: set = field(default_factory=set)
+    held_out: tuple = None
     _x: "torch.Tensor" = field(default=None, repr=False)
     _visited: bool = field(default=False, repr=False)
 

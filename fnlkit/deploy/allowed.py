@@ -13,6 +13,7 @@ from functools import cache
 PACKAGES = (
     "fnlkit.client.drift",
     "fnlkit.client.losses",
+    "fnlkit.client.measuring",
     "fnlkit.client.scaling",
     "fnlkit.estimators",
     "fnlkit.methods",

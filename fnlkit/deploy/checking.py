@@ -41,7 +41,7 @@ def described(text, path):
     InputError
         If the data cannot be read.
     """
-    _, task = agreed_task(path)
+    settings, task = agreed_task(path)
     data = samples_like(text, task)
     counts = np.bincount(data.y_train, minlength=len(data.class_names))
     missing, constant = _missing(text, task), _constant(data)
@@ -72,6 +72,8 @@ def described(text, path):
         notes.append(f"no sample of the agreed classes {', '.join(lacking[:12])}; this is allowed")
     if task.backbone_checksum and data.features is None:
         notes.append(f"features by {task.backbone} are computed here, once; the images stay as they are")
+    if "train" in task.judging.tasks and terms.reads_held_out(settings) and not out["test"]:
+        problems.append(f"no test samples, which `--select {settings.select}` of the project needs")
     if constant:
         problems.append(f"{constant:,} of {math.prod(out['shape']):,} columns are constant")
     return out | {"problems": problems}

@@ -16,7 +16,7 @@ from fnlkit.datasets.embed import embed
 from fnlkit.deploy import scale
 from fnlkit.deploy.agreement import agreed_config, conformed
 from fnlkit.deploy.replies import declared_arrays, replies_of
-from fnlkit.deploy.terms import read_config
+from fnlkit.deploy.terms import read_config, reads_held_out
 from fnlkit.errors import InputError
 from fnlkit.estimators.inputs import MOST_PIXELS
 from fnlkit.server.protection import Secret
@@ -69,6 +69,14 @@ def open_site(config, node):
     inputs = Inputs(image, task.mean, task.std, weight_type(settings.precision), "cpu")
     network = network_of(settings, task, shape)
     client = Client(number, Part(train, held), given.clone(), given, len(task.classes), inputs)
+    if task.name == "train" and len(test):
+        places = np.arange(len(test))
+        client.held_out = Part(test, places), torch.from_numpy(np.asarray(data.y_test, np.int64))
+    elif task.name == "train" and reads_held_out(settings):
+        raise InputError(
+            f"--select {settings.select} requires held-out samples, and {node['data']} has none; give it test samples, or "
+            "agree on --select label-wave"
+        )
     client.reviewed = None if reviewed is None else torch.from_numpy(np.asarray(reviewed, bool)[held])
     if task.name == "estimate" and math.prod(task.shape) <= MOST_PIXELS:
         client.parts["input/embedding"] = Part(embed(data, "pixels"), held)

@@ -11,7 +11,7 @@ from fnlkit.experiment import cards
 def replies_of(task, settings):
     """Return {name: Sent} of all replies of the task of a run beyond ``weights``."""
     if task.name == "train":
-        return cards.may_leave(settings.method, settings.optimizer, settings.selector)
+        return cards.may_leave(settings.method, settings.optimizer, settings.selector, settings.select)
     if task.name == scale.TASK:
         return scaling.SENDS
     if task.name == "audit":

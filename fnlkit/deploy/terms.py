@@ -20,6 +20,7 @@ from fnlkit.deploy.agreement import columns_of
 from fnlkit.deploy.backbone import common
 from fnlkit.errors import InputError
 from fnlkit.experiment import combination
+from fnlkit.experiment.criteria import AGREEMENT, criterion
 from fnlkit.experiment.settings import Settings, option
 
 MOST_SAMPLES = 10_000  # largest number of samples of a site, unless the partners agree on a different number
@@ -136,8 +137,19 @@ def deployable(settings, task):
         )
     if task.kind not in ("image", "vector"):
         raise InputError(f"samples of the kind {task.kind} are not deployed yet; make vectors of them with `fnlkit embed`")
+    if reads_held_out(settings) and "secret" in registry.needs(settings.method):
+        raise InputError(
+            f"--select {settings.select} would release counts of labels beyond the epsilon of {settings.method}; write "
+            "--select label-wave, which counts predictions only"
+        )
     combination.protectable(settings, max(1, round(settings.fraction * task.sites)))
     return replace(settings, standardize="none")
+
+
+def reads_held_out(settings):
+    """Return whether `--select` needs held-out samples of every site."""
+    rule = criterion(settings.select)
+    return rule is not None and rule.func.column == AGREEMENT
 
 
 def read_config(config):

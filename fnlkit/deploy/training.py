@@ -18,7 +18,11 @@ from fnlkit.datasets import columns as features
 from fnlkit.deploy.agreement import samples_like
 from fnlkit.deploy.terms import read_config
 from fnlkit.errors import InputError
+from fnlkit.experiment.criteria import AGREEMENT, CHANGES
 from fnlkit.server.clients import TooManyLost
+
+# Entries of a row of the history that the server prints.
+_PRINTED = ("round", "stage", "accuracy", AGREEMENT, CHANGES, "rejected")
 
 
 class Elsewhere(Rows):
@@ -63,20 +67,29 @@ def conduct(grid, config, *, on_sites=lambda sites, present: None, on_round=lamb
         sites = sites_of(grid, task, config, run=token(f"{output}.id", resume))
         experiment = _experiment(settings, task, sites, resume, config)
         on_sites(sites, list(range(task.sites)))
-        for text in experiment.clients.notes:
-            print(text, flush=True)
+        printed = 0
+
+        def print_notes():
+            nonlocal printed
+            for text in experiment.clients.notes[printed:]:
+                _say(_with_names(text, task))
+            printed = len(experiment.clients.notes)
+
+        print_notes()
         with metrics_file(metrics_path(output), experiment.history) as write:
 
             def done(row):
                 write(row)
+                print_notes()
                 on_round(row)
-                print(json.dumps({k: row[k] for k in ("round", "stage", "accuracy", "rejected") if k in row}), flush=True)
+                _say(json.dumps({name: row[name] for name in _PRINTED if name in row}))
 
             try:
                 experiment.run(on_round=done, checkpoint=lambda run: run.write(output), checkpoint_every=1)
             except TooManyLost as error:
-                text = re.sub(r"\bclient (\d+)\b", lambda match: task.names[int(match[1])], str(error))
-                raise TooManyLost(f"{text}; start these sites and submit the run again, which continues") from None
+                raise TooManyLost(
+                    f"{_with_names(error, task)}; start these sites and submit the run again, which continues"
+                ) from None
 
 
 def sites_of(grid, task, config, *, run):
@@ -87,6 +100,11 @@ def sites_of(grid, task, config, *, run):
         _say("the project names no keys: any admitted SuperNode may claim a client's number (fnlkit flower-app --key)")
     about = {"wait": float(config["wait"]), "most": task.most, "keys": task.keys, "names": task.names, "say": _say}
     return Sites(grid, task.sites, run=run, **about)
+
+
+def _with_names(text, task):
+    """Return a text in which clients have the names of their sites."""
+    return re.sub(r"\bclient (\d+)\b", lambda match: task.names[int(match[1])], str(text))
 
 
 def _say(text):

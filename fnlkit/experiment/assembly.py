@@ -281,7 +281,7 @@ def clients_of(data, network, inputs, settings, key, engine, engine_options):
     clients = engines.make(engine, members, network, inputs, **limits, **engine_options)
     if "public" in registry.needs(settings.method):
         clients.public = _public_set(data, settings.method)
-    clients.sends = cards.may_leave(settings.method, settings.optimizer, settings.selector)
+    clients.sends = cards.may_leave(settings.method, settings.optimizer, settings.selector, settings.select)
     clients.protect = "" if settings.protect == "none" else settings.protect
     for note in (*data.notes, key.note, _single_client_rounds(settings.fraction, clients)):
         if note:

@@ -5,11 +5,13 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
+from fnlkit.client import measuring
 from fnlkit.client.training import Fit
 from fnlkit.components import registry
 from fnlkit.components.declarations import declaration
 from fnlkit.components.parameters import arguments_of
 from fnlkit.components.spec import find, parse
+from fnlkit.experiment.criteria import criterion
 
 TABLES = {
     "method": registry.METHODS,
@@ -102,7 +104,7 @@ def unprotected(method="fedavg", optimizer="fedavg", aggregator="mean", selector
     return None
 
 
-def may_leave(method="fedavg", optimizer="fedavg", selector="uniform"):
+def may_leave(method="fedavg", optimizer="fedavg", selector="uniform", select="last"):
     """Return {name: Sent} of all replies that clients can send beyond ``weights``.
 
     A method without a declaration contributes no replies.  If two components declare the same name, the method's declaration
@@ -110,12 +112,14 @@ def may_leave(method="fedavg", optimizer="fedavg", selector="uniform"):
 
     Parameters
     ----------
-    method, optimizer, selector : str or Spec
+    method, optimizer, selector, select : str or Spec
         Specs as for `fnlkit train`.
     """
+    rule = criterion(select)
+    counts = {} if rule is None else {rule.func.column: measuring.SENDS[rule.func.column]}
     of_optimizer = declaration(find(parse(optimizer), registry.OPTIMIZERS, "optimizer")).sends or {}
     of_selector = declaration(registry.selector(selector, 0.5)).sends or {}
-    return {**of_selector, **of_optimizer, **registry.sends(method)}
+    return {**counts, **of_selector, **of_optimizer, **registry.sends(method)}
 
 
 def hidden(name):

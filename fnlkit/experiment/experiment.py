@@ -161,10 +161,10 @@ class Experiment:
             if not isinstance(step, Round):
                 kind = type(step).__name__
                 raise InputError(f"method {self.settings.method}: yielded {kind}; a method yields fnlkit's Round")
-            row, arrays, predicted = self._measure(step)
+            row, arrays, latest = self._measure(step)
             with deferred_interrupts():
                 self._append(row)
-                self.selection.update(self.history, step.model.weights, predicted)
+                self.selection.update(self.history, step.model.weights, latest)
                 for name, value in arrays.items():
                     self.records.setdefault(name, []).append((row["round"], value))
                 self._commit(step.model)
@@ -201,7 +201,7 @@ class Experiment:
 
     # ---- rows of the history
     def _measure(self, step):
-        """Return the row, the arrays {name: array} and the predictions of a round; the caller keeps them with the round."""
+        """Return the row, the arrays {name: array} and `latest` of the selection; the caller keeps them with the round."""
         self.accounting.record_updates()  # a repetition of this run can lose other clients
         clients, row = self.clients, {"round": len(self.history), "stage": step.stage, "clients": step.replies.ids.tolist()}
         row["client_rounds"] = clients.traffic.client_rounds
@@ -211,11 +211,11 @@ class Experiment:
         values = {name: np.asarray(value) for name, value in step.report.items()}
         row |= {name: value.item() for name, value in values.items() if value.ndim == 0}
         arrays = {name: value for name, value in values.items() if value.ndim > 0}
-        predicted = None
+        latest = None
         if self._evaluation_due():
             self._evaluated_at = clients.traffic.client_rounds
-            row |= self._scores(step.model)
-            more, predicted = self.selection.measure(step.model.weights)
+            row |= self._scores(step.model) if len(self.measured) else {}
+            more, latest = self.selection.measure(step.model.weights)
             row |= more
             if self.settings.memorization and self.federation.true is not None:
                 row |= self._memorized(step)
@@ -225,7 +225,7 @@ class Experiment:
         rejected = [entry for entry in clients.rejected if entry["round"] >= self._committed_rounds]
         if rejected:
             row["rejected"] = rejected
-        return row, arrays, predicted
+        return row, arrays, latest
 
     def _append(self, row):
         # Times are kept outside the history, because equal runs have equal histories.
@@ -233,9 +233,11 @@ class Experiment:
         self.history.append(row)
 
     def _evaluation_due(self):
+        if not len(self.measured):  # only real sites count
+            return self.selection.asks and (len(self.history) + 1) % self.settings.eval_every == 0
         cohort = max(1, round(self.settings.fraction * len(self.clients)))
         since = self.clients.traffic.client_rounds - self._evaluated_at
-        return since >= self.settings.eval_every * cohort and len(self.measured)
+        return since >= self.settings.eval_every * cohort
 
     def _score_last_model(self, on_round):
         """Add a row for the last model if the last round was not evaluated."""

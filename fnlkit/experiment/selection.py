@@ -1,119 +1,16 @@
-"""Selection of the model that a run keeps, by criteria that need no clean label (`--select`, `--patience`).
+"""Selection of the model that a run keeps, and the counts that it is based on (`--select`, `--patience`)."""
 
-A criterion is a function of the values measured so far, one per evaluated round, that returns the index of the chosen round.
-With one more value the index stays or moves to the newest round, so that a single model is stored.
-"""
-
-import numpy as np
 import torch
 
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.client.client_list import ahead
+from fnlkit.client.measuring import reply_held_out_agreement, reply_prediction_changes
+from fnlkit.client.network import Model
 from fnlkit.components import registry
-from fnlkit.components.parameters import Count
-from fnlkit.components.spec import Spec, bind, parse
-from fnlkit.errors import InputError, nearest
-
-LAST = "last"
-# Columns of the history that criteria read.
-AGREEMENT, CHANGES = "held_out_agreement", "prediction_changes"
+from fnlkit.errors import InputError
+from fnlkit.experiment.criteria import AGREEMENT, CHANGES, criterion
 
 
-def reads(column, *, each_stage=False):
-    """Declare the measured column of a criterion, and whether the criterion begins again in each stage."""
-
-    def attach(criterion):
-        criterion.column, criterion.each_stage = column, each_stage
-        return criterion
-
-    return attach
-
-
-# ---- criteria
-@reads(AGREEMENT)
-def best_holdout(values):
-    """Return the first round with the highest agreement on held-out noisy labels, over all rounds and stages.
-
-    Examples
-    --------
-    >>> best_holdout([0.2, 0.5, 0.4, 0.5])
-    1
-    """
-    return int(np.argmax(values))
-
-
-@reads(AGREEMENT, each_stage=True)
-def nes(values, *, patience: Count = 10):
-    """Return the round of Noisy Early Stopping: the first peak of the agreement on held-out noisy labels.
-
-    The peak is final after `patience` further values without a higher agreement.
-
-    Toner, Storkey. Noisy early stopping for noisy labels. arXiv 2409.06830, 2024.  As in the paper, the criterion is accuracy
-    (not the loss) on samples with the same label noise.  `patience` counts evaluated rounds instead of epochs; the default is
-    ours.
-
-    Examples
-    --------
-    >>> nes([0.2, 0.5, 0.4, 0.3, 0.9], patience=2)
-    1
-    """
-    return _first_peak(values, patience)
-
-
-@reads(CHANGES, each_stage=True)
-def label_wave(values, *, window: Count = 3, patience: Count = 3):
-    """Return the round of Label Wave: the first local minimum of the smoothed number of prediction changes.
-
-    `values` counts the training samples whose predicted class differs from the previous evaluated round.  The counts are
-    averaged over `window` values; the minimum is final after `patience` averages that are not lower.  Until the first average,
-    the newest round is chosen.
-
-    Yuan, Feng, Liu. Early stopping against label noise without validation data. ICLR 2024.  The authors' code counts changes of
-    the predictions made during an epoch of training; here the global models of two evaluated rounds are compared, because a
-    client does not train in every round.  The defaults of both parameters are ours.
-
-    Examples
-    --------
-    >>> label_wave([9, 5, 3, 4, 6, 1], window=1, patience=2)
-    2
-    """
-    if len(values) < window:
-        return len(values) - 1
-    averages = np.convolve(values, np.ones(window) / window, mode="valid")
-    return window - 1 + _first_peak(-averages, patience)
-
-
-def _first_peak(values, patience):
-    best = 0
-    for i, value in enumerate(values):
-        if value > values[best]:
-            best = i
-        elif i - best >= patience:
-            break
-    return best
-
-
-CRITERIA = {"best-holdout": best_holdout, "nes": nes, "label-wave": label_wave}
-
-
-def criterion(spec):
-    """Return the criterion of a spec with bound parameters, or None for ``last``.
-
-    Raises
-    ------
-    InputError
-        For an unknown criterion or parameter.
-    """
-    spec = parse(spec, "--select")
-    if spec == Spec(LAST):
-        return None
-    if spec.name not in CRITERIA:
-        known = (LAST, *CRITERIA)
-        raise InputError(f"--select: unknown criterion {spec.name!r}{nearest(spec.name, known)}; known: {', '.join(known)}")
-    return bind(spec, CRITERIA[spec.name], "criterion")
-
-
-# ---- a run's selection
 class Selection:
     """The chosen model of a run, and the measurements for the choice.
 
@@ -135,8 +32,11 @@ class Selection:
         Chosen round.
     weights : Tensor (P + Q,) or None
         Model of the chosen round.
-    predicted : int64 Tensor (m,) or None
-        Predicted classes of all clients' training samples at the last measurement.
+    asks : bool
+        Whether real sites count, also if the server has no sample for an evaluation.
+    latest : Tensor or None
+        What changes of predictions are counted from: int64 (m,), the classes of all clients' training samples at the last
+        measurement; at real sites (P + Q,), the model that was measured.
 
     Raises
     ------
@@ -148,11 +48,13 @@ class Selection:
         self.rule, self.patience, self.spec = criterion(settings.select), settings.patience, str(settings.select)
         self.clients, self.held_out = clients, held_out
         # If the held-out samples are the evaluation set, each row already contains their agreement.
-        self._measured = bool(evaluated.clients)
-        self.round, self.weights, self.predicted = None, None, None
+        self._measured = bool(evaluated.clients and len(evaluated))
+        self.round, self.weights, self.latest = None, None, None
         self._global = "own" not in registry.needs(settings.method)
         # A protected run sends no counts, because the noise on updates does not cover them.
-        self._open = settings.protect == "none" and self._global and dataset.name != REAL_SITES
+        self._open = settings.protect == "none" and self._global
+        self.at_sites = dataset.name == REAL_SITES
+        self.asks = self.at_sites and self.rule is not None
         column = None if self.rule is None else self.rule.func.column
         self.column = "agreement" if self._measured and column == AGREEMENT else column
         _must_fit(settings, self.rule, self._global)
@@ -162,8 +64,8 @@ class Selection:
             raise InputError(
                 f"--select {self.spec}: the clients would send counts that --protect does not cover; omit --select"
             )
-        if dataset.name == REAL_SITES:
-            raise InputError(f"--select {self.spec} is for simulations; at real sites, omit --select")
+        if self.at_sites:  # a site without held-out samples refuses the run
+            return
         if not len(evaluated):
             raise InputError(f"--select {self.spec} requires test or held-out samples; make the federation with --holdout 0.1")
         if self.rule.func.column == AGREEMENT and not len(held_out):
@@ -173,32 +75,48 @@ class Selection:
             )
 
     def measure(self, weights):
-        """Return the columns of a row for a global model, and the predictions to keep with the round.
+        """Return the columns of a row for a global model, and `latest`, which the caller keeps with the round.
 
-        Each client replies with a count per column.
+        Each client replies with two counts per column.
 
         Parameters
         ----------
         weights : Tensor (P + Q,)
         """
-        row, predicted, count = {}, None, len(self.clients)
+        row, count = {}, len(self.clients)
         if not self._open:
-            return row, predicted
+            return row, None
+        if self.at_sites:
+            return self._asked(weights)
         if len(self.held_out) and not self._measured:
             logits = self.clients.predict(weights, self.held_out.x).cpu()
             row[AGREEMENT] = self.held_out.scores(logits)["agreement"]
-        if self.column == CHANGES:
-            predicted = _predictions(self.clients, weights)
-            if self.predicted is not None:
-                row[CHANGES] = int((predicted != self.predicted).sum())
-        # The model is sent once for both counts.
-        down = 0 if self._measured else count * weights.numel() * weights.element_size()
-        for name in row.keys() | ({CHANGES} if predicted is not None else set()):
-            self.clients.count_traffic(name, up=8 * count, down=down)
-            down = 0
-        return row, predicted
+        latest = _predictions(self.clients, weights) if self.column == CHANGES else None
+        if latest is not None and self.latest is not None:
+            row[CHANGES] = int((latest != self.latest).sum())
+        size, received = count * weights.numel() * weights.element_size(), self._measured
+        if AGREEMENT in row:
+            self.clients.count_traffic(AGREEMENT, up=16 * count, down=size)
+            received = True
+        if CHANGES in row:  # between the model and the one before, which a client does not keep
+            self.clients.count_traffic(CHANGES, up=16 * count, down=size * (1 if received else 2))
+        return row, latest
 
-    def update(self, history, weights, predicted):
+    def _asked(self, weights):
+        """Return the same as `measure`, from the replies of real sites; sites without a reply count like the others."""
+        if self.column is None or (self.column == CHANGES and self.latest is None):
+            return {}, weights.clone() if self.column == CHANGES else None
+        step, told = reply_held_out_agreement, {}
+        if self.column == CHANGES:
+            step, told = reply_prediction_changes, {"before": self.latest}
+        found = self.clients.survey(Model(self.clients.network, weights), step, self.column, broadcast=told)
+        counted, samples = torch.stack(found).sum(0).tolist() if found else (0, 0)
+        if self.column == AGREEMENT:
+            return {AGREEMENT: counted / samples} if samples else {}, None
+        everywhere = int(self.clients.sizes.sum())
+        return {CHANGES: round(counted / samples * everywhere)} if samples else {}, weights.clone()
+
+    def update(self, history, weights, latest):
         """Keep a model if the criterion chooses its round.
 
         Parameters
@@ -206,13 +124,13 @@ class Selection:
         history : list of dict
             Rows up to the measured round.
         weights : Tensor (P + Q,)
-        predicted : int64 Tensor (m,) or None
+        latest : Tensor or None
             As returned by `measure`.
         """
         if self.rule is None:
             return
-        if predicted is not None:
-            self.predicted = predicted
+        if latest is not None:
+            self.latest = latest
         rows = self._considered(history)
         if rows and rows[-1] is history[-1]:
             chosen = rows[self.rule([row[self.column] for row in rows])]["round"]
@@ -236,10 +154,15 @@ class Selection:
 
     # ---- saving and resuming
     def arrays(self, model, history):
-        """Return the tensors of a run in addition to the chosen weights: the last model and the predictions."""
+        """Return the tensors of a run in addition to the chosen weights: the last model and `latest`."""
         rounds = sum(row["stage"] != "final" for row in history)
         out = {} if self.round in (None, rounds - 1) else {"last": model.weights}
-        return out | ({} if self.predicted is None else {"predicted": self.predicted})
+        return out | ({} if self.latest is None else {self._name: self.latest})
+
+    @property
+    def _name(self):
+        """Name of `latest` in a run."""
+        return "before" if self.at_sites else "predicted"
 
     def facts(self, history):
         """Return the metadata of a run: criterion, chosen round and value; None for ``last``."""
@@ -255,7 +178,7 @@ class Selection:
         about = run.meta.get("selection") or {}
         if self.rule is not None and about.get("round") is not None:
             self.round, self.weights = about["round"], run.weights.to(like)
-        self.predicted = run.selection.get("predicted")
+        self.latest = run.selection.get(self._name)
 
 
 def _must_fit(settings, rule, shared):

@@ -261,7 +261,7 @@ def _runs(method, options):
 
     from fnlkit.components import registry
     from fnlkit.experiment import Settings
-    from fnlkit.experiment.selection import criterion
+    from fnlkit.experiment.criteria import criterion
 
     settings = {field.name: options[field.name] for field in fields(Settings) if field.name in options}
     criterion(Settings(**settings, method=method).select)

@@ -193,6 +193,36 @@ class Clients(Transactional):
         out = {name: gather(values[name]) if name in values else let_go(replies, kept) for name in names}
         return Replies(out, ids[kept])
 
+    def survey(self, model, step, name, *, broadcast=None):
+        """Ask all clients for numbers about a model, outside the rounds: the training is the same as without this call.
+
+        Nothing is logged, so a resumed run does not repeat the call.
+
+        Parameters
+        ----------
+        model : fnlkit.client.network.Model
+        step : (client, model, received) -> dict
+            Must neither change the client's memory nor draw random numbers.
+        name : str
+            The declared reply of `step`.
+        broadcast : dict
+            As for `round`.
+
+        Returns
+        -------
+        list of Tensor
+            Accepted replies.  Missing replies are noted.
+        """
+        ids, names, broadcast = np.arange(len(self)), frozenset({name}), broadcast or {}
+        replies = self._run(ids, model.weights, (step,), broadcast, {})
+        self._meter(ids, model, broadcast, {}, replies, names)
+        samples = self.sizes.long().tolist()
+        reasons, _ = admission.examine(replies, names, self.sends, self.network, model.weights, samples, **self._sides())
+        for i, reason in enumerate(reasons):
+            if reason:
+                self.note(f"the counts {name} of client {i} are missing in some rounds: {admission.printable(reason)}")
+        return [reply[name] for reply, reason in zip(replies, reasons, strict=True) if reason is None]
+
     def _accept(self, ids, model, replies, names):
         """Convert replies in place; return the positions of accepted replies and the norms of their updates."""
         start, samples = model.weights, self.sizes[ids].long().tolist()

@@ -4,6 +4,7 @@ from collections import Counter
 
 import torch
 
+from fnlkit.client import measuring
 from fnlkit.components.declarations import Sent, number
 
 # Largest number of characters of a name and of a reason that is quoted or stored.
@@ -15,8 +16,7 @@ TRAINING = {
     "weights": Sent("the local models", "every round", ("P",), "float32"),
     "moments": Sent("number, sum and sum of squares of the samples by feature or channel, for one scale", "once", (3, "d")),
     "held_out": Sent("number of correct predictions and sum of losses on held-out samples", "at each measurement", (2,)),
-    "held_out_agreement": Sent.counts("number of held-out samples whose given label is predicted", "at each measurement"),
-    "prediction_changes": Sent.counts("number of samples with a changed prediction (label-wave)", "at each measurement"),
+    **measuring.SENDS,
     "refused": Sent("replies that were not requested; the server ignores them", "when a client sends one"),
 }
 

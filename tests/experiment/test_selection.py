@@ -9,7 +9,7 @@ import torch
 from fnlkit.datasets.holdout import set_apart
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
-from fnlkit.experiment.selection import best_holdout, criterion, label_wave, nes
+from fnlkit.experiment.criteria import best_holdout, criterion, label_wave, nes
 from fnlkit.pipeline import evaluate
 from fnlkit.results import evaluation
 from tests.commands import fnlkit
@@ -111,13 +111,13 @@ def test_selection_changes_no_training():
 
 
 def test_clients_send_one_count_per_measurement():
-    """8 clients, 6 rounds: 8 bytes each; the model is sent once for both counts."""
+    """8 clients, 6 rounds: 16 bytes each; from the second round on, the model before is sent too."""
     run = finish(settings(rounds=6, select="label-wave"))
-    assert run.traffic.sent["held_out_agreement"] == run.traffic.sent["prediction_changes"] == 8 * 8 * 6
+    assert run.traffic.sent["held_out_agreement"] == 16 * 8 * 6 and run.traffic.sent["prediction_changes"] == 16 * 8 * 5
     federation, _ = held_out()
     without = dataclasses.replace(federation, extra={})
     down = finish(settings(rounds=6), given=(without, held_out()[1])).traffic.bytes_down
-    assert run.traffic.bytes_down == down + 6 * 8 * run.weights.numel() * 4
+    assert run.traffic.bytes_down == down + (6 + 5) * 8 * run.weights.numel() * 4
     agreements = [row["held_out_agreement"] * sum(map(len, federation.held_out)) for row in run.history]
     assert agreements == pytest.approx(np.round(agreements))
     changes = [row.get("prediction_changes") for row in run.history]

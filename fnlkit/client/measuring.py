@@ -1,0 +1,28 @@
+"""Counts with which clients judge a global model, for `--select`; they need no memory and no random number."""
+
+from dataclasses import replace
+
+import torch
+
+from fnlkit.components.declarations import Sent
+
+SENDS = {
+    "held_out_agreement": Sent("held-out samples whose given label is predicted, and all held-out samples",
+                               "each evaluated round", (2,), "int64", low=0),
+    "prediction_changes": Sent.counts("training samples with another predicted class than in the evaluated round before, and "
+                                      "all training samples (label-wave)", "each evaluated round", (2,)),
+}  # fmt: skip
+
+
+def reply_held_out_agreement(client, model, received):
+    """Reply the counts of held-out samples (`SENDS`)."""
+    part, given = client.held_out
+    fits = model(part.gather()).argmax(-1).cpu() == given
+    return {"held_out_agreement": torch.tensor([int(fits.sum()), len(given)])}
+
+
+def reply_prediction_changes(client, model, received):
+    """Reply the counts of changed predictions (`SENDS`) between the model received["before"] (P + Q,) and this model."""
+    before = replace(model, weights=received["before"])
+    changed = before(client.x).argmax(-1) != model(client.x).argmax(-1)
+    return {"prediction_changes": torch.tensor([int(changed.sum()), len(client)])}

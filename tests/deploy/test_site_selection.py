@@ -1,0 +1,154 @@
+"""`--select` at real sites: the counts and choices of a simulation, also after a stop and without samples at the server."""
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import datasets
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.run import Run
+from fnlkit.errors import InputError, WorkStopped
+from fnlkit.experiment import Experiment
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
+
+from fnlkit.deploy import terms  # noqa: E402
+from fnlkit.deploy.checking import described  # noqa: E402
+from tests.deploy.test_sites import CANARY, Deployed, place  # noqa: E402, F401
+
+EVERY = ("label-wave(window=1, patience=1)", "best-holdout", "nes(patience=1)")
+
+
+@pytest.fixture
+def held(place, tmp_path):  # noqa: F811
+    """The sites of `place`, each with held-out samples and wrong labels among them."""
+    folder, digits = tmp_path / "sites", datasets.load("digits")
+    shutil.copytree(place, folder)
+    for k in range(3):
+        path, rows = folder / f"{CANARY}-{k}.npz", slice(200 + 15 * k, 210 + 20 * k)
+        given = digits.y_train[rows].copy()
+        given[:k] = (given[:k] + 1) % 10
+        x = digits.x_train[rows].astype(np.float32) / 255
+        np.savez(path, **np.load(path), x_test=x, y_test=given)
+    return folder
+
+
+def simulated(deployed):
+    """Return the run of a simulation with the sites' samples, their held-out samples after all others."""
+    task = terms.read_config(deployed.config)[1]
+    sites = [np.load(deployed.place / f"{CANARY}-{k}.npz") for k in range(3)]
+    names = [(f"x_{part}", f"y_{part}") for part in ("train", "test")]
+    x, given = (np.concatenate([site[pair[i]] for pair in names for site in sites]) for i in (0, 1))
+    with np.load(deployed.place / "server.npz") as file:
+        server = dict(file)
+    data = datasets.dataset.Dataset(
+        "all", "image", given, server["y_test"], list(task.classes), lambda: (x, server["x_test"]),
+        statistics=(task.mean, task.std), observed=True, test_true=True,
+    )  # fmt: skip
+    offsets = np.concatenate([[0], np.cumsum([len(site["y_train"]) for site in sites])])
+    owner = np.full(len(x), -1)
+    owner[offsets[-1] :] = np.repeat(range(3), [len(site["y_test"]) for site in sites])
+    federation = Federation("all", 10, offsets, np.arange(offsets[-1]), given, extra={"holdout_client": owner})
+    return Experiment(federation, data, terms.deployable(deployed.settings, task), engine="sequential").run()
+
+
+def counted(run):
+    column = run.meta["selection"]["column"]
+    return [row.get(column) for row in run.history]
+
+
+@pytest.mark.parametrize("select", EVERY)
+def test_sites_choose_what_a_simulation_chooses(select, held, tmp_path, capsys):
+    deployed = Deployed(held, tmp_path, "fedavg", select=select, rounds=5, lr=0.5)
+    run, plain = Run.read(str(deployed.train() and deployed.config["output"])), simulated(deployed)
+    assert counted(run) == counted(plain) and run.meta["selection"] == plain.meta["selection"]
+    assert torch.equal(run.weights, plain.weights)
+    assert torch.equal(run.selection.get("last", run.weights), plain.selection.get("last", plain.weights))
+    column = run.meta["selection"]["column"]
+    assert run.traffic.sent[column] == plain.traffic.sent[column]
+
+
+@pytest.mark.parametrize("select", EVERY[:2])
+def test_a_stopped_selection_resumes(select, held, tmp_path, monkeypatch, capsys):
+    deployed = Deployed(held, tmp_path, "fedavg", select=select, rounds=4, lr=0.5)
+    whole, push, asked = simulated(deployed), deployed.grid.push_messages, []
+
+    def stops(messages):
+        asked.append(1)
+        if len(asked) in (5, 8, 12):
+            list(push(messages))  # the sites have counted, and the server does not receive it
+            raise KeyboardInterrupt
+        return push(messages)
+
+    monkeypatch.setattr(deployed.grid, "push_messages", stops)
+    stopped = 0
+    while stopped < 9:
+        try:
+            run = deployed.train()
+            break
+        except KeyboardInterrupt:
+            stopped += 1
+    assert stopped == 3 and torch.equal(run.weights, whole.weights) and counted(run) == counted(whole)
+
+
+@pytest.mark.parametrize("select", ["label-wave(window=1)", "best-holdout"])
+def test_the_server_needs_no_samples(select, held, tmp_path, capsys):
+    deployed = Deployed(held, tmp_path, "fedavg", select=select, rounds=4, eval_every=2)
+    with_samples = deployed.train()
+    alone = Deployed(held, tmp_path / "alone", "fedavg", select=select, rounds=4, eval_every=2)
+    alone.config["server_data"] = alone.grid.config["server_data"] = ""
+    run = alone.train()
+    assert counted(run) == counted(with_samples) and torch.equal(run.weights, with_samples.weights)
+    assert not any("accuracy" in row for row in run.history)
+
+
+def test_a_site_that_does_not_count_is_left_out(held, tmp_path, monkeypatch, capsys):
+    from fnlkit.client import client
+
+    deployed = Deployed(held, tmp_path, "fedavg", select="best-holdout", rounds=2)
+    whole = deployed.train()
+    gather = client.Part.gather
+
+    def fails(part):
+        """Fail for the held-out samples of site 1."""
+        if len(part.index) == 15:
+            raise ValueError("no answer")
+        return gather(part)
+
+    monkeypatch.setattr(client.Part, "gather", fails)
+    again = Deployed(held, tmp_path / "again", "fedavg", select="best-holdout", rounds=2)
+    run = again.train()
+    assert not run.rejected and "site-1" in capsys.readouterr().out
+    sizes = [10, 15, 20]
+    counts = [value * (sizes[0] + sizes[2]) for value in counted(run)]
+    assert counts == pytest.approx(np.round(counts))
+    assert run.selection.get("last", run.weights).equal(whole.selection.get("last", whole.weights))
+
+
+def test_selections_that_sites_refuse(held, place, tmp_path, capsys):  # noqa: F811
+    with pytest.raises(InputError, match="epsilon"):
+        Deployed(held, tmp_path / "a", "feddpcont(epsilon=50)", select="best-holdout")
+    deployed = Deployed(place, tmp_path / "b", "fedavg", select="best-holdout")
+    with pytest.raises(WorkStopped):
+        deployed.train()
+    assert "has none; give it test samples" in capsys.readouterr().err
+    assert not (tmp_path / "b/run.pt").exists()
+
+
+def test_the_declared_replies_are_those_of_the_criterion(held, tmp_path):
+    from fnlkit.deploy.replies import replies_of
+
+    deployed = Deployed(held, tmp_path, "fedavg", select="label-wave")
+    settings, task = terms.read_config(deployed.config)
+    assert set(replies_of(task, settings)) == {"prediction_changes"}
+    assert not replies_of(task, dataclasses.replace(settings, select="last"))
+
+
+def test_the_check_of_a_site_names_missing_held_out_samples(held, place, tmp_path):  # noqa: F811
+    Deployed(held, tmp_path, "fedavg", select="nes")
+    for folder, missing in ((held, 0), (place, 1)):
+        found = described(str(folder / f"{CANARY}-0.npz"), str(tmp_path / "project/pyproject.toml"))
+        assert sum("--select nes" in problem for problem in found["problems"]) == missing
