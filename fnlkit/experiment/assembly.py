@@ -132,7 +132,7 @@ def digest_of_federation(federation):
     return total.hexdigest()
 
 
-def sources_of(federation, method, embeddings=None):
+def sources_of(federation, method, embeddings=None, dataset=None):
     """Return the metadata entries of a run that identify its inputs.
 
     Parameters
@@ -140,13 +140,17 @@ def sources_of(federation, method, embeddings=None):
     federation : fnlkit.artifacts.federation.Federation
     method : str
     embeddings : float (n, D), optional
+    dataset : fnlkit.datasets.Dataset, optional
+        Source of the embeddings if none are given.
 
     Returns
     -------
     dict
-        ``federation`` and ``embedding``, SHA-256 over their content, and ``dataset_checksum``.
+        ``federation`` and ``embedding``, SHA-256 over their content, and ``dataset_checksum``.  Without embeddings and data
+        set, ``embedding`` is None.
     """
-    rows = None if embeddings is None else embedding_rows(embeddings, federation, None, method)[0]
+    known = embeddings is not None or (dataset is not None and "embedding" in registry.needs(method))
+    rows = embedding_rows(embeddings, federation, dataset, method)[0] if known else None
     return {
         "dataset_checksum": federation.meta.get("dataset_checksum"),
         "federation": digest_of_federation(arranged(federation, registry.needs(method), method)[0]),

@@ -290,9 +290,16 @@ def changed(job, folder):
     vectors = next((word.partition("=")[2] for word in job.train if word.startswith("--embeddings=")), None)
     if vectors is not None:
         vectors = read_rows(str(folder / vectors), "embeddings", federation)
-    now = sources_of(federation, job.method, vectors)
+    own = vectors is None and "embedding" in registry.needs(job.method)  # principal components of the samples
+    now = sources_of(federation, job.method, vectors, _dataset_of(job, folder) if own else None)
     words = {"dataset_checksum": "data set", "federation": "federation", "embedding": "embeddings"}
     return next((f"made from another {word}" for name, word in words.items() if run.meta.get(name) != now[name]), None)
+
+
+def _dataset_of(job, folder):
+    """Return the data set of a job in a folder."""
+    name = next(word.partition("=")[2] for word in job.prepare[0][0] if word.startswith("--dataset="))
+    return datasets.load(str(folder / name) if (folder / name).exists() else name)
 
 
 def _memorized(runs):

@@ -50,6 +50,17 @@ def test_included_recipes_name_existing_components(name):
             command.make_context(verb, arguments)
 
 
+def test_a_run_with_the_embeddings_of_its_method_is_continued(tmp_path):
+    path, folder = tmp_path / "tiny.toml", tmp_path / "runs"
+    path.write_text(TINY.replace('"fedavg", "fedcorr(iterations=1)"', '"nnc"').replace("rounds = 6", "rounds = 1"))
+    (job,) = reproduce.jobs(recipe.load(str(path)), seeds=1)
+    assert reproduce.run([job], folder, at_once=1) == {} and reproduce.changed(job, folder) is None
+    run = Run.read(str(folder / f"{job.name}.pt"))
+    run.meta["embedding"] = "0" * 64
+    run.write(str(folder / f"{job.name}.pt"))
+    assert "embeddings" in reproduce.changed(job, folder)
+
+
 def test_a_recipe_runs_continues_and_compares(tmp_path):
     path = tmp_path / "tiny.toml"
     path.write_text(TINY)
