@@ -9,7 +9,8 @@ folder (`benchmarks.worlds`).  Regret is the best mean score of a fixed treatmen
 
 Rules: `auto` as measured; `auto` with `level`, `memory` and `errors` fitted on the other worlds, replayed from the recorded
 evidence and trials on the scores of the fixed treatments; always the best treatment on the other worlds; the best treatment of
-the regime with the most similar evidence in another world; always plain training.
+the regime with the most similar evidence in another world; always plain training.  Two rules train all treatments, five times
+the budget: the treatment with the best agreement on held-out noisy labels, and the mean of the probabilities of all models.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import numpy as np
 
 from benchmarks.league import world_of
 from fnlkit.artifacts.run import Run
+from fnlkit.experiment.network import trained_network
 from fnlkit.methods.auto import TREATMENTS
 from fnlkit.reproduce import recipe, reproduce
 from fnlkit.results.evaluation import late_score
@@ -29,12 +31,15 @@ from fnlkit.results.evaluation import late_score
 STORED = Path("benchmarks/results/auto.jsonl")
 EVIDENCE = ("memorized", "gap", "changes", "level", "groups", "apart", "margin", "paired", "skew", "missing")
 GRID = {"level": (0.0, 0.05, 0.1, 0.2), "memory": (-1.0, 0.05, 0.1, 0.2), "errors": (0.0, 1.0, 2.0, 3.0, 1e9)}
+RULES = ("auto", "auto, fitted", "always the best constant", "nearest regime", "always plain",
+         "best agreement on held-out labels (5 trainings)", "ensemble of all treatments (5 trainings)")  # fmt: skip
 DEFAULTS = {"level": 0.1, "memory": 0.1, "errors": 2.0}
 
 
 def collected(folder):
     """Return a dict per finished run in a folder: regime, seed, treatment, late score, and the evidence of `auto`."""
     out = []
+    models = {}
     for job in reproduce.jobs(recipe.load("benchmarks/auto.toml")):
         path = Path(folder) / f"{job.name}.pt"
         run = Run.read(str(path)) if path.exists() else None
@@ -44,13 +49,29 @@ def collected(folder):
         fixed = job.label.partition("treatment=")[2].rstrip(")") or job.label
         score = late_score([row for row in run.history if name in row], name)
         line = {"regime": job.regime, "seed": job.seed, "treatment": fixed, "score": round(100 * score, 3)}
+        measured = [row for row in run.history if "held_out_agreement" in row]
+        line["agreement"] = round(100 * late_score(measured, "held_out_agreement"), 3)
+        if fixed in TREATMENTS:
+            models.setdefault((job.regime, job.seed), []).append((job, run))
         row = next((row for row in run.history if "runner_up" in row), None)
         if row is not None and fixed == "auto":
             facts = {key: round(row[key], 4) for key in (*EVIDENCE, "ahead", "ahead_error")}
             line |= facts | {key: TREATMENTS[int(row[key])] for key in ("treatment", "runner_up")} | {"treatment": "auto"}
             line |= {"chosen": TREATMENTS[int(row["treatment"])], "returned": any(row.get("returned") for row in run.history)}
         out.append(line)
+    complete = {key: runs for key, runs in models.items() if len(runs) == len(TREATMENTS)}
+    for (regime, seed), runs in complete.items():
+        data = reproduce.dataset_of(runs[0][0], Path(folder))
+        score = round(100 * ensemble([run for _, run in runs], data), 3)
+        out.append({"regime": regime, "seed": seed, "treatment": "ensemble", "score": score})
     return out
+
+
+def ensemble(runs, data):
+    """Return the test accuracy of the mean of the runs' probabilities."""
+    networks = [trained_network(run, data) for run in runs]
+    mean_of_all = sum(network.logits(network.x_test).double().softmax(-1) for network in networks)
+    return float((mean_of_all.argmax(-1).numpy() == data.y_test).mean())
 
 
 class Scores:
@@ -60,7 +81,8 @@ class Scores:
         found = {}
         for line in lines:
             found.setdefault(line["regime"], {}).setdefault(line["treatment"], {})[line["seed"]] = line["score"]
-        self.by = {regime: each for regime, each in found.items() if {"auto", *TREATMENTS} <= each.keys()}
+        self.agreement = {(x["regime"], x["treatment"], x["seed"]): x["agreement"] for x in lines if "agreement" in x}
+        self.by = {regime: each for regime, each in found.items() if {"auto", "ensemble", *TREATMENTS} <= each.keys()}
         self.auto = [line for line in lines if line["treatment"] == "auto" and line["regime"] in self.by and "chosen" in line]
         self.worlds = list(dict.fromkeys(map(world_of, self.by)))
 
@@ -101,6 +123,13 @@ class Scores:
         options = [DEFAULTS, *(dict(zip(GRID, values, strict=True)) for values in itertools.product(*GRID.values()))]
         return min(options, key=lambda values: mean(self.regret(r, self.replay(r, values)) for r in known))
 
+    def selected(self, regime):
+        """Return the mean score if each seed uses the treatment with the best agreement on held-out noisy labels."""
+        scores, known = self.by[regime], self.agreement
+        seeds = [seed for seed in scores["auto"] if all((regime, name, seed) in known for name in TREATMENTS)]
+        best = {seed: max(TREATMENTS, key=lambda name: known[regime, name, seed]) for seed in seeds}  # noqa: B023
+        return mean(scores[best[seed]][seed] for seed in seeds)
+
     def nearest(self, regime, others):
         """Return the best treatment of the regime among `others` with the most similar evidence."""
         rows = {r: [[x[key] for key in EVIDENCE] for x in self.auto if x["regime"] == r] for r in [regime, *others]}
@@ -112,14 +141,15 @@ class Scores:
 
 def regrets(scores):
     """Return {rule: {regime: regret}}, each world judged by rules that were fitted on the other worlds."""
-    out = {name: {} for name in ("auto", "auto, fitted", "always the best constant", "nearest regime", "always plain")}
+    out = {name: {} for name in RULES}
     for world in scores.worlds:
         others = scores.of(world, inside=False)
         constant, thresholds = scores.constant(others), scores.fitted(others)
         for regime in scores.of(world):
             near = scores.nearest(regime, others)
             found = (scores.mean(regime, "auto"), scores.replay(regime, thresholds), scores.mean(regime, constant),
-                     scores.mean(regime, near), scores.mean(regime, "plain"))  # fmt: skip
+                     scores.mean(regime, near), scores.mean(regime, "plain"), scores.selected(regime),
+                     scores.mean(regime, "ensemble"))  # fmt: skip
             for rule, score in zip(out, found, strict=True):
                 out[rule][regime] = scores.regret(regime, score)
     return out

@@ -1,9 +1,11 @@
 """Peak memory and time of each command on data larger than memory.
 
-    python -m benchmarks.scale FOLDER [--only bytes|photos] [--gigabytes 20] [--photos 100000] [--start COMMAND]
+    python -m benchmarks.scale FOLDER [--only bytes|photos|vectors] [--gigabytes 20] [--photos 100000] [--vectors 1000000]
+                                      [--start COMMAND]
 
-Creates a data set of mostly empty .npy files (sparse files if the file system supports them) and a folder of small JPEG files,
-unless they exist in FOLDER, and runs partition, inject-noise, embed, estimate-noise, train and evaluate on each.
+Creates a data set of mostly empty .npy files (sparse files if the file system supports them), a folder of small JPEG files and
+a data set of vectors, unless they exist in FOLDER.  Runs partition, inject-noise, embed, estimate-noise, train and evaluate on
+the first two, and an audit and a table of suspects on the vectors.
 """
 
 import argparse
@@ -60,6 +62,21 @@ def _photos(folder, start, stop):
         Image.fromarray(pixels.astype(np.uint8)).save(place, quality=85)
 
 
+def make_vectors(folder, count):
+    """Write `count` vectors of 64 numbers in ten classes that overlap a little."""
+    rng = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    centers = rng.normal(size=(CLASSES, 64)).astype(np.float32)
+    for part, size in (("test", 2000), ("train", count)):
+        y = rng.integers(0, CLASSES, size)
+        np.save(folder / f"y_{part}.npy", y)
+        x = np.lib.format.open_memmap(folder / f"x_{part}.npy", "w+", np.float32, (size, 64))
+        for start in range(0, size, 50_000):
+            rows = y[start : start + 50_000]
+            x[start : start + 50_000] = centers[rows] + 2 * rng.normal(size=(len(rows), 64))
+        x.flush()
+
+
 def measured(arguments):
     """Run one command; return (seconds, CPU seconds, peak in MiB)."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
@@ -81,9 +98,10 @@ sys.exit(code)"""
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", choices=["bytes", "photos"], default=None)
+    parser.add_argument("--only", choices=["bytes", "photos", "vectors"], default=None)
     parser.add_argument("--gigabytes", type=float, default=20.0)
     parser.add_argument("--photos", type=int, default=100_000)
+    parser.add_argument("--vectors", type=int, default=1_000_000)
     parser.add_argument("--start", default="partition", help="First command to run, on files of an earlier call.")
     parser.add_argument("--make", action="store_true", help="Create the data and stop.")
     options = parser.parse_args()
@@ -96,7 +114,9 @@ def main():
             "torchvision(name=shufflenet_v2_x0_5, weights=random, size=32)",
             ["--model", "lenet5"],
         ),
+        "vectors": (make_vectors, options.vectors, None, None),
     }
+    units = {"bytes": "GB", "photos": "files", "vectors": "vectors"}
     for name, (make, amount, backbone, network) in sets.items():
         if options.only not in (None, name):
             continue
@@ -107,17 +127,38 @@ def main():
             continue
         fed, noisy, emb, run = (options.folder / f"{name}-{part}" for part in ("fed.npz", "noisy.npz", "emb.npz", "run.pt"))
         short = ["--rounds", "3", "--fraction", "0.01", "--epochs", "1"]
-        commands = [
-            ["partition", "--dataset", data, "--clients", "1000", "--labels", "true", "-o", fed],
-            ["partition", "--dataset", data, "--clients", "1000", "--labels", "true", "-o", fed],
+        judged = options.folder / f"{name}-judged.npz"
+        audit = [
+            ["partition", "--dataset", data, "--clients", "20", "--labels", "true", "-o", fed],
             ["inject-noise", fed, "-o", noisy],
-            ["embed", noisy, "--backbone", backbone, "-o", emb],
-            ["estimate-noise", noisy, "--estimator", "knn", "--embeddings", emb, "-o", options.folder / f"{name}-judged.npz"],
-            ["train", noisy, *short, *network, "-o", run],
-            ["train", noisy, *short, "--features", emb, "--model", "mlp(hidden=64)", "-o", options.folder / f"{name}-head.pt"],
-            ["evaluate", run],
+            ["audit", noisy, "-o", judged],
+            ["review", "suspects", judged, "-o", options.folder / f"{name}-suspects.csv"],
         ]
-        print(f"{name}: {amount:,} {'GB' if name == 'bytes' else 'files'}; seconds, CPU seconds, peak MiB")
+        commands = (
+            audit
+            if name == "vectors"
+            else [
+                ["partition", "--dataset", data, "--clients", "1000", "--labels", "true", "-o", fed],
+                ["partition", "--dataset", data, "--clients", "1000", "--labels", "true", "-o", fed],
+                ["inject-noise", fed, "-o", noisy],
+                ["embed", noisy, "--backbone", backbone, "-o", emb],
+                ["estimate-noise", noisy, "--estimator", "knn", "--embeddings", emb, "-o", judged],
+                ["train", noisy, *short, *network, "-o", run],
+                [
+                    "train",
+                    noisy,
+                    *short,
+                    "--features",
+                    emb,
+                    "--model",
+                    "mlp(hidden=64)",
+                    "-o",
+                    options.folder / f"{name}-head.pt",
+                ],
+                ["evaluate", run],
+            ]
+        )
+        print(f"{name}: {amount:,} {units[name]}; seconds, CPU seconds, peak MiB")
         for command in commands[[command[0] for command in commands].index(options.start) :]:
             seconds, cpu, peak = measured(command)
             print(f"  {command[0]:15} {seconds:8.1f} {cpu:8.1f} {peak:8.0f}", flush=True)

@@ -257,7 +257,6 @@ def compared(clients, model, hold, inside):
 
     Clients outside the trials, not `inside` (N,), count all samples.
     """
-    clients.releasing_labels(None)
     told = {"outside": torch.from_numpy(~inside).double()}
     replies = clients.round(np.arange(len(clients)), model, hold, compare, expect=("held_back",), scatter=told)
     tables = np.zeros((len(clients), clients.classes, clients.classes))
@@ -268,7 +267,6 @@ def compared(clients, model, hold, inside):
 
 def examined(clients, model, hold):
     """Return the replies of `examine` from all clients."""
-    clients.releasing_labels(None)
     return clients.round(
         np.arange(len(clients)), model, hold, examine, expect=tuple(name for name in SENDS if name != "memorized")
     )
@@ -323,8 +321,7 @@ def recalled(clients, name, model):
     return model.with_weights(clients.memory.get(f"auto/{name}"))
 
 
-@method(sends=SENDS, loss="own", schedule=lambda rounds, warmup, trial: (rounds, *plan(rounds, warmup, trial)),
-        releases=dict.fromkeys(("held_back", "expected", "confident")))  # fmt: skip
+@method(sends=SENDS, loss="own", schedule=lambda rounds, warmup, trial: (rounds, *plan(rounds, warmup, trial)))
 @checked
 def auto(
     clients,

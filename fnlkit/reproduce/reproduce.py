@@ -291,12 +291,12 @@ def changed(job, folder):
     if vectors is not None:
         vectors = read_rows(str(folder / vectors), "embeddings", federation)
     own = vectors is None and "embedding" in registry.needs(job.method)  # principal components of the samples
-    now = sources_of(federation, job.method, vectors, _dataset_of(job, folder) if own else None)
+    now = sources_of(federation, job.method, vectors, dataset_of(job, folder) if own else None)
     words = {"dataset_checksum": "data set", "federation": "federation", "embedding": "embeddings"}
     return next((f"made from another {word}" for name, word in words.items() if run.meta.get(name) != now[name]), None)
 
 
-def _dataset_of(job, folder):
+def dataset_of(job, folder):
     """Return the data set of a job in a folder."""
     name = next(word.partition("=")[2] for word in job.prepare[0][0] if word.startswith("--dataset="))
     return datasets.load(str(folder / name) if (folder / name).exists() else name)

@@ -37,6 +37,7 @@ METHODS = [
     ("flr", {}),
     ("na-fedavg", {}),
     ("dividemix", {}),
+    ("auto(warmup=4, trial=1)", {"rounds": 14}),
 ]
 
 
