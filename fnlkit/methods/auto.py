@@ -9,13 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 
-from fnlkit.client.losses import (
-    forward_corrected,
-    kept_cross_entropy,
-    label_mixture,
-    remember_predictions,
-    soft_cross_entropy,
-)
+from fnlkit.client.losses import kept_cross_entropy, soft_cross_entropy
 from fnlkit.client.scoring import softmax_numpy
 from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import NotNegative, Rounds, Share, checked
@@ -23,11 +17,13 @@ from fnlkit.kernels import count_matrix
 from fnlkit.kernels.mixture import two_groups
 from fnlkit.kernels.scores import transition
 from fnlkit.methods.fedavg import Round, refuse_mixup
-from fnlkit.methods.fedem import scaled, shrunk
+from fnlkit.methods.fedem import SENDS as OF_PASSES
+from fnlkit.methods.fedem import inferred, keep_given, scaled, shrunk
 from fnlkit.methods.forward import confident_issues
 
-TREATMENTS = ("plain", "prune", "correct", "regularize", "blend")
+TREATMENTS = ("plain", "prune", "infer")
 ONCE = "twice, in the middle and at the end of the warm-up"
+EXAMINED = ("held_back", "fitted", "trained", "changed", "expected", "confident")
 SENDS = {
     "held_back": Sent.counts("held-back samples by predicted and given class", "at each comparison", ("C", "C")),
     "fitted": Sent.counts("training samples whose given label is predicted", ONCE),
@@ -40,6 +36,7 @@ SENDS = {
     "changed": Sent.counts("samples with another predicted class than before", ONCE),
     "expected": Sent("expected numbers of samples by true and given class (EM)", ONCE, ("C", "C"), low=0, high="n"),
     "confident": Sent.counts("samples by confidently predicted and given class", ONCE, ("C", "C")),
+    **{name: sent._replace(when="all clients, in each pass of `infer`") for name, sent in OF_PASSES.items()},
 }
 
 
@@ -76,19 +73,6 @@ def prune(client, model, received):
     flagged = confident_issues(softmax_numpy(model(client.x)), client.y.cpu().numpy())
     kept = ~client.rows["held_back"] & ~torch.from_numpy(flagged)
     keep_only(client, model, kept if kept.any() else ~client.rows["held_back"])
-
-
-def take_transition(client, model, received):
-    """Store the common matrix T as the client's."""
-    client.state["transition"] = received["common"].to(model.weights.dtype).cpu()
-
-
-def blend(client, model, received):
-    """Write soft labels (1 - v) y + v p, with the client's noise level v and the prediction p of the received model."""
-    level = received["level"].double().cpu()
-    y = torch.nn.functional.one_hot(client.y.cpu(), client.classes).double()
-    soft = (1 - level) * y + level * model(client.x).double().cpu().softmax(-1)
-    client.rows["inferred"] = soft.to(model.weights.dtype)
 
 
 def compare(client, model, received):
@@ -146,8 +130,6 @@ class Evidence(NamedTuple):
         Mean total variation between the rows of two estimates of T.
     margin : float
         Smallest T[c, c] - max T[c, other]; labels of a class are mostly wrong if it is negative.
-    paired : float
-        Mean share of a row's wrong labels in the most frequent wrong class: 1 for pair flips, 1 / (C - 1) for random labels.
     skew : float
         Mean total variation between a client's labels and all labels.
     missing : float
@@ -161,7 +143,6 @@ class Evidence(NamedTuple):
     groups: float
     apart: float
     margin: float
-    paired: float
     skew: float
     missing: float
     levels: np.ndarray
@@ -192,7 +173,6 @@ def evidence_of(replies, counts, clients):
     shares = labels / np.maximum(labels.sum(1, keepdims=True), 1)
     everywhere = labels.sum(0) / max(1, labels.sum())
     agreement = np.trace(held.sum(0)) / max(1, held.sum())
-    wrong = off.sum(1)
     rates = counts[:, 1] / np.maximum(counts[:, 0], 1)
     return Evidence(
         memorized=float(rates[0] - rates[1]),
@@ -202,7 +182,6 @@ def evidence_of(replies, counts, clients):
         groups=two_groups(replied),
         apart=float(0.5 * np.abs(first - second).sum(1).mean()),
         margin=float((np.diag(first) - off.max(1)).min()),
-        paired=float((off.max(1)[wrong > 0.02] / wrong[wrong > 0.02]).mean()) if (wrong > 0.02).any() else 0.0,
         skew=float(0.5 * np.abs(shares - everywhere).sum(1).mean()),
         missing=float((labels < 0.5).mean()),
         levels=levels,
@@ -210,20 +189,17 @@ def evidence_of(replies, counts, clients):
     )
 
 
-def candidates(found, *, level, memory):
-    """Return the treatments that compete, the favorite first; `plain` is always among them.
+def candidates(found, *, level):
+    """Return the treatments that compete, the favorite first.
 
     Parameters
     ----------
     found : Evidence
-    level, memory : float
-        Smallest share of wrong labels plus fit gap, and smallest memorization, from which pruning is the favorite.
+    level : float
+        Smallest share of wrong labels plus fit gap from which the labels are inferred instead of used as they are.
     """
-    if found.level + max(0.0, found.gap) < level:  # memorized labels look right, and widen the gap
-        return ("plain", "prune")
-    others = ("correct",) if found.paired > 0.5 and found.margin > 0 else ("regularize",)
-    others += ("blend",) if found.groups > 0 else ()
-    return ("prune", "plain", *others) if found.memorized >= memory else ("plain", "prune", *others)
+    noisy = found.level + max(0.0, found.gap) >= level  # memorized labels look right, and widen the gap
+    return ("infer", "prune", "plain") if noisy else ("plain", "infer", "prune")
 
 
 # ---- the server: comparison
@@ -267,9 +243,7 @@ def compared(clients, model, hold, inside):
 
 def examined(clients, model, hold):
     """Return the replies of `examine` from all clients."""
-    return clients.round(
-        np.arange(len(clients)), model, hold, examine, expect=tuple(name for name in SENDS if name != "memorized")
-    )
+    return clients.round(np.arange(len(clients)), model, hold, examine, expect=EXAMINED)
 
 
 def in_trials(levels):
@@ -291,22 +265,12 @@ def plan(rounds, warmup, trial):
     return min(rounds, warmup if warmup >= 0 else rounds // 6), trial if trial >= 0 else rounds // 30
 
 
-def local_training(name, hold, found, ids):
-    """Return the keywords of FedOpt.round for a treatment and a cohort."""
+def local_training(name, hold):
+    """Return the keywords of FedOpt.round for a treatment."""
     if name == "prune":
         return {"before": (hold, prune), "loss": kept_cross_entropy}
-    if name == "correct":
-        common = {"common": torch.from_numpy(found.common)}
-        return {"before": (hold, take_transition), "loss": partial(forward_corrected, kept=True), "broadcast": common}
-    if name == "regularize":
-        loss = partial(label_mixture, strength=2.0, alpha=0.0, beta=0.0, gamma=0.1, clamp=1e-4, kept=True)
-        return {"before": (hold, partial(remember_predictions, server=False, start="zero")), "loss": loss, "unmixed": True}
-    if name == "blend":
-        return {
-            "before": (hold, blend),
-            "loss": partial(soft_cross_entropy, kept=True),
-            "scatter": {"level": torch.from_numpy(found.levels[ids])},
-        }
+    if name == "infer":
+        return {"before": (hold, keep_given), "loss": partial(soft_cross_entropy, kept=True)}
     return {"before": (hold,), "loss": kept_cross_entropy}
 
 
@@ -330,21 +294,19 @@ def auto(
     select,
     *,
     rounds,
-    treatment: Literal["compete", "plain", "prune", "correct", "regularize", "blend"] = "compete",
+    treatment: Literal["compete", "plain", "prune", "infer"] = "compete",
     warmup: Rounds = -1,
     trial: Rounds = -1,
     share: Share = 0.1,
     level: Share = 0.1,
-    memory: Share = 0.1,
     errors: NotNegative = 2.0,
 ):
     """Measure the noise, let treatments compete on held-back noisy labels, and train with the best.
 
     After a plain warm-up, all clients reply counts that show memorization, noise levels and transitions.  This evidence names
-    a favorite and two or three other treatments.  Each trains from the model of the warm-up; all clients compare the models on
-    their held-back labels, the favorite and the best other train further, and the other wins if it is ahead by more than
-    `errors` standard errors.  If the agreement later falls by two standard errors, plain training continues from the best
-    model.
+    the favorite of three treatments.  Each trains from the model of the warm-up; all clients compare the models on their
+    held-back labels, the favorite and the best other train further, and the other wins if it is ahead by more than `errors`
+    standard errors.  If the agreement later falls by two standard errors, plain training continues from the best model.
 
     Parameters
     ----------
@@ -352,22 +314,21 @@ def auto(
         Budget of warm-up, trials and training together.
     treatment : str
         ``compete``, or a fixed treatment without trials, for comparisons: ``plain``; ``prune`` leaves out samples by confident
-        learning; ``correct`` is forward correction by the common T; ``regularize`` is early-learning regularization; ``blend``
-        mixes labels with predictions by the client's noise level.
+        learning; ``infer`` trains on labels that a Gaussian classifier and a matrix for each client infer, as `fedem` does.
     warmup, trial : int >= 0, or -1
         Rounds of plain training, and of a candidate's first trial; the second trial is twice as long.  Default: -1, a sixth and
         a thirtieth of the rounds.  Without a warm-up, training is plain; without a trial, the favorite is chosen.
     share : float in [0, 1]
         Held-back share of each client's samples, at least one sample of clients with two or more.
-    level, memory : float in [0, 1]
-        Estimated share of wrong labels plus fit gap, and memorization, from which pruning is the favorite instead of plain
-        training.
+    level : float in [0, 1]
+        Estimated share of wrong labels plus fit gap from which `infer` is the favorite instead of plain training.
     errors : float >= 0
         Standard errors by which a candidate must be ahead of the favorite.
 
     Notes
     -----
-    Evidence and comparisons cost bytes of all clients and no client-rounds.  Counts reveal numbers of labels by class.
+    Evidence, comparisons and inference cost bytes of all clients and no client-rounds.  Counts reveal numbers of labels by
+    class; for sums of features see `fedem`.
 
     Reports
     -------
@@ -380,7 +341,7 @@ def auto(
     for r in range(warmup):
         if r == warmup // 2:
             examined(clients, model, hold)
-        ids, step = select(clients, model), local_training("plain", hold, found, None)
+        ids, step = select(clients, model), local_training("plain", hold)
         if r >= warmup // 2:
             step |= {"before": (hold, note_doubts), "after": (reply_memorized,), "expect": ("memorized",)}
         model, replies = opt.round(clients, ids, model, **step)
@@ -391,7 +352,7 @@ def auto(
     if warmup and left:
         found = evidence_of(examined(clients, model, hold), counts, len(clients))
     if found is not None:
-        names = candidates(found, level=level, memory=memory) if treatment == "compete" else (treatment,)
+        names = candidates(found, level=level) if treatment == "compete" else (treatment,)
         inverse, inside = inverse_of(found), in_trials(found.levels)
     others = names[1:]
     for steps in (trial, 2 * trial):
@@ -400,9 +361,11 @@ def auto(
         cohorts = []  # the same for all candidates
         for name in names:
             current = recalled(clients, at.get(name, "start"), model)
+            if name == "infer":
+                inferred(clients, current, hold)
             for j in range(steps):
                 cohorts += [select(clients, current, inside)] if j == len(cohorts) else []
-                current, replies = opt.round(clients, cohorts[j], current, **local_training(name, hold, found, cohorts[j]))
+                current, replies = opt.round(clients, cohorts[j], current, **local_training(name, hold))
                 remember(clients, name, current)
                 yield Round(current, f"trial of {name}", replies)
             tables[name], at[name], left = compared(clients, current, hold, inside), name, left - steps
@@ -417,6 +380,8 @@ def auto(
         runner = (*names[1:], *others, name)[0]
         report = report_of(found, name, runner, difference)
         model = recalled(clients, at.get(name, "start"), model)
+        if name == "infer" and left:
+            inferred(clients, model, hold)
     best, period, everyone = None, max(1, left // 3), np.ones(len(clients), bool)
     for r in range(left):
         if tables and name != "plain" and r % period == 0:
@@ -428,7 +393,7 @@ def auto(
                 best = now
                 remember(clients, "best", model)
         ids = select(clients, model)
-        model, replies = opt.round(clients, ids, model, **local_training(name, hold, found, ids))
+        model, replies = opt.round(clients, ids, model, **local_training(name, hold))
         yield Round(model, name if found is not None else "training", replies, report)
         report = {}
     return model

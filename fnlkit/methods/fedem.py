@@ -34,6 +34,10 @@ def infer_labels(client, model, received, *, steps):
     """
     y, common, strength = client.y.cpu(), received["common"].double().cpu(), received["strength"].double().cpu()
     given, features = torch.nn.functional.one_hot(y, client.classes).double(), model.features(client.x).double().cpu()
+    used = features
+    if "held_back" in client.rows:  # the labels of these samples are only for comparisons (auto)
+        counted = (~client.rows["held_back"]).double()[:, None]
+        given, used = given * counted, features * counted
     q, reply = scaled(common[:, y].T), {}
     if "head" in received:
         head = received["head"].double().cpu()
@@ -46,9 +50,9 @@ def infer_labels(client, model, received, *, steps):
         client.state["transition"] = shrunk(counts, common, strength)
         q = scaled(p * client.state["transition"][:, y].T)
     else:
-        reply["moments"] = features.T @ features
+        reply["moments"] = used.T @ used
     client.rows["inferred"] = q.to(model.weights.dtype)
-    return reply | {"class_features": q.T @ features, "counts": q.T @ given}
+    return reply | {"class_features": q.T @ used, "counts": q.T @ given}
 
 
 def keep_given(client, model, received):
@@ -164,17 +168,17 @@ def fedem(
     return model
 
 
-def inferred(clients, model, *, passes, steps, right, strength, ridge):
-    """Let all clients infer their labels, and return the common matrix (C, C)."""
+def inferred(clients, model, *before, passes=4, steps=3, right=0.6, strength=3.0, ridge=0.1):
+    """Let all clients infer their labels, after other steps in each pass, and return the common matrix (C, C)."""
     classes, infer = clients.classes, partial(infer_labels, steps=steps)
     common = right * torch.eye(classes, dtype=torch.float64) + (1 - right) / classes
     told = {"strength": torch.tensor(strength, dtype=torch.float64)}
-    replies = clients.round(range(len(clients)), model, infer, expect=tuple(SENDS), broadcast={"common": common, **told})
+    visit = partial(clients.round, range(len(clients)), model, *before, infer)
+    replies = visit(expect=tuple(SENDS), broadcast={"common": common, **told})
     moments, counts = replies["moments"].sum(0), replies["counts"].sum(0)
     for _ in range(passes):
         told["head"] = gaussian_head(moments, replies["class_features"].sum(0), counts.sum(1), ridge)
-        names = {"expect": ("class_features", "counts"), "broadcast": {"common": common, **told}}
-        replies = clients.round(range(len(clients)), model, infer, **names)
+        replies = visit(expect=("class_features", "counts"), broadcast={"common": common, **told})
         counts = replies["counts"].sum(0)
         common = scaled(counts + PRIOR * torch.eye(classes) + 0.01)
     return common

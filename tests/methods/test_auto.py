@@ -1,5 +1,7 @@
 """Method auto: evidence by hand, treatments that ignore held-back labels, and the choice on every engine and after a stop."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from tests.experiment.test_experiment import problem, reread, same, settings
 from tests.toy import CLASSES, toy, train
 
 COMPETING = "auto(warmup=3, trial=1)"
-FOUND = Evidence(0.5, 0.1, 0.1, 0.3, -1.0, 0.1, 0.3, 0.4, 0.1, 0.0, np.zeros(3), np.eye(2))
+FOUND = Evidence(0.5, 0.1, 0.1, 0.3, -1.0, 0.1, 0.3, 0.1, 0.0, np.zeros(3), np.eye(2))
 
 
 def trials(history):
@@ -43,15 +45,10 @@ def test_labels_of_held_back_samples_do_not_train(treatment):
             assert abs(client.rows["keep"].sum() - len(client)) < 1e-9
             if change:
                 client.y[held] = (client.y[held] + 1) % CLASSES
-        found = FOUND._replace(levels=np.full(4, 0.3), common=0.7 * np.eye(CLASSES) + 0.075)
-        step = auto.local_training(treatment, lambda *given: None, found, np.arange(4))
+        step = auto.local_training(treatment, lambda *given: None)
         loss, logits = step["loss"], torch.zeros(len(fed.members[0]), CLASSES, dtype=torch.float64)
         client = fed.members[0]
-        client.state["transition"] = torch.from_numpy(found.common)
         client.rows["inferred"] = torch.nn.functional.one_hot(client.y, CLASSES).double()
-        client.rows["inferred_weight"] = client.rows["keep"]
-        client.rows["mixture_seen"] = torch.ones(len(client), dtype=torch.bool)
-        client.rows["mixture_local"] = torch.full((len(client), CLASSES), 0.25, dtype=torch.float64)
         logits += torch.arange(CLASSES)
         values = loss(logits, Batch(client.y, client.rows, client.state))
         return values[0] if isinstance(values, tuple) else values
@@ -82,14 +79,25 @@ def test_agreement_corrected_by_the_transition_is_the_accuracy():
     assert auto.agreements(tables, np.eye(2))[0] == 160
 
 
-def test_evidence_decides_which_treatments_compete():
-    limits = {"level": 0.1, "memory": 0.2}
-    assert candidates(FOUND._replace(level=0.02, gap=0.0), **limits)[0] == "plain"
-    assert candidates(FOUND._replace(memorized=0.0), **limits)[0] == "plain"
-    assert candidates(FOUND, **limits) == ("prune", "plain", "regularize")
-    assert "correct" in candidates(FOUND._replace(paired=0.9), **limits)
-    assert "correct" not in candidates(FOUND._replace(paired=0.9, margin=-0.1), **limits)
-    assert "blend" in candidates(FOUND._replace(groups=5.0), **limits)
+def test_evidence_decides_the_favorite():
+    assert candidates(FOUND._replace(level=0.02, gap=0.0), level=0.1)[0] == "plain"
+    assert candidates(FOUND._replace(level=0.02, gap=0.09), level=0.1)[0] == "infer"  # labels that are learned look right
+    assert set(candidates(FOUND, level=0.1)) == set(TREATMENTS)
+
+
+def test_labels_of_held_back_samples_do_not_count_in_the_inference():
+    def sums(change):
+        fed, model = toy(count=3)
+        auto.inferred(fed, model, partial(auto.hold_back, share=0.3))
+        fed.log.clear()
+        for client in fed.members if change else ():
+            held = client.rows["held_back"]
+            client.y[held] = (client.y[held] + 1) % CLASSES
+        auto.inferred(fed, model, partial(auto.hold_back, share=0.3))
+        return [{name: np.stack(values) for name, values in entry.values.items()} for entry in fed.log]
+
+    for one, other in zip(sums(False), sums(True), strict=True):
+        assert one.keys() == other.keys() and all(np.allclose(one[name], other[name], atol=1e-12) for name in one)
 
 
 def test_trials_share_the_budget_and_the_choice_is_explained():
@@ -100,7 +108,7 @@ def test_trials_share_the_budget_and_the_choice_is_explained():
     text = explained(whole.history)
     assert row["stage"] == chosen and chosen != runner and chosen in text and runner in text
     names = trials(whole.history)
-    assert {chosen, runner} <= set(names) and "plain" in names
+    assert {chosen, runner} <= set(names) == set(TREATMENTS)
     assert set(whole.traffic.sent) >= {"weights", *auto.SENDS}
 
 
@@ -118,15 +126,16 @@ def test_a_resumed_run_returns_to_plain_training_alike(monkeypatch, tmp_path):
 
     def worse(clients, model, hold, inside):
         tables = compared(clients, model, hold, inside)
-        if not inside.all() or clients.rounds < 22:  # trials, and the first comparison after the choice
+        clients.compared = getattr(clients, "compared", 0) + bool(inside.all())
+        if clients.compared < 2:  # trials, and the first comparison after the choice
             return tables
         out = np.zeros_like(tables)
         out[:, 0, 1] = tables.sum((1, 2))
         return out
 
     monkeypatch.setattr(auto, "compared", worse)
-    given, chosen = problem(), settings("auto(warmup=3, trial=1, level=0, errors=1000)", rounds=24)
-    monkeypatch.setattr(auto, "candidates", lambda *found, **limits: ("prune", "plain", "blend"))
+    given, chosen = problem(), settings("auto(warmup=3, trial=1, errors=1000)", rounds=24)
+    monkeypatch.setattr(auto, "candidates", lambda *found, **limits: ("prune", "plain", "infer"))
     whole = finish(given, chosen, "sequential")
     back = [row["round"] for row in whole.history if row.get("returned")]
     assert len(back) == 1 and whole.history[-1]["stage"] == "plain" and "fallen" in explained(whole.history)
