@@ -21,10 +21,15 @@ from fnlkit._kernels.lanes import (
     with_bits,
 )
 
+# The largest deviation of the sum of a row from 1, and the largest negative entry, of a transition matrix.
+SLACK, NEGATIVE = 1e-3, 1e-6
+# Condition of a matrix that no kernel has inverted, and of one with a row that is no probability distribution.
+LEFT, IMPROPER = -1.0, -2.0
+
 
 @kernel
 def invert_two_valued(matrices, start, stop, inverses, conditions):
-    """Invert the matrices with one value on and one value off the diagonal; mark the others with -1.
+    """Invert the matrices with one value on and one value off the diagonal; mark the others `LEFT`.
 
     Processes the matrices start..stop.  Each vector needs one comparison and one store, without branches, and the inverse of
     one matrix is written while the next matrix is read.  The cost is hardly more than that of copying.  Numbers are compared
@@ -41,7 +46,7 @@ def invert_two_valued(matrices, start, stop, inverses, conditions):
     area = size * size
     width = 64 // matrices.itemsize
     if area < width or start >= stop:
-        conditions[start:stop] = -1.0
+        conditions[start:stop] = LEFT
         return
     whole, behind = area // width * width, area - width
     zero = matrices.dtype.type(0)
@@ -66,7 +71,10 @@ def invert_two_valued(matrices, start, stop, inverses, conditions):
             store(flat_inverses, place + at, picked(here, turn, rest))
         store(flat_inverses, place + behind, picked(last, turn, rest))
         if with_bits(differ):
-            conditions[m] = -1.0
+            conditions[m] = LEFT
+            continue
+        if abs(on + (size - 1) * off - 1) > SLACK or min(on, off) < -NEGATIVE:
+            conditions[m] = IMPROPER
             continue
         scale = 1 / (on - off)
         outer = off * scale / (on - off + off * size)
@@ -81,7 +89,7 @@ def invert_two_valued(matrices, start, stop, inverses, conditions):
 
 @kernel
 def invert_constant(matrices, start, stop, inverses, conditions):
-    """Invert the matrices marked with -1 whose entries off the diagonal are all equal.
+    """Invert the matrices marked `LEFT` whose entries off the diagonal are all equal.
 
     Processes the matrices start..stop.  T = D + b 1 1' with D diagonal has the inverse (Sherman and Morrison 1950)
     D^-1 - b D^-1 1 1' D^-1 / (1 + b 1' D^-1 1).
@@ -90,7 +98,7 @@ def invert_constant(matrices, start, stop, inverses, conditions):
     ----------
     matrices, inverses : (N, K, K)
     conditions : (N,)
-        ||T|| ||T^-1|| in the maximum row sum norm; -1 stays if the formula does not apply.
+        ||T|| ||T^-1|| in the maximum row sum norm; `LEFT` stays if the formula does not apply.
     """
     size = matrices.shape[1]
     area = size * size
@@ -100,7 +108,7 @@ def invert_constant(matrices, start, stop, inverses, conditions):
     reciprocal = np.empty(size, matrices.dtype)
     flat = matrices.reshape(-1)
     for m in range(start, stop):
-        if conditions[m] != -1:
+        if conditions[m] != LEFT:
             continue
         matrix = matrices[m]
         off = matrix[0, size - 1] if size > 1 else matrix.dtype.type(0)
@@ -116,16 +124,23 @@ def invert_constant(matrices, start, stop, inverses, conditions):
         if tail:
             allowed -= width - count_bits(equal(load_some(flat, m * area + whole, tail, off), offs))
         if allowed != 0:
-            conditions[m] = -1.0
+            conditions[m] = LEFT
             continue
         inverse = inverses[m]
-        trace = 0.0
+        trace, low = 0.0, off
+        for row in range(size):
+            low = min(low, matrix[row, row])
+            if abs(matrix[row, row] + (size - 1) * off - 1) > SLACK:
+                low = matrix.dtype.type(-1)
+        if low < -NEGATIVE:
+            conditions[m] = IMPROPER
+            continue
         for row in range(size):
             reciprocal[row] = 1 / (matrix[row, row] - off)
             trace += reciprocal[row]
         if not abs(trace) < np.inf:
             # At least one diagonal entry is equal to `off`. Elimination can invert the matrix if there is only one such entry.
-            conditions[m] = -1.0
+            conditions[m] = LEFT
             continue
         outer = off / (1 + off * trace)
         norm, inverse_norm = 0.0, 0.0
@@ -140,7 +155,7 @@ def invert_constant(matrices, start, stop, inverses, conditions):
             norm = max(norm, abs(matrix[row, row]) + (size - 1) * abs(off))
             inverse_norm = max(inverse_norm, row_sum)
         condition = norm * inverse_norm
-        conditions[m] = condition if condition < np.inf else -1.0
+        conditions[m] = condition if condition < np.inf else LEFT
 
 
 @inlined
@@ -174,18 +189,24 @@ def _scatter(work, sources, area, held, flat):
 
 @inlined
 def _copied_norm(given, work, size):
-    """Copy the matrices; return the largest row sum of absolute values of each."""
+    """Copy the matrices; return of each the largest row sum of absolute values and the largest deviation from a sum of 1.
+
+    A negative entry counts as a deviation, in units in which `NEGATIVE` equals `SLACK`.
+    """
     lanes = 64 // given.itemsize
-    step, zero = size * lanes, spread(given.dtype.type(0))
-    norm = zero
+    step, zero, one = size * lanes, spread(given.dtype.type(0)), spread(given.dtype.type(1))
+    unit = spread(given.dtype.type(SLACK / NEGATIVE))
+    norm, away = zero, zero
     for row in range(0, size * step, step):
-        row_sum = zero
+        row_sum, negative = zero, zero
         for at in range(row, row + step, lanes):
             value = load(given, at)
             store(work, at, value)
             row_sum = row_sum + larger(value, zero - value)
+            negative = larger(zero - value, negative)
         norm = larger(row_sum, norm)
-    return norm
+        away = larger(larger(row_sum - one, one - row_sum), larger(negative * unit, away))
+    return norm, away
 
 
 @inlined
@@ -240,7 +261,7 @@ def invert_lanes(matrices, which, start, stop, inverses, conditions):
 
     There are no row exchanges: transition matrices have their weight on the diagonal, so exchanges are rarely needed, and lanes
     with different exchanges could not share instructions.  The result X is tested on a probe vector v without structure, which
-    costs a fraction of computing T X.  If ||T (X v) - v|| exceeds the rounding error, the condition number is set to -1 and the
+    costs a fraction of computing T X.  If ||T (X v) - v|| exceeds the rounding error, the condition number is `LEFT` and the
     caller uses LAPACK.
 
     Parameters
@@ -256,6 +277,7 @@ def invert_lanes(matrices, which, start, stop, inverses, conditions):
     for c in range(size):
         probe[c] = (1 + c * 0.6180339887498949 % 1) * (1 if c * 1.4142135623730951 % 1 < 0.5 else -1)
     condition, wrong = np.empty(lanes, matrices.dtype), np.empty(lanes, matrices.dtype)
+    deviation = np.empty(lanes, matrices.dtype)
     sources = np.empty(lanes, np.int64)
     flat, flat_inverses = matrices.reshape(-1), inverses.reshape(-1)
     tolerance = matrices.dtype.type(1e-13 if matrices.itemsize == 8 else 1e-5)
@@ -265,14 +287,16 @@ def invert_lanes(matrices, which, start, stop, inverses, conditions):
             # An incomplete group repeats its last matrix.
             sources[lane] = which[group + min(lane, held - 1)] * area
         _gather(flat, sources, area, given)
-        norm = _copied_norm(given, work, size)
+        norm, away = _copied_norm(given, work, size)
         _eliminate(work, size)
         inverse_norm, residual_norm, nans = _checked(given, work, probe, images, norm, size)
         store(condition, 0, norm * inverse_norm)
         store(wrong, 0, residual_norm)
+        store(deviation, 0, away)
         for lane in range(held):
             sure = wrong[lane] <= tolerance * condition[lane] and condition[lane] < np.inf
-            conditions[which[group + lane]] = condition[lane] if sure and not nans >> lane & 1 else -1.0
+            found = condition[lane] if sure and not nans >> lane & 1 else LEFT
+            conditions[which[group + lane]] = IMPROPER if deviation[lane] > SLACK else found
         _scatter(work, sources, area, held, flat_inverses)
 
 

@@ -61,10 +61,10 @@ def invert_transition(
         raise InputError(f"`T` must have shape (..., C, C), found {T.shape}")
     shape, size = T.shape, T.shape[-1]
     stack = checks.real(T.reshape(-1, size, size), "T", 3, "(..., C, C)")
-    checks.distributions(stack, "T", 1e-3, "divide counts[true, given] by the sums of their rows")
     if ridge is not None:
         if not (np.isscalar(ridge) and 0 < ridge < np.inf):
             raise InputError(f"`ridge` must be a positive number, found {ridge!r}")
+        _must_be_stochastic(stack)
         checks.finite(stack, "T")
         inverses, conditions = _ridge_inverse(stack, ridge)
     else:
@@ -82,20 +82,27 @@ def invert_transition(
     return inverses.reshape(shape), conditions.reshape(shape[:-2])[()]
 
 
+def _must_be_stochastic(stack):
+    checks.distributions(stack, "T", transition.SLACK, "divide counts[true, given] by the sums of their rows")
+
+
 def _inverse(stack, threads):
     """Return inverses (N, C, C) and condition numbers (N,); infinity or NaN for singular matrices."""
     inverses, conditions = np.empty_like(stack), np.empty(len(stack))
     size = stack.shape[1]
     pieces = even(len(stack), min(threads, 1 + stack.size // 65536))
     run(lambda a, b: transition.invert_two_valued(stack, a, b, inverses, conditions), pieces, threads)
-    rest = np.flatnonzero(conditions == -1)
+    rest = np.flatnonzero(conditions == transition.LEFT)
     if len(rest):
         run(lambda a, b: transition.invert_constant(stack, a, b, inverses, conditions), pieces, threads)
-        rest = np.flatnonzero(conditions == -1)
+        rest = np.flatnonzero(conditions == transition.LEFT)
     if len(rest) and size <= _LANES_SIZE:
         pieces = even(len(rest), min(threads, 1 + len(rest) * size**3 // 500_000))
         run(lambda a, b: transition.invert_lanes(stack, rest, a, b, inverses, conditions), pieces, threads)
-        rest = np.flatnonzero(conditions == -1)
+        rest = np.flatnonzero(conditions == transition.LEFT)
+    # The kernels compare rows with probabilities while they read them; numpy would need as long as the inversion.
+    improper = np.flatnonzero(conditions == transition.IMPROPER)
+    _must_be_stochastic(stack[np.union1d(rest, improper)])
     if len(rest) == len(stack):
         return _lapack_inverse(stack, threads)
     if len(rest):
