@@ -209,9 +209,18 @@ def world_of(regime):
 
 # ---- statements of the page
 def quantity(league, name, method, regime):
-    """Return a number that a statement depends on: ahead, holm, rank, better, equal, worse, best."""
+    """Return a number that a statement depends on: ahead, least, mean, regret, worst, holm, rank, ...
+
+    ``least`` and ``mean`` are the smallest and the mean difference from fedavg over the regimes; ``regret`` and ``worst`` are
+    the mean and the largest difference to the best method of a regime.
+    """
     if name == "ahead":
         return league.ahead(method, regime)
+    if name in ("least", "mean"):
+        return float({"least": np.min, "mean": np.mean}[name]([league.ahead(method, each) for each in league.regimes]))
+    if name in ("regret", "worst"):
+        behind = [league.mean(league.best(each)[0], each) - league.mean(method, each) for each in league.regimes]
+        return float({"regret": np.mean, "worst": np.max}[name](behind))
     if name == "holm":
         return league.rows[regime, method]["kept_holm"]
     if name == "rank":
