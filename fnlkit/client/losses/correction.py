@@ -25,9 +25,8 @@ IN_MESSAGES = {name: target for name, target in TRANSITIONS.items() if name != "
 _WORST = 1e6
 
 
-def _forward_terms(visit, *, floor=1e-12, kept=False):
-    keep = visit.client.rows["keep"].numpy() if kept else None
-    return FusedLoss("forward", matrix=visit.client.state["transition"].numpy(), floor=floor, keep=keep)
+def _forward_terms(visit, *, floor=1e-12):
+    return FusedLoss("forward", matrix=visit.client.state["transition"].numpy(), floor=floor)
 
 
 def _given_terms(visit, *, transition, floor=1e-12):
@@ -40,7 +39,7 @@ def _backward_terms(visit, *, transition):
 
 
 @declare(terms=_forward_terms)
-def forward_corrected(logits, batch, *, floor=1e-12, kept=False):
+def forward_corrected(logits, batch, *, floor=1e-12):
     """Return the forward-corrected cross entropy -log( (p T)_y ), (..., B) (Patrini 2017; FedEFC eq. 16).
 
     ``state["transition"]`` (..., C, C) is T[true, given] with rows that sum to 1.  FedEFC's Q is the transpose, so
@@ -50,11 +49,8 @@ def forward_corrected(logits, batch, *, floor=1e-12, kept=False):
     ----------
     floor : float >= 0
         Added inside the logarithm, as in the authors' code.
-    kept : bool
-        Weight the values by ``rows["keep"]``.
     """
-    values = _through(logits, batch, batch.state["transition"].to(logits), floor)
-    return batch.rows["keep"].to(values) * values if kept else values
+    return _through(logits, batch, batch.state["transition"].to(logits), floor)
 
 
 def _reweighted_terms(visit, *, constant=True, floor=1e-12):

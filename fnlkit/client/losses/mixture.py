@@ -24,13 +24,12 @@ def remember_predictions(client, model, received, *, server, start):
         client.rows["mixture_server"] = torch.zeros(n, c, dtype=dtype)
 
 
-def _mixture_terms(visit, *, strength, alpha, beta, gamma, floor=1e-4, clamp=0.0, kept=False):
+def _mixture_terms(visit, *, strength, alpha, beta, gamma, floor=1e-4, clamp=0.0):
     if visit.draws.share is not None and not visit.fit.unmixed:
         raise InputError("under mixup it mixes the targets of 'label_mixture' (unmixed=True), nothing else")
     rows = visit.client.rows
     server = rows["mixture_server"].numpy() if visit.fit.teacher else None
     memories = {"local": rows["mixture_local"].numpy(), "seen": rows["mixture_seen"].numpy(), "server": server}
-    memories["keep"] = rows["keep"].numpy() if kept else None
     return FusedLoss("mixture", strength=strength, alpha=alpha, beta=beta, gamma=gamma, floor=floor, clamp=clamp, **memories)
 
 
@@ -43,7 +42,7 @@ def _entropy_terms(visit, *, strength=2.0):
 
 
 @declare(terms=_mixture_terms)
-def label_mixture(logits, batch, *, strength, alpha, beta, gamma, floor=1e-4, clamp=0.0, kept=False):
+def label_mixture(logits, batch, *, strength, alpha, beta, gamma, floor=1e-4, clamp=0.0):
     """Return FLR's loss (eq. 1), (..., B), and the two running averages to write back.
 
     s <- beta s + (1 - beta) p_server;  m <- gamma m + (1 - gamma) p;  t = alpha s + (1 - alpha) m, without gradient;
@@ -65,8 +64,6 @@ def label_mixture(logits, batch, *, strength, alpha, beta, gamma, floor=1e-4, cl
     clamp : float in [0, 1/2)
         Predictions are clamped to [clamp, 1 - clamp].  They are used in this form in <p, t>, and scaled to sum to 1 before they
         enter an average.  Outside of these bounds the regularizer has no gradient.  ELR's public code: 1e-4.
-    kept : bool
-        Weight -log p_y, but not the regularizer, by ``rows["keep"]``.
     """
     # In double precision: in single precision 1 - <p, t> cancels for confident predictions, which visibly changes training.
     logp = logits.double().log_softmax(-1)
@@ -94,8 +91,7 @@ def label_mixture(logits, batch, *, strength, alpha, beta, gamma, floor=1e-4, cl
         t = share * t + (1 - share) * t.gather(-2, batch.partner[..., None].expand_as(t))
     held = p.clamp(clamp, 1 - clamp) if clamp else p
     apart = (1 - (held * t).sum(-1)).clamp_min(floor)
-    label = -at(logp, batch.y)
-    return (batch.rows["keep"].to(label) * label if kept else label) + strength * apart.log(), rows
+    return -at(logp, batch.y) + strength * apart.log(), rows
 
 
 def _own_average(*, start="zero", **keywords):
