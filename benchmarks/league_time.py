@@ -3,8 +3,9 @@
     pip install --no-deps --target OLD git+URL@COMMIT     (and --target NEW . for this code)
     python -m benchmarks.league_time --dataset features.npz --old OLD --new NEW [--only 'symmetric 0.5'] [--rounds 60]
 
-All methods of the recipe `league` with one seed in each named regime, one run at a time, as `fnlkit reproduce` executes them:
-with partition, noise, training, evaluation and files.  A first call with few rounds compiles the kernels and is not counted.
+All methods of the old code's recipe `league` with one seed in each named regime, one run at a time, as `fnlkit reproduce`
+executes them: with partition, noise, training, evaluation and files.  A first call with few rounds compiles the kernels and is
+not counted.
 """
 
 import argparse
@@ -20,11 +21,11 @@ COMMAND = "from fnlkit.cli import main; main()"
 REGIMES = ["clients(0.6, 0.5)", "sparse(0.4, 0.8), skewed"]
 
 
-def league(folder, dataset, regime, rounds):
+def league(folder, recipe, dataset, regime, rounds):
     """Return (CPU seconds, finished runs) of the league's methods in a regime with the code of a folder."""
     before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     with tempfile.TemporaryDirectory() as output:
-        line = ["reproduce", "league", "--dataset", dataset, "--only", regime, "--seeds", "1", "--jobs", "1", "-o", output]
+        line = ["reproduce", recipe, "--dataset", dataset, "--only", regime, "--seeds", "1", "--jobs", "1", "-o", output]
         environment = os.environ | {"PYTHONPATH": str(folder.resolve()), "OMP_NUM_THREADS": "1"}
         whole = [sys.executable, "-P", "-c", COMMAND, *line, "--rounds", str(rounds)]
         subprocess.run(whole, env=environment, cwd=output, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -40,15 +41,16 @@ def main():
     parser.add_argument("--only", action="append", help="a regime; can be repeated. Default: " + " and ".join(REGIMES))
     parser.add_argument("--rounds", type=int, default=60)
     options = parser.parse_args()
-    recipe = tomllib.loads((Path(__file__).parent.parent / "data" / "recipes" / "league.toml").read_text(encoding="utf-8"))
+    path = next(options.old.resolve().rglob("league.toml"))  # its methods exist in both
+    recipe = tomllib.loads(path.read_text(encoding="utf-8"))
     all_runs = len(recipe["methods"]) * len(recipe["regime"]) * len(recipe["seeds"])
     print(f"league, {options.rounds} rounds, one seed, one run at a time: CPU seconds of all processes")
     print(f"{'regime':28}{'runs':>6}{'old':>10}{'new':>10}{'new / old':>12}")
     totals, count = [0.0, 0.0], 0
     for folder in (options.old, options.new):
-        league(folder, options.dataset, REGIMES[0], 12)
+        league(folder, str(path), options.dataset, REGIMES[0], 12)
     for regime in options.only or REGIMES:
-        found = [league(folder, options.dataset, regime, options.rounds) for folder in (options.old, options.new)]
+        found = [league(folder, str(path), options.dataset, regime, options.rounds) for folder in (options.old, options.new)]
         totals, count = [total + seconds for total, (seconds, _) in zip(totals, found, strict=True)], count + found[1][1]
         (old, runs), (new, again) = found
         assert runs == again, f"{runs} runs with the old code, {again} with the new code"
