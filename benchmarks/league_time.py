@@ -1,36 +1,36 @@
-"""CPU time of the league with this code and with other code, in turn.
+"""Training time of the league with this code and with other code, in turn.
 
     pip install --no-deps --target OLD git+URL@COMMIT     (and --target NEW . for this code)
     python -m benchmarks.league_time --dataset features.npz --old OLD --new NEW [--only 'symmetric 0.5'] [--rounds 60]
 
 All methods of the old code's recipe `league` with one seed in each named regime, one run at a time, as `fnlkit reproduce`
-executes them: with partition, noise, training, evaluation and files.  A first call with few rounds compiles the kernels and is
-not counted.
+executes them.  The seconds are those that the runs record, with training and evaluation, by the clock: leave a core free.  A
+first call with few rounds compiles the kernels and is not counted.
 """
 
 import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import tomllib
 from pathlib import Path
 
+from fnlkit.artifacts.run import Run
+
 COMMAND = "from fnlkit.cli import main; main()"
 REGIMES = ["clients(0.6, 0.5)", "sparse(0.4, 0.8), skewed"]
 
 
 def league(folder, recipe, dataset, regime, rounds):
-    """Return (CPU seconds, finished runs) of the league's methods in a regime with the code of a folder."""
-    before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    """Return (seconds of training, finished runs) of the league's methods in a regime with the code of a folder."""
     with tempfile.TemporaryDirectory() as output:
         line = ["reproduce", recipe, "--dataset", dataset, "--only", regime, "--seeds", "1", "--jobs", "1", "-o", output]
         environment = os.environ | {"PYTHONPATH": str(folder.resolve()), "OMP_NUM_THREADS": "1"}
         whole = [sys.executable, "-P", "-c", COMMAND, *line, "--rounds", str(rounds)]
         subprocess.run(whole, env=environment, cwd=output, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        runs = len(list(Path(output).rglob("*.pt")))
-    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before, runs
+        runs = [Run.read(str(path)) for path in Path(output).rglob("*.pt")]
+    return sum(run.meta["machine"]["row_seconds"][-1] for run in runs), len(runs)
 
 
 def main():
@@ -44,7 +44,7 @@ def main():
     path = next(options.old.resolve().rglob("league.toml"))  # its methods exist in both
     recipe = tomllib.loads(path.read_text(encoding="utf-8"))
     all_runs = len(recipe["methods"]) * len(recipe["regime"]) * len(recipe["seeds"])
-    print(f"league, {options.rounds} rounds, one seed, one run at a time: CPU seconds of all processes")
+    print(f"league, {options.rounds} rounds, one seed, one run at a time: seconds of training")
     print(f"{'regime':28}{'runs':>6}{'old':>10}{'new':>10}{'new / old':>12}")
     totals, count = [0.0, 0.0], 0
     for folder in (options.old, options.new):
@@ -57,7 +57,7 @@ def main():
         print(f"{regime:28}{runs:6}{old:10.1f}{new:10.1f}{new / old:12.2f}", flush=True)
     hours = [total / count * all_runs / 3600 for total in totals]
     share = hours[1] / hours[0]
-    print(f"scaled to {all_runs:,} runs: {hours[0]:.1f} and {hours[1]:.1f} CPU hours, {share:.2f} of the old time")
+    print(f"scaled to {all_runs:,} runs: {hours[0]:.1f} and {hours[1]:.1f} hours, {share:.2f} of the old time")
 
 
 if __name__ == "__main__":
