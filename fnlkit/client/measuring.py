@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import torch
 
+from fnlkit.client.scaling import FEWEST
 from fnlkit.components.declarations import Sent
 
 SENDS = {
-    "held_out_agreement": Sent("held-out samples whose given label is predicted, and all held-out samples",
-                               "each evaluated round", (2,), "int64", low=0),
+    "held_out_agreement": Sent.counts("held-out samples whose given label is predicted, and all held-out samples; 0 for "
+                                      "fewer than 5", "each evaluated round", (2,)),
     "prediction_changes": Sent.counts("training samples with another predicted class than in the evaluated round before, and "
                                       "all training samples (label-wave)", "each evaluated round", (2,)),
 }  # fmt: skip
@@ -17,6 +18,8 @@ SENDS = {
 def reply_held_out_agreement(client, model, received):
     """Reply the counts of held-out samples (`SENDS`)."""
     part, given = client.held_out
+    if len(given) < FEWEST:
+        return {"held_out_agreement": torch.zeros(2, dtype=torch.int64)}
     fits = model(part.gather()).argmax(-1).cpu() == given
     return {"held_out_agreement": torch.tensor([int(fits.sum()), len(given)])}
 

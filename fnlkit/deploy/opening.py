@@ -70,8 +70,9 @@ def open_site(config, node):
     network = network_of(settings, task, shape)
     client = Client(number, Part(train, held), given.clone(), given, len(task.classes), inputs)
     if task.name == "train" and len(test):
-        places = np.arange(len(test))
-        client.held_out = Part(test, places), torch.from_numpy(np.asarray(data.y_test, np.int64))
+        # No more than training samples, whose number the server knows and limits.
+        places = np.arange(min(len(test), len(given)))
+        client.held_out = Part(test, places), torch.from_numpy(np.asarray(data.y_test, np.int64)[places])
     elif task.name == "train" and reads_held_out(settings):
         raise InputError(
             f"--select {settings.select} requires held-out samples, and {node['data']} has none; give it test samples, or "

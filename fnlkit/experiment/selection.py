@@ -110,7 +110,8 @@ class Selection:
         if self.column == CHANGES:
             step, told = reply_prediction_changes, {"before": self.latest}
         found = self.clients.survey(Model(self.clients.network, weights), step, self.column, broadcast=told)
-        counted, samples = torch.stack(found).sum(0).tolist() if found else (0, 0)
+        pairs = [(min(part, whole), whole) for part, whole in (each.tolist() for each in found)]
+        counted, samples = (sum(column) for column in zip(*pairs, strict=True)) if pairs else (0, 0)
         if self.column == AGREEMENT:
             return {AGREEMENT: counted / samples} if samples else {}, None
         everywhere = int(self.clients.sizes.sum())

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
+from fnlkit.client.measuring import reply_held_out_agreement
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.experiment import Experiment
 
@@ -152,3 +154,12 @@ def test_the_check_of_a_site_names_missing_held_out_samples(held, place, tmp_pat
     for folder, missing in ((held, 0), (place, 1)):
         found = described(str(folder / f"{CANARY}-0.npz"), str(tmp_path / "project/pyproject.toml"))
         assert sum("--select nes" in problem for problem in found["problems"]) == missing
+
+
+@pytest.mark.parametrize(("count", "reply"), [(4, [0, 0]), (5, [3, 5])])
+def test_few_held_out_samples_are_not_counted(count, reply):
+    """The model predicts class 0 for every sample, and the first three samples have it."""
+    given = torch.tensor([0, 0, 0, 1, 1])[:count]
+    client = SimpleNamespace(held_out=(SimpleNamespace(gather=lambda: torch.zeros(count, 2)), given))
+    found = reply_held_out_agreement(client, lambda x: torch.tensor([[1.0, 0.0]]).repeat(len(x), 1), None)
+    assert found["held_out_agreement"].tolist() == reply
