@@ -419,7 +419,7 @@ def explained(history):
     if row is None:
         return None
     chosen, other = TREATMENTS[int(row["treatment"])], TREATMENTS[int(row["runner_up"])]
-    text = f"auto chose {chosen} in round {row['round'] + 1}; runner-up {other}"
+    text = f"auto chose {chosen} in round {row['round'] + 1}" + (f"; runner-up {other}" if other != chosen else "")
     if row["ahead_error"]:
         points = f"{100 * row['ahead']:+.1f} ± {100 * row['ahead_error']:.1f}"
         text += f", difference on held-back labels {points} points (standard error)"
