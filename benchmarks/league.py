@@ -128,6 +128,16 @@ class League:
         ])  # fmt: skip
         return np.bincount(shares.argmax(0), minlength=3) / DRAWS
 
+    def constants(self):
+        """Return {regime: (method, regret)}: the method with the smallest mean regret in the other worlds, without `auto`."""
+        top, out = {regime: self.mean(self.best(regime)[0], regime) for regime in self.regimes}, {}
+        names = [method for method in self.methods if method != "auto"]
+        for regime in self.regimes:
+            others = [each for each in self.regimes if world_of(each) != world_of(regime)]
+            name = min(names, key=lambda method: sum(top[each] - self.mean(method, each) for each in others))  # noqa: B023
+            out[regime] = name, top[regime] - self.mean(name, regime)
+        return out
+
     def best(self, regime):
         """Return (best method, methods that are not clearly behind it, with a paired 95 % interval that contains 0)."""
         found = {method: self.mean(method, regime) for method in self.methods if (regime, method) in self.rows}
@@ -288,6 +298,13 @@ def main():
         sys.exit(bool(wrong))
     else:
         print("\n\n".join("\n".join(lines) for lines in printed(league).values()))
+        rows = [row for row in league.rows.values() if row["method"] in league.methods and row["kept_holm"] is not None]
+        counts = [sum(row[name] < 0.05 for row in rows) for name in ("kept_p", "kept_holm")]
+        print(f"\n{len(rows)} comparisons with fedavg: {counts[0]} with p < 0.05, {counts[1]} after Holm's correction")
+        found = league.constants()
+        losses = [loss for _, loss in found.values()]
+        names = ", ".join(f"{regime}: {name} {loss:.1f}" for regime, (name, loss) in found.items())
+        print(f"Best constant method of the other worlds: mean regret {np.mean(losses):.1f}, worst {max(losses):.1f} ({names})")
         apart = league.ranking["apart"]
         print(f"\nNemenyi's critical difference of mean ranks at 5 %: {'none' if apart is None else f'{apart:.1f}'}")
 
