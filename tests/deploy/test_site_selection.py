@@ -9,11 +9,9 @@ import pytest
 import torch
 
 from fnlkit import datasets
-from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.client.measuring import reply_held_out_agreement
 from fnlkit.errors import InputError, WorkStopped
-from fnlkit.experiment import Experiment
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
@@ -38,25 +36,6 @@ def held(place, tmp_path):  # noqa: F811
     return folder
 
 
-def simulated(deployed):
-    """Return the run of a simulation with the sites' samples, their held-out samples after all others."""
-    task = terms.read_config(deployed.config)[1]
-    sites = [np.load(deployed.place / f"{CANARY}-{k}.npz") for k in range(3)]
-    names = [(f"x_{part}", f"y_{part}") for part in ("train", "test")]
-    x, given = (np.concatenate([site[pair[i]] for pair in names for site in sites]) for i in (0, 1))
-    with np.load(deployed.place / "server.npz") as file:
-        server = dict(file)
-    data = datasets.dataset.Dataset(
-        "all", "image", given, server["y_test"], list(task.classes), lambda: (x, server["x_test"]),
-        statistics=(task.mean, task.std), observed=True, test_true=True,
-    )  # fmt: skip
-    offsets = np.concatenate([[0], np.cumsum([len(site["y_train"]) for site in sites])])
-    owner = np.full(len(x), -1)
-    owner[offsets[-1] :] = np.repeat(range(3), [len(site["y_test"]) for site in sites])
-    federation = Federation("all", 10, offsets, np.arange(offsets[-1]), given, extra={"holdout_client": owner})
-    return Experiment(federation, data, terms.deployable(deployed.settings, task), engine="sequential").run()
-
-
 def counted(run):
     column = run.meta["selection"]["column"]
     return [row.get(column) for row in run.history]
@@ -65,7 +44,7 @@ def counted(run):
 @pytest.mark.parametrize("select", EVERY)
 def test_sites_choose_what_a_simulation_chooses(select, held, tmp_path, capsys):
     deployed = Deployed(held, tmp_path, "fedavg", select=select, rounds=5, lr=0.5)
-    run, plain = Run.read(str(deployed.train() and deployed.config["output"])), simulated(deployed)
+    run, plain = Run.read(str(deployed.train() and deployed.config["output"])), deployed.simulated(held_out=True)
     assert counted(run) == counted(plain) and run.meta["selection"] == plain.meta["selection"]
     assert torch.equal(run.weights, plain.weights)
     assert torch.equal(run.selection.get("last", run.weights), plain.selection.get("last", plain.weights))
@@ -76,7 +55,7 @@ def test_sites_choose_what_a_simulation_chooses(select, held, tmp_path, capsys):
 @pytest.mark.parametrize("select", EVERY[:2])
 def test_a_stopped_selection_resumes(select, held, tmp_path, monkeypatch, capsys):
     deployed = Deployed(held, tmp_path, "fedavg", select=select, rounds=4, lr=0.5)
-    whole, push, asked = simulated(deployed), deployed.grid.push_messages, []
+    whole, push, asked = deployed.simulated(held_out=True), deployed.grid.push_messages, []
 
     def stops(messages):
         asked.append(1)

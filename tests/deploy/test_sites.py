@@ -84,11 +84,12 @@ class Deployed:
         training.conduct(self.grid, self.config)
         return Run.read(self.config["output"])
 
-    def simulated(self):
-        """Return the run that sequential makes of the same samples, labels and scale."""
+    def simulated(self, held_out=False):
+        """Return the run that sequential makes of the same samples, labels and scale; held-out samples follow all others."""
         task = terms.read_config(self.config)[1]
         sites = [np.load(self.place / f"{CANARY}-{k}.npz") for k in range(3)]
-        x, given = (np.concatenate([site[name] for site in sites]) for name in ("x_train", "y_train"))
+        parts = ("train", "test") if held_out else ("train",)
+        x, given = (np.concatenate([site[f"{name}_{part}"] for part in parts for site in sites]) for name in "xy")
         with np.load(self.place / "server.npz") as file:
             server = dict(file)
         data = datasets.dataset.Dataset(
@@ -96,7 +97,11 @@ class Deployed:
             statistics=(task.mean, task.std), observed=True, test_true=True,
         )  # fmt: skip
         offsets = np.concatenate([[0], np.cumsum([len(site["y_train"]) for site in sites])])
-        federation = Federation("all", 10, offsets, np.arange(len(x)), given)
+        owner = np.full(len(x), -1)
+        if held_out:
+            owner[offsets[-1] :] = np.repeat(range(3), [len(site["y_test"]) for site in sites])
+        extra = {"holdout_client": owner} if held_out else {}
+        federation = Federation("all", 10, offsets, np.arange(offsets[-1]), given, extra=extra)
         settings = terms.deployable(self.settings, task)
         return Experiment(federation, data, settings, engine="sequential").run()
 
