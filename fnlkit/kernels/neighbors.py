@@ -161,6 +161,37 @@ def nearest(points, k, *, include_self=False, threads=1):
     return out
 
 
+def nearest_in_lists(points, k):
+    """Return the positions (n, k) of the k nearest other points, nearly always, in time n sqrt(n); -1 if fewer were found.
+
+    FAISS's inverted lists: points are clustered, and a point is compared with those of the nearest clusters.
+
+    Parameters
+    ----------
+    points : ndarray (n, d)
+    k : int
+        From 1 to n - 1.
+    """
+    import faiss
+
+    points = centered(points, np.float32)
+    lists = max(1, min(int(4 * np.sqrt(len(points))), len(points) // 40))  # clustering needs 39 points per cluster
+    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(points.shape[1]), points.shape[1], lists)
+    index.nprobe = max(8, -(-4 * k * lists // len(points)))
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        with blas_threads(1):
+            index.train(points[:: max(1, len(points) // (40 * lists))])
+            index.add(points)
+            _, found = index.search(points, k + 1)
+    finally:
+        faiss.omp_set_num_threads(before)
+    out = np.empty((len(points), k), np.int64)
+    vote.drop_self(found, 0, out)
+    return out
+
+
 def vote_by_index(points, labels, classes, k, include_self, draws, threads):
     """Return votes (n,) int64 and shares (n,) for a large set."""
     votes, shares = np.empty(len(labels), np.int64), np.empty(len(labels))

@@ -22,7 +22,7 @@ from fnlkit.estimators.warmup import settings_of, trained, without
 from fnlkit.experiment import Experiment
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
-from fnlkit.review import copies, crowd, findings, shifts, site
+from fnlkit.review import cells, copies, crowd, findings, shifts, site
 
 ASSUMPTIONS = (
     "whether a label is wrong depends on the class and not on the sample",
@@ -176,14 +176,12 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
     own = session.ask(partial(site.judge_within, seed=seed))
     judged, assessed, found = _estimated(session, described, inputs, tables, own, prior=prior, seed=seed, shared=apart)
     detected = _detected(session, assessed, tuple(detectors), seed)
-    salt = torch.from_numpy(stream(seed, "salt").integers(0, 2**62, 2))
-    copied = session.ask(partial(copies.find_copies, neighbors=neighbors, across=across), broadcast={"salt": salt})
-    widths, cells = copies.cell_widths(copied["near_distance"].numpy()), None
-    widths = widths if embeddings is not None else widths[:1]
-    if across and widths.all():
-        message = {"salt": salt, "width": torch.from_numpy(widths)}
-        cells = session.ask(copies.reply_cells, broadcast=message)["cells"]
-    shared = _shared(copied["fingerprints"], cells) if across else ([{} for _ in whole.names],) * 2
+    message = {
+        "salt": torch.from_numpy(stream(seed, "salt").integers(0, 2**62, 2)),
+        "samples": torch.tensor(len(whole.client_indices)),
+    }
+    copied = session.ask(partial(copies.find_copies, neighbors=neighbors, across=across), broadcast=message)
+    shared = _shared(session, copied, message, embeddings is not None) if across else ([{} for _ in whole.names],) * 2
     rows = _sites(whole, dataset, described, inputs, tables, own, judged, assessed, copied, shared, detected)
     kept = _kept(session.clients.members, evidence, whole, ("em", *detectors))
     return Audit(rows, found.transition, found, *kept, evidence.traffic, list(experiment.clients.notes))
@@ -228,11 +226,16 @@ def duration(seconds):
     return f"{round(seconds / 60)} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
-def _shared(fingerprints, cells):
+def _shared(session, copied, message, embedded):
     """Return for each client {other: copies} and {other: near copies}."""
-    prints = [np.asarray(part) for part in fingerprints]
-    near = [{} for _ in prints] if cells is None else copies.shared_near_copies([np.asarray(part) for part in cells], prints)
-    return copies.shared_copies(prints), near
+    prints, spaces = [np.asarray(part) for part in copied["fingerprints"]], slice(None if embedded else 1)
+    near, typical = (copied[name].numpy()[:, spaces] for name in ("near_distance", "typical_distance"))
+    widths, projections = cells.cells_of(near, typical, sum(map(len, prints)))
+    if not widths.all():
+        return copies.shared_copies(prints), [{} for _ in prints]
+    message = {"salt": message["salt"], "width": torch.from_numpy(widths), "projections": torch.from_numpy(projections)}
+    hashes = [np.asarray(part) for part in session.ask(cells.reply_cells, broadcast=message)["cells"]]
+    return copies.shared_copies(prints), cells.shared_near_copies(hashes, prints)
 
 
 def _described(session, dataset, seed, *, embedded):

@@ -14,7 +14,7 @@ from fnlkit.estimators.confident import confident_class
 from fnlkit.kernels import class_thresholds, knn_vote
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.nnc import neighbors_for
-from fnlkit.review import copies, shifts
+from fnlkit.review import cells, copies, shifts
 
 # A model of the site itself is trained on at most this many samples, with inputs reduced to this many principal components.
 MOST_SAMPLES, COMPONENTS = 4000, 40
@@ -38,6 +38,7 @@ SENDS = {
     "detected": Sent.counts("numbers of samples that each detector flags", "once", ("detectors",)),
     "agreed": Sent.counts("numbers of samples by the number of detectors that flag them", "once", ("numbers",)),
     **copies.SENDS,
+    **cells.SENDS,
 }  # fmt: skip
 
 

@@ -9,9 +9,11 @@ from PIL import Image
 
 from fnlkit import datasets
 from fnlkit.client.inputs import Inputs
-from fnlkit.review import copies
+from fnlkit.errors import InputError
+from fnlkit.review import cells, copies, nearby
 
 SITES = 4
+SALT = {"salt": torch.tensor([3, 5]), "samples": torch.tensor(0)}
 
 
 def recompressed(picture):
@@ -26,21 +28,24 @@ def noisy(picture, rng):
 
 def found(parts, embeddings=None):
     """Return (replies of each site, exact copies across, near copies across), as the audit asks for them."""
-    salt = {"salt": torch.tensor([3, 5])}
+    salt = {"salt": torch.tensor([3, 5]), "samples": torch.tensor(sum(map(len, parts)))}
     people = [Held(*both) for both in zip(parts, embeddings or [None] * len(parts), strict=True)]
     said = [copies.find_copies(one, None, salt, neighbors=5) for one in people]
-    widths = copies.cell_widths(np.stack([one["near_distance"].numpy() for one in said]))
-    told = salt | {"width": torch.from_numpy(widths if embeddings else widths[:1])}
-    cells = [copies.reply_cells(one, None, told)["cells"].numpy() for one in people]
+    near, typical = (np.stack([one[name].numpy() for one in said]) for name in ("near_distance", "typical_distance"))
+    spaces = slice(None if embeddings else 1)
+    widths, projections = map(torch.from_numpy, cells.cells_of(near[:, spaces], typical[:, spaces], int(salt["samples"])))
+    told = salt | {"width": widths, "projections": projections}
+    hashes = [cells.reply_cells(one, None, told)["cells"].numpy() for one in people]
     prints = [one["fingerprints"].numpy() for one in said]
-    return said, copies.shared_copies(prints), copies.shared_near_copies(cells, prints)
+    return said, copies.shared_copies(prints), cells.shared_near_copies(hashes, prints)
 
 
 class Held:
     """A client's samples, and an embedding of them where there is one."""
 
     def __init__(self, pictures, embedding=None):
-        self.x, self.inputs = torch.from_numpy(np.ascontiguousarray(pictures)), Inputs(True, (0.0,), (1.0,))
+        self.x = torch.from_numpy(np.ascontiguousarray(pictures))
+        self.inputs = Inputs(True, (0.0,), (1.0,)) if self.x.ndim > 2 else Inputs(False, (0.0,), (1.0,))
         self.rows = {} if embedding is None else {"input/embedding": torch.from_numpy(embedding.astype(np.float32))}
 
     def __len__(self):
@@ -78,7 +83,7 @@ def test_copies_within_a_site_are_counted_once(parts, how):
     rng = np.random.default_rng(2)
     changed = [recompressed(p) if how == "recompressed" else noisy(p, rng) for p in parts[0][:10]]
     one = Held(np.concatenate([parts[0], changed, parts[0][50:53]]))
-    said = copies.find_copies(one, None, {"salt": torch.tensor([3, 5])}, neighbors=5)
+    said = copies.find_copies(one, None, SALT, neighbors=5)
     assert int(said["copies"]) == 3 and int(said["near_copies"]) == 10
     assert one.rows["audit/copy_of"].tolist() == [-1] * 250 + list(range(10)) + [50, 51, 52]
 
@@ -140,7 +145,7 @@ def test_large_images_are_compared_at_a_small_size():
         one = Held(pictures)
         (values,) = copies.spaces_of(one)
         assert values.shape[0] == 30 and values.shape[1] <= 64 * 64 * shape[2]
-        copies.find_copies(one, None, {"salt": torch.tensor([3, 5])}, neighbors=5)
+        copies.find_copies(one, None, SALT, neighbors=5)
         assert np.flatnonzero(one.rows["audit/copy_of"].numpy() >= 0).tolist() == [29]
         square = -(-max(shape[:2]) // 64)
         assert values[0, 0] == pytest.approx(pictures[0, :square, :square, 0].mean(), rel=1e-6)
@@ -155,17 +160,79 @@ def test_the_distance_of_near_copies_leaves_a_small_chance_of_one():
         for seed in range(40):
             points = np.random.default_rng(seed).random((200, dimensions))
             away = NearestNeighbors(n_neighbors=1).fit(points).kneighbors()[0][:, 0]
-            found += away.min() < copies.near_distance(away)
+            found += away.min() < copies.near_distance(away)[0]
         assert found <= 5, dimensions
-    assert copies.near_distance(np.arange(7.0)) == copies.near_distance(np.ones(50)) == copies.near_distance(np.zeros(50)) == 0
-    assert not copies.cell_widths(np.zeros((3, 2))).any()
+    for unknown in (np.arange(7.0), np.ones(50), np.zeros(50)):
+        assert copies.near_distance(unknown) == (0, 0)
+    assert not cells.cells_of(np.zeros((3, 2)), np.zeros((3, 2)), 30)[0].any()
 
 
 def test_hashes_reveal_nothing_without_the_salt(parts):
     """Hashes of one sample under two salts share nothing, and a sample's values are not among them."""
-    one, width = Held(parts[0]), torch.tensor([100.0])
-    first, other = (
-        copies.reply_cells(one, None, {"salt": torch.tensor([3, salt]), "width": width})["cells"].numpy() for salt in (5, 6)
-    )
-    assert first.shape == (250, copies.HASHES) and not np.isin(first, other).any()
+    one, told = Held(parts[0]), {"width": torch.tensor([100.0]), "projections": torch.tensor([16])}
+    first, other = (cells.reply_cells(one, None, told | {"salt": torch.tensor([3, salt])})["cells"].numpy() for salt in (5, 6))
+    assert first.shape == (250, cells.HASHES) and not np.isin(first, other).any()
     assert not np.isin(first, parts[0]).any()
+
+
+@pytest.mark.parametrize("columns", [8, 64, 512])
+def test_many_samples_are_not_near_copies_of_each_other(columns):
+    """However many samples other sites hold, chance makes no copies of them, and planted ones are found."""
+    rng = np.random.default_rng(7)
+    parts = list(rng.normal(size=(SITES, 1500, columns)).astype(np.float32))
+    said, exact, near = found(parts)
+    assert exact == near == [{}] * SITES
+    step = rng.normal(size=(40, columns)) * float(said[0]["near_distance"][0]) / 8 / columns**0.5
+    parts[1] = np.concatenate([parts[1], parts[0][:40] + step.astype(np.float32)])
+    said, exact, near = found(parts)
+    assert near == [{1: 40}, {0: 40}, {}, {}]
+
+
+def test_a_large_site_is_searched_in_lists(monkeypatch):
+    """The results of the search in lists equal those of the exact search: copies, near copies, far samples and distances."""
+    rng = np.random.default_rng(8)
+    points = rng.normal(size=(nearby.EXACT + 500, 20)).astype(np.float32)
+    points[-40:-10] = points[:30] + 0.01 * rng.normal(size=(30, 20)).astype(np.float32)
+    points[-10:-5], points[-5:] = points[100:105], points[200:205] + 30
+    replies, kept = [], []
+    for limit in (nearby.EXACT, 2 * nearby.EXACT):
+        monkeypatch.setattr(nearby, "EXACT", limit)
+        one = Held(points)
+        replies.append(copies.find_copies(one, None, SALT, neighbors=2))
+        kept.append(one.rows)
+    for name in ("copies", "near_copies", "far"):
+        assert replies[0][name] == replies[1][name]
+    assert int(replies[0]["copies"]) == 5 and int(replies[0]["near_copies"]) == 30
+    for name in ("audit/copy_of", "audit/far"):
+        assert torch.equal(kept[0][name], kept[1][name])
+    assert torch.allclose(replies[0]["near_distance"], replies[1]["near_distance"], rtol=0.1)
+
+
+def test_pairs_of_equal_hashes_match_a_naive_search():
+    rng = np.random.default_rng(9)
+    for sizes, values in (([5, 4, 0, 6], 5), ([3], 2), ([0, 0], 1), ([40, 40], 1), ([2, 1, 1], 50)):
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        column, wanted = rng.integers(0, values, len(owner)), set()
+        for a in range(len(owner)):
+            for site in set(owner.tolist()) - {owner[a]}:
+                same = np.flatnonzero((owner == site) & (column == column[a]))
+                wanted |= {(min(a, b), max(a, b)) for b in same[:1].tolist()}
+        found = cells._pairs(column, owner).tolist()
+        assert found == sorted(a * len(owner) + b for a, b in wanted)
+
+
+def test_cells_that_no_server_sends_are_refused(parts):
+    one = Held(parts[0])
+    for width, projections in ((0.0, 16), (float("nan"), 16), (float("inf"), 16), (1.0, 0), (1.0, 10**9)):
+        message = SALT | {"width": torch.tensor([width]), "projections": torch.tensor([projections])}
+        with pytest.raises(InputError, match="refuses"):
+            cells.reply_cells(one, None, message)
+
+
+def test_impossible_distances_of_a_site_are_ignored():
+    honest, typical = [[1.0], [1.1], [1.2]], [[2.0], [2.0], [2.0]]
+    lies = [[5.0], [np.inf], [1e300], [0.0], [1.0]], [[0.0], [np.inf], [1.0], [2.0], [np.inf]]
+    alone = cells.cells_of(np.array(honest), np.array(typical), 100)
+    mixed = cells.cells_of(np.array(honest + lies[0]), np.array(typical + lies[1]), 100)
+    assert [a.tolist() for a in alone] == [b.tolist() for b in mixed]
+    assert not cells.cells_of(np.array(lies[0]), np.array(lies[1]), 100)[0].any()

@@ -1,0 +1,55 @@
+"""Nearest other samples of a site, in time that does not grow with the square of its size."""
+
+import numpy as np
+
+# Larger sites with more columns are searched by FAISS's inverted lists; in few columns, a tree is exact and fast.
+EXACT, COLUMNS = 10_000, 15
+# Number of samples of a larger site whose neighbors are searched for exactly, to estimate quantiles.
+SAMPLED = 2_000
+
+
+def nearest(points, k):
+    """Return distances (n, k) and positions (n, k) of the k nearest other samples, nearest first, and exact rows (m,).
+
+    Up to `EXACT` samples or `COLUMNS` columns, all rows are exact.  Otherwise every n / `SAMPLED`-th row is exact, and other
+    rows can miss a neighbor: they contain true distances, but of samples that are not always the nearest.
+
+    Parameters
+    ----------
+    points : float (n, D)
+    k : int
+        From 1 to n - 1.
+    """
+    rows = sampled(points)
+    if len(rows) == len(points):
+        return *exact(points, rows, k), rows
+    from fnlkit.kernels.neighbors import nearest_in_lists
+
+    found = nearest_in_lists(points, k)
+    away = np.empty(found.shape)
+    for start in range(0, len(points), 1024):
+        here = slice(start, start + 1024)
+        step = points[here, None] - points[found[here]]
+        away[here] = np.sqrt((step * step).sum(2, dtype=np.float64))
+    away[found < 0] = np.inf
+    away[rows], found[rows] = exact(points, rows, k)
+    return away, found, rows
+
+
+def sampled(points):
+    """Return the positions whose neighbors are searched for exactly: all of a small site, else every n / `SAMPLED`-th."""
+    small = len(points) <= EXACT or points.shape[1] <= COLUMNS
+    return np.arange(len(points)) if small else np.linspace(0, len(points) - 1, SAMPLED).astype(np.int64)
+
+
+def exact(points, rows, k):
+    """Return distances (m, k) and positions (m, k) of the exact k nearest other samples of some rows (m,)."""
+    from sklearn.neighbors import NearestNeighbors
+
+    index = NearestNeighbors(n_neighbors=min(k + 1, len(points))).fit(points)
+    if len(rows) == len(points):
+        return index.kneighbors(n_neighbors=k)
+    away, found = index.kneighbors(points[rows])
+    others = found != rows[:, None]
+    others[others.all(1), -1] = False  # copies displaced the sample from its own list
+    return away[others].reshape(-1, k), found[others].reshape(-1, k)
