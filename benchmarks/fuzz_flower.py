@@ -119,7 +119,7 @@ class Deployed:
                         self.asked.append(message_to_proto(message).SerializeToString())
                     yield from super().push_messages([message])
 
-        self.deployment, self.config = project, config
+        self.config = config
         self.grid = Recording(apps.client_app(opening.open_site), config, nodes)
         self.grid.asked = []
 
@@ -131,7 +131,9 @@ class Deployed:
         self.grid._memories.clear()
 
     def conduct(self):
-        self.deployment.conduct(self.grid, self.config)
+        from fnlkit.deploy.tasks import conduct
+
+        conduct(self.grid, self.config)
 
 
 _held = {}
@@ -213,6 +215,7 @@ def _outside(deployed):
 def _undeclared(reply, deployed, name):
     """Return the part of a reply that a site must not send, or ""."""
     from fnlkit.deploy import leaving
+    from fnlkit.deploy.opening import open_site
     from fnlkit.engines.flower import wire
 
     if reply.has_error():
@@ -225,7 +228,7 @@ def _undeclared(reply, deployed, name):
         case {"replies": [[-1 | 1, ("failure", code, kind, "")]]} if code in leaving.CODES and re.fullmatch(r"\w{1,61}", kind):
             return ""
         case {"replies": [[1, dict(arrays)]]} if name != "secagg":
-            declared = deployed.deployment.open_site(deployed.config, deployed.grid.nodes[HOSTILE])[1]
+            declared = open_site(deployed.config, deployed.grid.nodes[HOSTILE])[1]
             for key, value in arrays.items():
                 dtype, shape = declared.arrays.get(key, ("", ()))
                 if (str(value.dtype), tuple(value.shape)) != (f"torch.{dtype}", tuple(shape)):
