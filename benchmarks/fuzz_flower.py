@@ -207,8 +207,14 @@ def _answered(deployed, message):
 
 
 def _outside(deployed):
-    """Return the files outside the site's folder, and whether a foreign module was imported."""
-    there = {str(path) for path in deployed.place.rglob("*") if not path.is_relative_to(deployed.folder / "memory-1")}
+    """Return the files outside the site's folder, and whether a foreign module was imported.
+
+    Folders of other processes of the campaign, which come and go, are skipped.
+    """
+    mine, there = f"{CANARY}-{os.getpid()}-", set()
+    for top in deployed.place.iterdir():
+        if top.name.startswith(mine) or not top.name.startswith(f"{CANARY}-"):
+            there |= {str(path) for path in (top, *top.rglob("*")) if not path.is_relative_to(deployed.folder / "memory-1")}
     return there, EVIL in sys.modules
 
 
