@@ -30,8 +30,8 @@ SENDS = {
 CHANCE = 0.05
 
 
-def near_distance(nearest, samples=None, among=None):
-    """Return (the distance below which a sample and its nearest neighbor are near copies, the typical distance); 0 if unknown.
+def near_and_typical(away, samples=None, among=None):
+    """Return the distance below which a sample and its nearest neighbor are near copies, and the typical one; 0 if unknown.
 
     In d dimensions, the distance to the nearest neighbor exceeds r with probability 2^-(r / median)^d. d follows from
     the quartiles of the logarithm. The threshold is the distance at which such a pair occurs by chance with probability
@@ -39,18 +39,18 @@ def near_distance(nearest, samples=None, among=None):
 
     Parameters
     ----------
-    nearest : (n,)
+    away : (n,)
         Distance of n distinct samples to the nearest other sample.
     samples : int, optional
-        Number of distinct samples, of which `nearest` are a part. Default: n.
+        Number of distinct samples, of which the n are a part. Default: n.
     among : int, optional
         Number of samples of all sites. The distances are then those of the union of the sites, in which samples are denser.
     """
-    samples = samples or len(nearest)
+    samples = samples or len(away)
     among = among or samples
-    if len(nearest) < 8:
+    if len(away) < 8:
         return 0.0, 0.0
-    low, median, high = np.percentile(nearest, [25, 50, 75])
+    low, median, high = np.percentile(away, [25, 50, 75])
     if not 0 < low < high:
         return 0.0, 0.0
     dimension = np.log(np.log(4) / np.log(4 / 3)) / np.log(high / low)
@@ -92,11 +92,11 @@ def _small(images):
 def find_copies(client, model, received, *, neighbors, across=True):
     """Reply fingerprints (if `across`), counts of copies and far samples, and distances of near copies; keep the samples.
 
-    A copy equals an earlier sample of the site byte by byte.  A near copy is closer to its nearest earlier sample than
-    `near_distance` in each space. ``audit/copy_of`` (n,) keeps the index of that earlier sample, -1 for all others.  A sample
-    is far if the distance to its k-th neighbor exceeds the third quartile by three interquartile ranges (Tukey's far out);
-    copies count once.  Receives `salt` (2,) and `samples`, the number of samples of all sites, for which the distances that
-    are replied hold.
+    A copy equals an earlier sample of the site byte by byte.  A near copy is closer to its nearest earlier sample than the
+    first distance of `near_and_typical` in each space.  ``audit/copy_of`` (n,) keeps the index of that earlier sample, -1 for
+    all others.  A sample is far if the distance to its k-th neighbor exceeds the third quartile by three interquartile ranges
+    (Tukey's far out); copies count once.  Receives `salt` (2,) and `samples`, the number of samples of all sites, for which
+    the distances that are replied hold.
     """
     prints = hashed(np.ascontiguousarray(client.x.numpy()), received["salt"].numpy())
     _, first, inverse = np.unique(prints, return_index=True, return_inverse=True)
@@ -109,7 +109,7 @@ def find_copies(client, model, received, *, neighbors, across=True):
         away, found, rows = nearest(points, k)
         far[distinct] = _far(points, away, rows, k)
         far = far[first[inverse]]
-        limit, limits[0] = near_distance(away[rows, 0], len(points))[0], near_distance(away[rows, 0], len(points), held)
+        limit, limits[0] = near_and_typical(away[rows, 0], len(points))[0], near_and_typical(away[rows, 0], len(points), held)
         close = (away[:, 0] < limit) & (found[:, 0] < np.arange(len(points)))
         if len(spaces) > 1:
             values = spaces[1][distinct]
@@ -144,7 +144,7 @@ def _verified_within(client, values, held):
     """Return the distance of values that confirms near copies, and (it, the typical distance) among all sites; 0 if unknown."""
     rows = sampled(values)
     away = exact(values, rows, 1)[0][:, 0]
-    limits = near_distance(away, len(values))[0], near_distance(away, len(values), held)
+    limits = near_and_typical(away, len(values))[0], near_and_typical(away, len(values), held)
     if not _shaped(client):
         return limits
     most = np.sqrt(2 * (1 - CORRELATION))
