@@ -1,7 +1,7 @@
 """Peak memory and time of each command on data larger than memory.
 
     python -m benchmarks.scale FOLDER [--only bytes|photos|vectors] [--gigabytes 20] [--photos 100000] [--vectors 1000000]
-                                      [--start COMMAND]
+                                      [--start COMMAND] [--audit OPTIONS]
 
 Creates a data set of mostly empty .npy files (sparse files if the file system supports them), a folder of small JPEG files and
 a data set of vectors, unless they exist in FOLDER.  Runs partition, inject-noise, embed, estimate-noise, train and evaluate on
@@ -102,6 +102,7 @@ def main():
     parser.add_argument("--gigabytes", type=float, default=20.0)
     parser.add_argument("--photos", type=int, default=100_000)
     parser.add_argument("--vectors", type=int, default=1_000_000)
+    parser.add_argument("--audit", default="", help="Options of the audit, for example '--rounds 1 --detectors none'.")
     parser.add_argument("--start", default="partition", help="First command to run, on files of an earlier call.")
     parser.add_argument("--make", action="store_true", help="Create the data and stop.")
     options = parser.parse_args()
@@ -131,7 +132,7 @@ def main():
         audit = [
             ["partition", "--dataset", data, "--clients", "20", "--labels", "true", "-o", fed],
             ["inject-noise", fed, "-o", noisy],
-            ["audit", noisy, "-o", judged],
+            ["audit", noisy, *options.audit.split(), "-o", judged],
             ["review", "suspects", judged, "-o", options.folder / f"{name}-suspects.csv"],
         ]
         commands = (
