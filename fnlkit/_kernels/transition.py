@@ -31,7 +31,7 @@ LEFT, IMPROPER = -1.0, -2.0
 def invert_two_valued(matrices, start, stop, inverses, conditions):
     """Invert the matrices with one value on and one value off the diagonal; mark the others `LEFT`.
 
-    Processes the matrices start..stop.  Each vector needs one comparison and one store, without branches, and the inverse of
+    Processes the matrices start..stop.  Each vector needs one comparison and one store, and the inverse of
     one matrix is written while the next matrix is read.  The cost is hardly more than that of copying.  Numbers are compared
     by their bits, so 0 and -0 differ; `invert_constant` handles such matrices.
 
@@ -61,6 +61,9 @@ def invert_two_valued(matrices, start, stop, inverses, conditions):
     for m in range(start, stop):
         base = m * area
         on, off = flat[base], flat[base + size - 1]
+        if flat[base + 1] != off:
+            conditions[m] = LEFT
+            continue
         offs = spread(off)
         apart = turned(spread(on), offs)
         last = load(diagonal, whole)
@@ -112,6 +115,8 @@ def invert_constant(matrices, start, stop, inverses, conditions):
             continue
         matrix = matrices[m]
         off = matrix[0, size - 1] if size > 1 else matrix.dtype.type(0)
+        if size > 1 and matrix[0, 1] != off:
+            continue
         offs = spread(off)
         # Count the entries that differ from `off`: there must be as many in the whole matrix as on the diagonal.
         allowed = 0
