@@ -42,12 +42,16 @@ SENDS = {
 
 # ---- on the client
 def hold_back(client, model, received, *, share):
-    """Choose the held-back samples at the first visit; write rows["keep"], n / kept for all others."""
+    """Choose the held-back samples at the first visit."""
     if "held_back" not in client.rows:
         held = torch.zeros(len(client), dtype=torch.bool)
         count = min(max(1, round(share * len(client))), len(client) - 1)
         held[torch.from_numpy(client.rng.permutation(len(client))[:count])] = True
         client.rows["held_back"] = held
+
+
+def leave_out(client, model, received):
+    """Do not train on the held-back samples."""
     keep_only(client, model, ~client.rows["held_back"])
 
 
@@ -270,8 +274,8 @@ def local_training(name, hold):
     if name == "prune":
         return {"before": (hold, prune), "loss": kept_cross_entropy}
     if name == "infer":
-        return {"before": (hold, keep_given), "loss": partial(soft_cross_entropy, kept=True)}
-    return {"before": (hold,), "loss": kept_cross_entropy}
+        return {"before": (hold, leave_out, keep_given), "loss": partial(soft_cross_entropy, kept=True)}
+    return {"before": (hold, leave_out), "loss": kept_cross_entropy}
 
 
 def remember(clients, name, model):
@@ -343,7 +347,7 @@ def auto(
             examined(clients, model, hold)
         ids, step = select(clients, model), local_training("plain", hold)
         if r >= warmup // 2:
-            step |= {"before": (hold, note_doubts), "after": (reply_memorized,), "expect": ("memorized",)}
+            step |= {"before": (*step["before"], note_doubts), "after": (reply_memorized,), "expect": ("memorized",)}
         model, replies = opt.round(clients, ids, model, **step)
         counts += replies["memorized"].double().sum(0).numpy() if "expect" in step and len(replies.ids) else 0
         remember(clients, "start", model)

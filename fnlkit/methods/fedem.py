@@ -17,6 +17,8 @@ from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
 
 # Right labels of each class that are added to the sum of all clients.
 PRIOR = 0.5
+# Features of all clients that need more bytes are computed anew in each pass.
+MOST = 2**30
 ONCE, PASS = "all clients, once after the warm-up", "all clients, each pass after the warm-up"
 SENDS = {
     "moments": Sent("sum of f f' over samples, f features", ONCE, ("d", "d"), summed=True),
@@ -26,14 +28,14 @@ SENDS = {
 
 
 # ---- on the client
-def infer_labels(client, model, received, *, steps):
+def infer_labels(client, model, received, *, steps, keep=False):
     """Infer q(z) ~ p(z|x) T[z, y] of all samples, with T of this client; reply sums over the samples.
 
     p is the classifier `received["head"]` (d + 1, C) on the features of the model.  Without it, in the first pass, q depends
-    on the given label and the common matrix alone.
+    on the given label and the common matrix alone.  With `keep`, the next pass with the same weights uses these features.
     """
     y, common, strength = client.y.cpu(), received["common"].double().cpu(), received["strength"].double().cpu()
-    given, features = torch.nn.functional.one_hot(y, client.classes).double(), model.features(client.x).double().cpu()
+    given, features = torch.nn.functional.one_hot(y, client.classes).double(), features_of(client, model, keep)
     used = features
     if "held_back" in client.rows:  # the labels of these samples are only for comparisons (auto)
         counted = (~client.rows["held_back"]).double()[:, None]
@@ -53,6 +55,17 @@ def infer_labels(client, model, received, *, steps):
         reply["moments"] = used.T @ used
     client.rows["inferred"] = q.to(model.weights.dtype)
     return reply | {"class_features": q.T @ used, "counts": q.T @ given}
+
+
+def features_of(client, model, keep):
+    """Return the features (n, d) of the samples, those of the pass before if it kept them; with `keep`, keep them."""
+    weights = model.weights.double().sum().cpu()  # a client can miss a pass, and the next with other weights
+    features, before = client.rows.pop("features", None), client.state.pop("features_of", None)
+    if features is None or before != weights:
+        features = model.features(client.x).cpu()
+    if keep:
+        client.rows["features"], client.state["features_of"] = features, weights
+    return features.double()
 
 
 def keep_given(client, model, received):
@@ -170,15 +183,19 @@ def fedem(
 
 def inferred(clients, model, *before, passes=4, steps=3, right=0.6, strength=3.0, ridge=0.1):
     """Let all clients infer their labels, after other steps in each pass, and return the common matrix (C, C)."""
-    classes, infer = clients.classes, partial(infer_labels, steps=steps)
+    classes, small = clients.classes, float(clients.sizes.sum()) * model.network.module.width * 4 <= MOST
     common = right * torch.eye(classes, dtype=torch.float64) + (1 - right) / classes
-    told = {"strength": torch.tensor(strength, dtype=torch.float64)}
-    visit = partial(clients.round, range(len(clients)), model, *before, infer)
-    replies = visit(expect=tuple(SENDS), broadcast={"common": common, **told})
+    told = {"strength": torch.tensor(strength, dtype=torch.float64), "common": common}
+
+    def visit(expect, last):
+        infer = partial(infer_labels, steps=steps, keep=small and not last)
+        return clients.round(range(len(clients)), model, *before, infer, expect=expect, broadcast=told)
+
+    replies = visit(tuple(SENDS), last=False)
     moments, counts = replies["moments"].sum(0), replies["counts"].sum(0)
-    for _ in range(passes):
+    for i in range(passes):
         told["head"] = gaussian_head(moments, replies["class_features"].sum(0), counts.sum(1), ridge)
-        replies = visit(expect=("class_features", "counts"), broadcast={"common": common, **told})
+        replies = visit(("class_features", "counts"), last=i == passes - 1)
         counts = replies["counts"].sum(0)
-        common = scaled(counts + PRIOR * torch.eye(classes) + 0.01)
-    return common
+        told["common"] = scaled(counts + PRIOR * torch.eye(classes) + 0.01)
+    return told["common"]

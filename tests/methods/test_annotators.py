@@ -67,6 +67,21 @@ def test_the_first_pass_depends_on_the_labels_alone_and_its_sums_are_those_of_al
     assert all(torch.equal(rows, rows[:1].expand_as(rows)) for rows in same)
 
 
+def test_kept_features_are_used_with_the_same_weights_only(monkeypatch):
+    client, model, _ = visit(infer_labels, told(), steps=2, keep=True)
+    right = model.features(client.x)
+    other = LocalModel(model.network, 2 * model.weights, model.weights, client.inputs)
+    wrong = other.features(client.x)
+    computed, score = [], LocalModel.features
+    monkeypatch.setattr(LocalModel, "features", lambda self, x: computed.append(self) or score(self, x))
+    for used, features, count in ((model, right, 0), (other, wrong, 1), (other, wrong, 1), (model, right, 2)):
+        reply = infer_labels(client, used, told(head=head_of()), steps=2, keep=True)
+        torch.testing.assert_close(reply["class_features"], client.rows["inferred"].T @ features)
+        assert len(computed) == count
+    infer_labels(client, model, told(head=head_of()), steps=2)
+    assert len(computed) == 2 and not {"features", "features_of"} & {*client.rows, *client.state}
+
+
 def test_the_classifier_is_that_of_scikit_learn():
     """Without a ridge and with hard labels, it is linear discriminant analysis."""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fnlkit.client.client import Batch
+from fnlkit.client.client import Batch, LocalModel
 from fnlkit.kernels.mixture import two_groups
 from fnlkit.methods import auto
 from fnlkit.methods.auto import TREATMENTS, Evidence, ahead, candidates, explained
@@ -36,16 +36,17 @@ def test_labels_of_held_back_samples_do_not_train(treatment):
 
     def trained(change):
         fed, model = toy(count=4)
-        hold = auto.hold_back
+        step = auto.local_training(treatment, partial(auto.hold_back, share=0.3))
         for client in fed.members:
             client.begin_round(0, 0)
-            hold(client, model, None, share=0.3)
+            local = LocalModel(fed.network, model.weights, model.weights, client.inputs)
+            for before in step["before"]:
+                before(client, local, None)
             held = client.rows["held_back"]
             assert held.sum() == max(1, round(0.3 * len(client))) and (client.rows["keep"][held] == 0).all()
             assert abs(client.rows["keep"].sum() - len(client)) < 1e-9
             if change:
                 client.y[held] = (client.y[held] + 1) % CLASSES
-        step = auto.local_training(treatment, lambda *given: None)
         loss, logits = step["loss"], torch.zeros(len(fed.members[0]), CLASSES, dtype=torch.float64)
         client = fed.members[0]
         client.rows["inferred"] = torch.nn.functional.one_hot(client.y, CLASSES).double()
