@@ -104,8 +104,9 @@ def shared_near_copies(cells, fingerprints):
     """
     owner = np.repeat(np.arange(len(cells)), [len(part) for part in cells])
     held, count = [set(part.tolist()) for part in fingerprints], len(owner)
-    prints, columns = np.concatenate(fingerprints), np.concatenate(cells).T
-    found, times = np.unique(np.concatenate([_pairs(column, owner) for column in columns]), return_counts=True)
+    prints = np.concatenate(fingerprints)
+    pairs = [_pairs(np.concatenate([part[:, i] for part in cells]), owner) for i in range(HASHES)]
+    found, times = np.unique(np.concatenate(pairs), return_counts=True)
     found = found[times >= SHARED]
     first, second = found // count, found % count
     near = np.unique(np.concatenate([first * len(cells) + owner[second], second * len(cells) + owner[first]]))
