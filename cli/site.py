@@ -181,6 +181,24 @@ def predict(run, data, folder, as_json, output):
                f"classes {100 * row['balanced']:.1f} %")  # fmt: skip
 
 
+@command.command()
+@project_option
+def connect(folder):
+    """Test the connection to the server: whether it answers and whether its certificate is accepted.
+
+    The start command of a site runs this test first. The exit code is 1 if the server does not answer.
+
+    \b
+    Example:
+      fnlkit site connect --project from-coordinator
+    """
+    from fnlkit.deploy import connection, handover
+
+    site = handover.read_site(folder)
+    connection.test(site["superlink"], os.path.join(site["folder"], "ca.crt"))
+    click.echo(f"{site['superlink']} answers, and its certificate is accepted")
+
+
 @command.command(hidden=True, context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def superexec(arguments):

@@ -1,5 +1,6 @@
 """`fnlkit sites`: commands for the coordinator of real sites."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -39,6 +40,7 @@ def _flwr(folder, *arguments):
     import shutil
     import tomllib
 
+    from fnlkit.deploy import connection
     from fnlkit.errors import InputError, WorkStopped
 
     home = folder / "coordinator" / "flwr"
@@ -59,6 +61,8 @@ def _flwr(folder, *arguments):
     except ValueError:
         found = {"success": done.returncode == 0}
     if done.returncode or not found.get("success", True):
+        with contextlib.suppress(WorkStopped):
+            connection.test(f"127.0.0.1:{port}", folder / "coordinator" / "ca.crt")
         text = " ".join((found.get("error-message") or done.stderr or done.stdout).split())[-400:]
         raise WorkStopped(f"flwr {arguments[0]}: {text}; is the server running ({folder}/coordinator/start.sh)?")
     return found

@@ -87,7 +87,8 @@ def read_site(folder):
 def join(folder, data, leave_out=""):
     """Write key, certificate, start command, systemd unit and container file of a site; return the paths of the new files.
 
-    An existing key is kept, because the coordinator may have registered it.
+    An existing key is kept, because the coordinator may have registered it; the certificate of the site's own processes is
+    written again.
 
     Parameters
     ----------
@@ -102,8 +103,9 @@ def join(folder, data, leave_out=""):
     folder = Path(site["folder"])
     about = tomllib.loads((folder / SITE).read_text(encoding="utf-8")) | {"data": os.path.abspath(data), "leave_out": leave_out}
     out = {SITE: _toml(about).encode()}
-    if not (folder / f"{site['name']}.key").exists():
-        out |= credentials.of_site(site["name"])
+    made = credentials.of_site(site["name"])
+    kept = (folder / f"{site['name']}.key").exists()
+    out |= {name: content for name, content in made.items() if name.startswith("own.") or not kept}
     node = {"client": site["client"], "data": about["data"], "memory": site["memory"], "agreed": site["agreed"]}
     node |= {"leave_out": leave_out} if leave_out else {}
     if any('"' in str(value) or "'" in str(value) for value in node.values()):
@@ -182,6 +184,8 @@ _JOIN = """\
 cd "$(dirname "$0")"
 {telemetry} FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.2
 export PATH="$PWD/bin:$PATH"
+# Exit code 1: the server does not answer yet, and Flower tries again. Any other failure is final.
+fnlkit site connect || [ $? -eq 1 ] || exit 2
 exec flower-supernode --superlink {superlink} --root-certificates ca.crt --auth-supernode-private-key {name}.key \\
     --ssl-ca-certfile own.crt --ssl-certfile own.crt --ssl-keyfile own.key --port {port} \\
     --node-config '{config}'

@@ -13,6 +13,8 @@ from flwr.common import Code, FitIns, FitRes, Status, ndarrays_to_parameters, pa
 from flwr.compat.common.recorddict_compat import fitres_to_recorddict
 from flwr.serverapp import ServerApp
 
+from fnlkit.errors import WorkStopped
+
 __all__ = [
     "Array",
     "ArrayRecord",
@@ -75,7 +77,11 @@ def superexec(arguments, launch):
 
     subprocess_executor.subprocess = SimpleNamespace(Popen=popen, DEVNULL=subprocess_executor.subprocess.DEVNULL)
     sys.argv = ["flower-superexec", *arguments]
-    flower_superexec()
+    try:
+        flower_superexec()
+    except SystemExit as end:
+        if end.code:
+            raise WorkStopped(f"flower-superexec ended with code {end.code}; its log is above") from end
 
 
 def prepare():
