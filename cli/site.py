@@ -184,7 +184,7 @@ def predict(run, data, folder, as_json, output):
 @command.command()
 @project_option
 def connect(folder):
-    """Test the connection to the server: whether it answers and whether its certificate is accepted.
+    """Test the connection to the server: whether it answers, its certificate is accepted, and the clocks agree.
 
     The start command of a site runs this test first. The exit code is 1 if the server does not answer.
 
@@ -196,7 +196,7 @@ def connect(folder):
 
     site = handover.read_site(folder)
     connection.test(site["superlink"], os.path.join(site["folder"], "ca.crt"))
-    click.echo(f"{site['superlink']} answers, and its certificate is accepted")
+    click.echo(f"{site['superlink']} answers, its certificate is accepted, and the clocks agree")
 
 
 @command.command(hidden=True, context_settings={"ignore_unknown_options": True})

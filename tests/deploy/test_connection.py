@@ -6,6 +6,8 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
+from email.utils import formatdate
 from types import SimpleNamespace
 
 import pytest
@@ -35,8 +37,12 @@ def certificates(folder, monkeypatch, days=0, host="127.0.0.1"):
 
 
 @contextlib.contextmanager
-def server(folder=None):
-    """Yield the address of a server that answers one connection, with TLS if a folder has its certificate."""
+def server(folder=None, ahead=0.0):
+    """Yield the address of a server that answers one request, with TLS if a folder has its certificate.
+
+    The client's clock is `ahead` seconds ahead.
+    """
+    date = formatdate(time.time() - ahead, usegmt=True)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve():
@@ -48,6 +54,8 @@ def server(folder=None):
                     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                     context.load_cert_chain(folder / "server.crt", folder / "server.key")
                     client = context.wrap_socket(client, server_side=True)
+                    client.recv(1000)
+                    client.sendall(f"HTTP/1.1 404 Not Found\r\ndate: {date}\r\ncontent-length: 0\r\n\r\n".encode())
                 client.close()
 
         thread = threading.Thread(target=serve)
@@ -64,12 +72,20 @@ def test_a_certificate_is_accepted_only_in_its_time(tmp_path, monkeypatch, days,
         connection.test(address, folder / "ca.crt")
 
 
+@pytest.mark.parametrize("ahead, problem", [(1, None), (-200, None), (8, "ahead of"), (-400, "behind"), (1e9, "ahead of")])
+def test_clocks_may_differ_by_a_few_seconds(tmp_path, monkeypatch, ahead, problem):
+    folder = certificates(tmp_path / "server", monkeypatch)
+    stops = contextlib.nullcontext() if problem is None else pytest.raises(InputError, match=problem)
+    with server(folder, ahead) as address, stops:
+        connection.test(address, folder / "ca.crt")
+
+
 def test_other_servers_are_refused_and_a_missing_server_is_no_input_error(tmp_path, monkeypatch):
     ours = certificates(tmp_path / "ours", monkeypatch)
     other = certificates(tmp_path / "other", monkeypatch)
     with server(other) as address, pytest.raises(InputError, match="same project"):
         connection.test(address, ours / "ca.crt")
-    with server() as address, pytest.raises(InputError, match="without TLS"):
+    with server() as address, pytest.raises(InputError, match="another program"):
         connection.test(address, ours / "ca.crt")
     with pytest.raises(WorkStopped, match="does not answer"):
         connection.test(address, ours / "ca.crt")
