@@ -89,14 +89,13 @@ def admit(folder, keys):
     path = folder / "coordinator" / "nodes.json"
     nodes = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for key, (name, fingerprint) in zip(keys, found.items(), strict=True):
-        if fingerprint not in nodes:
-            nodes[fingerprint] = _registered(folder, os.path.abspath(key))
-            saving.write_bytes([json.dumps(nodes).encode()], str(path))
+        nodes[fingerprint] = _registered(folder, os.path.abspath(key), nodes.get(fingerprint))
+        saving.write_bytes([json.dumps(nodes).encode()], str(path))
         click.echo(f"{name}  {fingerprint}")
 
 
-def _registered(folder, key, seconds=60):
-    """Return the node that the SuperLink gives to a key; a server that was just started is awaited."""
+def _registered(folder, key, known=None, seconds=60):
+    """Return the node that the SuperLink gives to a key, or the `known` one; a server that was just started is awaited."""
     from fnlkit.errors import WorkStopped
 
     deadline = time.monotonic() + seconds
@@ -104,6 +103,8 @@ def _registered(folder, key, seconds=60):
         try:
             return str(_flwr(folder, "supernode", "register", key, _HERE, "--format", "json")["node-id"])
         except WorkStopped as error:
+            if known and "already" in str(error):
+                return known
             if time.monotonic() > deadline or "already" in str(error):
                 raise
         time.sleep(1)

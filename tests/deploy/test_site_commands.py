@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fnlkit.deploy import agreement, handover
+from fnlkit.errors import WorkStopped
 from tests import commands
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
@@ -260,12 +261,15 @@ def server(demo, monkeypatch):
     import fnlkit.cli.sites as coordinator
 
     class Server:
-        fails, nodes = None, {}
+        fails, nodes, last = None, {}, 9
 
         def flwr(self, folder, *words):
             if words[:2] == ("supernode", "register"):
-                self.nodes[str(10 + len(self.nodes))] = words[2]
-                return {"node-id": max(self.nodes)}
+                if words[2] in self.nodes.values():
+                    raise WorkStopped("flwr supernode: Public key already in use.")
+                self.last += 1
+                self.nodes[str(self.last)] = words[2]
+                return {"node-id": str(self.last)}
             if words[0] == "run":
                 config = agreement.config_of(str(folder / "pyproject.toml")) | tomllib.loads(words[4].replace(" ", "\n"))
                 self.status = "finished:completed"
@@ -306,6 +310,9 @@ def test_the_coordinator_admits_runs_and_sees_the_state(server, demo, tmp_path, 
     assert done.returncode == 0 and all(project.fingerprint_of(tmp_path / key) in done.stdout for key in keys)
     done = fnlkit(["fnlkit", "sites", "admit", "demo", keys[0]], tmp_path)
     assert done.returncode == 0 and len(server.nodes) == 2  # known already
+    server.nodes.clear()  # the server has lost its database
+    done = fnlkit(["fnlkit", "sites", "admit", "demo", *keys], tmp_path)
+    assert done.returncode == 0 and sorted(server.nodes) == ["12", "13"]
     shutil.copy(tmp_path / keys[0], tmp_path / "unknown.key.pub")
     done = fnlkit(["fnlkit", "sites", "admit", "demo", "unknown.key.pub"], tmp_path)
     assert done.returncode == 2 and "unknown" in done.stderr
