@@ -59,7 +59,8 @@ def infer_labels(client, model, received, *, steps, keep=False):
 
 def features_of(client, model, keep):
     """Return the features (n, d) of the samples, those of the pass before if it kept them; with `keep`, keep them."""
-    weights = model.weights.double().sum().cpu()  # a client can miss a pass, and the next with other weights
+    # The sum identifies the weights: a client that missed the last pass has the features of an earlier model.
+    weights = model.weights.double().sum().cpu()
     features, before = client.rows.pop("features", None), client.state.pop("features_of", None)
     if features is None or before != weights:
         features = model.features(client.x).cpu()
@@ -183,7 +184,9 @@ def fedem(
 
 def inferred(clients, model, *before, passes=4, steps=3, right=0.6, strength=3.0, ridge=0.1):
     """Let all clients infer their labels, after other steps in each pass, and return the common matrix (C, C)."""
-    classes, small = clients.classes, float(clients.sizes.sum()) * model.network.module.width * 4 <= MOST
+    classes, network = clients.classes, model.network
+    width = getattr(network.module, "width", float("inf"))  # a network of a user may not state it
+    small = float(clients.sizes.sum()) * width * network.dtype.itemsize <= MOST
     common = right * torch.eye(classes, dtype=torch.float64) + (1 - right) / classes
     told = {"strength": torch.tensor(strength, dtype=torch.float64), "common": common}
 

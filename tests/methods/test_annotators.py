@@ -9,6 +9,7 @@ from fnlkit.client.client import Batch, LocalModel
 from fnlkit.client.losses import crowd_cross_entropy, soft_cross_entropy
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.votes import by_vote
+from fnlkit.methods import fedem
 from fnlkit.methods.crowd_layer import learn_layer, learn_matrix, start_layer, start_matrix
 from fnlkit.methods.fedem import gaussian_head, infer_labels, keep_given, shrunk
 from tests.toy import CLASSES, toy, train
@@ -80,6 +81,12 @@ def test_kept_features_are_used_with_the_same_weights_only(monkeypatch):
         assert len(computed) == count
     infer_labels(client, model, told(head=head_of()), steps=2)
     assert len(computed) == 2 and not {"features", "features_of"} & {*client.rows, *client.state}
+
+
+def test_keeping_the_features_changes_no_result(monkeypatch):
+    kept = train(method="fedem(warmup=2)", rounds=4, fraction=1.0)[1].weights
+    monkeypatch.setattr(fedem, "MOST", 0)
+    assert torch.equal(kept, train(method="fedem(warmup=2)", rounds=4, fraction=1.0)[1].weights)
 
 
 def test_the_classifier_is_that_of_scikit_learn():
