@@ -87,8 +87,7 @@ def read_site(folder):
 def join(folder, data, leave_out=""):
     """Write key, certificate, start command, systemd unit and container file of a site; return the paths of the new files.
 
-    An existing key is kept, because the coordinator may have registered it; the certificate of the site's own processes is
-    written again.
+    An existing key is kept, because the coordinator may have registered it.
 
     Parameters
     ----------
@@ -103,9 +102,8 @@ def join(folder, data, leave_out=""):
     folder = Path(site["folder"])
     about = tomllib.loads((folder / SITE).read_text(encoding="utf-8")) | {"data": os.path.abspath(data), "leave_out": leave_out}
     out = {SITE: _toml(about).encode()}
-    made = credentials.of_site(site["name"])
-    kept = (folder / f"{site['name']}.key").exists()
-    out |= {name: content for name, content in made.items() if name.startswith("own.") or not kept}
+    if not (folder / f"{site['name']}.key").exists():
+        out |= credentials.of_site(site["name"])
     node = {"client": site["client"], "data": about["data"], "memory": site["memory"], "agreed": site["agreed"]}
     node |= {"leave_out": leave_out} if leave_out else {}
     if any('"' in str(value) or "'" in str(value) for value in node.values()):
