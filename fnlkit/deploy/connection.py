@@ -30,11 +30,14 @@ def test(address, authority):
     Raises
     ------
     InputError
-        If the certificate of the server is not accepted, if another program answers, or if the clocks differ too much.
+        If the address or `authority` is invalid, if the certificate of the server is not accepted, if another program answers,
+        or if the clocks differ too much.
     WorkStopped
-        If the server does not answer.
+        If the server does not answer, or closes the connection.
     """
     host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise InputError(f"{address}: is no HOST:PORT of a server; restore site.toml")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(authority)
@@ -46,18 +49,19 @@ def test(address, authority):
         server.request("HEAD", "/")
         date = server.getresponse().getheader("date")
         received = time.time()
+        at = None if date is None else parsedate_to_datetime(date).timestamp()
     except ssl.SSLCertVerificationError as error:
         raise InputError(f"{address}: {_refusal(error)}") from error
-    except (ssl.SSLError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", None) or type(error).__name__
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        # A closed connection is an SSLEOFError during the handshake, and later both OSError and HTTPException.
+        if isinstance(error, OSError) and (isinstance(error, ssl.SSLEOFError) or not isinstance(error, ssl.SSLError)):
+            text = f"{address}: the server does not answer ({reason})"
+            raise WorkStopped(f"{text}; it may not run, or a firewall stops it") from error
         raise InputError(f"{address}: another program answers ({reason}); is this the address of the server?") from error
-    except OSError as error:
-        reason = f"the server does not answer ({error.strerror or error})"
-        raise WorkStopped(f"{address}: {reason}; it may not run, or a firewall stops it") from error
     finally:
         server.close()
-    if date is not None:
-        at = parsedate_to_datetime(date).timestamp()
+    if at is not None:
         ahead, behind = sent - at - _COARSE, at - received
         if ahead > _AHEAD or behind > _BEHIND:
             found = f"{ahead:,.0f} s ahead of" if ahead > 0 else f"{behind:,.0f} s behind"

@@ -37,12 +37,12 @@ def certificates(folder, monkeypatch, days=0, host="127.0.0.1"):
 
 
 @contextlib.contextmanager
-def server(folder=None, ahead=0.0):
+def server(folder=None, ahead=0.0, reply="HTTP/1.1 404 Not Found\r\ndate: {date}\r\ncontent-length: 0\r\n\r\n"):
     """Yield the address of a server that answers one request, with TLS if a folder has its certificate.
 
     The client's clock is `ahead` seconds ahead.
     """
-    date = formatdate(time.time() - ahead, usegmt=True)
+    reply = reply.format(date=formatdate(time.time() - ahead, usegmt=True)).encode()
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve():
@@ -55,7 +55,7 @@ def server(folder=None, ahead=0.0):
                     context.load_cert_chain(folder / "server.crt", folder / "server.key")
                     client = context.wrap_socket(client, server_side=True)
                     client.recv(1000)
-                    client.sendall(f"HTTP/1.1 404 Not Found\r\ndate: {date}\r\ncontent-length: 0\r\n\r\n".encode())
+                    client.sendall(reply)
                 client.close()
 
         thread = threading.Thread(target=serve)
@@ -91,6 +91,20 @@ def test_other_servers_are_refused_and_a_missing_server_is_no_input_error(tmp_pa
         connection.test(address, ours / "ca.crt")
     with pytest.raises(InputError, match=r"ca\.key"):
         connection.test(address, ours / "ca.key")
+    for wrong in ("host", ":80", "host:", "host:eighty", "host:70000"):
+        with pytest.raises(InputError, match="HOST:PORT"):
+            connection.test(wrong, ours / "ca.crt")
+
+
+@pytest.mark.parametrize("reply, error, problem", [
+    ("", WorkStopped, "does not answer"),  # as a server that stops
+    ("hello\r\n", InputError, "another program"),
+    ("HTTP/1.1 404 Not Found\r\ndate: today\r\ncontent-length: 0\r\n\r\n", InputError, "another program"),
+])  # fmt: skip
+def test_unexpected_replies(tmp_path, monkeypatch, reply, error, problem):
+    folder = certificates(tmp_path / "server", monkeypatch)
+    with server(folder, reply=reply) as address, pytest.raises(error, match=problem):
+        connection.test(address, folder / "ca.crt")
 
 
 @pytest.mark.parametrize("code, started", [(0, True), (1, True), (2, False)])
@@ -101,9 +115,6 @@ def test_a_site_starts_unless_the_test_of_the_connection_is_final(tmp_path, code
         (tmp_path / name).write_bytes(content)
     site = tmp_path / "sites/a"
     handover.join(site, str(site / "data.npz"))
-    key, own = (site / "a.key").read_bytes(), (site / "own.crt").read_bytes()
-    handover.join(site, str(site / "data.npz"))
-    assert (site / "a.key").read_bytes() == key and (site / "own.crt").read_bytes() != own  # certificates expire
     for name, line in (("fnlkit", f"exit {code}"), ("flower-supernode", "touch started")):
         (site / "bin" / name).write_text(f"#!/bin/sh\n{line}\n")
         (site / "bin" / name).chmod(0o755)
