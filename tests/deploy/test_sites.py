@@ -6,6 +6,7 @@ Sites answer in this process here, with Flower's own messages; tests/deploy/test
 import functools
 import json
 import pickle
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -383,6 +384,21 @@ def test_a_project_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     for name in ("new", "empty"):
         files = project.write_project(tmp_path / name, data, Settings(), sites=2)
         assert all(path.is_file() for path in files) and len(list((tmp_path / name).rglob("*.py"))) == 3
+
+
+def test_the_end_of_flowers_program_is_no_error_unless_it_has_a_code(monkeypatch):
+    import flwr.supercore.cli
+    from flwr.supercore.superexec.executor import subprocess_executor
+
+    from fnlkit.engines.flower import api
+
+    monkeypatch.setattr("sys.argv", [])
+    monkeypatch.setattr(subprocess_executor, "subprocess", subprocess_executor.subprocess)  # restored after the test
+    monkeypatch.setattr(flwr.supercore.cli, "flower_superexec", lambda: sys.exit(0))
+    api.superexec([], print)
+    monkeypatch.setattr(flwr.supercore.cli, "flower_superexec", lambda: sys.exit(3))
+    with pytest.raises(WorkStopped, match="code 3"):
+        api.superexec([], print)
 
 
 def test_processes_of_messages_are_forked_and_others_are_started(monkeypatch):

@@ -66,6 +66,11 @@ def superexec(arguments, launch):
         Of the command line.
     launch : callable (list of str)
         Starts the command `flwr-clientapp` with its options.
+
+    Raises
+    ------
+    WorkStopped
+        If Flower's program ends with a code.
     """
     from flwr.supercore.cli import flower_superexec
     from flwr.supercore.superexec.executor import subprocess_executor
