@@ -31,9 +31,9 @@ LEFT, IMPROPER = -1.0, -2.0
 def invert_two_valued(matrices, start, stop, inverses, conditions):
     """Invert the matrices with one value on and one value off the diagonal; mark the others `LEFT`.
 
-    Processes the matrices start..stop.  Each vector needs one comparison and one store, and the inverse of
-    one matrix is written while the next matrix is read.  The cost is hardly more than that of copying.  Numbers are compared
-    by their bits, so 0 and -0 differ; `invert_constant` handles such matrices.
+    Processes the matrices start..stop.  Each vector needs one comparison and one store, and the inverse of one matrix is
+    written while the next matrix is read.  The cost is hardly more than that of copying.  Numbers are compared by their bits,
+    so 0 and -0 differ; `invert_constant` handles such matrices.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def invert_two_valued(matrices, start, stop, inverses, conditions):
     for m in range(start, stop):
         base = m * area
         on, off = flat[base], flat[base + size - 1]
-        if flat[base + 1] != off:
+        if flat[base + 1] != off:  # most matrices of other kinds leave here, without being read and overwritten as a whole
             conditions[m] = LEFT
             continue
         offs = spread(off)

@@ -93,10 +93,10 @@ def find_copies(client, model, received, *, neighbors, across=True):
     """Reply fingerprints (if `across`), counts of copies and far samples, and distances of near copies; keep the samples.
 
     A copy equals an earlier sample of the site byte by byte.  A near copy is closer to its nearest earlier sample than the
-    first distance of `near_and_typical` in each space.  ``audit/copy_of`` (n,) keeps the index of that earlier sample, -1 for
-    all others.  A sample is far if the distance to its k-th neighbor exceeds the third quartile by three interquartile ranges
-    (Tukey's far out); copies count once.  Receives `salt` (2,) and `samples`, the number of samples of all sites, for which
-    the distances that are replied hold.
+    distance of near copies in each space (`near_and_typical`).  ``audit/copy_of`` (n,) keeps the index of that earlier sample,
+    -1 for all others.  A sample is far if the distance to its k-th neighbor exceeds the third quartile by three interquartile
+    ranges (Tukey's far out); copies count once.  Receives `salt` (2,) and `samples`, the number of samples of all sites, for
+    which the distances that are replied hold.
     """
     prints = hashed(np.ascontiguousarray(client.x.numpy()), received["salt"].numpy())
     _, first, inverse = np.unique(prints, return_index=True, return_inverse=True)
