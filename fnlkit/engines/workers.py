@@ -6,15 +6,12 @@ Another worker repeats the task with the same random numbers and returns the sam
 """
 
 import contextlib
-import json
 import logging
 import os
 import pickle
-import signal
+import select
 import socket
 import struct
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -30,6 +27,7 @@ from fnlkit.client.client_list import ClientList
 from fnlkit.client.failure import Failure, failure, log, show_log
 from fnlkit.client.network import Network
 from fnlkit.components import own
+from fnlkit.engines.fork_server import ForkServer, forks
 from fnlkit.engines.sequential import Sequential
 from fnlkit.engines.travel import pack, unpack
 from fnlkit.errors import InputError
@@ -38,10 +36,6 @@ TRIES = 3  # a task is lost after this number of dead or stopped workers; the ro
 TIMEOUT = 3600  # seconds per visit
 _START_SECONDS = 300  # a worker that needs longer to start will never start
 _DRAIN_SECONDS = 60  # a running worker can receive and send bytes at any time
-_START = """import json, sys
-sys.path[:] = json.loads(sys.argv[2])
-from fnlkit.engines.workers import serve
-serve(int(sys.argv[1]), sys.argv[3] == "verbose")"""
 
 
 class Workers(Sequential):
@@ -71,7 +65,7 @@ class Workers(Sequential):
             raise InputError(f"--engine workers runs on the CPU, not on {self.network.device}; write --engine stacked")
         self.count = workers or len(os.sched_getaffinity(0))
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
-        self.workers, self.shared, self.calls, self.options = [], None, 0, {}
+        self.workers, self.shared, self.server, self.calls, self.options = [], None, None, 0, {}
 
     def _groups(self, ids):
         """Return the positions of clients in `ids` that a worker visits in one task."""
@@ -146,7 +140,7 @@ class Workers(Sequential):
         if self.shared is None:
             self.shared = _Shared(self)
         for k, worker in enumerate(self.workers):
-            if worker.process.poll() is not None:
+            if not worker.runs():
                 worker.stop()
                 self.workers[k] = self._started(k)
         while len(self.workers) < count:
@@ -154,7 +148,12 @@ class Workers(Sequential):
 
     def _started(self, k):
         """Return a new process for place k of `workers`."""
-        return _Worker(self.shared, self._environment(k))
+        if self.server is not None and self.server.process.poll() is not None:
+            self.server.close()
+            self.server = None
+        if self.server is None:
+            self.server = ForkServer(self.shared.descriptors)
+        return _Worker(self.shared, self.server, self._environment(k))
 
     def _environment(self, k):
         """Return additional environment variables of the process at place k."""
@@ -179,6 +178,9 @@ class Workers(Sequential):
         for worker in self.workers:
             worker.stop()
         self.workers.clear()
+        if self.server is not None:
+            self.server.close()
+            self.server = None
         if self.shared is not None:
             self.shared.close()
             self.shared = None
@@ -233,20 +235,14 @@ class _Shared:
 class _Worker:
     """Worker process, as seen by the parent process."""
 
-    def __init__(self, shared, environment):
+    def __init__(self, shared, server, environment):
         ours, theirs = socket.socketpair()
         # A stopped process does not read. Neither sending nor receiving must wait for it forever.
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
             ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _DRAIN_SECONDS, 0))
+        self.server = server
         with theirs:
-            single = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _START, str(theirs.fileno()), json.dumps(sys.path), _verbosity()],
-                pass_fds=(theirs.fileno(), *shared.descriptors),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env={**os.environ, **single, **environment},
-            )
+            self.number = server.fork(theirs.fileno(), [environment, log.isEnabledFor(logging.DEBUG)])
         self.connection, self.task = Connection(ours.detach()), None
         self.ready, self.since, self.sent, self.visits = False, time.monotonic(), None, 1
         with contextlib.suppress(OSError):  # a dead worker is detected when its answer is read
@@ -280,20 +276,26 @@ class _Worker:
         timeout *= self.visits
         return self.since + (timeout if self.ready else max(timeout, _START_SECONDS))
 
+    def runs(self):
+        """Return whether the process still has its end of the connection."""
+        poll = select.poll()
+        poll.register(self.connection.fileno(), 0)
+        return not poll.poll(0)
+
     def stop(self):
-        self.connection.close()  # this ends the worker, see `serve`
-        try:
-            self.process.wait(1)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        self.connection.close()
+        self.server.kill(self.number)
 
 
 _READY = b"ready"
 
 
-def _verbosity():
-    return "verbose" if log.isEnabledFor(logging.DEBUG) else "quiet"
+def start_worker(requests):
+    """Run tasks in a forked process; the main function of the fork server."""
+    torch.set_num_threads(1)
+    connection, (environment, verbose) = forks(requests)
+    os.environ.update(environment)
+    serve(connection, verbose)
 
 
 def serve(connection, verbose=False):
@@ -308,8 +310,6 @@ def serve(connection, verbose=False):
     """
     if verbose:
         show_log()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; only the parent handles it
-    torch.set_num_threads(1)
     threads.limit = 1
     connection, tasks, ready = Connection(connection), deque(), threading.Semaphore(0)
 

@@ -151,13 +151,34 @@ def test_closures_are_refused_by_workers(staffed):
         fed.round([0], model, FIT)
 
 
-def test_no_process_and_no_descriptor_is_left():
+def _writes_its_process(client, model, received, *, folder):
+    Path(folder, f"{os.getpid()}").write_text(f"{os.getppid()}")
+
+
+def test_no_process_and_no_descriptor_is_left(tmp_path):
     opened = len(os.listdir("/proc/self/fd"))
-    fed, model = toy("workers", workers=1)
-    fed.round([0, 1], model, FIT)
-    process = fed.workers[0].process
+    fed, model = toy("workers", workers=2)
+    fed.round(range(6), model, partial(_writes_its_process, folder=str(tmp_path)))
     fed.close()
-    assert process.poll() is not None and len(os.listdir("/proc/self/fd")) == opened
+    found = list(tmp_path.iterdir())
+    assert found and len(os.listdir("/proc/self/fd")) == opened
+    assert not any(_runs(pid) for path in found for pid in (path.name, path.read_text()))
+
+
+def test_workers_are_forked_from_one_process_and_from_a_new_one_if_it_dies(tmp_path):
+    fed, model = toy("workers", workers=2)
+    step = partial(_writes_its_process, folder=str(tmp_path))
+    fed.round(range(8), model, step)
+    server = fed.server.process
+    assert {path.read_text() for path in tmp_path.iterdir()} == {f"{server.pid}"}
+    server.kill()
+    server.wait()
+    for path in tmp_path.iterdir():
+        os.kill(int(path.name), signal.SIGKILL)
+    fed.round(range(8), model, step)
+    parents = {path.read_text() for path in tmp_path.iterdir()} - {f"{server.pid}"}
+    assert parents == {f"{fed.server.process.pid}"} and not fed.rejected
+    fed.close()
 
 
 PARENT = """
