@@ -6,6 +6,7 @@ once. The cohort of an MLP is then stacked, because launching a step of a single
 is trained client by client.
 """
 
+import itertools
 import os
 import queue
 import threading
@@ -58,15 +59,17 @@ class Calls:
 
         After Ctrl-C or SIGTERM, the exception is raised once all visits have ended.
         """
+        # Only the last visit wakes this thread, because each change of the running thread costs as much as a short visit.
+        ended = itertools.count(1)  # its next() is atomic
+
+        def end(_):
+            if next(ended) == len(visits):
+                self._queue.put(None)
+
         for visit in visits:
-            visit.add_done_callback(lambda _: self._queue.put(None))
-        left = len(visits)
+            visit.add_done_callback(end)
         try:
-            while left:
-                entry = self._queue.get()
-                if entry is None:
-                    left -= 1
-                    continue
+            while (entry := self._queue.get()) is not None:
                 call, answer = entry
                 try:
                     answer.set_result(call())

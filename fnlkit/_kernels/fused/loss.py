@@ -28,6 +28,9 @@ temperature F, clamped from below, and H is the entropy of u and v.
 
 Each kind can be combined with the terms of `Terms`, labels that change during training (`Memory`), a choice of samples in each
 batch (`Choice`), and for two networks labels that both refine (`Division`).
+
+Functions of a single sample take the fields that they need.  A whole `Loss` is passed as some hundred machine words, which
+takes longer than the loss of a sample.
 """
 
 import math
@@ -36,8 +39,8 @@ import numpy as np
 
 from fnlkit._kernels.fused.losses.choice import choose, mark
 from fnlkit._kernels.fused.losses.division import add_division, divide
-from fnlkit._kernels.fused.losses.fields import ALL, CROSS_ENTROPY, DISTILL, EMBEDDING, MIXTURE, VIEWS
-from fnlkit._kernels.fused.losses.labels import add_class, add_label
+from fnlkit._kernels.fused.losses.fields import ALL, CROSS_ENTROPY, DISTILL, EMBEDDING, MIXTURE, SOFT, VIEWS
+from fnlkit._kernels.fused.losses.labels import add_class, add_label, add_soft
 from fnlkit._kernels.fused.losses.memory import learn, recall, refurbish
 from fnlkit._kernels.fused.losses.mixture import add_mixture, mixture_targets
 from fnlkit._kernels.fused.losses.regularizers import add_balance, add_divergence, add_entropy, add_taught
@@ -61,7 +64,7 @@ def _count_correct(y, batch, samples, classes, room):
 
 
 @strict
-def _cross_entropy(y, chosen, samples, logits, gradient, mean):
+def cross_entropy_and_gradient(y, chosen, samples, logits, gradient, mean):
     """Do `loss_and_gradient` for the cross entropy alone, without the bookkeeping of other losses."""
     networks, _, classes = logits.shape
     total, correct = 0.0, 0
@@ -115,8 +118,6 @@ def loss_and_gradient(loss, y, batch, step, share, samples, room):
     correct : int
         Number of correct predictions: rows with the largest logit at the row's label.
     """
-    if loss.plain and share == 1.0:
-        return _cross_entropy(y, batch.chosen, samples, room.logits, room.gradient, room.scratch)
     networks, _, classes = room.logits.shape
     terms, memory, choice = loss.terms, loss.memory, loss.choice
     own = room.own if batch.raw.shape[0] else room.logits
@@ -136,7 +137,7 @@ def loss_and_gradient(loss, y, batch, step, share, samples, room):
         return add_views(loss, y, batch, step, samples, classes, room), correct
     if memory.guesses.shape[0]:
         for b in range(samples):
-            refurbish(loss, batch.chosen[b], largest(room.logits[0, b], classes), classes, scratch)
+            refurbish(memory, batch.chosen[b], largest(room.logits[0, b], classes), classes, scratch)
     mark(loss, y, own, batch, samples, share, classes, room)
     if choice.rule != ALL and not memory.record:
         choose(loss, y, batch, samples, classes, room)
@@ -153,7 +154,7 @@ def loss_and_gradient(loss, y, batch, step, share, samples, room):
                 for j in range(classes):
                     target[j] = gradient[j] = 0.0
                 if memory.history.shape[0]:
-                    recall(loss, row, room.marks[b], p, classes, room.soft[k, b])
+                    recall(memory, row, room.marks[b], p, classes, room.soft[k, b])
                     for j in range(classes):
                         target[j] += terms.label * room.soft[k, b, j]
                         value -= terms.label * room.soft[k, b, j] * log_p[j]
@@ -168,17 +169,20 @@ def loss_and_gradient(loss, y, batch, step, share, samples, room):
                         if classified:
                             bounds = terms.bounded, terms.power
                             value += add_class(label, part, weight, loss.smoothing, *bounds, log_p, classes, target)
+                        elif loss.kind == SOFT:
+                            value += add_soft(loss.soft[batch.chosen[place]], weight, log_p, classes, target)
                         else:
-                            mate = batch.chosen[place]
-                            value += add_label(loss, label, mate, other, weight, log_p, p, classes, target, scratch)
+                            numbers = loss.kind, loss.strength, loss.floor, loss.matrix, loss.prior
+                            value += add_label(*numbers, label, other, weight, log_p, p, classes, target, scratch)
             if loss.kind == MIXTURE:
-                value += add_mixture(loss, room.soft[k, b], room.soft[k, batch.mates[b]], share, p, classes, target)
+                own_soft, other_soft = room.soft[k, b], room.soft[k, batch.mates[b]]
+                value += add_mixture(loss.strength, loss.clamp, loss.floor, own_soft, other_soft, share, p, classes, target)
             if terms.teach != 0:
-                value += add_taught(loss, room.server[k, b], log_p, classes, target, scratch)
+                value += add_taught(terms.teach, terms.teach_heat, room.server[k, b], log_p, classes, target, scratch)
             if terms.entropy != 0:
                 value += add_entropy(terms.entropy, log_p, p, classes, gradient)
             if memory.learned.shape[0]:
-                value += learn(loss, row, y[row], log_p, p, classes, scratch, gradient)
+                value += learn(memory, terms.reverse, row, y[row], log_p, p, classes, scratch, gradient)
             mass = 0.0
             for j in range(classes):
                 if terms.offset.shape[0] and terms.offset[j] == -np.inf:
@@ -187,7 +191,8 @@ def loss_and_gradient(loss, y, batch, step, share, samples, room):
             for j in range(classes):
                 gradient[j] = (p[j] * mass - target[j] + gradient[j]) * whole / samples
             if loss.kind == DISTILL:
-                value += add_divergence(loss, room.logits[k, b], room.server[k, b], classes, samples, gradient)
+                heat = loss.temperature, loss.backwards
+                value += add_divergence(loss.strength, *heat, room.logits[k, b], room.server[k, b], classes, samples, gradient)
             room.pulled[b] = whole * terms.pull if room.nearest[b] == y[row] else 0.0
             total += whole * value
         if terms.balance != 0:

@@ -21,7 +21,7 @@ from fnlkit._kernels.fused.dense import (
 )
 from fnlkit._kernels.fused.head import follow_centroids, follow_teacher, head_room, nearest_centroids
 from fnlkit._kernels.fused.input import choose, empty_batch, load_batch, load_sample, mix_batch, spoil, unmix_batch
-from fnlkit._kernels.fused.loss import loss_and_gradient
+from fnlkit._kernels.fused.loss import cross_entropy_and_gradient, loss_and_gradient
 from fnlkit._kernels.fused.losses.fields import EMBEDDING, loss_room, needs_server, needs_unmixed
 from fnlkit._kernels.fused.step import adapt, pull_at
 from fnlkit._kernels.fused.tile import strict, strict_kernel
@@ -77,29 +77,20 @@ def linear_forward(theta, linear, samples):
 
 
 @strict
-def linear_backward(theta, velocity, linear, inputs, loss, y, pulled, batch, count, room, descent, step, pull):
-    """Update all layers, and the head if there is one, from the gradients of the logits.
+def linear_backward(theta, velocity, linear, layers, inputs, count, descent, step, pull):
+    """Update some layers, last first, from the gradients of the outputs.
 
-    Computes the gradient of the layers' input if `inputs` is true.  Returns the term of the loss on the last hidden layer.
+    Computes the gradient of the input of the first layer of the network if `inputs` is true.
     """
-    values, deltas, scratch, last = linear.values, linear.deltas, linear.scratch, linear.widths.size - 1
-    distance = 0.0
-    for layer in range(last - 1, -1, -1):
+    values, deltas, scratch = linear.values, linear.deltas, linear.scratch
+    for layer in layers:
         at, x_at, delta_at = linear.weights_at[layer], linear.values_at[layer], linear.values_at[layer + 1]
         width, units = linear.widths[layer], linear.widths[layer + 1]
+        if layer + 2 < linear.widths.size:
+            gate(deltas, values, delta_at, units, count)
         if layer > 0 or inputs:
             dense_backward_input(theta, at, deltas, delta_at, units, deltas, x_at, width, count, scratch)
-        if layer > 0 and layer == last - 1 and loss.kind == EMBEDDING:
-            distance = follow_teacher(
-                theta, velocity, linear.weights_at[last], values, x_at, width, loss, batch, count, room, deltas, x_at, scratch,
-                descent, step, pull,
-            )  # fmt: skip
-        if layer > 0 and layer == last - 1 and loss.terms.norms.size:
-            distance = follow_centroids(loss, y, values, x_at, width, batch, count, pulled, deltas, x_at)
         dense_step(theta, velocity, at, values, x_at, width, deltas, delta_at, units, count, scratch, descent, step, pull)
-        if layer > 0 or inputs:
-            gate(deltas, values, x_at, width, count)
-    return distance
 
 
 def local_training(module, make, front_forward, front_backward, inputs):
@@ -144,7 +135,7 @@ def local_training(module, make, front_forward, front_backward, inputs):
         real, networks = theta.dtype, theta.shape[0]
         fronts, images, frame = make(net, samples, order.shape[1], loss.teacher.shape[1], networks, real)
         first = fronts[0].linear
-        last = first.widths.size - 1
+        last, top = first.widths.size - 1, first.widths.size - 2
         classes, width = first.widths[last], first.widths[last - 1]
         batch, head = empty_batch(order.shape[1], augment, frame, real), head_room(loss, order.shape[1], width, real)
         room = loss_room(networks, order.shape[1], classes)
@@ -173,16 +164,32 @@ def local_training(module, make, front_forward, front_backward, inputs):
             spoil(room.logits, batch.poison, count)
             if centered:
                 nearest_centroids(loss, first.values, first.values_at[last - 1], width, count, similar, room.nearest)
-            total, correct = loss_and_gradient(loss, y, batch, step, share, count, room)
+            if loss.plain and share == 1.0:
+                total, correct = cross_entropy_and_gradient(y, batch.chosen, count, room.logits, room.gradient, room.scratch)
+            else:
+                total, correct = loss_and_gradient(loss, y, batch, step, share, count, room)
             epoch_loss[epoch] += total
             epoch_correct[epoch] += correct
             for k in range(networks):
                 front, descent = fronts[k], descents[k]
                 pull = pull_at(descent, step, theta[k])
                 _copy_gradient(room.gradient[k], count, front.linear)
-                epoch_loss[epoch] += linear_backward(
-                    theta[k], velocity[k], front.linear, inputs, loss, y, room.pulled, batch, count, head, descent, step, pull
-                )
+                linear, x_at = front.linear, front.linear.values_at[top]
+                values, deltas, scratch = linear.values, linear.deltas, linear.scratch
+                linear_backward(theta[k], velocity[k], linear, range(top, top - 1, -1), inputs, count, descent, step, pull)
+                # Losses of the last hidden layer.
+                if top > 0 and loss.kind == EMBEDDING:
+                    head_at = linear.weights_at[last]
+                    epoch_loss[epoch] += follow_teacher(
+                        theta[k], velocity[k], head_at, values, x_at, width, loss, batch, count, head, deltas, x_at, scratch,
+                        descent, step, pull,
+                    )  # fmt: skip
+                if top > 0 and centered:
+                    pulled = room.pulled
+                    epoch_loss[epoch] += follow_centroids(loss, y, values, x_at, width, batch, count, pulled, deltas, x_at)
+                linear_backward(theta[k], velocity[k], linear, range(top - 1, -1, -1), inputs, count, descent, step, pull)
+                if inputs:
+                    gate(deltas, values, linear.values_at[0], linear.widths[0], count)
                 front_backward(theta[k], velocity[k], front, count, descent, step, pull)
                 if descent.first.size:
                     adapt(theta[k], velocity[k], descent, step)

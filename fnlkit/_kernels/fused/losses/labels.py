@@ -2,7 +2,7 @@
 
 import math
 
-from fnlkit._kernels.fused.losses.fields import FORWARD, LAYER, REWEIGHTED, SOFT
+from fnlkit._kernels.fused.losses.fields import FORWARD, LAYER, REWEIGHTED
 from fnlkit._kernels.fused.losses.softmax import log_softmax
 from fnlkit._kernels.fused.tile import strict
 
@@ -27,29 +27,35 @@ def add_class(label, share, weight, smoothing, bounded, power, log_p, classes, t
 
 
 @strict
-def add_label(loss, label, row, other, weight, log_p, p, classes, target, scratch):
-    """Add `weight` times the target of a label of kinds 1, 2, 5, 7 and 9 to `target`; return `weight` times the loss."""
+def add_soft(soft, weight, log_p, classes, target):
+    """Add `weight` times a soft label to `target`; return `weight` times the cross entropy."""
     value = 0.0
-    if loss.kind == SOFT:
+    for j in range(classes):
+        target[j] += weight * soft[j]
+        value -= soft[j] * log_p[j]
+    return weight * value
+
+
+@strict
+def add_label(kind, strength, floor, matrix, prior, label, other, weight, log_p, p, classes, target, scratch):
+    """Add `weight` times the target of a label of kinds 1, 2, 7 and 9 to `target`; return `weight` times the loss."""
+    value = 0.0
+    if kind == FORWARD or kind == REWEIGHTED:
+        through = floor
         for j in range(classes):
-            target[j] += weight * loss.soft[row, j]
-            value -= loss.soft[row, j] * log_p[j]
-    elif loss.kind == FORWARD or loss.kind == REWEIGHTED:
-        through = loss.floor
-        for j in range(classes):
-            through += p[j] * loss.matrix[j, label]
+            through += p[j] * matrix[j, label]
         value, steep = -math.log(through), 1.0
-        if loss.kind == REWEIGHTED:
+        if kind == REWEIGHTED:
             ratio = p[label] / through
-            value, steep = -ratio * log_p[label], -loss.strength * ratio * log_p[label]
+            value, steep = -ratio * log_p[label], -strength * ratio * log_p[label]
             target[label] += weight * (ratio - steep)
         for j in range(classes):
-            target[j] += weight * steep * p[j] * loss.matrix[j, label] / through
-    elif loss.kind == LAYER:
+            target[j] += weight * steep * p[j] * matrix[j, label] / through
+    elif kind == LAYER:
         for k in range(classes):
             scratch[k] = 0.0
             for j in range(classes):
-                scratch[k] += loss.matrix[k, j] * p[j]
+                scratch[k] += matrix[k, j] * p[j]
         log_softmax(scratch, classes, 1.0, scratch)
         value = -scratch[label]
         for k in range(classes):
@@ -57,14 +63,14 @@ def add_label(loss, label, row, other, weight, log_p, p, classes, target, scratc
         for j in range(classes):
             along = 0.0
             for k in range(classes):
-                along += scratch[k] * loss.matrix[k, j]
+                along += scratch[k] * matrix[k, j]
             target[j] -= weight * p[j] * along
     else:
         for j in range(classes):
-            part = loss.prior[j] if other < 0 else 1.0 if j == other else 0.0
-            pull = (1.0 if j == label else 0.0) - loss.strength * part
+            part = prior[j] if other < 0 else 1.0 if j == other else 0.0
+            pull = (1.0 if j == label else 0.0) - strength * part
             if pull != 0:
-                kept = p[j] / (p[j] + loss.floor) if loss.floor != 0 else 1.0
+                kept = p[j] / (p[j] + floor) if floor != 0 else 1.0
                 target[j] += weight * pull * kept
-                value -= pull * (math.log(p[j] + loss.floor) if loss.floor != 0 else log_p[j])
+                value -= pull * (math.log(p[j] + floor) if floor != 0 else log_p[j])
     return weight * value

@@ -9,9 +9,9 @@ from fnlkit._kernels.fused.tile import strict
 
 
 @strict
-def recall(loss, row, label, p, classes, soft):
+def recall(memory, row, label, p, classes, soft):
     """Write the mean of the sample's last predictions, or its label, to `soft`; then record the prediction p."""
-    history, memory = loss.memory.history, loss.memory
+    history = memory.history
     length, seen = history.shape[1], memory.seen[row]
     known = min(max(seen, 1), length)
     for j in range(classes):
@@ -26,9 +26,9 @@ def recall(loss, row, label, p, classes, soft):
 
 
 @strict
-def refurbish(loss, row, guess, classes, counts):
+def refurbish(memory, row, guess, classes, counts):
     """Record a predicted class; fix the label of the sample if its predictions are certain."""
-    guesses, memory = loss.memory.guesses, loss.memory
+    guesses = memory.guesses
     length = guesses.shape[1]
     guesses[row, memory.seen[row] % length] = guess
     memory.seen[row] += 1
@@ -47,9 +47,9 @@ def refurbish(loss, row, guess, classes, counts):
 
 
 @strict
-def learn(loss, row, label, log_p, p, classes, log_s, target_gradient):
-    """Add the gradient of reverse KL(p || s) to `target_gradient`, then take a step of the label logits; return the term."""
-    learned, memory = loss.memory.learned, loss.memory
+def learn(memory, reverse, row, label, log_p, p, classes, log_s, target_gradient):
+    """Add the gradient of `reverse` KL(p || s) to `target_gradient`, then take a step of the label logits; return the term."""
+    learned = memory.learned
     highest = -np.inf
     for j in range(classes):
         log_s[j] = learned[row, j]
@@ -63,9 +63,9 @@ def learn(loss, row, label, log_p, p, classes, log_s, target_gradient):
         log_s[j] -= shift
         divergence += p[j] * (log_p[j] - log_s[j])
     for j in range(classes):
-        target_gradient[j] += loss.terms.reverse * p[j] * (log_p[j] - log_s[j] - divergence)
+        target_gradient[j] += reverse * p[j] * (log_p[j] - log_s[j] - divergence)
     for j in range(classes):
         s = math.exp(log_s[j])
         own = 1.0 if j == label else 0.0
         learned[row, j] -= memory.rate * ((s - p[j]) / classes + memory.hold * (s - own))
-    return loss.terms.reverse * divergence
+    return reverse * divergence

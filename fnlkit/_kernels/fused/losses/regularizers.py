@@ -9,37 +9,36 @@ from fnlkit._kernels.fused.tile import strict
 
 
 @strict
-def add_divergence(loss, logits, server, classes, samples, gradient):
+def add_divergence(strength, heat, backwards, logits, server, classes, samples, gradient):
     """Add the gradient of the divergence from the teacher to `gradient`; return the divergence term."""
     student, teacher = np.empty(classes), np.empty(classes)
-    heat = loss.temperature
     log_softmax(logits, classes, heat, student)
     log_softmax(server, classes, heat, teacher)
     divergence = 0.0
     for j in range(classes):
-        if loss.backwards:
+        if backwards:
             divergence += math.exp(student[j]) * (student[j] - teacher[j])
         else:
             divergence += math.exp(teacher[j]) * (teacher[j] - student[j])
     for j in range(classes):
-        if loss.backwards:
+        if backwards:
             slope = math.exp(student[j]) * (student[j] - teacher[j] - divergence)
         else:
             slope = math.exp(student[j]) - math.exp(teacher[j])
-        gradient[j] += loss.strength * heat * slope / samples
-    return loss.strength * heat * heat * divergence
+        gradient[j] += strength * heat * slope / samples
+    return strength * heat * heat * divergence
 
 
 @strict
-def add_taught(loss, server, log_p, classes, target, teacher):
+def add_taught(teach, heat, server, log_p, classes, target, teacher):
     """Add the target of teach KL(teacher || p); return the term."""
-    log_softmax(server, classes, loss.terms.teach_heat, teacher)
+    log_softmax(server, classes, heat, teacher)
     value = 0.0
     for j in range(classes):
         t = math.exp(teacher[j])
-        target[j] += loss.terms.teach * t
+        target[j] += teach * t
         value += t * (teacher[j] - log_p[j]) if t > 0 else 0.0
-    return loss.terms.teach * value
+    return teach * value
 
 
 @strict

@@ -26,9 +26,17 @@ def log_softmax(logits, classes, temperature, out):
 def predict(offset, logits, classes, log_p, p):
     """Write log p and p of a sample, with the offset of the logits."""
     if offset.shape[0] == 0:
-        log_softmax(logits, classes, 1.0, log_p)
+        highest, total = logits[0], 0.0
+        for j in range(1, classes):
+            highest = max(highest, logits[j])
         for j in range(classes):
+            log_p[j] = logits[j] - highest
             p[j] = math.exp(log_p[j])
+            total += p[j]
+        shift = math.log(total)
+        for j in range(classes):
+            log_p[j] -= shift
+            p[j] /= total
         return
     highest = -np.inf
     for j in range(classes):

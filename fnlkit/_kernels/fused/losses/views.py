@@ -15,10 +15,10 @@ def _add_logs(a, b):
 
 
 @strict
-def _sharpened(loss, label, mixed, classes, log_q, slope):
+def _sharpened(double, label, mixed, classes, log_q, slope):
     """Write the gradient with respect to the log of the mean prediction to `slope`; return the cross entropy of its square."""
     log_softmax(mixed, classes, 0.5, log_q)
-    if not loss.double:
+    if not double:
         for j in range(classes):
             slope[j] = 2.0 * math.exp(log_q[j]) - (2.0 if j == label else 0.0)
         return -log_q[label]
@@ -35,31 +35,31 @@ def _sharpened(loss, label, mixed, classes, log_q, slope):
 
 
 @strict
-def _apart(loss, held, classes, slope, scratch):
+def _apart(strength, factor, double, held, classes, slope, scratch):
     """Write the gradient of divergence and entropy with respect to the log predictions `held` (2, C); return their sum."""
-    scale, value = loss.strength / (classes if loss.double else 1.0), 0.0
+    scale, value = strength / (classes if double else 1.0), 0.0
     for j in range(classes):
         middle = _add_logs(held[0, j], held[1, j]) - math.log(2.0)
         for v in range(2):
             slope[v, j] = scale * math.exp(held[v, j]) * (held[v, j] - middle) / 2
             value += slope[v, j]
-    for v in range(1 if loss.double else 2):
+    for v in range(1 if double else 2):
         entropy = 0.0
         for j in range(classes):
             scratch[j] = math.exp(held[v, j])
-        if loss.double:  # the entropy of a second softmax, of the first view only
+        if double:  # the entropy of a second softmax, of the first view only
             log_softmax(scratch, classes, 1.0, scratch)
             for j in range(classes):
                 entropy -= math.exp(scratch[j]) * scratch[j]
             for j in range(classes):
                 inner = -math.exp(scratch[j]) * (scratch[j] + entropy)
-                slope[v, j] += loss.terms.entropy * inner * math.exp(held[v, j])
-            value += loss.terms.entropy * entropy
+                slope[v, j] += factor * inner * math.exp(held[v, j])
+            value += factor * entropy
         else:
             for j in range(classes):
                 entropy -= scratch[j] * held[v, j]
-                slope[v, j] -= loss.terms.entropy * scratch[j] * (held[v, j] + 1.0) / 2
-            value += loss.terms.entropy * entropy / 2
+                slope[v, j] -= factor * scratch[j] * (held[v, j] + 1.0) / 2
+            value += factor * entropy / 2
     return value
 
 
@@ -74,12 +74,12 @@ def add_views(loss, y, batch, step, samples, classes, room):
     for b in range(single):
         for j in range(classes):
             mixed[j] = _add_logs(room.log_p[0, b, j] + log_share[0], room.log_p[0, b + single, j] + log_share[1])
-        total += 2 * _sharpened(loss, y[batch.chosen[b]], mixed, classes, log_q, slope)
+        total += 2 * _sharpened(loss.double, y[batch.chosen[b]], mixed, classes, log_q, slope)
         for v in range(2):
             log_softmax(room.logits[0, b + v * single], classes, loss.temperature, hot[v])
             for j in range(classes):
                 held[v, j] = max(hot[v, j], least)
-        total += 2 * _apart(loss, held, classes, away, log_q)
+        total += 2 * _apart(loss.strength, loss.terms.entropy, loss.double, held, classes, away, log_q)
         for v in range(2):
             row, whole, along = b + v * single, 0.0, 0.0
             gradient = room.gradient[0, row]
