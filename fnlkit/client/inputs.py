@@ -86,7 +86,8 @@ class Inputs:
             return x.to(self.dtype) / scale
         mean, std = (_held_tensor(v, self.dtype, x.device) for v in (self.mean, self.std))
         if not self.image:
-            return (x.to(self.dtype) / scale - mean) / std
+            x = x.to(self.dtype)
+            return ((x if scale == 1 else x / scale) - mean).div_(std)
         # Contiguous, because convolutions on a permuted view use slower algorithms.
         x = x.movedim(-1, -3).to(self.dtype).contiguous()
         return x.div_(scale).sub_(mean[:, None, None]).div_(std[:, None, None])

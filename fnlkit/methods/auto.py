@@ -14,11 +14,12 @@ from fnlkit.client.scoring import softmax_numpy
 from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import NotNegative, Rounds, Share, checked
 from fnlkit.kernels import count_matrix
+from fnlkit.kernels.annotator import fit_annotator
 from fnlkit.kernels.mixture import two_groups
 from fnlkit.kernels.scores import transition
 from fnlkit.methods.fedavg import Round, refuse_mixup
 from fnlkit.methods.fedem import SENDS as OF_PASSES
-from fnlkit.methods.fedem import inferred, keep_given, scaled, shrunk
+from fnlkit.methods.fedem import inferred, keep_given
 from fnlkit.methods.forward import confident_issues
 
 TREATMENTS = ("plain", "prune", "infer")
@@ -96,19 +97,17 @@ def examine(client, model, received):
     guess, train = logits.argmax(-1), ~client.rows["held_back"]
     before = client.rows.get("guess", guess)
     client.rows["guess"] = guess
-    # Expectation maximization, as in `fedem`, starting from a matrix with 60 % right labels.
-    common = 0.6 * torch.eye(classes, dtype=torch.float64) + 0.4 / classes
-    p, given = scaled(logits.softmax(-1) ** 2), torch.nn.functional.one_hot(y, classes).double()
-    counts, strength = torch.zeros_like(common), torch.tensor(10.0 / classes)
-    for _ in range(3):
-        counts = scaled(p * shrunk(counts, common, strength)[:, y].T).T @ given
-    confident = count_matrix(softmax_numpy(logits), y.numpy(), least_diagonal=0)
+    # As in `fedem`, starting from a matrix with 60 % right labels.
+    common = 0.6 * np.eye(classes) + 0.4 / classes
+    p = softmax_numpy(logits)
+    expected = fit_annotator(p**2 / (p**2).sum(1, keepdims=True), y, common, strength=10.0 / classes, steps=2).counts
+    confident = count_matrix(p, y.numpy(), least_diagonal=0)
     return {
         "held_back": table(guess[~train], y[~train], classes),
         "fitted": (guess == y)[train].sum(),
         "trained": train.sum(),
         "changed": (guess != before).sum(),
-        "expected": counts.clamp(0, len(y)),
+        "expected": torch.from_numpy(expected).clamp(0, len(y)),
         "confident": torch.from_numpy(np.asarray(confident, np.int64)),
     }
 

@@ -13,6 +13,7 @@ import torch
 from fnlkit.client.losses import soft_cross_entropy
 from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Count, Positive, Rounds, Share, checked
+from fnlkit.kernels.annotator import fit_annotator
 from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
 
 # Right labels of each class that are added to the sum of all clients.
@@ -34,27 +35,24 @@ def infer_labels(client, model, received, *, steps, keep=False):
     p is the classifier `received["head"]` (d + 1, C) on the features of the model.  Without it, in the first pass, q depends
     on the given label and the common matrix alone.  With `keep`, the next pass with the same weights uses these features.
     """
-    y, common, strength = client.y.cpu(), received["common"].double().cpu(), received["strength"].double().cpu()
-    given, features = torch.nn.functional.one_hot(y, client.classes).double(), features_of(client, model, keep)
-    used = features
-    if "held_back" in client.rows:  # the labels of these samples are only for comparisons (auto)
-        counted = (~client.rows["held_back"]).double()[:, None]
-        given, used = given * counted, features * counted
-    q, reply = scaled(common[:, y].T), {}
+    features = features_of(client, model, keep)
+    # The labels of held-back samples are only for comparisons (auto).
+    counted = ~client.rows["held_back"] if "held_back" in client.rows else torch.ones(len(client), dtype=torch.bool)
+    p, reply, settings = torch.ones(len(client), client.classes), {}, {"steps": 0}
     if "head" in received:
         head = received["head"].double().cpu()
         p = (features @ head[:-1] + head[-1]).softmax(-1)
-        counts = client.state.get("inferred_counts", torch.zeros_like(common))
-        for _ in range(steps):
-            q = scaled(p * shrunk(counts, common, strength)[:, y].T)
-            counts = q.T @ given
-        client.state["inferred_counts"] = counts
-        client.state["transition"] = shrunk(counts, common, strength)
-        q = scaled(p * client.state["transition"][:, y].T)
+        settings = {"steps": steps, "counts": client.state.get("inferred_counts")}
     else:
-        reply["moments"] = used.T @ used
+        reply["moments"] = features.T @ (features * counted[:, None])
+    common, strength = received["common"].cpu(), float(received["strength"])
+    found = fit_annotator(p, client.y.cpu(), common, strength=strength, counted=counted, **settings)
+    if "head" in received:
+        client.state["inferred_counts"] = torch.from_numpy(found.before)
+        client.state["transition"] = torch.from_numpy(found.transition)
+    q = torch.from_numpy(found.inferred)
     client.rows["inferred"] = q.to(model.weights.dtype)
-    return reply | {"class_features": q.T @ used, "counts": q.T @ given}
+    return reply | {"class_features": (q * counted[:, None]).T @ features, "counts": torch.from_numpy(found.counts)}
 
 
 def features_of(client, model, keep):
@@ -79,11 +77,6 @@ def keep_given(client, model, received):
 def scaled(values):
     """Return rows (..., C) scaled to sum to 1."""
     return values / values.sum(-1, keepdim=True).clamp_min(1e-300)
-
-
-def shrunk(counts, common, strength):
-    """Return T (C, C): the mean of a Dirichlet distribution with `strength` samples of the common matrix per true class."""
-    return scaled(counts + strength * common)
 
 
 # ---- the server

@@ -9,7 +9,7 @@ import numpy as np
 from fnlkit import kernels
 from fnlkit._kernels._compile import cache_folders
 from fnlkit.errors import WorkStopped
-from fnlkit.kernels import fused, learning, mixture, neighbors
+from fnlkit.kernels import annotator, fused, learning, mixture, neighbors
 
 
 def compile_kernels():
@@ -76,6 +76,7 @@ def _call_numerical(real):
     kernels.knn_vote(probs, labels, k=2)
     learning.learn_matrix("layer", np.eye(2), probs, labels, rate=0.1, steps=1)
     mixture.gaussians(probs)
+    annotator.fit_annotator(probs, labels, np.eye(2), strength=1.0, steps=1)
     # `knn_vote` searches more than 4,096 samples with an index.
     neighbors.vote_by_index(probs, labels, 2, 2, False, np.zeros(4), 1)
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent
-from fnlkit.methods.fedem import PRIOR, gaussian_head, scaled, shrunk
+from fnlkit.methods.fedem import PRIOR, gaussian_head, scaled
 from fnlkit.review.site import points_of
 
 # Candidate ridges, in units of the mean variance.
@@ -75,6 +75,11 @@ def _infer_across(client, model, received):
         counts, kept = by_fold(q, given, mine), q.movedim(0, 1)
     client.rows["crowd/probabilities"] = kept.contiguous()
     return reply | {"fold_counts": counts, "class_features": torch.einsum("rnc,nk,nd->rkcd", q, mine, x)}
+
+
+def shrunk(counts, common, strength):
+    """Return T (..., C, C) of counts and `strength` samples of the common matrix per true class."""
+    return scaled(counts + strength * common)
 
 
 def by_fold(q, given, mine):

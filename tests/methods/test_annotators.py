@@ -11,7 +11,7 @@ from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.votes import by_vote
 from fnlkit.methods import fedem
 from fnlkit.methods.crowd_layer import learn_layer, learn_matrix, start_layer, start_matrix
-from fnlkit.methods.fedem import gaussian_head, infer_labels, keep_given, shrunk
+from fnlkit.methods.fedem import gaussian_head, infer_labels, keep_given
 from tests.toy import CLASSES, toy, train
 
 
@@ -111,8 +111,6 @@ def test_absent_classes_and_constant_features_give_finite_weights():
 
 
 def test_strong_shrinkage_gives_the_common_matrix():
-    zero = torch.zeros(CLASSES, CLASSES, dtype=torch.float64)
-    torch.testing.assert_close(shrunk(zero, told()["common"], torch.tensor(3.0)), told()["common"])
     client, _, _ = visit(infer_labels, told(1e9, head=head_of()), steps=2)
     torch.testing.assert_close(client.state["transition"], told()["common"], rtol=0, atol=1e-6)
 

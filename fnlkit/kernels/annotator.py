@@ -1,0 +1,83 @@
+"""The transition matrix of one annotator, from class probabilities and given labels."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fnlkit._kernels.annotator import expect
+from fnlkit.errors import InputError
+
+
+class Annotator(NamedTuple):
+    """Result of `fit_annotator`, float64.
+
+    Attributes
+    ----------
+    inferred : (n, C)
+        q(z), probabilities of the true class of each sample.
+    transition : (C, C)
+        ``T[true, given]`` in q.
+    before, counts : (C, C)
+        Inferred numbers of samples by true and given class: those in T, and those that follow from q.
+    """
+
+    inferred: np.ndarray
+    transition: np.ndarray
+    before: np.ndarray
+    counts: np.ndarray
+
+
+def fit_annotator(probabilities, labels, common, *, strength, steps, counts=None, counted=None):
+    """Infer true classes, q(z) ~ p(z|x) T[z, y], with a matrix T that follows from counts of q.
+
+    T has rows ``counts + strength * common``, scaled to sum to 1: the mean of a Dirichlet distribution.
+
+    Parameters
+    ----------
+    probabilities : (n, C)
+        p(z|x) of a classifier; rows need not sum to 1.
+    labels : (n,) int in 0 ... C - 1
+    common : (C, C)
+        Matrix towards which T is shrunk.
+    strength : float > 0
+        Number of samples per true class that `common` counts for.
+    steps : int >= 0
+        Updates of T before the last q.
+    counts : (C, C)
+        Initial counts. Default: zero.
+    counted : (n,) bool
+        Samples that count. Default: all.
+
+    Raises
+    ------
+    InputError
+        If the arguments do not fit each other.
+
+    Notes
+    -----
+    Source: Dawid, Skene 1979, with a classifier in place of the class shares as in Raykar et al. 2010.
+
+    Examples
+    --------
+    >>> p = np.array([[0.9, 0.1], [0.9, 0.1], [0.2, 0.8], [0.1, 0.9]])
+    >>> found = fit_annotator(p, [0, 1, 1, 1], np.full((2, 2), 0.5), strength=0.1, steps=20)
+    >>> found.inferred.argmax(1).tolist(), found.transition.round(1).tolist()
+    ([0, 0, 1, 1], [[0.5, 0.5], [0.0, 1.0]])
+    """
+    p, labels = np.ascontiguousarray(probabilities, np.float64), np.ascontiguousarray(labels, np.int64)
+    common = np.ascontiguousarray(common, np.float64)
+    before = np.zeros(common.shape) if counts is None else np.asarray(counts, np.float64).copy()
+    square = p.shape[-1:] * 2
+    if p.ndim != 2 or labels.shape != p.shape[:1] or common.shape != square or before.shape != square:
+        found = f"{p.shape}, {labels.shape}, {common.shape} and {before.shape}"
+        raise InputError(
+            f"`probabilities`, `labels`, `common` and `counts` must be (n, C), (n,), (C, C) and (C, C), found {found}"
+        )
+    if labels.size and not 0 <= labels.min() <= labels.max() < len(common):
+        raise InputError(f"`labels` must be in 0 ... {len(common) - 1}, found {labels.min()} ... {labels.max()}")
+    counted = np.zeros(0, bool) if counted is None else np.ascontiguousarray(counted, bool)
+    if counted.shape not in ((0,), labels.shape):
+        raise InputError(f"`counted` must have shape {labels.shape}, found {counted.shape}")
+    after, columns, q = np.zeros_like(before), np.zeros_like(before), np.empty_like(p)
+    expect(p, labels, counted, common, float(strength), int(steps), before, after, columns, q)
+    return Annotator(q, columns.T.copy(), before, after)
