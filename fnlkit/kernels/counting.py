@@ -14,8 +14,8 @@ from fnlkit.kernels import checks
 _ENTRIES = 2_000_000
 # Tolerance of the public code: a probability that equals its threshold up to rounding is confident.
 _SLACK = 1e-6
-# Largest number of rows that are checked to sum to 1: checking a million would take longer than counting them.
-_LOOKED_AT = 1_000
+# Number of rows that are checked to sum to 1: checking a million would take longer than counting them.
+_LOOKED_AT = 250
 # cleanlab's smallest threshold: a class that is never predicted must not accept samples with probability 0.
 _LEAST = 2e-6
 # cleanlab's threshold of a class without labels; no probability reaches it.
@@ -34,10 +34,9 @@ def _row_pieces(offsets, classes, threads):
     return pieces
 
 
-def _label_sums(probs, labels, offsets, threads):
+def _label_sums(probs, labels, offsets, pieces, threads):
     """Return sums and numbers (K, C) of the probabilities of the given labels."""
     classes, clients = probs.shape[1], len(offsets) - 1
-    pieces = _row_pieces(offsets, classes, threads)
     copies = len(pieces) if clients == 1 else 1
     sums, members = np.zeros((copies, clients, classes)), np.zeros((copies, clients, classes), np.int64)
     flat = probs.reshape(-1)
@@ -54,9 +53,7 @@ def _label_sums(probs, labels, offsets, threads):
 
 def thresholds_of(sums, members, absent=_ABSENT):
     """Return class thresholds (..., C) from sums and numbers (..., C) of the probabilities of the given labels."""
-    with np.errstate(invalid="ignore"):
-        means = np.maximum(sums / members, _LEAST)
-    return np.where(members > 0, means, absent)
+    return np.where(members > 0, np.maximum(sums / np.maximum(members, 1), _LEAST), absent)
 
 
 def _probabilities(probs, labels, client_offsets):
@@ -85,7 +82,7 @@ def class_thresholds(
     Parameters
     ----------
     probs : array (n, C)
-        Predicted probabilities, one row per sample. Rows must sum to 1 within 0.01; at most 1,000 rows are checked.
+        Predicted probabilities, one row per sample. Rows must sum to 1 within 0.01; at most 250 rows are checked.
     labels : array (n,) of int
         Given labels, 0..C-1.
     client_offsets : array (K + 1,) of int, optional
@@ -113,7 +110,9 @@ def class_thresholds(
     array([0.75, 0.8 ])
     """
     probs, labels, offsets = _probabilities(probs, labels, client_offsets)
-    sums, members = _label_sums(probs, labels, offsets, checks.thread_count(threads))
+    threads = checks.thread_count(threads)
+    pieces = _row_pieces(offsets, probs.shape[1], threads)
+    sums, members = _label_sums(probs, labels, offsets, pieces, threads)
     if np.isnan(probs.sum()) and np.isnan(probs).any():
         _no_nan(probs)
     result = thresholds_of(sums, members)
@@ -141,7 +140,7 @@ def count_matrix(
     Parameters
     ----------
     probs : array (n, C)
-        Predicted probabilities, one row per sample. Rows must sum to 1 within 0.01; at most 1,000 rows are checked.
+        Predicted probabilities, one row per sample. Rows must sum to 1 within 0.01; at most 250 rows are checked.
     labels : array (n,) of int
         Given labels, 0..C-1.
     rule : "cleanlab" or "largest"
@@ -192,14 +191,15 @@ def count_matrix(
     probs, labels, offsets = _probabilities(probs, labels, client_offsets)
     threads = checks.thread_count(threads)
     classes, clients = probs.shape[1], len(offsets) - 1
-    sums, members = _label_sums(probs, labels, offsets, threads)
+    pieces = _row_pieces(offsets, classes, threads)
+    sums, members = _label_sums(probs, labels, offsets, pieces, threads)
     if thresholds is None:
         thresholds = thresholds_of(sums, members, np.inf)
     else:
         thresholds = _by_client(thresholds, "thresholds", clients, classes, client_offsets is not None)
-    found = _confident(probs, labels, offsets, thresholds, threads, _RULES[rule])
-    diagonal = np.arange(classes)
-    found[:, diagonal, diagonal] = np.maximum(found[:, diagonal, diagonal], least_diagonal)
+    found = _confident(probs, labels, offsets, thresholds, pieces, threads, _RULES[rule])
+    diagonal = np.einsum("kcc->kc", found)  # a view
+    np.maximum(diagonal, least_diagonal, out=diagonal)
     if calibrate:
         found = _calibrated(found, members)
     if class_weights is not None:
@@ -224,18 +224,15 @@ def _by_client(value, name, clients, classes, batched):
     return np.broadcast_to(array, (clients, classes))
 
 
-def _confident(probs, labels, offsets, thresholds, threads, count):
+def _confident(probs, labels, offsets, thresholds, pieces, threads, count):
     """Return counts (K, C, C) of confident samples, computed by a kernel of `_RULES`."""
     classes, clients = probs.shape[1], len(offsets) - 1
     exact = thresholds - _SLACK
     width = 64 // probs.itemsize
     limits = np.full((clients, -(-classes // width) * width), np.inf, probs.dtype)
-    limits[:, :classes] = exact
-    if probs.dtype == np.float32:
-        # A comparison in float32 with the next larger number equals the comparison in float64.
-        low = limits[:, :classes] < exact
-        limits[:, :classes][low] = np.nextafter(limits[:, :classes][low], np.float32(np.inf))
-    pieces = _row_pieces(offsets, classes, threads)
+    near = exact.astype(probs.dtype)
+    # A comparison in float32 with the next larger number equals the comparison in float64.
+    limits[:, :classes] = np.where(near < exact, np.nextafter(near, probs.dtype.type(np.inf)), near)
     copies = len(pieces) if clients == 1 else 1
     found = np.zeros((copies, clients, (classes + 1) * classes), np.int64)
     flat = probs.reshape(-1)

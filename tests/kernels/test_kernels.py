@@ -51,6 +51,27 @@ def test_counts_equal_naive(seed, kind, classes, n):
         np.testing.assert_array_equal(largest[k], expected)
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_counts_of_sure_and_of_flat_rows_equal_naive(kind):
+    """Of flat rows several classes are confident, which is judged in another way; the rows change after some blocks."""
+    rng = np.random.default_rng(0)
+    raw = rng.random((900, 7)) ** np.repeat([0.05, 40.0, 0.05, 40.0, 1.0], 180)[:, None]
+    probs, labels = (raw / raw.sum(1, keepdims=True)).astype(kind), rng.integers(0, 7, 900)
+    limits = np.full(7, 0.1)
+    several = (probs >= limits - 1e-6).sum(1) > 1
+    assert several[:180].mean() > 0.9 and several[180:360].mean() < 0.3
+    np.testing.assert_array_equal(
+        kernels.count_matrix(probs, labels, thresholds=limits), naive.count_matrix(probs, labels, limits)
+    )
+
+
+@pytest.mark.parametrize("wrong", [-1, 3, 2**40, -(2**40)])
+def test_labels_out_of_range_are_named(wrong):
+    labels = np.array([0, 2, wrong, 1])
+    with pytest.raises(InputError, match=rf"0\.\.2, found {wrong} at position 2"):
+        kernels.count_matrix(np.full((4, 3), 1 / 3), labels)
+
+
 def test_the_two_counting_rules_differ_as_documented():
     # Thresholds 0.6 and 0.3.  (0.55, 0.45): only class 1, not the largest, reaches its own.  (0.7, 0.3): both reach, the
     # largest counts by either rule.  (0.5, 0.5) with limits (0.6, 0.3): the first largest does not reach.
