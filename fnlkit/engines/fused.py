@@ -69,7 +69,7 @@ class Calls:
         for visit in visits:
             visit.add_done_callback(end)
         try:
-            while (entry := self._queue.get()) is not None:
+            while visits and (entry := self._queue.get()) is not None:
                 call, answer = entry
                 try:
                     answer.set_result(call())
