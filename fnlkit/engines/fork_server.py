@@ -5,18 +5,22 @@ Importing PyTorch takes about two seconds of computing time. Forked processes sh
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import traceback
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 
 _SECONDS = 5  # to end by itself
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 _START = """import json, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 sys.path[:] = json.loads(sys.argv[2])
 from fnlkit.engines.workers import start_worker
 start_worker(int(sys.argv[1]))"""
@@ -24,6 +28,8 @@ start_worker(int(sys.argv[1]))"""
 
 class ForkServer:
     """The process, as seen by the process that needs workers.
+
+    Workers get the environment, the working directory and the import path that this process has at its start.
 
     Parameters
     ----------
@@ -42,7 +48,12 @@ class ForkServer:
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, **single},
             )
-        self.requests, self.count = Connection(ours.detach()), 0
+        # A forked copy of the owner must not end the owner's workers.
+        self.requests, self.count, self.owner = Connection(ours.detach()), 0, os.getpid()
+
+    def runs(self):
+        """Return whether the process can fork workers."""
+        return self.process.poll() is None and not self.requests.poll(0)  # it sends nothing, so this is the end of its socket
 
     def fork(self, connection, settings):
         """Fork a worker and return its number.
@@ -61,13 +72,17 @@ class ForkServer:
         return self.count
 
     def kill(self, number):
-        """End a worker."""
+        """End a worker that may have ended already."""
+        if os.getpid() != self.owner:
+            return
         with contextlib.suppress(OSError):
             self.requests.send_bytes(json.dumps([number, None]).encode())
 
     def close(self):
         """End this process and all workers."""
         self.requests.close()
+        if os.getpid() != self.owner:
+            return
         try:
             self.process.wait(_SECONDS)
         except subprocess.TimeoutExpired:
@@ -83,28 +98,37 @@ def forks(descriptor):
     descriptor : int
         Socket to the parent.
     """
-    requests, children = Connection(descriptor), {}
-    while True:
-        try:
+    requests, server, children = Connection(descriptor), os.getpid(), {}
+    try:
+        while True:
             number, settings = json.loads(requests.recv_bytes())
-            connection = None if settings is None else reduction.recv_handle(requests)
-        except (EOFError, OSError):
-            break
-        if connection is None:
-            _end(children.pop(number))
-            continue
-        child = os.fork()
-        if not child:
-            requests.close()
-            return connection, settings
-        os.close(connection)
-        children[number] = child
-    for child in children.values():
-        _end(child)
-    os._exit(0)  # at once: the end of an interpreter that has imported PyTorch takes a while
+            if settings is None:
+                _end(children.pop(number, None))
+                continue
+            connection = reduction.recv_handle(requests)
+            child = os.fork()
+            if not child:
+                requests.close()
+                # Without the server, nobody could end a worker that is stopped.
+                ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+                if os.getppid() != server:
+                    os._exit(1)
+                return connection, settings
+            os.close(connection)
+            children[number] = child
+    except (EOFError, ConnectionError):  # the parent has ended or closed the connection
+        pass
+    except Exception:  # noqa: BLE001 - for example, no further process is allowed
+        traceback.print_exc()
+    finally:
+        if os.getpid() == server:
+            for child in children.values():
+                _end(child)
+            os._exit(0)  # at once: the end of an interpreter that has imported PyTorch takes a while
 
 
 def _end(child):
     # A child is waited for only here, so that its number cannot be that of another process.
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    if child is not None:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)

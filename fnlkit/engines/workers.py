@@ -148,7 +148,7 @@ class Workers(Sequential):
 
     def _started(self, k):
         """Return a new process for place k of `workers`."""
-        if self.server is not None and self.server.process.poll() is not None:
+        if self.server is not None and not self.server.runs():
             self.server.close()
             self.server = None
         if self.server is None:
@@ -294,6 +294,7 @@ def start_worker(requests):
     """Run tasks in a forked process; the main function of the fork server."""
     torch.set_num_threads(1)
     connection, (environment, verbose) = forks(requests)
+    np.random.seed()  # noqa: NPY002 - user components must not draw the same numbers in all workers
     os.environ.update(environment)
     serve(connection, verbose)
 

@@ -14,7 +14,7 @@ from fnlkit.kernels import checks
 _ENTRIES = 2_000_000
 # Tolerance of the public code: a probability that equals its threshold up to rounding is confident.
 _SLACK = 1e-6
-# Number of rows that are checked to sum to 1: checking a million would take longer than counting them.
+# Largest number of rows that are checked to sum to 1: checking a million would take longer than counting them.
 _LOOKED_AT = 250
 # cleanlab's smallest threshold: a class that is never predicted must not accept samples with probability 0.
 _LEAST = 2e-6
@@ -60,7 +60,7 @@ def _probabilities(probs, labels, client_offsets):
     probs = checks.real(probs, "probs", 2, "(n, C)")
     if probs.shape[1] < 1:
         raise InputError(f"`probs` must have at least one class, found shape {probs.shape}")
-    some = probs[:: max(1, len(probs) // _LOOKED_AT)]
+    some = probs[:: max(1, -(-len(probs) // _LOOKED_AT))]
     checks.distributions(some, "probs", 1e-2, "apply softmax to logits first")
     return probs, checks.integers(labels, "labels", len(probs), "row of `probs`"), checks.offsets(client_offsets, len(probs))
 
@@ -199,7 +199,7 @@ def count_matrix(
         thresholds = _by_client(thresholds, "thresholds", clients, classes, client_offsets is not None)
     found = _confident(probs, labels, offsets, thresholds, pieces, threads, _RULES[rule])
     diagonal = np.einsum("kcc->kc", found)  # a view
-    np.maximum(diagonal, least_diagonal, out=diagonal)
+    np.maximum(diagonal, int(least_diagonal), out=diagonal)
     if calibrate:
         found = _calibrated(found, members)
     if class_weights is not None:

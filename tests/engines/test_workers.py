@@ -9,6 +9,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -165,24 +166,61 @@ def test_no_process_and_no_descriptor_is_left(tmp_path):
     assert not any(_runs(pid) for path in found for pid in (path.name, path.read_text()))
 
 
-def test_workers_are_forked_from_one_process_and_from_a_new_one_if_it_dies(tmp_path):
+def test_a_forked_copy_of_the_parent_ends_without_the_workers(tmp_path):
     fed, model = toy("workers", workers=2)
     step = partial(_writes_its_process, folder=str(tmp_path))
     fed.round(range(8), model, step)
-    server = fed.server.process
-    assert {path.read_text() for path in tmp_path.iterdir()} == {f"{server.pid}"}
-    server.kill()
-    server.wait()
-    for path in tmp_path.iterdir():
-        os.kill(int(path.name), signal.SIGKILL)
+    pids = {path.name for path in tmp_path.iterdir()}
+    copy = os.fork()
+    if not copy:
+        fed.close()
+        os._exit(0)
+    os.waitpid(copy, 0)
     fed.round(range(8), model, step)
-    parents = {path.read_text() for path in tmp_path.iterdir()} - {f"{server.pid}"}
+    assert {path.name for path in tmp_path.iterdir()} == pids and not fed.rejected
+    for worker in list(fed.workers):  # ending a worker twice must not end the fork server
+        worker.stop()
+        worker.stop()
+    fed.workers.clear()
+    server = fed.server.process.pid
+    fed.round(range(8), model, step)
+    assert fed.server.process.pid == server and not fed.rejected
+    fed.close()
+
+
+def test_stopped_workers_end_with_the_fork_server_and_are_replaced(tmp_path):
+    fed, model = toy("workers", workers=2)
+    step = partial(_writes_its_process, folder=str(tmp_path))
+    fed.round(range(8), model, step)
+    assert {path.read_text() for path in tmp_path.iterdir()} == {f"{fed.server.process.pid}"}
+    pids = [int(path.name) for path in tmp_path.iterdir()]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    fed.server.process.kill()
+    fed.server.process.wait()
+    deadline = time.monotonic() + 60
+    while any(map(_runs, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(_runs, pids))
+    fed.round(range(8), model, step)
+    parents = {path.read_text() for path in tmp_path.iterdir() if int(path.name) not in pids}
     assert parents == {f"{fed.server.process.pid}"} and not fed.rejected
     fed.close()
 
 
+def _draws(client, model, received):
+    return {"number": torch.tensor(np.random.random())}  # noqa: NPY002 - as a user component might
+
+
+def test_workers_draw_different_numbers_without_a_seed():
+    fed, model = toy("workers", workers=3)
+    assert len(set(fed.round(range(3), model, _draws)["number"].tolist())) == 3
+    fed.close()
+
+
 PARENT = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 from functools import partial
 from tests.toy import toy
 from tests.engines.test_workers import _sleeps
