@@ -208,6 +208,20 @@ def test_stopped_workers_end_with_the_fork_server_and_are_replaced(tmp_path):
     fed.close()
 
 
+def test_a_caller_that_ignores_its_children_keeps_the_fork_server(tmp_path):
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        fed, model = toy("workers", workers=2)
+        fed.round(range(2), model, FIT)
+        server = fed.server.process.pid
+        fed.round(range(6), model, partial(_dies, flag=str(tmp_path / "died")))
+        fed.round(range(6), model, FIT)
+        assert (tmp_path / "died").exists() and fed.server.process.pid == server and not fed.rejected
+        fed.close()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 def _draws(client, model, received):
     return {"number": torch.tensor(np.random.random())}  # noqa: NPY002 - as a user component might
 
@@ -219,8 +233,7 @@ def test_workers_draw_different_numbers_without_a_seed():
 
 
 PARENT = """
-import signal, sys, time
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+import sys, time
 from functools import partial
 from tests.toy import toy
 from tests.engines.test_workers import _sleeps
