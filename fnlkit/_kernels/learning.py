@@ -9,7 +9,7 @@ from numba.extending import intrinsic
 
 from fnlkit._kernels._compile import inlined, kernel
 
-LAYER, SOFTMAX, SCALED = range(3)
+LAYER, SOFTPLUS, SCALED = range(3)
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # of torch.optim.Adam
 _LEAST = 1e-12  # smallest sum of a row that is scaled
 
@@ -91,18 +91,21 @@ def _through_slope(p, labels, matrix, factor, floor, slope):
 
 
 @inlined
+def _positive(form, base, value):
+    """Return the entry of the matrix before its row is scaled."""
+    if form == SOFTPLUS:
+        return max(value, 0.0) + math.log1p(math.exp(-abs(value)))
+    return max(base + value, 0.0)
+
+
+@inlined
 def _matrix_of(form, base, values, out):
     """Write the matrix that `values` (C, C) describe."""
     classes = len(values)
     for i in range(classes):
-        total, high = 0.0, -np.inf
+        total = 0.0
         for j in range(classes):
-            high = max(high, values[i, j])
-        for j in range(classes):
-            if form == SOFTMAX:
-                out[i, j] = math.exp(values[i, j] - high)
-            else:
-                out[i, j] = max(base[i, j] + values[i, j], 0.0)
+            out[i, j] = _positive(form, base[i, j], values[i, j])
             total += out[i, j]
         for j in range(classes):
             out[i, j] /= max(total, _LEAST)
@@ -116,23 +119,23 @@ def _through_values(form, base, values, matrix, slope):
         along, total = 0.0, 0.0
         for j in range(classes):
             along += slope[i, j] * matrix[i, j]
-            total += max(base[i, j] + values[i, j], 0.0)
+            total += _positive(form, base[i, j], values[i, j])
+        along = along if total >= _LEAST else 0.0
         for j in range(classes):
-            if form == SOFTMAX:
-                slope[i, j] = matrix[i, j] * (slope[i, j] - along)
+            slope[i, j] = (slope[i, j] - along) / max(total, _LEAST)
+            if form == SOFTPLUS:
+                slope[i, j] /= 1 + math.exp(-values[i, j])
             elif base[i, j] + values[i, j] < 0:
                 slope[i, j] = 0.0
-            else:
-                slope[i, j] = (slope[i, j] - (along if total >= _LEAST else 0.0)) / max(total, _LEAST)
 
 
 @kernel
 def learn(form, p, labels, base, values, factor, floor, strength, rate, steps):
     """Move `values` (C, C) float64 in place by Adam steps on a loss of all samples.
 
-    ``LAYER``: -log softmax(W p)_y with W the values.  ``SOFTMAX``: -log((p T)_y + floor) + strength trace(T), T the softmax of
-    the rows.  ``SCALED``: -log((p T)_y + floor), or factor / ((p T)_y + floor) with `factor` (n,), T the positive part of
-    base + values with rows scaled to sum to 1.  `p` is (C, n) for ``LAYER``, otherwise (n, C).
+    ``LAYER``: -log softmax(W p)_y with W the values.  ``SOFTPLUS``: -log((p T)_y + floor) + strength trace(T), T the softplus
+    of the values with rows scaled to sum to 1.  ``SCALED``: -log((p T)_y + floor), or factor / ((p T)_y + floor) with `factor`
+    (n,), T the positive part of base + values with rows scaled to sum to 1.  `p` is (C, n) for ``LAYER``, otherwise (n, C).
     """
     classes = len(values)
     first, second, slope = np.zeros_like(values), np.zeros_like(values), np.zeros_like(values)

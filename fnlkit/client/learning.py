@@ -1,4 +1,4 @@
-"""Compiled forms of client steps that learn a matrix between predictions and labels after local training."""
+"""Compiled forms of client steps that learn a matrix between predictions and labels."""
 
 import torch
 
@@ -14,12 +14,12 @@ def compiled_layer(client, model, received, *, rate):
 
 def compiled_matrix(client, model, received, *, rate, strength):
     """Learn an annotator's matrix, as `fnlkit.methods.crowd_layer.learn_matrix`."""
-    told = _predicted(client, model)[1:]
-    learned = learn_matrix(
-        "softmax", client.state["matrix_logits"].numpy(), *told, rate=rate, strength=strength, steps=len(client)
-    )
-    client.state["matrix_logits"] = torch.from_numpy(learned)
-    client.state["transition"] = client.state["matrix_logits"].softmax(-1).to(model.weights.dtype)
+    predicted = _predicted(client, model)[1:]
+    values = client.state["matrix_values"].numpy()
+    learned = learn_matrix("softplus", values, *predicted, rate=rate, strength=strength, steps=len(client))
+    client.state["matrix_values"] = torch.from_numpy(learned)
+    rows = torch.nn.functional.softplus(client.state["matrix_values"])
+    client.state["transition"] = (rows / rows.sum(-1, keepdim=True)).to(model.weights.dtype)
 
 
 def compiled_slack(client, model, received, *, correction, lr, epochs, batch_size):

@@ -5,19 +5,19 @@ import numpy as np
 from fnlkit._kernels import learning as _learning
 from fnlkit.errors import InputError
 
-_FORMS = {"layer": _learning.LAYER, "softmax": _learning.SOFTMAX, "scaled": _learning.SCALED}
+_FORMS = {"layer": _learning.LAYER, "softplus": _learning.SOFTPLUS, "scaled": _learning.SCALED}
 
 
 def learn_matrix(form, values, probabilities, labels, *, rate, steps, base=None, factor=None, floor=1e-12, strength=0.0):
     """Return values (C, C) float64 after Adam steps on the mean loss of all samples.
 
-    ``layer``: -log softmax(W p)_y with W the values.  ``softmax``: -log((p T)_y + floor) + strength trace(T), where T is the
-    softmax of the rows of the values.  ``scaled``: -log((p T)_y + floor), where T is the positive part of base + values with
-    rows scaled to sum to 1; with `factor`, factor / ((p T)_y + floor).
+    ``layer``: -log softmax(W p)_y with W the values.  ``softplus``: -log((p T)_y + floor) + strength trace(T), where T is the
+    softplus of the values with rows scaled to sum to 1.  ``scaled``: -log((p T)_y + floor), where T is the positive part of
+    base + values with rows scaled to sum to 1; with `factor`, factor / ((p T)_y + floor).
 
     Parameters
     ----------
-    form : "layer", "softmax" or "scaled"
+    form : "layer", "softplus" or "scaled"
     values : (C, C)
     probabilities : (n, C)
     labels : (n,) int in 0 ... C - 1

@@ -16,8 +16,8 @@ from fnlkit.components.declarations import declare, method
 from fnlkit.components.parameters import NotNegative, Positive, Rounds, checked
 from fnlkit.methods.fedavg import Round, fedavg
 
-# A row of the first matrix of an annotator: log-odds of the right label against each other label.
-START = 4.0
+# First values of an annotator's matrix, on the diagonal and elsewhere; a share of right labels of 0.956 with ten classes.
+START = 1.0, -5.0
 
 
 # ---- on the client
@@ -28,7 +28,7 @@ def start_layer(client, model, received):
 
 @declare(compiled=compiled_layer)
 def learn_layer(client, model, received, *, rate):
-    """Learn the crowd layer with Adam for the trained network, with as many steps as the client has labels."""
+    """Learn the crowd layer with Adam for the received network, with as many steps as the client has labels."""
 
     def loss(layer, logits, labels):
         return crowd_cross_entropy(logits, Batch(y=labels, state={"crowd_layer": layer})).mean()
@@ -36,24 +36,32 @@ def learn_layer(client, model, received, *, rate):
     client.state["crowd_layer"] = _learned(client, model, client.state["crowd_layer"], loss, rate)
 
 
+def annotator_matrix(values):
+    """Return the transition matrix (C, C) of values (C, C): softplus, then rows divided by their sums."""
+    rows = torch.nn.functional.softplus(values)
+    return rows / rows.sum(-1, keepdim=True)
+
+
 def start_matrix(client, model, received):
-    """Allocate the logits of the annotator's matrix, once; nearly the identity, as in the paper."""
-    if "matrix_logits" not in client.state:
-        client.state["matrix_logits"] = START * torch.eye(client.classes, dtype=torch.float64)
-        client.state["transition"] = client.state["matrix_logits"].softmax(-1).to(model.weights.dtype)
+    """Allocate the values of the annotator's matrix, once; nearly the identity, as in the paper."""
+    if "matrix_values" not in client.state:
+        right, wrong = START
+        values = wrong + (right - wrong) * torch.eye(client.classes, dtype=torch.float64)
+        client.state["matrix_values"] = values
+        client.state["transition"] = annotator_matrix(values).to(model.weights.dtype)
 
 
 @declare(compiled=compiled_matrix)
 def learn_matrix(client, model, received, *, rate, strength):
-    """Learn the annotator's matrix with Adam for the trained network, as `learn_layer`, with a penalty on the trace."""
+    """Learn the annotator's matrix with Adam for the received network, as `learn_layer`, with a penalty on the trace."""
 
-    def loss(logits_of_rows, logits, labels):
-        matrix = logits_of_rows.softmax(-1)
+    def loss(values, logits, labels):
+        matrix = annotator_matrix(values)
         fit = forward_corrected(logits, Batch(y=labels, state={"transition": matrix})).mean()
         return fit + strength * matrix.trace()
 
-    client.state["matrix_logits"] = _learned(client, model, client.state["matrix_logits"], loss, rate)
-    client.state["transition"] = client.state["matrix_logits"].softmax(-1).to(model.weights.dtype)
+    values = _learned(client, model, client.state["matrix_values"], loss, rate)
+    client.state["matrix_values"], client.state["transition"] = values, annotator_matrix(values).to(model.weights.dtype)
 
 
 def _learned(client, model, values, loss, rate):
@@ -100,17 +108,18 @@ def crowd_layer(clients, model, opt, select, *, rounds, warmup: Rounds = -1, rat
 
     Notes
     -----
-    The paper learns layer and network together and without warm-up. Here the layer is learned after a client's local training,
-    because an engine trains only the network. The layer never leaves the client.
+    The paper learns layer and network together and without warm-up. Here the layer is learned for the received network before
+    a client's local training, because an engine trains only the network: after local training the network has just fitted the
+    labels of this client, and the layer would remain near the identity. The layer never leaves the client.
     """
-    step = {"before": (start_layer,), "after": (partial(learn_layer, rate=rate),), "loss": crowd_cross_entropy}
+    step = {"before": (start_layer, partial(learn_layer, rate=rate)), "loss": crowd_cross_entropy}
     return (yield from _trained(clients, model, opt, select, rounds, warmup_rounds(warmup, rounds), **step))
 
 
 @method(loss="own", schedule=warmup_rounds, cite="Tanno 2019")
 @checked
 def trace_regularization(
-    clients, model, opt, select, *, rounds, warmup: Rounds = -1, strength: NotNegative = 0.01, rate: Positive = 0.01
+    clients, model, opt, select, *, rounds, warmup: Rounds = -1, strength: NotNegative = 0.01, rate: Positive = 0.1
 ):
     """Learn a transition matrix for each annotator, with a penalty on its trace.
 
@@ -125,12 +134,15 @@ def trace_regularization(
     strength : float >= 0
         lambda; 0.01 in the paper's experiments on MNIST and CIFAR-10.
     rate : float > 0
-        Learning rate of Adam on the logits of the matrix.
+        Learning rate of Adam on the values of the matrix; chosen by held-out noisy labels of development runs.
 
     Notes
     -----
-    As in `crowd_layer`, the matrix is learned after local training and never leaves the client.
+    The matrix is the softplus of its values, with rows scaled to sum to 1. The values start at 1 on the diagonal and -5
+    elsewhere, as in the paper's sample code: a share of right labels of 0.956 with ten classes and 0.664 with 100. The paper
+    learns matrices and network together; here a client learns its matrix for the received network before local training, as
+    in `crowd_layer`, and keeps it.
     """
-    step = {"before": (start_matrix,), "after": (partial(learn_matrix, rate=rate, strength=strength),)}
-    step |= {"loss": forward_corrected}
+    before = (start_matrix, partial(learn_matrix, rate=rate, strength=strength))
+    step = {"before": before, "loss": forward_corrected}
     return (yield from _trained(clients, model, opt, select, rounds, warmup_rounds(warmup, rounds), **step))
