@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fnlkit.artifacts import files, paths, shown
+from fnlkit.artifacts.earlier import respelled_meta
 from fnlkit.errors import InputError
 from fnlkit.kernels.scores import client_levels, confusion, transition
 
@@ -363,7 +364,7 @@ class Federation:
     def from_artifact(cls, artifact):
         """Convert a fnlkit.federation artifact; raise InputError if it is invalid."""
         arrays = {name: value if isinstance(value, np.ndarray) else value.numpy() for name, value in artifact.arrays.items()}
-        meta = dict(artifact.meta)
+        meta = respelled_meta(artifact.meta)
         missing = [f"array {name!r}" for name in _REQUIRED if name not in arrays]
         missing += [f"{name!r}" for name in ("dataset", "classes") if name not in meta]
         if missing:

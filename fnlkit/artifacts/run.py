@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts import files, paths, run_schema, shown
+from fnlkit.artifacts.earlier import respelled_memory, respelled_settings
 from fnlkit.artifacts.exchange import Traffic, pack_log, unpack_log
 from fnlkit.artifacts.federation import Federation
 from fnlkit.components.spec import from_file
@@ -167,9 +168,10 @@ class Run:
                     groups[group][rest] = value if group in ("memory", "selection") else value.numpy()
                 elif group == "record" and not rest.endswith("/rounds"):
                     records[rest] = (tensors[f"{name}/rounds"].numpy(), value.numpy())
+            groups["memory"] = respelled_memory(groups["memory"])
             log, results = unpack_log(body["log"], body.get("results", []), tensors["log"])
             run = cls(
-                settings=body["settings"],
+                settings=respelled_settings(body["settings"]),
                 weights=tensors["weights"],
                 client_offsets=tensors["client_offsets"].numpy(),
                 client_indices=tensors["client_indices"].numpy(),

@@ -275,10 +275,13 @@ def must_be(dataset, meta, size, *, what):
             f"whether {dataset.name} has the same rows in the same order"
         )
     if before != dataset.checksum:
+        changed = "rows or labels were changed or reordered"
+        if "size=" in dataset.name and ("window=" in dataset.name or "seconds=" in dataset.name):
+            changed += ", or fnlkit 0.2 or older wrote it, which computed the SHA-256 with these options differently"
         raise InputError(
             f"{dataset.name} is not the data set of {what}: the SHA-256 is {dataset.checksum[:12]}... now and was "
-            f"{str(before)[:12]}... before, so rows or labels were changed or reordered; name the original data with "
-            "--dataset, or start again with `fnlkit partition` on the new data"
+            f"{str(before)[:12]}... before, so {changed}; name the original data with --dataset, or start again with "
+            "`fnlkit partition` on the new data"
         )
     return None
 

@@ -23,7 +23,7 @@ from fnlkit.datasets.votes import checked_votes, most_votes
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
 
-UNLABELED = "_unlabeled"  # folder next to the class folders, for samples without a label
+UNLABELED = ("_unlabeled", "_unlabelled")  # folders next to the class folders, for samples without a label
 _CLOTHING = [
     "T-Shirt",
     "Shirt",
@@ -249,7 +249,7 @@ def folder(*, path, size=0, label=0, window="", seconds=0.0, where, download=Fal
 
     Notes
     -----
-    Files in a folder `_unlabeled` next to the class folders have no label (`Dataset.unlabeled`).
+    Files in a folder `_unlabeled` (or `_unlabelled`) next to the class folders have no label (`Dataset.unlabeled`).
     """
     path = _as_path(path)
     span(window)
@@ -266,7 +266,7 @@ def folder(*, path, size=0, label=0, window="", seconds=0.0, where, download=Fal
             f"{paths.shown(path)}: classes can be {', '.join(names[:4])} or the sub-folders {', '.join(inner[:4])}; "
             f"write --dataset 'folder(path=\"{paths.shown(path)}\", label=1)' for the first or label=2 for the second"
         )
-    names = [name for name in (inner if label == 2 else names) if name != UNLABELED]
+    names = [name for name in (inner if label == 2 else names) if name not in UNLABELED]
     least = 1 if of_site else 2
     if len(names) < least:
         raise InputError(f"{paths.shown(path)}: {len(names)} sub-folders; expected one per class, at least {least}")
@@ -274,7 +274,7 @@ def folder(*, path, size=0, label=0, window="", seconds=0.0, where, download=Fal
     for part in parts:
         for number, name in enumerate(names):
             found.append([(f, number) for f in _samples_of(part, name, label, skipped)])
-    spare = [file for part in parts for file in _samples_of(part, UNLABELED, label, skipped)]
+    spare = [file for part in parts for name in UNLABELED for file in _samples_of(part, name, label, skipped)]
     if len(parts) == 2:
         train, test = sum(found[: len(names)], []), sum(found[len(names) :], [])
     else:
@@ -291,9 +291,12 @@ def folder(*, path, size=0, label=0, window="", seconds=0.0, where, download=Fal
         wanted = f"expected images ({', '.join(IMAGES)}, or other files with image content) or wav files"
         raise InputError("; ".join([f"{paths.shown(path)}: {len(train)} training and {len(test)} test files, {wanted}", *left]))
 
+    how = f"{size}{window}{seconds or ''}"
+    if size and (window or seconds):  # without separators, size=1 and window=40/400 would equal size=14 and window=0/400
+        how = f"size={size} window={window} seconds={seconds}"
+
     def content():
         for file, label in (*train, *test):
-            how = f"{size}{window}{seconds or ''}"
             yield f"{file.relative_to(path).as_posix()} {label} {how}\n".encode("utf-8", "surrogateescape")
             with open(file, "rb") as handle:
                 yield hashlib.file_digest(handle, "sha256").digest()
@@ -479,7 +482,7 @@ def _of_files(path, parameters, train, test, names, where, content):
         )
         raise InputError(f"{paths.shown(path)}: contains {found}; a data set has one kind of samples: remove the others")
     kind, read = reader(files, **{name: value for name, value in parameters.items() if name != "label"})
-    remember = partial(remembered, files=files, where=where, reading=str(parameters or 0))
+    remember = partial(remembered, files=files, where=where, reading=f"2 {parameters}")  # the form of the checksum
     out = Dataset(
         name=str(Spec("folder", {"path": str(path), **parameters})) if parameters else str(path),
         kind=kind,

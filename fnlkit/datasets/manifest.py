@@ -27,7 +27,7 @@ from fnlkit.errors import InputError
 ROLES = {
     "label": ("label", "labels", "class", "target", "y"),
     "path": ("path", "file", "filename", "file_name", "file_path", "filepath", "image", "image_path", "img"),
-    "site": ("site", "hospital", "center", "center", "clinic", "institution"),
+    "site": ("site", "hospital", "center", "centre", "clinic", "institution"),
     "split": ("split", "subset"),
     "id": ("id", "sample_id", "sample", "uid", "uuid"),
     "true": ("true_label", "y_true", "label_true"),
