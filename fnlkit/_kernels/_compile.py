@@ -13,6 +13,8 @@ cache         numba's cache is not used.  It numbers its files in a shared index
               of all kernels.  A file is written under a temporary name and then renamed.  Each file begins with the
               SHA-256 of its content, because machine code with a flipped bit gives wrong results or ends the process.
               If a file cannot be used for any reason, the function is compiled again.
+lock          A process that compiles a function locks a file next to the cached code.  Other processes that need the same
+              function wait and load the result.
 """
 
 import contextlib
@@ -25,11 +27,13 @@ import pickle
 import stat
 import sys
 import tempfile
+import threading
 import uuid
 from pathlib import Path
 
 import numba
 from numba.core import compiler, environment, serialize
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import rtsys
 
 
@@ -87,6 +91,44 @@ def _say_temporary(folder):
         f"fnlkit: no cache folder is writable, so compiled kernels are stored in {folder}; "
         "set NUMBA_CACHE_DIR to a permanent folder"
     )
+
+
+# Seconds of compiling or waiting until a note is printed, and longest wait for another process.
+_PATIENCE, _LONGEST_WAIT = 2.0, 600.0
+
+
+@contextlib.contextmanager
+def _note_if_slow(text):
+    """Log `text` if the body takes longer than `_PATIENCE` seconds."""
+    timer = threading.Timer(_PATIENCE, logging.getLogger("fnlkit").warning, (f"fnlkit: {text}",))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def _locked(path):
+    """Lock a file during the body; do nothing if the lock cannot be had.  The file is removed at the end.
+
+    Work without the lock gives the same result: it is only done twice.
+    """
+    from filelock import FileLock
+
+    lock = FileLock(path)
+    try:
+        # filelock raises NotImplementedError where files cannot be locked, and Timeout is an OSError.
+        with contextlib.suppress(OSError, NotImplementedError), _note_if_slow("waiting for another process that compiles"):
+            lock.acquire(timeout=_LONGEST_WAIT)
+        yield
+    finally:
+        if lock.is_locked:
+            # Before the release: afterwards, another process could have locked this file.
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            lock.release()
 
 
 _SEAL = hashlib.sha256().digest_size
@@ -169,6 +211,30 @@ class _Shelf:
                 with contextlib.suppress(OSError):
                     temporary.unlink()
 
+    def install(self, dispatcher):
+        """Let a dispatcher use this cache, compile in one process at a time, and print a note if it takes long."""
+        compile_now = dispatcher.compile
+
+        def compile_once(signature):
+            _, name = self._file(signature, dispatcher.targetctx.codegen())
+
+            def is_compiled():
+                return tuple(signature) in dispatcher.overloads or any((each / name).exists() for each in cache_folders())
+
+            # Before the lock of the file: a thread that compiles a caller of this function holds numba's lock.
+            with global_compiler_lock:
+                if is_compiled():
+                    return compile_now(signature)
+                folder = next(filter(_writable, cache_folders()), None)
+                with _locked(folder / f".{name}.lock") if folder else contextlib.nullcontext():
+                    if is_compiled():  # by another process
+                        return compile_now(signature)
+                    function = self._name.removeprefix("fnlkit._kernels.")
+                    with _note_if_slow(f"compiling {function} for this processor, once; this can take a minute"):
+                        return compile_now(signature)
+
+        dispatcher._cache, dispatcher.compile = self, compile_once
+
     def enable(self):
         """Do nothing; required by the dispatcher's interface."""
 
@@ -189,7 +255,7 @@ def kernel(function):
     """
     compiled = numba.njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})(function)
     if "<locals>" not in function.__qualname__ and function.__module__.startswith("fnlkit."):
-        compiled._cache = _Shelf(function)
+        _Shelf(function).install(compiled)
     return compiled
 
 

@@ -16,7 +16,6 @@ from functools import partial
 import numpy as np
 import torch
 
-from fnlkit._kernels._compile import cache_folders
 from fnlkit.client.network import predict
 from fnlkit.client.training import Fit, train_client
 from fnlkit.components.declarations import declaration
@@ -108,8 +107,6 @@ class Fused(Stacked):
         # Stacked MLPs are faster than a client at a time.
         self._small = "mlp" in (self.net[0], self.net[1][0] if self.net[0] == "pair" else "")
         self.count = workers or len(os.sched_getaffinity(0))
-        if not any(True for folder in cache_folders() for _ in folder.glob("*fused*.kernel")):
-            self.note("first use here: compiling local training for this processor takes up to a minute, once")
         # A network with a head has further features, and a perceptron without hidden layers has no last hidden layer.
         deep = self.net[0] != "mlp" or len(self.net[1]) > 2
         self._has_features = deep and fused_parameters(self.net) == self.network.parameters_count

@@ -30,12 +30,26 @@ def finish(process):
     return err
 
 
+NOTES = """
+from fnlkit._kernels import _compile
+_compile._PATIENCE = 0
+"""
+SECOND = """
+from fnlkit import kernels
+kernels.project_to_simplex([[0.5, 0.5]])
+"""
+
+
 def test_processes_that_start_together_share_a_folder_and_damage_is_healed(tmp_path):
-    together = [start(tmp_path) for _ in range(3)]
-    for process in together:
-        finish(process)
+    together = [start(tmp_path, NOTES) for _ in range(3)]
+    notes = [line for process in together for line in finish(process).splitlines()]
     files = sorted((tmp_path / "fnlkit").iterdir())
     assert files and all(file.suffix == ".kernel" for file in files)
+    # One process compiles each kernel and prints a note; the others wait.
+    compiled = [line.split()[2] for line in notes if "compiling" in line]
+    assert sorted(compiled) == sorted(file.name.rpartition("-")[0].removeprefix("fnlkit._kernels.") for file in files)
+    later = [line for line in finish(start(tmp_path, NOTES + SECOND)).splitlines() if "compiling" in line]
+    assert later and all("compiling simplex." in line for line in later)
     for i, file in enumerate(files):
         raw = bytearray(file.read_bytes())
         raw[len(raw) // 2] ^= 16
@@ -80,6 +94,21 @@ def test_a_temporary_folder_that_others_can_write_is_not_used(tmp_path):
     folder.chmod(0o777)
     finish(start("", NOWHERE.format(folder=str(tmp_path))))
     assert not list(folder.iterdir())
+
+
+def test_a_kernel_is_compiled_without_the_lock_of_a_process_that_does_not_end(tmp_path):
+    (tmp_path / "fnlkit").mkdir()
+    stuck = """
+from fnlkit._kernels import _compile
+import filelock
+_compile._LONGEST_WAIT, _compile._PATIENCE, held = 0.3, 0.1, []
+def locked(path, before=_compile._locked):
+    held.append(filelock.FileLock(path).acquire())
+    return before(path)
+_compile._locked = locked
+"""
+    assert "waiting for another process" in finish(start(tmp_path, stuck))
+    assert list((tmp_path / "fnlkit").glob("*.kernel"))
 
 
 def test_kernels_work_without_a_writable_folder(tmp_path):

@@ -66,7 +66,7 @@ def strict_kernel(function, module):
     """Compile `function`, which was defined in another function, like a kernel of `module` but without fastmath."""
     function.__module__, function.__qualname__ = module, function.__name__
     compiled = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
-    compiled._cache = _Shelf(function)
+    _Shelf(function).install(compiled)
     return compiled
 
 
