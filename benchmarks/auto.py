@@ -47,10 +47,9 @@ def collected(folder):
             continue
         name = "accuracy" if any("accuracy" in row for row in run.history) else "agreement"
         fixed = job.label.partition("treatment=")[2].rstrip(")") or job.label
-        score = late_score([row for row in run.history if name in row], name)
+        score = late_score(run.history, name)
         line = {"regime": job.regime, "seed": job.seed, "treatment": fixed, "score": round(100 * score, 3)}
-        measured = [row for row in run.history if "held_out_agreement" in row]
-        line["agreement"] = round(100 * late_score(measured, "held_out_agreement"), 3)
+        line["agreement"] = round(100 * late_score(run.history, "held_out_agreement"), 3)
         if fixed in TREATMENTS:
             models.setdefault((job.regime, job.seed), []).append((job, run))
         row = next((row for row in run.history if "runner_up" in row), None)

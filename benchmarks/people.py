@@ -33,6 +33,7 @@ from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.votes import by_vote
 from fnlkit.errors import InputError
 from fnlkit.experiment.network import network_of
+from fnlkit.results.evaluation import late_score
 from fnlkit.review.audit import audit
 
 SETTINGS = {"model": "mlp(hidden=[128])", "rounds": 60, "fraction": 0.1, "epochs": 5, "batch_size": 10, "lr": 0.01,
@@ -129,14 +130,13 @@ def federation_of(name, folder, seed, holdout=None):
 
 
 def late(name, method, seed, folder, cache):
-    """Return the mean accuracy in % over the last fifth of the rounds, from the cache if the run has finished before."""
+    """Return the late accuracy in %, from the cache if the run has finished before."""
     path = cache / f"{name}-{method.replace('/', '_')}-{seed}.json"
     if path.exists():
         return json.loads(path.read_text())["late"]
     federation, data = federation_of(name, folder, seed)
     run = pipeline.train(federation, method=method, dataset=data, seed=seed, ledger="none", say=None, **SETTINGS)
-    accuracy = [row["accuracy"] for row in run.history if row.get("accuracy") is not None]
-    found = 100 * float(np.mean(accuracy[-(len(accuracy) // 5) :]))
+    found = 100 * late_score(run.history)
     saving.write_bytes([json.dumps({"late": found, "method": method, "seed": seed}).encode()], str(path))
     return found
 

@@ -361,8 +361,9 @@ def rows(all_jobs, folder, baseline=None, stored=()):
     """Return one dict per regime and method: scores in percent, differences from the baseline, published scores, cost.
 
     ``measures`` is ``accuracy``, or ``agreement`` with unverified labels.  ``best`` is the best evaluation of each
-    seed's run, ``late`` the mean of the evaluations in the last fifth of its rounds, ``kept`` the score of the model that the
-    run keeps (`cells`).  ``baseline`` is the method that others are compared with. ``ahead`` is the mean difference from the
+    seed's run, ``late`` the mean of the evaluations in the last fifth of its client-rounds, ``kept`` the score of the
+    model that the run keeps (`cells`).  ``baseline`` is the method that others are compared with.
+    ``ahead`` is the mean difference from the
     baseline in the same regime, over common seeds, with its spread and half its 95 % interval (Student's, of these paired
     differences); it is None for the baseline itself. ``clear`` is true if the interval excludes zero.  ``p`` is the p-value of
     the paired t-test and ``holm`` the p-value after Holm's correction over all rows.  ``global_memorized`` and

@@ -170,7 +170,7 @@ def _lines(path):
 def score(path):
     """Return the agreement with held-out noisy labels of the model that a run keeps, or None without a finished run.
 
-    It is the agreement in the round that `--select` chose; with ``last``, the mean over the last fifth of the rounds.
+    It is the agreement in the round that `--select` chose; with ``last``, the late agreement.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def score(path):
         return None
     if about.get("round") is not None:
         return run.history[about["round"]]["agreement"]
-    return late_score([row for row in run.history if "agreement" in row], "agreement")
+    return late_score(run.history, "agreement")
 
 
 def read(folders):

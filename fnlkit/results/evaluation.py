@@ -31,7 +31,7 @@ def summary(run, *, target=None):
         "finished": run.finished,
         f"{name}_best": max((row[name] for row in scored), default=None),
         f"{name}_last": scored[-1][name] if scored else None,
-        f"{name}_late": late_score(scored, name),
+        f"{name}_late": late_score(run.history, name),
         "rounds": len(trained),
         "client_rounds": run.traffic.client_rounds,
         "bytes_up": run.traffic.bytes_up,
@@ -122,21 +122,31 @@ def score_name(run):
     return "agreement" if not truer and any("agreement" in row for row in run.history) else "accuracy"
 
 
-def late_score(scored, name="accuracy"):
-    """Return the mean score of the evaluations in the last fifth of the rounds, or None without any.
+def late_score(history, name="accuracy"):
+    """Return the mean score of the evaluations in the last fifth of a run's client-rounds.
 
     If a round's score depends on the clients that took part, the best and the last score depend largely on chance.
+    Client-rounds instead of rounds make methods comparable whose stages train cohorts of other sizes.
 
     Parameters
     ----------
-    scored : list of dict
-        Rows of the history with ``round`` and the score.
+    history : list of dict
+        All rows of a run.  A row without ``client_rounds``, as of the last model, belongs to the end of the row before it.
     name : str
+        The score, in rows of evaluated rounds.
+
+    Returns
+    -------
+    float or None
+        None without any evaluation.  If the last fifth has no evaluation, the last evaluation.
     """
-    if not scored:
-        return None
-    since = 0.8 * (scored[-1]["round"] + 1)
-    return float(np.mean([row[name] for row in scored if row["round"] + 1 > since]))
+    spent, scored = 0, []
+    for row in history:
+        spent = row.get("client_rounds", spent)
+        if name in row:
+            scored.append((spent, row[name]))
+    late = [score for at, score in scored if 5 * at > 4 * spent] or [score for _, score in scored[-1:]]
+    return float(np.mean(late)) if late else None
 
 
 def _against_truth(run):

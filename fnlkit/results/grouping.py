@@ -48,8 +48,8 @@ LARGER = tuple(name for name, (_, factor, _) in MEASURES.items() if factor == 10
 PIVOT = {kind: (f"accuracy_{kind}", f"agreement_{kind}") for kind in ("best", "last", "late", "chosen", "kept")}
 LEGEND = (
     "in %, mean ± standard deviation over runs; best: a run's best evaluation; late: mean of those in its last fifth of "
-    "rounds; ahead: of {baseline} in the same setting, over the seeds that both have; * the interval leaves out 0; p: paired "
-    "t-test, corrected for all groups by Holm's method"
+    "client-rounds; ahead: of {baseline} in the same setting, over the seeds that both have; * the interval leaves out 0; p: "
+    "paired t-test, corrected for all groups by Holm's method"
 )
 # Default baseline of methods.
 USUAL = "fedavg"

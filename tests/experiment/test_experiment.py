@@ -232,10 +232,28 @@ def test_a_student_of_another_width_gets_a_head_and_learns(tmp_path):
     same(finish(federation, dataset, settings("akd(k=5)", rounds=20), embeddings=vectors, resume=run), run)
 
 
-def test_a_late_score_is_of_the_last_fifth_of_the_rounds():
-    rows = [{"round": r, "accuracy": float(r)} for r in range(4, 100, 5)]
-    assert evaluation.late_score(rows) == np.mean([84, 89, 94, 99])
-    assert evaluation.late_score(rows[:1]) == 4 and evaluation.late_score([]) is None
+def test_a_late_score_is_of_the_last_fifth_of_the_client_rounds():
+    """20 rounds of one client, then 8 of ten, evaluated every 10 client-rounds: 0.9 and 1.0 are after client-round 80.
+
+    Of the 28 rounds, the last fifth begins after round 22 and contains six evaluations, with a mean of 0.75.
+    """
+    spent = [*range(1, 21), *range(30, 101, 10)]
+    rows = [{"client_rounds": n} | ({} if n % 10 else {"accuracy": n / 100}) for n in spent]
+    assert evaluation.late_score(rows) == pytest.approx(0.95)
+    last = {"accuracy": 0.5}  # of the last model, after the last round
+    assert evaluation.late_score([*rows[:-1], {"client_rounds": 100}, last]) == pytest.approx(0.7)  # 0.9 and 0.5
+    assert evaluation.late_score([*rows[:-2], {"client_rounds": 200}]) == pytest.approx(0.8)  # none after 160: the last one
+    assert evaluation.late_score([]) is None and evaluation.late_score([{"client_rounds": 5}]) is None
+
+
+def test_a_staged_run_has_a_late_score_of_its_client_rounds():
+    federation, dataset = problem()
+    run = finish(federation, dataset, settings("fedcorr", rounds=20))
+    counts = np.array([len(row["clients"]) for row in run.history if "clients" in row])
+    assert len(set(counts)) > 1  # of another size than the later cohorts
+    scored = [(row["client_rounds"], row["accuracy"]) for row in run.history if "accuracy" in row]
+    late = [score for spent, score in scored if spent > 0.8 * counts.sum()]
+    assert evaluation.summary(run)["accuracy_late"] == pytest.approx(np.mean(late)) and len(late) < len(scored)
 
 
 def test_a_loss_is_compared_by_resume_and_older_runs_had_the_cross_entropy(tmp_path):
