@@ -88,6 +88,7 @@ def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names
     """
     from fnlkit.datasets.loading import loaded
     from fnlkit.deploy import handover
+    from fnlkit.deploy.identity import parse_address
     from fnlkit.deploy.project import write_project
     from fnlkit.deploy.terms import TASKS, Judging
     from fnlkit.errors import InputError
@@ -99,7 +100,7 @@ def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names
     judging = Judging((task,) if only_task else TASKS, estimator, folds, audit_rounds, per_sample)
     about = {"sites": sites, "wait": wait, "timeout": timeout, "max_samples": max_samples, "keys": keys, "names": names}
     about |= {"backbone": backbone, "scaling": scaling}
-    data, place = loaded(dataset), address and handover.address_of(address)
+    data, place = loaded(dataset), address and parse_address(address)
     known = names or [f"site-{k}" for k in range(sites)]
     more = (lambda agreed: handover.parts(place, known, agreed)) if place else None
     files = write_project(folder, data, Settings(**given), **about, name=task, judging=judging, more=more)

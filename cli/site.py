@@ -115,6 +115,7 @@ def review(data, folder, output, budget, seed):
       fnlkit site review --project from-coordinator -o review
     """
     from fnlkit import pipeline
+    from fnlkit.artifacts import saving
     from fnlkit.artifacts.federation import Federation
     from fnlkit.deploy import checking, handover, labels
     from fnlkit.deploy.agreement import conformed
@@ -132,6 +133,8 @@ def review(data, folder, output, budget, seed):
     samples = conformed(source, task, leave_out=site["leave_out"])
     decisions = os.path.join(output, "decisions.csv")
     if not os.path.exists(decisions):
+        if not os.path.exists(output):
+            saving.private_folder(output)  # the page contains samples
         chosen = pipeline.export_review(federation, 0, output, budget=budget, seed=seed, dataset=samples, say=caution)
         many = f"{int(chosen.suspect.sum())} suspects and {int((~chosen.suspect).sum())} drawn at random"
         console().print(f"{output}: review.html and decisions.csv, {many}; decide, then run this command again")

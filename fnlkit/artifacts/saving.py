@@ -14,7 +14,7 @@ _TEMPORARY = re.compile(r"\.fnlkit-[0-9a-f]{16}\.tmp")
 _STALE_SECONDS = 60
 
 
-def write_bytes(chunks, target):
+def write_bytes(chunks, target, *, mode=None):
     """Write buffers to a path atomically; ``-`` is stdout.
 
     A reader finds either the old file or the complete new file.
@@ -23,6 +23,10 @@ def write_bytes(chunks, target):
     ----------
     chunks : iterable of bytes-like
     target : str or os.PathLike
+    mode : int, optional
+        Permissions of the file from its creation on, for example 0o600. A symbolic link at `target` is then replaced and not
+        followed. Default: those of the old file; for a new file 0o600 in a folder of its owner alone (0o700), otherwise those
+        that the user's umask leaves.
     """
     if isinstance(target, str) and target == "-":
         for chunk in chunks:
@@ -30,39 +34,43 @@ def write_bytes(chunks, target):
         sys.stdout.buffer.flush()
         return
     # Follow a symbolic link, as other tools do.
-    path = os.path.realpath(target)
+    path = os.path.realpath(target) if mode is None else os.path.abspath(target)
     folder = os.path.dirname(path)
     if os.path.isdir(path):
         raise InputError(f"{shown(target)}: is a folder; name a file in it")
     if not os.path.isdir(folder):
         raise InputError(f"{shown(target)}: the folder {shown(folder)} does not exist; create it first")
     try:
-        old = os.stat(path)
+        old = os.stat(path, follow_symlinks=mode is None)
     except FileNotFoundError:
         old = None
     try:
-        if old is not None and not stat.S_ISREG(old.st_mode):
+        if old is not None and mode is None and not stat.S_ISREG(old.st_mode):
             with open(path, "wb") as handle:
                 for chunk in chunks:
                     handle.write(chunk)
             return
         _sweep(folder)
-        _replace(chunks, path, folder, old)
+        _replace(chunks, path, folder, old, mode)
     except OSError as error:
         # Report the target, because the temporary name is unknown to the user.
         raise OSError(error.errno, error.strerror or str(error), os.fspath(target)) from error
 
 
-def _replace(chunks, path, folder, old):
+def _replace(chunks, path, folder, old, mode):
     temporary = os.path.join(folder, f".fnlkit-{secrets.token_hex(8)}.tmp")
+    if old is not None and mode is None:
+        mode = stat.S_IMODE(old.st_mode)
+    created = mode if mode is not None else 0o600 if _is_private(folder) else 0o666
     try:
         # Ctrl-C can arrive after the file was created and before its descriptor is assigned, hence inside try.
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+        descriptor = os.open(temporary, flags, created)
         with open(descriptor, "wb", buffering=0) as handle:
             _lock(handle)
-            if old is not None:
+            if mode is not None:
                 with contextlib.suppress(OSError):
-                    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+                    os.fchmod(descriptor, mode)
             for chunk in chunks:
                 rest = memoryview(chunk).cast("B")
                 while len(rest):
@@ -108,3 +116,19 @@ def _sweep(folder):
                 with open(entry.path, "rb") as handle:
                     if _lock(handle):
                         os.unlink(entry.path)
+
+
+def private_folder(path):
+    """Create a folder that only its owner can read, with its parents, and return `path`; an existing folder is made private.
+
+    Files that `write_bytes` creates there are private too.
+    """
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    with contextlib.suppress(OSError):  # a folder of another user, or a file system without permissions
+        if not _is_private(path):
+            os.chmod(path, 0o700)
+    return path
+
+
+def _is_private(folder):
+    return stat.S_IMODE(os.stat(folder).st_mode) & 0o077 == 0

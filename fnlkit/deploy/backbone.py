@@ -6,7 +6,7 @@ from importlib import metadata
 
 import numpy as np
 
-from fnlkit.artifacts import files
+from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import shown
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.components.spec import bind, find, own_names, parse
@@ -123,6 +123,6 @@ def with_backbone(data, task, memory, source):
         arrays = {name: np.asarray(rows) for name, rows in embed_parts(data, parts, task.backbone, device="cpu").items()}
         made = provenance("embed", dataset=data.name, backbone=task.backbone, checksum=data.checksum)
         meta = {"dataset": data.name, "checksum": data.checksum, "backbone": task.backbone, "provenance": [made]}
-        os.makedirs(memory, exist_ok=True)
+        saving.private_folder(memory)
         files.write(files.Artifact("fnlkit.embeddings/1", arrays, meta), path)
     return with_features(data, path)

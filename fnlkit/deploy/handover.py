@@ -1,4 +1,8 @@
-"""Folders of a deployment: the coordinator's, one to hand over to each site, and a demonstration on one machine."""
+"""Folders of a deployment: the coordinator's, one to hand over to each site, and a demonstration on one machine.
+
+A site reads its folder as a message of somebody else: names and addresses follow strict patterns, because `start.sh` contains
+them, symbolic links are refused, and `bin/`, which precedes the search path of commands, contains one known program.
+"""
 
 import json
 import os
@@ -13,21 +17,14 @@ import numpy as np
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import shown
 from fnlkit.deploy import credentials
+from fnlkit.deploy.identity import is_name, parse_address
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
 
-PORT = 8000
 FOLDER, SITE = "coordinator", "site.toml"
 _SITE = {"client": int, "name": str, "superlink": str, "data": str, "memory": str, "agreed": str, "port": int, "leave_out": str}
+_PROGRAM = "flower-superexec"
 _TELEMETRY = "export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1"
-
-
-def address_of(text):
-    """Return (host, port) of an address HOST or HOST:PORT."""
-    host, _, port = text.partition(":")
-    if not host or (port and not (port.isdecimal() and 0 < int(port) < 65536)):
-        raise InputError(f"--address {text}: expected a host and a port, such as server.example.org:{PORT}")
-    return host, int(port or PORT)
 
 
 def parts(address, names, agreed):
@@ -51,12 +48,12 @@ def parts(address, names, agreed):
                  "agreed": "agreed.toml", "port": port + 1 + client, "leave_out": ""}  # fmt: skip
         folder = f"sites/{name}"
         out[f"{folder}/ca.crt"], out[f"{folder}/agreed.toml"] = made["ca.crt"], agreed
-        out[f"{folder}/{SITE}"] = _toml(about).encode()
+        out[f"{folder}/{SITE}"] = to_toml(about).encode()
         out[f"{folder}/README.md"] = _README.format(name=name, host=host, port=port).encode()
     return out
 
 
-def _toml(values):
+def to_toml(values):
     return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
 
 
@@ -66,22 +63,47 @@ def read_site(folder):
     Raises
     ------
     InputError
-        If the folder has no settings, or if an entry is invalid.
+        If the folder has no settings, if an entry is invalid, or if the folder contains a symbolic link or a foreign program.
     """
-    path = Path(folder).absolute() / SITE
+    folder = Path(folder).absolute()
+    path = folder / SITE
     if not path.is_file():
         raise InputError(f"{shown(path)}: is missing; name the folder that the coordinator sent, with --project FOLDER")
+    _check_links(folder, ())
     try:
-        found = tomllib.loads(files.read_text(str(path)))
+        site = tomllib.loads(files.read_text(str(path)))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{shown(path)}: {error}; correct the file") from None
-    for name, kind in _SITE.items():
-        if type(found.get(name)) is not kind:
+    valid = {name: type(site.get(name)) is kind for name, kind in _SITE.items()}
+    if all(valid.values()):
+        valid["name"] = is_name(site["name"])
+        valid["client"] = site["client"] >= 0
+        valid["port"] = 0 < site["port"] < 65536
+        valid["agreed"] = site["agreed"] == "agreed.toml"
+        valid["memory"] = site["memory"] == "memory"
+    for name in _SITE:
+        if not valid[name]:
             raise InputError(f"{shown(path)}: has no usable {name}; restore the file that the coordinator sent")
+    parse_address(site["superlink"], f"{shown(path)}: superlink")
+    _check_links(folder, (f"{site['name']}.key", f"{site['name']}.key.pub"))
     for name in ("data", "memory", "agreed"):
-        if found[name]:
-            found[name] = str(path.parent / os.path.expanduser(found[name]))
-    return found | {"folder": str(path.parent)}
+        if site[name]:
+            site[name] = str(folder / os.path.expanduser(site[name]))
+    return site | {"folder": str(folder)}
+
+
+def _check_links(folder, names):
+    """Raise InputError if a file that fnlkit reads or writes in a site's folder is a symbolic link, or if `bin` has others."""
+    fixed = (SITE, "agreed.toml", "ca.crt", "own.crt", "own.key", "start.sh", "bin", "memory", "README.md", "Containerfile")
+    parts = [folder / name for name in (*fixed, "fnlkit-site.service", *names)]
+    for inner in ("bin", "memory"):
+        if (folder / inner).is_dir() and not (folder / inner).is_symlink():
+            parts += (folder / inner).iterdir()
+    for part in parts:
+        if part.is_symlink():
+            raise InputError(f"{shown(part)}: is a symbolic link; the folder of a site contains none, remove it")
+        if part.parent.name == "bin" and (part.name != _PROGRAM or not part.is_file()):
+            raise InputError(f"{shown(part)}: is no program of fnlkit; remove it, because the site would run it")
 
 
 def join(folder, data, leave_out=""):
@@ -100,8 +122,11 @@ def join(folder, data, leave_out=""):
     """
     site = read_site(folder)
     folder = Path(site["folder"])
+    for name, value in (("the folder", str(folder)), ("DATA", os.path.abspath(data)), ("--leave-out", leave_out)):
+        if not value.isprintable():
+            raise InputError(f"{name} {value!r}: contains a control character, which no start script can contain; rename it")
     about = tomllib.loads((folder / SITE).read_text(encoding="utf-8")) | {"data": os.path.abspath(data), "leave_out": leave_out}
-    out = {SITE: _toml(about).encode()}
+    out = {SITE: to_toml(about).encode()}
     if not (folder / f"{site['name']}.key").exists():
         out |= credentials.of_site(site["name"])
     node = {"client": site["client"], "data": about["data"], "memory": site["memory"], "agreed": site["agreed"]}
@@ -117,8 +142,9 @@ def join(folder, data, leave_out=""):
         "port": site["port"],
     }
     out["start.sh"] = _JOIN.format(**about).encode()
-    out["bin/flower-superexec"] = _SUPEREXEC.encode()
-    out["fnlkit-site.service"] = _UNIT.format(folder=folder, name=site["name"], path=os.environ.get("PATH", "")).encode()
+    out[f"bin/{_PROGRAM}"] = _SUPEREXEC.encode()
+    start, path = _quote_for_systemd(f"{folder}/start.sh"), _quote_for_systemd(f"PATH={os.environ.get('PATH', '')}", "%")
+    out["fnlkit-site.service"] = _UNIT.format(name=site["name"], start=start, path=path).encode()
     beside = Path(node["data"]) if os.path.isdir(node["data"]) else Path(node["data"]).parent  # a table can name files there
     mounts = [f"{folder}:{folder}", *([] if beside.is_relative_to(folder) else [f"{beside}:{beside}:ro"])]
     out["Containerfile"] = _CONTAINER.format(
@@ -127,13 +153,24 @@ def join(folder, data, leave_out=""):
         version=metadata.version("fnlkit"),
         start=json.dumps([f"{folder}/start.sh"]),
     ).encode()
-    for part in (site["memory"], folder / "bin"):
-        os.makedirs(part, exist_ok=True)
+    saving.private_folder(site["memory"])
+    os.makedirs(folder / "bin", exist_ok=True)
     for name, content in out.items():
-        saving.write_bytes([content], str(folder / name))
-        if name.endswith((".key", ".sh")) or name.startswith("bin/"):
-            os.chmod(folder / name, 0o600 if name.endswith(".key") else 0o755)
+        saving.write_bytes([content], str(folder / name), mode=mode_of(name))
     return [folder / name for name in out]
+
+
+def mode_of(name):
+    """Return the permissions of a file of a project or site, by its name."""
+    if name.endswith(".key"):
+        return 0o600
+    return 0o755 if name.endswith(".sh") or name.startswith("bin/") else 0o644
+
+
+def _quote_for_systemd(text, special="%$"):
+    """Return `text` as one quoted word of a unit file; characters in `special` are doubled."""
+    text = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(2 * each if each in special else each for each in text) + '"'
 
 
 def make_demo(folder, dataset, names, seed=0):
@@ -163,8 +200,7 @@ def make_demo(folder, dataset, names, seed=0):
         join(path.parent, path)
     more = " ".join(f"sites/{name}/{name}.key.pub" for name in names)
     starts = "\n".join(f"sites/{name}/start.sh > sites/{name}/log.txt 2>&1 &" for name in names)
-    saving.write_bytes([_DEMO.format(keys=more, starts=starts).encode()], str(folder / "demo.sh"))
-    os.chmod(folder / "demo.sh", 0o755)
+    saving.write_bytes([_DEMO.format(keys=more, starts=starts).encode()], str(folder / "demo.sh"), mode=0o755)
 
 
 _START = """\
@@ -202,8 +238,8 @@ Description=fnlkit site {name}
 After=network-online.target
 
 [Service]
-Environment="PATH={path}"
-ExecStart={folder}/start.sh
+Environment={path}
+ExecStart={start}
 Restart=always
 RestartSec=20
 

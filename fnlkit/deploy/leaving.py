@@ -15,6 +15,7 @@ from importlib import metadata
 import numpy as np
 import torch
 
+from fnlkit.artifacts import saving
 from fnlkit.artifacts.paths import shown
 from fnlkit.deploy.releases import Releases
 from fnlkit.engines.flower.secret import Terms
@@ -124,7 +125,7 @@ def enter(path, *, run, round, said):
     from filelock import FileLock
 
     body = {"kind": KIND, "run": run, "round": round, **_summary(said)}
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    saving.private_folder(os.path.dirname(os.path.abspath(path)))
     with FileLock(f"{path}.lock"):
         lines = read(path)
         before = lines[-1]["sha256"] if lines else ""

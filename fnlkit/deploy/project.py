@@ -2,18 +2,19 @@
 
 import json
 import os
-import re
 import shutil
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from fnlkit.artifacts import files
+from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import shown
 from fnlkit.client.scaling import moments, pooled
 from fnlkit.deploy import scale
 from fnlkit.deploy.agreement import FREE
 from fnlkit.deploy.backbone import definition
+from fnlkit.deploy.handover import mode_of
+from fnlkit.deploy.identity import check_names
 from fnlkit.deploy.terms import MOST_SAMPLES, STANDARD, Task, deployable, must_be_judging, must_be_of_sites
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings
@@ -61,8 +62,7 @@ def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, ma
         judging = replace(judging, tasks=(*judging.tasks, scale.TASK))
     fingerprints = tuple(map(fingerprint_of, keys))
     names = tuple(names) or tuple(f"site-{k}" for k in range(sites))
-    if len(set(names)) != sites or not all(re.fullmatch(r"[\w.-]{1,40}", each) for each in names):
-        raise InputError(f"--name: expected {sites} different names of letters, digits, points and dashes")
+    check_names(names, sites)
     about |= {"most": max_samples, "columns": dataset.table, "keys": fingerprints, "names": names, "name": name}
     task = Task(sites, classes=tuple(dataset.class_names), judging=judging, **about)
     must_be_of_sites(fingerprints, sites)
@@ -157,9 +157,7 @@ def _write_whole(folder, parts):
     try:
         for name, content in parts.items():
             (project / name).parent.mkdir(parents=True, exist_ok=True)
-            (project / name).write_bytes(content)
-            if name.endswith((".key", ".sh")):
-                (project / name).chmod(0o600 if name.endswith(".key") else 0o755)
+            saving.write_bytes([content], project / name, mode=mode_of(name))
         for source in project.iterdir() if there else [project]:
             os.replace(source, folder / source.name if there else folder)
     finally:

@@ -76,7 +76,7 @@ class Releases:
         if not released:
             return arrays
         price = self._price(arrays, released)
-        os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
+        saving.private_folder(os.path.dirname(os.path.abspath(self.path)))
         with FileLock(f"{self.path}.lock"):
             known = self._known()
             if known is None:

@@ -1,0 +1,50 @@
+"""Names and addresses of a project: both become file names, arguments of commands and lines of shell scripts."""
+
+import re
+
+from fnlkit.errors import InputError
+
+PORT = 8000
+# A name starts with a letter or digit: "-rf" is an option and ".." another folder.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+_HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*")
+# A site's folder contains NAME.key beside these files.
+_TAKEN = ("own", "ca")
+
+
+def is_name(text):
+    """Return whether `text` is a valid name of a site."""
+    return isinstance(text, str) and bool(_NAME.fullmatch(text)) and text.lower() not in _TAKEN
+
+
+def check_names(names, count):
+    """Raise InputError unless `names` are `count` valid names that differ in more than upper and lower case."""
+    for name in names:
+        if not is_name(name):
+            raise InputError(
+                f"--name {name!r}: expected 1 to 40 letters, digits, points, dashes and underscores, the first one a letter or "
+                f"digit, and not {' or '.join(_TAKEN)}"
+            )
+    if len({name.lower() for name in names}) != count:
+        raise InputError(f"--name: expected {count} different names; upper and lower case are the same on some machines")
+
+
+def parse_address(text, option="--address"):
+    """Return (host, port) of an address HOST or HOST:PORT.
+
+    Parameters
+    ----------
+    text : str
+        A host name or an IPv4 address, optionally with a port. Default port: 8000.
+    option : str
+        Name of the option or entry in the message.
+
+    Raises
+    ------
+    InputError
+    """
+    host, colon, port = text.partition(":")
+    valid = _HOST.fullmatch(host) and (not colon or re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536)
+    if not valid:
+        raise InputError(f"{option} {text!r}: expected a host and a port, such as server.example.org:{PORT}")
+    return host, int(port or PORT)

@@ -1,0 +1,180 @@
+"""The folder that a site receives is a message of somebody else: it must not run commands or write outside of itself."""
+
+import os
+import shlex
+import shutil
+import stat
+import subprocess
+import tomllib
+
+import numpy as np
+import pytest
+
+from fnlkit.artifacts import saving
+from fnlkit.deploy import handover, identity
+from fnlkit.errors import InputError
+from tests.commands import fnlkit
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    pytest.importorskip("cryptography", reason="certificates need Flower: pip install 'fnlkit[flower]'")
+    folder = tmp_path_factory.mktemp("handover")
+    done = fnlkit("fnlkit flower-app project --dataset digits --sites 1 --name Bonn --address localhost --rounds 1", folder)
+    assert done.returncode == 0, done.stderr
+    rng = np.random.default_rng(0)
+    np.savez(folder / "ours.npz", x=rng.integers(0, 17, (20, 8, 8, 1)).astype(np.uint8), y=np.arange(20) % 10)
+    return folder / "project"
+
+
+@pytest.fixture
+def site(project, tmp_path):
+    """A copy of the folder of the site, before it joins."""
+    return shutil.copytree(project / "sites/Bonn", tmp_path / "a folder")
+
+
+@pytest.mark.parametrize(
+    "name", ["..", ".", "-rf", "../evil", "a/b", "a b", "a\nb", "$(id)", "", "own", "CA", "x" * 41, "Köln"]
+)
+def test_names_that_are_options_paths_or_code_are_refused(name):
+    assert not identity.is_name(name)
+    with pytest.raises(InputError, match="--name"):
+        identity.check_names([name], 1)
+
+
+def test_names_that_differ_in_case_only_are_refused():
+    identity.check_names(["Bonn", "site-1", "a.b_c"], 3)
+    with pytest.raises(InputError, match="different"):
+        identity.check_names(["bonn", "Bonn"], 2)
+
+
+@pytest.mark.parametrize(
+    "text", ["$(touch X):8123", "a b", "-x", "host:0", "host:65536", "host:٣", "host:", ":80", "a..b", "h;x", ""]
+)
+def test_addresses_that_are_no_host_and_port_are_refused(text):
+    with pytest.raises(InputError, match="expected a host"):
+        identity.parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("server.example.org", ("server.example.org", 8000)),
+        ("10.0.0.7:9092", ("10.0.0.7", 9092)),
+        ("localhost:1", ("localhost", 1)),
+    ],
+)
+def test_addresses(text, expected):
+    assert identity.parse_address(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("superlink", "$(touch X):8123"),
+        ("superlink", "h:1 --insecure"),
+        ("name", "../evil"),
+        ("name", "-rf"),
+        ("memory", "../elsewhere"),
+        ("agreed", "/etc/passwd"),
+        ("port", 0),
+        ("client", -1),
+    ],
+)
+def test_a_folder_that_names_code_or_other_places_is_refused(entry, value, site, project):
+    settings = tomllib.loads((site / "site.toml").read_text())
+    (site / "site.toml").write_text(handover.to_toml(settings | {entry: value}))
+    before = sorted(os.listdir(site.parent)), sorted(os.listdir(site))
+    for words in (
+        ["check", str(project.parent / "ours.npz"), "--project", "."],
+        ["join", ".", "--data", str(project.parent / "ours.npz")],
+    ):
+        done = fnlkit(shlex.join(["fnlkit", "site", *words]), site)
+        assert done.returncode == 2 and entry in done.stderr and len(done.stderr.splitlines()) == 1
+    assert (sorted(os.listdir(site.parent)), sorted(os.listdir(site))) == before
+
+
+@pytest.mark.parametrize("name", ["start.sh", "Bonn.key", "own.key", "memory", "bin", "bin/flower-superexec", "Containerfile"])
+def test_links_in_the_folder_are_refused_and_their_targets_unchanged(name, site, project, tmp_path):
+    target = tmp_path / "target"
+    target.write_text("precious")
+    (site / name).parent.mkdir(exist_ok=True)
+    (site / name).symlink_to(target)
+    done = fnlkit(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site)
+    assert done.returncode == 2 and "symbolic link" in done.stderr
+    assert target.read_text() == "precious" and stat.S_IMODE(target.stat().st_mode) & 0o111 == 0
+
+
+def test_a_foreign_program_in_the_folder_is_refused(site, project):
+    (site / "bin").mkdir()
+    (site / "bin/fnlkit").write_text("#!/bin/sh\n")
+    with pytest.raises(InputError, match="bin/fnlkit"):
+        handover.join(site, project.parent / "ours.npz")
+
+
+def test_a_joined_site_keeps_keys_and_memory_to_its_owner(site, project):
+    handover.join(site, project.parent / "ours.npz")
+    modes = {name: stat.S_IMODE((site / name).stat().st_mode) for name in os.listdir(site)}
+    assert modes["Bonn.key"] == modes["own.key"] == 0o600 and modes["memory"] == 0o700 and modes["start.sh"] == 0o755
+    saving.write_bytes([b"x"], site / "memory/judged.npz")
+    assert stat.S_IMODE((site / "memory/judged.npz").stat().st_mode) == 0o600
+
+
+def test_a_key_is_never_readable_by_others(tmp_path, monkeypatch):
+    """The temporary file has its final permissions from the moment of its creation."""
+    created, open_ = [], os.open
+
+    def watched(path, flags, mode=0o777, **more):
+        descriptor = open_(path, flags, mode, **more)
+        created.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        return descriptor
+
+    monkeypatch.setattr(os, "open", watched)
+    saving.write_bytes([b"secret"], tmp_path / "a.key", mode=0o600)
+    assert created[0] == 0o600
+
+
+def test_a_link_is_replaced_and_not_followed_if_the_mode_is_given(tmp_path):
+    (tmp_path / "target").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    saving.write_bytes([b"new"], tmp_path / "link", mode=0o600)
+    assert (tmp_path / "target").read_bytes() == b"old" and not (tmp_path / "link").is_symlink()
+
+
+def test_the_start_script_keeps_values_as_text(site, project, tmp_path):
+    """A path with spaces, a dollar and a backtick is an argument, not code: the script runs with stand-ins for the programs."""
+    data = tmp_path / "our $(touch X) `touch Y` data.npz"
+    shutil.copy(project.parent / "ours.npz", data)
+    handover.join(site, data)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("fnlkit", "flower-supernode"):
+        (programs / name).write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
+        (programs / name).chmod(0o755)
+    done = subprocess.run(
+        [site / "start.sh"], env={"PATH": f"{programs}:/usr/bin:/bin"}, cwd=tmp_path, capture_output=True, text=True
+    )
+    words = done.stdout.splitlines()
+    assert str(data) in words[-1] and not list(tmp_path.rglob("X")) and not list(tmp_path.rglob("Y"))
+
+
+@pytest.mark.parametrize("folder", ["100% of it", 'a "quoted" folder', "back\\slash", "a $HOME folder"])
+def test_the_systemd_unit_quotes_the_folder(folder, project, tmp_path):
+    site = shutil.copytree(project / "sites/Bonn", tmp_path / folder)
+    if '"' in folder:  # Flower reads no such path
+        with pytest.raises(InputError, match="quotes"):
+            handover.join(site, project.parent / "ours.npz")
+        return
+    handover.join(site, project.parent / "ours.npz")
+    (line,) = [each for each in (site / "fnlkit-site.service").read_text().splitlines() if each.startswith("ExecStart=")]
+    word = line.removeprefix("ExecStart=")
+    assert word[0] == word[-1] == '"'
+    # systemd removes one level: %% and $$ are single characters, and a backslash escapes the next character.
+    assert word[1:-1].replace("%%", "%").replace("$$", "$").replace("\\\\", "\\") == f"{site}/start.sh"
+
+
+def test_a_folder_with_a_newline_is_refused(project, tmp_path):
+    site = shutil.copytree(project / "sites/Bonn", tmp_path / "a\nExecStart=x")
+    with pytest.raises(InputError, match="control character"):
+        handover.join(site, project.parent / "ours.npz")
+    assert not (site / "start.sh").exists()
