@@ -17,7 +17,7 @@ from fnlkit.cli.plumbing import (
     provenance,
 )
 from fnlkit.cli.progress import bar
-from fnlkit.cli.source import need_input, refuse_both
+from fnlkit.cli.source import need_input, refuse_unread
 
 
 def _backbones():
@@ -77,7 +77,8 @@ def command(file, dataset, backbone, device, batch_size, new, output):
         found = embed_parts(data, parts, spec, device=device, batch_size=batch_size, progress=progress, place=kept)
         made = provenance("embed", dataset=data.name, backbone=str(spec), batch_size=batch_size, checksum=data.checksum)
         meta = {"dataset": data.name, "checksum": data.checksum, "backbone": str(spec), "provenance": [made]}
-        refuse_both(file, dataset)
+        if dataset is not None:
+            refuse_unread(file)
         emit(files.Artifact("fnlkit.embeddings/1", found, meta), output)
     width, counts = found["embeddings"].shape[1], ", ".join(f"{len(rows):,} {_WORDS[name]}" for name, rows in found.items())
     console().print(f"{data.name}: embeddings of {width:,} values by {spec}: {counts}", style="dim")

@@ -3,7 +3,7 @@
 import click
 
 from fnlkit.cli.plumbing import Listing, caution, console, dataset_option, emit, output_option, seed_option, verbose
-from fnlkit.cli.source import need_input, refuse_both
+from fnlkit.cli.source import need_input, refuse_unread
 
 
 def _models():
@@ -42,10 +42,10 @@ def command(file, dataset, noise, seed, output):
 
     if file is None and dataset is not None:
         noisy = pipeline.inject_noise(dataset, noise, seed=seed, say=caution)
+        refuse_unread(file)
     else:
         need_input(file or "-")
         noisy = pipeline.inject_noise(Federation.read(file or "-"), noise, seed=seed, dataset=dataset, say=caution)
-    refuse_both(file, dataset)
     say = console()
     for part in (tables.of_noise if verbose() else tables.noise_lines)(noisy):
         say.print(part)

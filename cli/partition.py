@@ -13,7 +13,7 @@ from fnlkit.cli.plumbing import (
     printable,
     seed_option,
 )
-from fnlkit.cli.source import chosen, need_input, refuse_both
+from fnlkit.cli.source import need_input, refuse_unread
 from fnlkit.errors import InputError
 
 
@@ -62,7 +62,7 @@ def _schemes():
 def command(file, dataset, scheme, clients, labels, min_samples, holdout, gold, public, task, label, seed, output):
     """Split a data set over clients and write a federation.
 
-    The default data set is digits. FILE or a pipe can contain a federation without clients, written by `inject-noise
+    The default data set is digits. FILE, or - for a pipe, can contain a federation without clients, written by `inject-noise
     --dataset`. It is split by its given labels; with --dataset, the samples are read from that data set.
 
     \b
@@ -74,23 +74,22 @@ def command(file, dataset, scheme, clients, labels, min_samples, holdout, gold, 
     from fnlkit import pipeline
     from fnlkit.artifacts.federation import Federation
 
-    read = chosen(file, dataset)
     options = {"scheme": scheme, "clients": clients, "min_samples": min_samples, "labels": labels}
     options |= {"holdout": holdout, "gold": gold, "public": public}
-    if read is not None and (task or label):
+    if file is not None and (task or label):
         raise InputError("--task and --label describe a table; the labels of a federation are known")
-    options |= {"task": task, "label": label} if read is None else {}
+    options |= {"task": task, "label": label} if file is None else {}
     notes = []
-    if read is None:
+    if file is None:
         federation = pipeline.partition(dataset or "digits", seed=seed, say=notes.append, **options)
     else:
-        need_input(read)
-        federation = pipeline.partition(Federation.read(read), dataset=dataset, seed=seed, say=notes.append, **options)
+        need_input(file)
+        federation = pipeline.partition(Federation.read(file), dataset=dataset, seed=seed, say=notes.append, **options)
     sizes = [len(part) for part in federation.clients]
     apart = sum(map(len, federation.held_out))
     verified = int((federation.extra.get("gold_label", np.zeros(0)) >= 0).sum()) if gold else 0
     rest = len(federation.given) - sum(sizes) - apart
-    refuse_both(file, dataset)
+    refuse_unread(file)
     say = partial(console().print, style="dim", soft_wrap=True)
     for note in notes:
         say(printable(note))

@@ -1,12 +1,11 @@
-"""Standard input of a command: a federation in a pipe is read, and two sources at once are refused.
+"""Standard input of a command: filters read it, the first command of a pipeline does not.
 
-A command without FILE and --dataset reads a pipe that another command feeds.  These functions inspect standard input without
-consuming bytes and without waiting forever, so that `while read` loops, cron, ssh and programs that keep a pipe open work.
-The content of a pipe can be inspected only with tee(2).  Only /proc shows whether a silent pipe belongs to a pipeline, whose
-first command can need a minute, or was left open by another process.
+A filter (inject-noise, estimate-noise, train, ...) without FILE reads standard input.  A command that starts from a data set
+(partition, and any command with --dataset instead of FILE) reads it only if FILE is ``-``.  Loops of a shell, make, cron, ssh
+and CI systems give their standard input to every command, so a pipe alone shows nothing.  Before such a command writes, it
+inspects the pipe without consuming bytes and without waiting, which is possible with tee(2) only.
 """
 
-import glob
 import os
 import select
 import socket
@@ -17,8 +16,8 @@ from fnlkit.errors import InputError
 
 # First bytes of every file of fnlkit (a zip archive).
 _MAGIC = b"PK\x03\x04"
-# Seconds until a wait is reported; longest wait for a silent pipeline with --dataset, and without it.
-_REPORTED, _SHORT, _LONG = 3.0, 10.0, 60.0
+# Seconds until a wait is reported.
+_REPORTED = 3.0
 
 
 def need_input(file):
@@ -28,66 +27,33 @@ def need_input(file):
     if _kind() in ("closed", "device"):
         raise InputError("no FILE and nothing in the pipe; name a file or pipe another fnlkit command into this one")
     if _peek(_REPORTED) == "silent":
-        other = "waiting for standard input; end with Ctrl-C, or name a FILE"
-        _note("waiting for the previous command" if _fed_by_a_pipeline() else other)
+        _note("waiting for standard input; end with Ctrl-C, or name a FILE")
 
 
-def chosen(file, dataset):
-    """Return the source of a command that can also start from a data set: a path, ``-``, or None.
+def refuse_unread(file):
+    """Raise if a command that starts from a data set leaves a federation in the pipe.  Call it before writing.
 
-    Without FILE and --dataset the pipe decides: a federation is read, other data are refused.
+    A pipe that is still silent is reported by a note.
 
-    Raises
-    ------
-    InputError
-    """
-    if file is not None or dataset is not None:
-        return file
-    state = _wait(_LONG)
-    if state == "foreign":
-        raise InputError("the pipe holds no file of fnlkit; name FILE, or --dataset to start from a data set")
-    if state == "ended":
-        raise InputError("the pipe is empty; did the previous command fail? --dataset NAME starts from a data set")
-    if state == "silent":
-        raise InputError(f"the pipe sent nothing for {_LONG:.0f} s; write - to wait for it, or name FILE or --dataset")
-    return "-" if state in ("ours", "hidden") else None
-
-
-def refuse_both(file, dataset):
-    """Raise if --dataset was used while the pipe contained a federation.  Call it before writing.
+    Parameters
+    ----------
+    file : str or None
+        FILE of the command; None if standard input is not read.
 
     Raises
     ------
     InputError
     """
-    if file is not None or dataset is None:
+    if file is not None:
         return
-    state = _wait(_SHORT)
+    state = _peek(0)
     if state == "ours":
         raise InputError(
-            f"both --dataset {dataset} and a federation in the pipe; write - to read the pipe (--dataset is then the location "
-            "of its samples), or remove one of them"
+            "the pipe contains a file of fnlkit, which this command does not read; write - to read it (--dataset is then the "
+            "location of its samples), or remove the pipe"
         )
     if state in ("silent", "hidden"):
-        _note("the pipe is not read, because --dataset is used; write - to read it")
-
-
-def _wait(limit):
-    """Return the result of `_peek`, waiting up to `limit` seconds if a shell pipeline feeds the pipe.
-
-    A pipe that another process only keeps open, such as ssh or a parent process, does not count.
-    """
-    state = _peek(0)
-    if state != "silent":
-        return state
-    if not _fed_by_a_pipeline():
-        state = _peek(0)  # the writer can end between the two checks
-        return "nothing" if state == "silent" else state
-    state = _peek(min(limit, _REPORTED))
-    if state == "silent":
-        _note("waiting for the previous command")
-        state = _peek(limit - _REPORTED)
-    return state
+        _note("standard input is not read; write - to read a federation from it")
 
 
 def _kind():
@@ -152,20 +118,6 @@ def _head(kind):
     finally:
         os.close(out)
         os.close(into)
-
-
-def _fed_by_a_pipeline():
-    """Return whether the pipe is the standard output of a process, as in a pipeline; true if there is no /proc."""
-    own = os.fstat(sys.stdin.fileno())
-    if not os.path.isdir("/proc/self/fd"):
-        return True
-    for entry in glob.glob("/proc/[0-9]*/fd/1"):
-        try:
-            if os.path.samestat(os.stat(entry), own):
-                return True
-        except OSError:
-            continue  # ended in the meantime, or owned by another user
-    return False
 
 
 def _note(text):
