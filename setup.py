@@ -51,12 +51,11 @@ setup(
         "jinja2>=3.1",
         "click>=8.2",
         "rich>=13",
-        "pytest>=8",
         "filelock>=3.13",
         "packaging>=23",
     ],
     extras_require={
-        "test": ["hypothesis>=6.100", "pytest-xdist>=3.6", "pandas>=2", "dp-accounting>=0.6", *DOCS],
+        "test": ["pytest>=8", "hypothesis>=6.100", "pytest-xdist>=3.6", "pandas>=2", "dp-accounting>=0.6", *DOCS],
         "browser": ["selenium>=4.20"],
         "bench": ["cleanlab>=2.9", "scikit-dimension>=0.3", "pandas"],
         "medmnist": ["medmnist>=3"],
