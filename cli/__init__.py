@@ -54,6 +54,10 @@ GROUPS = {
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 
+# Environment variable in which the shell's completion function names its request.
+_COMPLETE = "_FNLKIT_COMPLETE"
+
+
 class ReaderGone(Exception):
     """The reader of the output pipe is gone; click would turn a BrokenPipeError into exit code 1."""
 
@@ -124,6 +128,10 @@ def _talkative(command):
     """Add -v to a command and its subcommands."""
     for inner in getattr(command, "commands", {}).values():
         _talkative(inner)
+    if _COMPLETE in os.environ:
+        from fnlkit.cli.completion import complete_values
+
+        complete_values(command)
     if all(option.name != "verbose" for option in command.params):
         command.params.append(click.Option(["-v", "--verbose"], **_VERBOSE))
     return command
@@ -159,6 +167,10 @@ def main(arguments=None):
     speak_plainly()
     later.postpone("torch")
     deep = _asks_for_tracebacks(arguments)
+    if os.environ.get(_COMPLETE):
+        from fnlkit.cli.completion import complete
+
+        complete(group, os.environ[_COMPLETE])
     try:
         code = group.main(arguments, prog_name="fnlkit", standalone_mode=False)
         sys.stdout.flush()

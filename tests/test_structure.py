@@ -121,6 +121,15 @@ def test_heavy_libraries_are_imported_in_one_place(path):
             assert path.startswith(HOMES[top]), f"{path} imports {top}; only {HOMES[top]} may"
 
 
+def test_every_required_package_is_imported():
+    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    (required,) = [node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "install_requires"]
+    modules = {"scikit-learn": "sklearn", "faiss-cpu": "faiss", "pillow": "PIL"}
+    names = [re.match(r"[\w-]+", line)[0] for line in ast.literal_eval(required)]
+    imported = {name.partition(".")[0] for path in FILES for name in imports(path)}
+    assert not {modules.get(name, name) for name in names} - imported
+
+
 def test_compiled_kernels_import_no_other_package():
     for path in FILES:
         if path.startswith("fnlkit/_kernels/"):
