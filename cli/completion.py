@@ -26,7 +26,7 @@ def complete_values(command):
 
 
 def values(parameter, incomplete):
-    """Return the values of an option or an argument that begin with `incomplete`; the shell completes files if there are none."""
+    """Return the values of an option or an argument that begin with `incomplete`, or a request for files."""
     names = [name for name in _names(parameter) if name.startswith(incomplete)]
     return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
 
