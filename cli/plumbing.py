@@ -46,7 +46,7 @@ ledger_option = click.option(
     "--ledger",
     metavar="FILE",
     default=None,
-    help="Ledger of privacy spent over all runs. Default: next to the data set; none writes no ledger.",
+    help="Ledger of privacy spent over all runs. Default: next to the data set (train: with --privacy-key); none: no ledger.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of tables.")
 

@@ -64,7 +64,7 @@ SECTIONS = {
               help="Continue this run; start a new one if the file does not exist.")  # fmt: skip
 @ledger_option
 @click.option("--privacy-key", metavar="FILE", default=None,
-              help="Secret key of privacy noise. Default: ~/.local/state/fnlkit/privacy.key.")  # fmt: skip
+              help="Secret key of privacy noise, to publish the output. Default: draws follow from --seed.")  # fmt: skip
 @click.option("--metrics", metavar="FILE", default=None, callback=takes_file,
               help="JSON lines with the numbers of each round. Default: RUN.metrics.jsonl next to -o.")  # fmt: skip
 @click.option("--log", multiple=True, metavar="KIND:PLACE",

@@ -10,9 +10,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ledgers of label releases lie beside the data: those of tests in a place of their own.
 os.environ["FNLKIT_CACHE"] = tempfile.mkdtemp(prefix="fnlkit-tests-")
 
-# The same for the key that draws for privacy follow from.
-os.environ["XDG_STATE_HOME"] = os.path.join(os.environ["FNLKIT_CACHE"], "state")
-
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402

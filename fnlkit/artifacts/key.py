@@ -17,22 +17,6 @@ KIND = "fnlkit.privacy-key/1"
 _LINE = re.compile(rf"{KIND} ([0-9a-f]{{64}})\n?")
 
 
-def usual_path():
-    """Return the path of the user's privacy key.
-
-    The path is ``$XDG_STATE_HOME/fnlkit/privacy.key``.  Default of XDG_STATE_HOME: ``~/.local/state``.
-
-    Raises
-    ------
-    InputError
-        If the user has no home folder.
-    """
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    if not os.path.isabs(state):
-        raise InputError("there is no home folder for the privacy key; name a file with --privacy-key")
-    return os.path.join(state, "fnlkit", "privacy.key")
-
-
 def read_or_draw(path):
     """Read the key (32 bytes) from a file; create the file with mode 0600 if missing.
 

@@ -51,19 +51,20 @@ class Accounting:
         clients, settings = self.experiment.clients, self.experiment.settings
         self.sums = sums
         self.release = self._named() if resumed is None else (resumed.meta.get("protection") or {}).get("release", "")
-        clients.hidden = HiddenStream(self.key.secret, "updates", self.release)
+        # The draws of a simulation depend on nothing but the seed: the name of the release also depends on the machine.
+        clients.hidden = HiddenStream(self.key.secret, "updates", self.release if self.key.fingerprint else "simulation")
         cost = privacy.updates_epsilon(self._planned())
         clients.note(f"{settings.rounds} rounds under --protect will cost ({cost:.4g}, {sums.delta:g})-DP of a client")
         return replace(protection, hidden=clients.hidden)
 
     def record_labels(self, round, epsilon):
         """Record a release of labels before it is made, and note the total cost."""
-        if self.path is None:
-            return
         data, sends = self.experiment.dataset.checksum, self.experiment.clients.sends
         entry = ledger.release(round=round, epsilon=epsilon, **self._facts())
-        total = privacy.summed(ledger.commit(self.path, entry), data, beside=set(sends) - privacy.RELEASED)
-        self.experiment.clients.note(f"{total['label_statement']} (total of the ledger {self.path})")
+        made = [entry] if self.path is None else ledger.commit(self.path, entry)
+        total = privacy.summed(made, data, beside=set(sends) - privacy.RELEASED)
+        known = "" if self.path is None else f" (total of the ledger {self.path})"
+        self.experiment.clients.note(f"{total['label_statement']}{known}")
 
     def record_updates(self):
         """Record the planned rounds of protected updates, and note the total cost.

@@ -222,7 +222,7 @@ class PrivacyKey(NamedTuple):
     ----------
     secret : bytes or None
     fingerprint : str
-        Identifies the key in a run without revealing it.
+        Identifies the key in a run without revealing it; empty in a simulation whose draws follow from the seed.
     note : str
     """
 
@@ -238,7 +238,7 @@ def privacy_key_of(settings, given):
     ----------
     settings : Settings
     given : str, os.PathLike, bytes or None
-        A file, or 32 bytes. Default: `fnlkit.artifacts.key.usual_path`.
+        A file, or 32 bytes. None: a simulation, whose draws follow from the seed.
     """
     if "secret" not in registry.needs(settings.method) and not registry.hides(settings.protect):
         return PrivacyKey()
@@ -246,9 +246,12 @@ def privacy_key_of(settings, given):
         if len(given) != 32:
             raise InputError(f"`privacy_key` has {len(given)} bytes; give 32, or the path of a file")
         return PrivacyKey(given, keys.fingerprint(given))
-    path = keys.usual_path() if given is None else os.path.abspath(os.path.expanduser(given))
+    if given is None:
+        note = "draws for privacy follow from the seed: this simulation protects nobody; write --privacy-key FILE to publish"
+        return PrivacyKey(hashlib.sha256(f"simulation {settings.seed}".encode()).digest(), note=note)
+    path = os.path.abspath(os.path.expanduser(given))
     secret = keys.read_or_draw(path)
-    note = f"draws for privacy depend on the secret key in {path}; keep this file secret"
+    note = f"draws for privacy depend on the secret key in {path}: keep it secret; without it the run cannot be repeated"
     return PrivacyKey(secret, keys.fingerprint(secret), note)
 
 

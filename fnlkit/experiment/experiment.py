@@ -43,8 +43,8 @@ class Experiment:
     release_ledger : str, os.PathLike or None
         File in which releases of labels are recorded before they are made (fnlkit.artifacts.ledger). Default: no file.
     privacy_key : str, os.PathLike, bytes or None
-        File of the key for protected noise, protected cohorts and flipped labels, or 32 bytes. Default:
-        `fnlkit.artifacts.key.usual_path`.  The file is read, or created if missing, only if the run draws for privacy.
+        File of the key for protected noise, protected cohorts and flipped labels, or 32 bytes. The file is read, or created
+        if missing, only if the run draws for privacy. None: a simulation, whose draws follow from the seed.
     scale : fnlkit.experiment.scale.Scale or None
         Scale of the samples. Default: statistics published with the data set, or statistics that the clients send.
     **engine_options

@@ -35,9 +35,10 @@ def train(federation, method=None, *, preset=None, dataset=None, features=None, 
     resume : TrainedRun or path, optional
         Run to resume. If the file does not exist yet, training starts from the first round.
     ledger : path or "none", optional
-        File that sums up the privacy cost of label releases. Default: a file next to the data.
+        File that sums up the privacy cost of releases. Default: a file next to the data with `privacy_key`, else none.
     privacy_key : path, optional
-        File of the secret key from which noise and flipped labels are drawn. Default: the user's key.
+        File of the secret key from which noise and flipped labels are drawn, to publish the output. Default: the seed; such a
+        simulation protects nobody.
     output : path, optional
         File to which the run is written, every `checkpoint_every` rounds and at the end.
     metrics : path, optional
@@ -89,7 +90,8 @@ def train(federation, method=None, *, preset=None, dataset=None, features=None, 
     data, vectors = _samples(federation, dataset, features, embeddings)
     target = "-" if output is None else os.fspath(output)
     rows = metrics_path(target, metrics and os.fspath(metrics))
-    written = ledger_path(ledger, federation.dataset)
+    # Without a key nothing is released: the draws of a simulation follow from the seed.
+    written = ledger_path("none" if privacy_key is None and ledger is None else ledger, federation.dataset)
     must_differ({"-o": target, "--metrics": rows, "--ledger": written, "--privacy-key": privacy_key})
     with locked(target), locked(rows, "--metrics"), torch_threads():
         experiment = Experiment(

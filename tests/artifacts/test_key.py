@@ -12,9 +12,8 @@ from fnlkit.errors import InputError
 from fnlkit.kernels.streams import HiddenStream, derived
 
 
-def test_a_key_is_drawn_once_and_readable_by_its_owner_alone(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    path = key.usual_path()
+def test_a_key_is_drawn_once_and_readable_by_its_owner_alone(tmp_path):
+    path = tmp_path / "state" / "privacy.key"
     before = os.umask(0)
     try:
         drawn = key.read_or_draw(path)

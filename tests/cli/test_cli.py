@@ -70,7 +70,7 @@ def test_evaluate_prints_the_error_of_the_estimated_transition(noisy, tmp_path):
 
 def test_releases_of_the_same_labels_add_up_over_runs_and_partitions(noisy, tmp_path, monkeypatch):
     monkeypatch.setenv("FNLKIT_CACHE", str(tmp_path / "cache"))  # beside the embedded digits
-    train = "--rounds 5 --fraction 0.2 --epochs 1 --method feddpcont"
+    train = "--rounds 5 --fraction 0.2 --epochs 1 --method feddpcont --privacy-key my.key"
     done = fnlkit(" && ".join(f"fnlkit train {noisy} {train} --seed {s} -o {s}.pt" for s in range(3)), tmp_path)
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stderr.split())

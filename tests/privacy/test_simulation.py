@@ -1,0 +1,48 @@
+"""A simulation: every draw follows from the seed, and nothing is written outside its output and the cache."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fnlkit.artifacts.run import Run
+from fnlkit.components import registry
+from fnlkit.experiment import Experiment
+from tests.commands import fnlkit
+from tests.experiment.test_experiment import problem, same, settings
+
+CASES = ["--method feddpcont", "--protect 'dp(clip=1, noise=1)'", "--protect 'dp(clip=1, noise=1)' --selector poisson"]
+
+
+def _files(folder):
+    return {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("options", CASES)
+def test_equal_seeds_give_equal_runs_in_every_home_and_leave_no_file_there(options, noisy, tmp_path, monkeypatch):
+    runs = []
+    for home in ("a", "b"):
+        folder = tmp_path / home
+        (folder / "data").mkdir(parents=True)
+        os.link(noisy, folder / "data" / "noisy.npz")
+        monkeypatch.setenv("HOME", str(folder / "home"))
+        monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        line = f"fnlkit train data/noisy.npz {options} --seed 1 --rounds 2 --epochs 1 --model 'mlp(hidden=[4])' -o run.pt"
+        done = fnlkit(f"{line} --engine sequential", folder)
+        assert done.returncode == 0 and "this simulation protects nobody" in " ".join(done.stderr.split()), done.stderr
+        assert _files(folder) == {"data/noisy.npz", "run.pt", "run.metrics.jsonl"}
+        runs.append(Run.read(folder / "run.pt"))
+    same(*runs)
+
+
+@pytest.mark.parametrize("method", [*registry.METHODS, "nnc(usual=feddpcont())"])
+def test_every_method_gives_equal_bytes_in_two_homes(method, tmp_path, monkeypatch):
+    runs = []
+    for home in ("a", "b"):
+        monkeypatch.setenv("HOME", str(tmp_path / home))
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / home / "state"))
+        federation, dataset = problem(public=8 if "public" in registry.needs(method) else 0)
+        chosen = settings(method, rounds=6, fraction=0.5, epochs=1, eval_every=6)
+        runs.append(Experiment(federation, dataset, chosen, engine="sequential").run())
+    same(*runs)
+    assert not _files(tmp_path)
