@@ -62,7 +62,8 @@ class Exchange(NamedTuple):
     """Log entry of one exchange.
 
     It contains the cohort (K,), the clients whose replies were accepted, their values {name: [array]}, and the L2 norms of
-    their updates (float64, empty if no client trained).
+    their updates (float64, empty if no client trained).  Of replies whose sum alone is used (`Sent.sum_only`), it contains one
+    array, the sum.
     """
 
     asked: np.ndarray

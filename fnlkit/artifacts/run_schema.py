@@ -289,7 +289,7 @@ def _log(run):
         if entry.norms.ndim != 1 or entry.norms.dtype != np.float64 or not np.isfinite(entry.norms).all():
             raise InputError("log: norms of updates are invalid")
         for name, values in entry.values.items():
-            if len(values) != len(entry.kept):
+            if len(values) != len(entry.kept) and len(values) != 1:  # one value: the sum over the clients
                 raise InputError(f"log: {len(values)} replies {_short(name)} of {len(entry.kept)} clients")
         for name in ("private_counts", "exact_counts"):
             if any(np.shape(v) != (classes,) or np.asarray(v).dtype.kind not in "iu" for v in entry.values.get(name, [])):

@@ -42,7 +42,7 @@ class Sent(NamedTuple):
     when : str
         Frequency.
     shape : tuple of int or str, or None
-        Sides; ``"C"`` classes, ``"n"`` samples of the client, ``"d"`` features of the network, ``"P"`` weights,
+        Sides; ``"C"`` classes, ``"n"`` samples of the client, ``"d"`` features of the network, ``"d(d+1)/2"``, ``"P"`` weights,
         ``"public"`` samples of the public set; any other text allows any number.  None declares only the name: replies of one
         round must then agree in shape and type.
     dtype : str
@@ -50,6 +50,9 @@ class Sent(NamedTuple):
     summed : bool
         True if the server uses only the sum over the clients of a round, so that single replies can stay hidden (secure
         aggregation).
+    sum_only : bool
+        True if a single reply reveals samples: a round returns and stores only the sum over the clients, as one entry (1, ...),
+        and real sites refuse the method, because no protection masks its sums.  Requires `summed`.
     low, high : float, str or nested tuple of float
         Smallest and largest allowed entry: a number, a text as in `shape`, or numbers that broadcast to the shape.
     """
@@ -59,6 +62,7 @@ class Sent(NamedTuple):
     shape: tuple | None = None
     dtype: str = "float64"
     summed: bool = False
+    sum_only: bool = False
     low: float | str | tuple = -LARGEST
     high: float | str | tuple = LARGEST
 
@@ -83,7 +87,12 @@ class Sent(NamedTuple):
         return tuple(number(side, known) for side in self.shape)
 
     def __str__(self):
-        return "; ".join(text for text in (self.what, self.when, self.size) if text)
+        return "; ".join(text for text in (self.revealing, self.when, self.size) if text)
+
+    @property
+    def revealing(self):
+        """Return the description, with a warning if a single reply reveals samples."""
+        return f"{self.what}: a single reply reveals samples" if self.sum_only else self.what
 
     @property
     def size(self):
@@ -93,7 +102,7 @@ class Sent(NamedTuple):
         return " x ".join(map(str, (_ITEM[self.dtype], *self.shape))) + " bytes"
 
 
-_LETTERS = {"C": "classes", "n": "samples", "d": "width", "public": "public", "P": "size"}
+_LETTERS = {"C": "classes", "n": "samples", "d": "width", "d(d+1)/2": "triangle", "public": "public", "P": "size"}
 
 
 def number(side, known):

@@ -19,7 +19,7 @@ from fnlkit.deploy import scale
 from fnlkit.deploy.agreement import columns_of
 from fnlkit.deploy.backbone import common
 from fnlkit.errors import InputError
-from fnlkit.experiment import combination
+from fnlkit.experiment import cards, combination
 from fnlkit.experiment.criteria import AGREEMENT, criterion
 from fnlkit.experiment.settings import Settings, option
 
@@ -125,6 +125,11 @@ def deployable(settings, task):
         raise InputError(
             f"--method {settings.method} needs {', '.join(sorted(wanted))}, which sites of their own have no way to share; "
             "it runs in simulation only"
+        )
+    if revealed := cards.reveals(settings.method):
+        raise InputError(
+            f"--method {settings.method}: the sums of a site reveal its samples ({revealed}), and no protection masks them; "
+            "choose another method, for example flr-plus, or train in simulation (fnlkit train)"
         )
     if settings.memorization:
         raise InputError("--memorization needs the true labels, which are unknown at real sites; leave it out")

@@ -104,6 +104,12 @@ def unprotected(method="fedavg", optimizer="fedavg", aggregator="mean", selector
     return None
 
 
+def reveals(method):
+    """Return the reply of a method that reveals samples unless only its sum over clients is known, or None."""
+    all_sent = (sent for _, sends in _sends(method) for sent in (sends or {}).values())
+    return next((sent.what for sent in all_sent if sent.sum_only), None)
+
+
 def may_leave(method="fedavg", optimizer="fedavg", selector="uniform", select="last"):
     """Return {name: Sent} of all replies that clients can send beyond ``weights``.
 
@@ -144,7 +150,7 @@ def markdown():
     ]
     for name in registry.METHODS:
         known = card("method", name)
-        sends = "; ".join(f"{sent.what} ({sent.when})" for sent in known.sends.values()) or "nothing"
+        sends = "; ".join(f"{sent.revealing} ({sent.when})" for sent in known.sends.values()) or "nothing"
         cost = f"{known.cost['up']:g}x, {known.cost['down']:g}x" if known.cost else "–"
         lines.append(f"| `{name}` | {known.source or known.kind} | {sends} | {hidden(name)} | {cost} |")
     return "\n".join(lines)

@@ -37,7 +37,7 @@ SENDS = {
     "changed": Sent.counts("samples with another predicted class than before", ONCE),
     "expected": Sent("expected numbers of samples by true and given class (EM)", ONCE, ("C", "C"), low=0, high="n"),
     "confident": Sent.counts("samples by confidently predicted and given class", ONCE, ("C", "C")),
-    **{name: sent._replace(when="all clients, in each pass of `infer`") for name, sent in OF_PASSES.items()},
+    **{name: sent._replace(when="all clients, each pass of `infer`") for name, sent in OF_PASSES.items()},
 }
 
 
@@ -331,7 +331,7 @@ def auto(
     Notes
     -----
     Evidence, comparisons and inference cost bytes of all clients and no client-rounds.  Counts reveal numbers of labels by
-    class; for sums of features see `fedem`.
+    class.  **The sums of the passes of `infer` reveal samples** of a client (see `fedem`): real sites refuse the method.
 
     Reports
     -------

@@ -1,18 +1,20 @@
 """FedEM: expectation maximization with a transition matrix for each client, for labels of different annotators.
 
-The model of the noise is that of Dawid, Skene 1979, with a classifier in place of the class shares as in Raykar et al.,
-Learning from crowds, JMLR 2010.  The classifier of the E step is a Gaussian distribution of each class with a common
-covariance, on features of the network, as in Lee et al., Robust inference via generative classifiers, ICML 2019: it has too
-few parameters to learn wrong labels by heart.  The federated form is this project's (docs/annotators.md).
+This project's own method (docs/annotators.md).  The model of the noise is that of Dawid, Skene 1979, with a classifier in place
+of the class shares as in Raykar et al., Learning from crowds, JMLR 2010.  The classifier of the E step is a Gaussian
+distribution of each class with a common covariance, on features of the network, as in Lee et al., Robust inference via
+generative classifiers, ICML 2019: it has too few parameters to learn wrong labels by heart.
 """
 
 from functools import partial
+from math import isqrt
 
 import torch
 
 from fnlkit.client.losses import soft_cross_entropy
 from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Count, Positive, Rounds, Share, checked
+from fnlkit.errors import InputError
 from fnlkit.kernels.annotator import fit_annotator
 from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
 
@@ -20,39 +22,42 @@ from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
 PRIOR = 0.5
 # Features of all clients that need more bytes are computed anew in each pass.
 MOST = 2**30
-ONCE, PASS = "all clients, once after the warm-up", "all clients, each pass after the warm-up"
+PASS = "all clients, each pass after the warm-up"
+SUMS = {"summed": True, "sum_only": True}
 SENDS = {
-    "moments": Sent("sum of f f' over samples, f features", ONCE, ("d", "d"), summed=True),
-    "class_features": Sent("sum of features by inferred class", PASS, ("C", "d"), summed=True),
-    "counts": Sent("inferred numbers of samples by true and given class", PASS, ("C", "C"), summed=True, low=0, high="n"),
+    "products": Sent("upper triangle of the sum of f f' over samples, f features", PASS, ("d(d+1)/2",), "float32", **SUMS),
+    "class_features": Sent("sum of features by inferred class", PASS, ("C", "d"), **SUMS),
+    "counts": Sent("inferred numbers of samples by true and given class", PASS, ("C", "C"), low=0, high="n", **SUMS),
 }
 
 
 # ---- on the client
-def infer_labels(client, model, received, *, steps, keep=False):
+# A private name: a server of real sites must not request these sums (fnlkit.deploy.allowed).
+def _infer_labels(client, model, received, *, steps, last=False, keep=False):
     """Infer q(z) ~ p(z|x) T[z, y] of all samples, with T of this client; reply sums over the samples.
 
     p is the classifier `received["head"]` (d + 1, C) on the features of the model.  Without it, in the first pass, q depends
-    on the given label and the common matrix alone.  With `keep`, the next pass with the same weights uses these features.
+    on the given label and the common matrix alone.  The `last` pass replies counts only.  With `keep`, the next pass with the
+    same weights uses these features.
     """
-    features = features_of(client, model, keep)
     # The labels of held-back samples are only for comparisons (auto).
     counted = ~client.rows["held_back"] if "held_back" in client.rows else torch.ones(len(client), dtype=torch.bool)
-    p, reply, settings = torch.ones(len(client), client.classes), {}, {"steps": 0}
+    features, p, settings = features_of(client, model, keep), torch.ones(len(client), client.classes), {"steps": 0}
     if "head" in received:
         head = received["head"].double().cpu()
         p = (features @ head[:-1] + head[-1]).softmax(-1)
         settings = {"steps": steps, "counts": client.state.get("inferred_counts")}
-    else:
-        reply["moments"] = features.T @ (features * counted[:, None])
     common, strength = received["common"].cpu(), float(received["strength"])
     found = fit_annotator(p, client.y.cpu(), common, strength=strength, counted=counted, **settings)
     if "head" in received:
         client.state["inferred_counts"] = torch.from_numpy(found.before)
         client.state["transition"] = torch.from_numpy(found.transition)
-    q = torch.from_numpy(found.inferred)
+    q, reply = torch.from_numpy(found.inferred), {"counts": torch.from_numpy(found.counts)}
     client.rows["inferred"] = q.to(model.weights.dtype)
-    return reply | {"class_features": (q * counted[:, None]).T @ features, "counts": torch.from_numpy(found.counts)}
+    if not last:
+        features = features[counted]
+        reply |= {"products": triangle(features.T @ features).float(), "class_features": q[counted].T @ features}
+    return reply
 
 
 def features_of(client, model, keep):
@@ -79,7 +84,20 @@ def scaled(values):
     return values / values.sum(-1, keepdim=True).clamp_min(1e-300)
 
 
+def triangle(square):
+    """Return the upper triangle (d (d + 1) / 2,) of a symmetric matrix (d, d)."""
+    return square[tuple(torch.triu_indices(*square.shape))]
+
+
 # ---- the server
+def symmetric(upper):
+    """Return the symmetric matrix (d, d) of an upper triangle (d (d + 1) / 2,)."""
+    side = (isqrt(8 * len(upper) + 1) - 1) // 2
+    out = upper.new_zeros(side, side)
+    out[tuple(torch.triu_indices(side, side))] = upper
+    return out + out.triu(1).T
+
+
 def gaussian_head(moments, class_features, counts, ridge):
     """Return the weights and biases (d + 1, C) of a linear discriminant analysis.
 
@@ -93,12 +111,20 @@ def gaussian_head(moments, class_features, counts, ridge):
         Samples of each class.
     ridge : float > 0
         Added to each variance, in units of the mean variance.
+
+    Raises
+    ------
+    InputError
+        If the covariance is not positive definite: the sums are not those of the same samples.
     """
     number = counts + 1.0  # a class that nobody has is at the origin
     means = class_features / number[:, None]
     covariance = (moments - (means * number[:, None]).T @ means) / counts.sum()
     covariance.diagonal().add_(ridge * covariance.trace() / len(covariance) + 1e-12)
-    weights = torch.linalg.solve(covariance, means.T)
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    if failed:
+        raise InputError("the covariance of the clients' features is not positive definite; increase `ridge`")
+    weights = torch.cholesky_solve(means.T, factor)
     return torch.cat([weights, ((number / number.sum()).log() - 0.5 * (means.T * weights).sum(0))[None]])
 
 
@@ -107,7 +133,7 @@ def warmup_rounds(warmup, rounds):
     return min(warmup if warmup >= 0 else round(rounds / 6), rounds)
 
 
-@method(sends=SENDS, loss="own", schedule=warmup_rounds, cite="Raykar 2010")
+@method(sends=SENDS, loss="own", schedule=warmup_rounds)
 @checked
 def fedem(
     clients,
@@ -150,9 +176,12 @@ def fedem(
     The classifier has few parameters compared with a network, so that it does not learn single wrong labels by heart.  It sees
     the labels of all clients; if annotators labeled the same samples, they correct each other through it.
 
-    The passes cost bytes and no client-round.  `moments` has d x d numbers for each client, d features of the network, and a
-    run stores them.  The server uses only sums over the clients.  Without a protection it can read the sum of the features
-    of a client's class, which for a single sample are the features of this sample.
+    The passes cost bytes and no client-round.  All sums of a pass come from the clients that replied to it, so that a client
+    can miss any pass: it keeps the labels that it inferred last, or the given labels.
+
+    **The sums of a single client reveal its samples** (docs/privacy.md): `products` contains the span of its features, and the
+    sums by class of several passes together do as well.  The server needs only the sums over all clients; a run stores only
+    these.  Real sites refuse the method, because no protection masks these sums.
 
     Without true labels T is known only up to the errors of the model. If errors follow the features, as those of weak
     labelers do, the model learns them and no matrix can tell.
@@ -183,15 +212,15 @@ def inferred(clients, model, *before, passes=4, steps=3, right=0.6, strength=3.0
     common = right * torch.eye(classes, dtype=torch.float64) + (1 - right) / classes
     told = {"strength": torch.tensor(strength, dtype=torch.float64), "common": common}
 
-    def visit(expect, last):
-        infer = partial(infer_labels, steps=steps, keep=small and not last)
-        return clients.round(range(len(clients)), model, *before, infer, expect=expect, broadcast=told)
-
-    replies = visit(tuple(SENDS), last=False)
-    moments, counts = replies["moments"].sum(0), replies["counts"].sum(0)
-    for i in range(passes):
-        told["head"] = gaussian_head(moments, replies["class_features"].sum(0), counts.sum(1), ridge)
-        replies = visit(("class_features", "counts"), last=i == passes - 1)
+    for i in range(passes + 1):
+        last = i == passes
+        infer = partial(_infer_labels, steps=steps, last=last, keep=small and not last)
+        expect = ("counts",) if last else tuple(SENDS)
+        replies = clients.round(range(len(clients)), model, *before, infer, expect=expect, broadcast=told)
         counts = replies["counts"].sum(0)
-        told["common"] = scaled(counts + PRIOR * torch.eye(classes) + 0.01)
+        if "head" in told:
+            told["common"] = scaled(counts + PRIOR * torch.eye(classes) + 0.01)
+        if not last:
+            sums = replies["products"].sum(0, dtype=torch.float64), replies["class_features"].sum(0)
+            told["head"] = gaussian_head(symmetric(sums[0]), sums[1], counts.sum(1), ridge)
     return told["common"]

@@ -114,7 +114,7 @@ def examine(replies, names, sends, network, start, samples, **sides):
         except Malformed as error:
             reason = str(error)
         reasons.append(reason)
-    for name in [name for name in names & sends.keys() - {"weights"} if sends[name].shape is None]:
+    for name in [name for name in names & sends.keys() - {"weights"} if sends[name].shape is None or sends[name].sum_only]:
         values = {j: replies[j][name] for j, reason in enumerate(reasons) if reason is None}
         for j, reason in disagreeing(values, dict(enumerate(samples))).items():
             reasons[j] = f"{quoted(name)} {reason}"

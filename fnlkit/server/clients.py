@@ -34,6 +34,8 @@ class Public(NamedTuple):
 class Replies(dict):
     """Named replies of a cohort, stacked (K, ...) in client order.  If no client replied, every name is empty, (0,).
 
+    A reply that is declared with `sum_only` is the sum over the cohort, (1, ...).
+
     Attributes
     ----------
     ids : int64 (K,)
@@ -50,6 +52,10 @@ class Replies(dict):
         if len(self.ids):
             if self.repeated and name == "weights":
                 raise InputError(f"--resume: a user component reads the clients' weights {UNKNOWN}")
+            if self.repeated:
+                raise InputError(
+                    f"--resume: the log of the run lacks {name!r}; the run was made by another version, train again"
+                )
             raise KeyError(name)
         return torch.zeros(0, dtype=torch.float64)
 
@@ -188,6 +194,7 @@ class Clients(Transactional):
         self.rounds += 1
         names = list(replies[kept[0]]) if kept else []
         values = {name: [replies[j][name] for j in kept] for name in names if name != "weights"}
+        values |= {name: [sum_of(each)] for name, each in values.items() if self._sum_only(name)}
         logged = {name: [v.numpy() for v in vs] for name, vs in values.items()}
         self.log.append(Exchange(ids, ids[kept], logged, norms))
         out = {name: gather(values[name]) if name in values else let_go(replies, kept) for name in names}
@@ -242,7 +249,12 @@ class Clients(Transactional):
         """Return the numbers for the letters of a declared shape, except those of a single client."""
         sides = {"classes": self.classes, "size": self.network.size}
         sides |= {} if self.public is None else {"public": len(self.public.x)}
-        return sides | ({"width": self.network.module.width} if hasattr(self.network.module, "width") else {})
+        width = getattr(self.network.module, "width", None)
+        return sides | ({} if width is None else {"width": width, "triangle": width * (width + 1) // 2})
+
+    def _sum_only(self, name):
+        sent = (self.sends or {}).get(name)
+        return sent is not None and sent.sum_only
 
     def _too_few(self, ids, kept):
         return admission.too_few(len(ids), len(kept), self.log, self.keep, len(self))
@@ -323,6 +335,12 @@ class Clients(Transactional):
 
     def close(self):
         """Release processes and shared memory; an engine without them does nothing."""
+
+
+def sum_of(values):
+    """Return the sum of tensors of equal shape; floats are added and returned in float64."""
+    values = torch.stack(values)
+    return values.sum(0, dtype=torch.float64 if values.is_floating_point() else None)
 
 
 def nbytes(value):

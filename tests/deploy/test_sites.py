@@ -38,7 +38,6 @@ METHODS = [
     ("flr", {}),
     ("na-fedavg", {}),
     ("dividemix", {}),
-    ("auto(warmup=4, trial=1)", {"rounds": 14}),
 ]
 
 

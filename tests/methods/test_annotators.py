@@ -8,14 +8,21 @@ import torch
 
 from fnlkit import pipeline
 from fnlkit.client.client import Batch, LocalModel
+from fnlkit.client.failure import Failure
 from fnlkit.client.losses import crowd_cross_entropy, soft_cross_entropy
+from fnlkit.client.training import Fit
+from fnlkit.components import registry
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.datasets.votes import by_vote
+from fnlkit.deploy.allowed import may_be_named
+from fnlkit.deploy.terms import Task, deployable
+from fnlkit.errors import InputError
+from fnlkit.experiment.settings import Settings
 from fnlkit.kernels import learning as kernels_learning
 from fnlkit.methods import fedem
 from fnlkit.methods.crowd_layer import annotator_matrix, learn_layer, learn_matrix, start_layer, start_matrix
-from fnlkit.methods.fedem import gaussian_head, infer_labels, keep_given
-from tests.toy import CLASSES, toy, train
+from fnlkit.methods.fedem import _infer_labels, gaussian_head, keep_given, symmetric
+from tests.toy import CLASSES, FEATURES, toy, train
 
 
 def visit(step, received=None, count=1, **options):
@@ -49,7 +56,7 @@ def naive(p, y, common, strength, steps):
 
 def test_inferred_labels_are_those_of_a_naive_loop():
     head = head_of()
-    client, model, reply = visit(infer_labels, told(head=head), steps=2)
+    client, model, reply = visit(_infer_labels, told(head=head), steps=2)
     features, y = model.features(client.x).numpy(), client.y.numpy()
     logits = features @ head[:-1].numpy() + head[-1].numpy()
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
@@ -58,13 +65,13 @@ def test_inferred_labels_are_those_of_a_naive_loop():
     np.testing.assert_allclose(client.state["transition"], T, atol=1e-12)
     np.testing.assert_allclose(reply["counts"], q.T @ np.eye(CLASSES)[y], atol=1e-12)
     np.testing.assert_allclose(reply["class_features"], q.T @ features, atol=1e-12)
-    assert set(reply) == {"counts", "class_features"}  # T and q stay at the client
+    assert set(reply) == {"counts", "class_features", "products"}  # T and q stay at the client
 
 
 def test_the_first_pass_depends_on_the_labels_alone_and_its_sums_are_those_of_all_samples():
-    client, model, reply = visit(infer_labels, told(), steps=2)
+    client, model, reply = visit(_infer_labels, told(), steps=2)
     features = model.features(client.x)
-    torch.testing.assert_close(reply["moments"], features.T @ features)
+    torch.testing.assert_close(symmetric(reply["products"].double()), features.T @ features)
     torch.testing.assert_close(reply["class_features"].sum(0), features.sum(0))
     assert reply["counts"].sum().item() == pytest.approx(len(client)) and "transition" not in client.state
     same = [client.rows["inferred"][client.y == c] for c in client.y.unique()]
@@ -72,17 +79,17 @@ def test_the_first_pass_depends_on_the_labels_alone_and_its_sums_are_those_of_al
 
 
 def test_kept_features_are_used_with_the_same_weights_only(monkeypatch):
-    client, model, _ = visit(infer_labels, told(), steps=2, keep=True)
+    client, model, _ = visit(_infer_labels, told(), steps=2, keep=True)
     right = model.features(client.x)
     other = LocalModel(model.network, 2 * model.weights, model.weights, client.inputs)
     wrong = other.features(client.x)
     computed, score = [], LocalModel.features
     monkeypatch.setattr(LocalModel, "features", lambda self, x: computed.append(self) or score(self, x))
     for used, features, count in ((model, right, 0), (other, wrong, 1), (other, wrong, 1), (model, right, 2)):
-        reply = infer_labels(client, used, told(head=head_of()), steps=2, keep=True)
+        reply = _infer_labels(client, used, told(head=head_of()), steps=2, keep=True)
         torch.testing.assert_close(reply["class_features"], client.rows["inferred"].T @ features)
         assert len(computed) == count
-    infer_labels(client, model, told(head=head_of()), steps=2)
+    _infer_labels(client, model, told(head=head_of()), steps=2)
     assert len(computed) == 2 and not {"features", "features_of"} & {*client.rows, *client.state}
 
 
@@ -114,7 +121,7 @@ def test_absent_classes_and_constant_features_give_finite_weights():
 
 
 def test_strong_shrinkage_gives_the_common_matrix():
-    client, _, _ = visit(infer_labels, told(1e9, head=head_of()), steps=2)
+    client, _, _ = visit(_infer_labels, told(1e9, head=head_of()), steps=2)
     torch.testing.assert_close(client.state["transition"], told()["common"], rtol=0, atol=1e-6)
 
 
@@ -209,6 +216,64 @@ def test_the_matrices_tell_noisy_clients_and_the_inferred_labels_are_better():
     assert np.mean(traces[0::2]) < np.mean(traces[1::2])
 
 
+def losing_passes(method, lost):
+    """Return the accuracy of a method on the toy's distribution; `lost` (pass, client) -> whether the reply is lost."""
+    clients, model = toy(count=5, seed=1)
+    run, passes = clients._run, []
+
+    def lossy(ids, weights, steps, *values):
+        replies = run(ids, weights, steps, *values)
+        if any(getattr(step, "func", None) is fedem._infer_labels for step in steps):
+            replies = [Failure("failed", "Lost") if lost(len(passes), i) else r for i, r in zip(ids, replies, strict=True)]
+            passes.append(ids)
+        return replies
+
+    clients._run = lossy
+    opt = registry.optimizer("fedavg", Fit(epochs=2, lr=0.1, batch_size=8))
+    for step in registry.method(method)(clients, model, opt, registry.selector("uniform", 0.8), rounds=16):
+        model = step.model
+    assert len(passes) == 5
+    rng = np.random.default_rng(1)
+    centers, true = rng.normal(size=(CLASSES, FEATURES)) * 1.4, np.repeat(np.arange(CLASSES), 200)
+    x = torch.from_numpy(centers[true] + rng.normal(size=(len(true), FEATURES)))
+    return float((clients.predict(model.weights, x).argmax(-1).numpy() == true).mean())
+
+
+@pytest.mark.parametrize("method", ["fedem(warmup=3)", "auto(treatment=infer, warmup=3)"])
+def test_a_client_that_misses_a_pass_costs_no_more_than_this_client(method):
+    without = losing_passes(method, lambda at, client: client == 3)
+    assert without > 0.75
+    for missed in range(5):
+        assert losing_passes(method, lambda at, client, missed=missed: client == 3 and at == missed) > without - 0.05
+    assert losing_passes(method, lambda at, client: client == 3 - at) > without - 0.1  # another client in each pass
+
+
+def test_sums_that_contradict_each_other_are_refused():
+    """Means of twice the features of the products: the covariance would be E[ff'] - 4 E[f] E[f]'."""
+    features = torch.ones(6, 3, dtype=torch.float64) + 0.01 * torch.eye(6, 3)
+    sums = features.T @ features, 2 * features.sum(0, keepdim=True), torch.tensor([6.0], dtype=torch.float64)
+    with pytest.raises(InputError, match="not positive definite"):
+        gaussian_head(*sums, 0.1)
+
+
+def test_the_server_receives_and_stores_only_the_sums_over_clients():
+    clients, model = toy()
+    clients.sends = registry.sends("fedem")
+    fedem.inferred(clients, model)
+    passes = [entry for entry in clients.log if "counts" in entry.values]
+    assert len(passes) == 5 and all(len(entry.kept) == len(clients) for entry in passes)
+    assert {len(values) for entry in passes for values in entry.values.values()} == {1}
+    assert [set(entry.values) for entry in passes] == [set(fedem.SENDS)] * 4 + [{"counts"}]
+    assert all(entry.values["counts"][0].sum() == pytest.approx(float(clients.sizes.sum())) for entry in passes)
+
+
+@pytest.mark.parametrize("method", ["fedem", "auto"])
+def test_real_sites_refuse_sums_that_reveal_samples(method):
+    with pytest.raises(InputError, match="sums of a site reveal its samples.*choose another method"):
+        deployable(Settings(method=method), Task(3, "vector", (4,), ("a", "b")))
+    assert not may_be_named("fnlkit.methods.fedem", "_infer_labels")
+
+
 def test_without_rounds_after_the_warm_up_it_is_fedavg():
     plain, em = (train(method=name, rounds=4)[1].weights for name in ("fedavg", "fedem(warmup=4)"))
     assert torch.equal(plain, em)
@@ -226,7 +291,7 @@ def test_on_simulated_annotators_it_closes_most_of_the_gap():
         late[name] = np.mean([row["accuracy"] for row in run.history[-5:]])
         if name == "fedem":
             sent = run.traffic.sent
-            assert {"moments", "class_features", "counts"} <= set(sent) and sent["counts"] == 8 * 5 * 9 * 8
+            assert {"products", "class_features", "counts"} <= set(sent) and sent["counts"] == 8 * 5 * 9 * 8
     assert late["fedem"] - late["fedavg"] > 0.6 * (late["oracle"] - late["fedavg"]) > 0.03
 
 

@@ -132,12 +132,15 @@ def undeclared(fed, sends):
     found = []
     for entry in fed.log:
         for name, values in entry.values.items():
+            if name in sends and sends[name].sum_only:
+                values = [values[0].astype(sends[name].dtype)] * len(entry.kept)  # one value, the sum in float64
             for client, value in zip(entry.kept, values, strict=True):
                 if name not in sends:
                     found.append(f"{name} of {client} is not declared")
                     continue
                 sent = sends[name]
-                shape = sent.sides(classes=CLASSES, samples=len(fed.members[client]), width=Net.width, public=30)
+                shape = sent.sides(classes=CLASSES, samples=len(fed.members[client]), width=Net.width, public=30,
+                                   triangle=Net.width * (Net.width + 1) // 2)  # fmt: skip
                 if value.shape != shape or value.dtype != sent.dtype:
                     found.append(f"{name} of {client} is {value.dtype} {value.shape}, declared {sent.dtype} {shape}")
     return found
