@@ -11,10 +11,14 @@ from fnlkit.cli.source import need_input
 @click.option("--above", type=float, default=0.9, show_default=True,
               help="Smallest issue score, from 0 (right) to 1 (wrong), of labels to correct.")  # fmt: skip
 @click.option("--drop", is_flag=True, help="Drop the samples instead of relabeling them.")
+@click.option("--list", "listed", is_flag=True,
+              help="Correct exactly the labels of the lists of reviews with a guarantee.")  # fmt: skip
 @csv_option
 @output_option("CORRECTED.npz")
-def command(file, above, drop, sheet, output):
+def command(file, above, drop, listed, sheet, output):
     """Relabel or drop flagged samples with a high issue score; reviewed labels do not change.
+
+    With --list, relabel the samples of the lists with a guarantee; samples without a suggested class are dropped.
 
     \b
     Example:
@@ -24,11 +28,13 @@ def command(file, above, drop, sheet, output):
     keeps(file, sheet, "federation", "--csv")
     from fnlkit import pipeline
 
-    out = pipeline.correct(file, above=above, drop=drop)
+    out = pipeline.correct(file, above=above, drop=drop, listed=listed)
     facts = out.meta["corrections"][-1]
-    done = f"{facts['dropped']:,} left out" if drop else f"{facts['changed']:,} relabeled"
+    done = [] if drop else [f"{facts['changed']:,} relabeled"]
+    done += [f"{facts['dropped']:,} left out"] if drop or facts["dropped"] else []
+    done = ", ".join(done)
     kept = f", {facts['reviewed']:,} kept as reviewed" if facts["reviewed"] else ""
-    console().print(f"{facts['flagged']:,} flagged, {done}{kept}", style="dim", soft_wrap=True)
+    console().print(f"{facts['flagged']:,} {'listed' if listed else 'flagged'}, {done}{kept}", style="dim", soft_wrap=True)
     if sheet:
         pipeline.cleaned(out).write(sheet)
     emit(out, output)

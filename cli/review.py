@@ -35,6 +35,16 @@ def command():
               help="Number of samples to review.")  # fmt: skip
 @click.option("--at-random", type=float, default=0.2, show_default=True,
               help="Share of randomly drawn samples that are not suspicious, to measure missed labels.")  # fmt: skip
+@click.option("--guarantee", type=float, default=None, metavar="SHARE",
+              help="Draw the suspicious samples at random; `review import` then lists labels of which at most this share is "
+                   "right.")  # fmt: skip
+@click.option("--confidence", type=float, default=None, metavar="P",
+              help="Probability of the guarantee, such as 0.95. Default: it holds on average.")  # fmt: skip
+@click.option("--reviewer-errors", type=float, default=0.0, show_default=True,
+              help="Largest probability with which the reviewer calls a right label wrong, for --guarantee.")  # fmt: skip
+@click.option("--candidates", type=click.IntRange(min=1), default=None,
+              help="Number of samples with the highest scores from which the list is made. Default: 10 times the reviews, or "
+                   "the estimated number of wrong labels if it is larger; at most half of the samples.")  # fmt: skip
 @click.option(
     "--embeddings",
     metavar="EMB.npz",
@@ -43,7 +53,7 @@ def command():
 )
 @seed_option
 @click.option("-o", "--output", required=True, metavar="FOLDER", help="Folder for review.html and decisions.csv.")
-def export(file, dataset, client, budget, at_random, embeddings, seed, output):
+def export(file, dataset, client, output, **options):
     """Write a page with suspicious samples and a table for decisions.
 
     Open review.html in a browser, decide with the keyboard and save decisions.csv. Or fill in decisions.csv: keep, drop,
@@ -51,18 +61,23 @@ def export(file, dataset, client, budget, at_random, embeddings, seed, output):
 
     \b
     Example:
-      fnlkit review export judged.npz --client 3 --budget 100 -o review
+      fnlkit review export judged.npz --client 3 --budget 100 --guarantee 0.2 -o review
     """
     from fnlkit import pipeline
     from fnlkit.artifacts.federation import TASKS, Federation
     from fnlkit.review.suspects import client_of
 
     federation = Federation.read(file, TASKS)
-    options = {"budget": budget, "at_random": at_random, "embeddings": embeddings, "seed": seed, "dataset": dataset}
-    chosen = pipeline.export_review(federation, client, output, say=caution, **options)
-    many = f"{int(chosen.suspect.sum())} suspects and {int((~chosen.suspect).sum())} drawn at random"
+    chosen = pipeline.export_review(federation, client, output, dataset=dataset, say=caution, **options)
+    many = describe_selection(chosen)
     title = printable(federation.names[client_of(federation, client)])
     console().print(f"{output}: review.html and decisions.csv, {many} of {title}", style="dim", soft_wrap=True)
+
+
+def describe_selection(chosen):
+    """Return the numbers of a Selection as text."""
+    kind = "suspects" if chosen.design is None else f"of {chosen.design.candidates:,} candidates"
+    return f"{int(chosen.suspect.sum())} {kind} and {int((~chosen.suspect).sum())} drawn at random"
 
 
 @command.command("import")
@@ -93,9 +108,24 @@ def import_(file, table, dataset, sheet, output):
         decisions = f"{printable(out.names[last['client']])}: {decisions}" if len(new) > 1 else decisions
         console().print(f"{decisions}; share of labels that people would change: {_interval(last['level'])} before the "
                         f"review, {_interval(last['after'])} after it", soft_wrap=True)  # fmt: skip
+        for line in describe_list(last):
+            console().print(line, soft_wrap=True)
     if sheet:
         pipeline.cleaned(out).write(sheet)
     emit(out, output)
+
+
+def describe_list(review):
+    """Yield lines about the list of a review with a guarantee."""
+    from fnlkit.review.designs import statement
+
+    record = review.get("guarantee")
+    if record is None:
+        return
+    how = f"{record['reviews']} of {record['candidates']:,} candidates reviewed, {record['wrong']} wrong"
+    yield f"list of {statement(record)} ({how}); `fnlkit correct --list` applies it"
+    if record["together"]["labels"] > len(record["listed"]):
+        yield f"all lists of this file together: {statement(record['together'])}"
 
 
 @command.command("suspects")

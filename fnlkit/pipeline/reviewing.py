@@ -294,10 +294,11 @@ def cleaned(federation):
     return cleaned(read(federation, TASKS))
 
 
-def correct(federation, *, above=0.9, drop=False):
+def correct(federation, *, above=0.9, drop=False, listed=False):
     """Replace flagged labels with a high issue score by the suggested labels, or drop them.
 
-    Reviewed labels do not change. ``meta["corrections"][-1]`` counts the flagged, changed and dropped samples.
+    With `listed`, correct exactly the labels of the lists with a guarantee.  Reviewed labels do not change.
+    ``meta["corrections"][-1]`` counts the flagged, changed and dropped samples.
 
     Parameters
     ----------
@@ -307,6 +308,8 @@ def correct(federation, *, above=0.9, drop=False):
         Smallest issue score at which a label is changed.
     drop : bool
         Drop the samples instead of relabeling them.
+    listed : bool
+        Correct the labels of the lists that `import_review` made, and no others. Samples without a suggested class are dropped.
 
     Returns
     -------
@@ -316,11 +319,13 @@ def correct(federation, *, above=0.9, drop=False):
     ------
     InputError
     """
-    from fnlkit.review.correct import correct
+    from fnlkit.review.correct import correct, correct_listed
 
-    return correct(
-        read(federation, TASKS), above=above, drop=drop, provenance=provenance("correct", None, above=above, drop=drop)
-    )[0]
+    if listed:
+        record = provenance("correct", None, list=True, drop=drop)
+        return correct_listed(read(federation, TASKS), drop=drop, provenance=record)[0]
+    record = provenance("correct", None, above=above, drop=drop)
+    return correct(read(federation, TASKS), above=above, drop=drop, provenance=record)[0]
 
 
 def consensus(federation, votes=None, method="dawid-skene", *, annotators=None, probabilities=None):
@@ -366,10 +371,14 @@ def consensus(federation, votes=None, method="dawid-skene", *, annotators=None, 
     return Agreed(out, method, list(out.meta["consensus"][-1]["annotators"]), sites)
 
 
-def export_review(federation, client, folder, *, budget=200, at_random=0.2, embeddings=None, seed=0, dataset=None, say=tell):
+def export_review(
+    federation, client, folder, *, budget=200, at_random=0.2, guarantee=None, confidence=None, reviewer_errors=0.0,
+    candidates=None, embeddings=None, seed=0, dataset=None, say=tell,
+):  # fmt: skip
     """Write review.html and decisions.csv for a site and return the Selection.
 
-    Both files contain suspicious samples and random samples of the site.
+    Both files contain suspicious samples and random samples of the site.  With `guarantee`, the suspicious samples are drawn at
+    random from the candidates, and `import_review` makes a list of wrong labels with a bounded share of right labels.
 
     Parameters
     ----------
@@ -383,6 +392,15 @@ def export_review(federation, client, folder, *, budget=200, at_random=0.2, embe
         Number of samples.
     at_random : float in [0, 1]
         Share of these samples that is drawn from the samples that are not suspicious.
+    guarantee : float in (0, 1), optional
+        Largest share of right labels in the list.
+    confidence : float in (0, 1), optional
+        Probability with which the guarantee holds. Default: it holds on average over the random draw of the review.
+    reviewer_errors : float in [0, 1)
+        Largest probability with which the reviewer calls a right label wrong, independently of other labels.
+    candidates : int, optional
+        Number of samples with the highest scores from which the list is made. Default: 10 times the reviews, or the estimated
+        number of wrong labels if it is larger; at most half of the samples.
     embeddings : path or array (n, d), optional
         A vector per training sample, for the search of neighbors. Default: the samples themselves.
     seed : int
@@ -399,11 +417,18 @@ def export_review(federation, client, folder, *, budget=200, at_random=0.2, embe
     InputError
     """
     from fnlkit.review import decisions, page
-    from fnlkit.review.suspects import choose, client_of, neighbors_of, points_of
+    from fnlkit.review.suspects import choose, choose_guaranteed, client_of, neighbors_of, points_of
 
     federation = read(federation, TASKS)
     client = client_of(federation, str(client))
-    chosen = choose(federation, client, budget=budget, at_random=at_random, seed=seed)
+    sizes = {"budget": budget, "at_random": at_random, "seed": seed}
+    if guarantee is None:
+        if confidence is not None or reviewer_errors or candidates is not None:
+            raise InputError("--confidence, --reviewer-errors and --candidates need --guarantee Q, such as --guarantee 0.2")
+        chosen = choose(federation, client, **sizes)
+    else:
+        options = {"confidence": confidence, "errors": reviewer_errors, "candidates": candidates}
+        chosen = choose_guaranteed(federation, client, guarantee=guarantee, **options, **sizes)
     vectors, _ = _rows(embeddings, "embeddings", federation)
     data = data_of(federation, dataset, say)
     held = np.sort(federation.whole().clients[client])

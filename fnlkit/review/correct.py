@@ -8,6 +8,7 @@ from fnlkit.components.parameters import Share, checked
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review.decisions import without_samples
+from fnlkit.review.levels import differ
 from fnlkit.review.suspects import reviewed
 
 
@@ -57,14 +58,68 @@ def correct(federation, *, above: Share = 0.9, drop=False, provenance=None):
     }
     if drop:
         facts["left_out"] = [part[np.isin(part, chosen)].tolist() for part in federation.clients]
-    meta = {**federation.meta, "corrections": [*federation.meta.get("corrections", []), {"above": above, **facts}]}
+    return _apply(federation, np.zeros(0, np.int64) if drop else chosen, chosen if drop else np.zeros(0, np.int64),
+                  {"above": above, **facts}, provenance), facts  # fmt: skip
+
+
+def correct_listed(federation, *, drop=False, provenance=None):
+    """Return (federation, facts): relabel or drop exactly the labels of the lists with a guarantee.
+
+    The guarantee is about the given labels: most of them are wrong.  It does not state that a suggested label is right.
+    Samples without a suggestion of another label are dropped.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+        After `review import` of a review with a guarantee.
+    drop : bool
+        Drop all samples of the lists.
+
+    Returns
+    -------
+    federation : Federation
+    facts : dict
+        flagged (labels in the lists), changed, dropped, reviewed (labels decided by people since), per_client, left_out, and
+        lists: q, confidence, labels, reviews, sha256 and date of each list.
+
+    Raises
+    ------
+    InputError
+        If there is no list, or if a client would have no sample left.
+    """
+    records = [one for one in federation.meta.get("reviews", []) if one.get("guarantee", {}).get("listed")]
+    done = {one["sha256"] for each in federation.meta.get("corrections", []) for one in each.get("lists", [])}
+    records = [one for one in records if one["sha256"] not in done]
+    if not records:
+        raise InputError(
+            "the federation has no list to apply; `fnlkit review export --guarantee 0.2` and `review import` make one"
+        )
+    suggested = np.asarray(federation.extra[f"{PREFIX}suggested_label"])
+    listed = np.array(sorted({i for one in records for i in one["guarantee"]["listed"]}), np.int64)
+    chosen = listed[np.isin(listed, federation.client_indices) & ~reviewed(federation)[listed]]
+    other = differ(suggested[chosen], np.asarray(federation.given)[chosen]) & (not drop)
+    dropped = chosen[~other]
+    facts = {
+        "flagged": len(listed),
+        "reviewed": int(reviewed(federation)[listed].sum()),
+        "changed": int(other.sum()),
+        "dropped": len(dropped),
+        "per_client": [int(np.isin(part, chosen).sum()) for part in federation.clients],
+        "left_out": [part[np.isin(part, dropped)].tolist() for part in federation.clients],
+        "lists": [
+            {name: one["guarantee"][name] for name in ("q", "confidence", "reviews", "listed")}
+            | {"sha256": one["sha256"], "when": one["when"]}
+            for one in records
+        ],
+    }
+    return _apply(federation, chosen[other], dropped, facts, provenance), facts
+
+
+def _apply(federation, relabeled, dropped, record, provenance):
+    """Return the federation with suggested labels at `relabeled`, without `dropped`, and with a record of the correction."""
+    meta = {**federation.meta, "corrections": [*federation.meta.get("corrections", []), record]}
     if provenance is not None:
         meta["provenance"] = [*meta.get("provenance", []), provenance]
-    extra = {"received": np.array(federation.given), **federation.extra}
-    if drop:
-        return without_samples(replace(federation, extra=extra, meta=meta), chosen), facts
-    given = np.array(federation.given)
-    given[chosen] = suggested[chosen]
-    out = replace(federation, given=given, extra=extra, meta=meta)
-    out.check()
-    return out, facts
+    given, extra = np.array(federation.given), {"received": np.array(federation.given), **federation.extra}
+    given[relabeled] = np.asarray(federation.extra[f"{PREFIX}suggested_label"])[relabeled]
+    return without_samples(replace(federation, given=given, extra=extra, meta=meta), dropped)

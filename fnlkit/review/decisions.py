@@ -10,9 +10,10 @@ from fnlkit.artifacts.sheets import Sheet, unguarded
 from fnlkit.datasets.table import parsed
 from fnlkit.datasets.targets import value_of, words
 from fnlkit.errors import InputError
-from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import PREFIX
-from fnlkit.review.suspects import reviewed
+from fnlkit.review.designs import Design, candidates_of, made
+from fnlkit.review.levels import by_class, differ, left, level
+from fnlkit.review.suspects import PARTS, reviewed
 
 COLUMNS = (
     "position",
@@ -28,6 +29,8 @@ COLUMNS = (
     "reviewer",
     "comment",
 )
+# Column of a review with a guarantee.
+DESIGN = "design"
 DECISIONS = ("keep", "drop", "relabel", "unsure")
 
 
@@ -44,28 +47,33 @@ class Decisions:
         Their new labels, of the type of the given labels; -1, or NaN of a number, for a sample to drop.
     suspect : bool (d,)
         Whether a decided sample belongs to the most suspicious samples and not to the random sample.
-    suspects, others : int
-        Number of suspicious samples that the review listed, and number of all other samples of the client.
     who : list of str
         Reviewers.
     digest : str
         SHA-256 of the table.
     unsure : int64 (u,)
         Samples that a reviewer viewed without a decision; they keep their labels and stay open.
-    unsure_random : int
-        Number of unsure samples that belong to the random sample.
+    rows : int64 (l,)
+        All samples of the table.
+    rows_suspect : bool (l,)
+        As `suspect`.
+    strata : pair of int64 arrays
+        Samples that the suspects of the table represent, and all other samples of the client that were open before.
+    design : fnlkit.review.designs.Design or None
+        Plan of a review with a guarantee: the suspects were drawn at random from the candidates.
     """
 
     client: int
     positions: np.ndarray
     label: np.ndarray
     suspect: np.ndarray
-    suspects: int
-    others: int
     who: list
     digest: str
     unsure: np.ndarray
-    unsure_random: int
+    rows: np.ndarray
+    rows_suspect: np.ndarray
+    strata: tuple
+    design: Design | None = None
 
 
 def table(federation, dataset, client, selection, near=None):
@@ -83,12 +91,14 @@ def table(federation, dataset, client, selection, near=None):
     score, suggested = (np.asarray(federation.extra[PREFIX + name]) for name in ("issue_score", "suggested_label"))
     for i, position in enumerate(selection.positions.tolist()):
         beside = [] if near is None else words(federation.task, dataset.class_names, federation.given[near[i]])
-        part = "suspect" if selection.suspect[i] else "random"
+        part = selection.part(i)
         labels = words(federation.task, dataset.class_names, np.stack([federation.given[position], suggested[position]]))
         sample = federation.ids_of([position])[0]
         score_of = f"{score[position]:.4f}"
         rows.append([position, client, part, sample, *labels, score_of, " ".join(beside), None, None, None, None])
-    return Sheet(list(COLUMNS), rows).csv()
+    if selection.design is None:
+        return Sheet(list(COLUMNS), rows).csv()
+    return Sheet([*COLUMNS, DESIGN], [[*row, selection.design.text()] for row in rows]).csv()
 
 
 def read(text, federation, dataset, source="decisions"):
@@ -112,7 +122,7 @@ def read(text, federation, dataset, source="decisions"):
         One line that names the row, if the table does not fit the federation.
     """
     found = parsed(text, source, short=True)
-    columns = {name: found.called(name) for name in COLUMNS}
+    columns = {name: found.called(name) for name in (*COLUMNS, DESIGN)}
     for name in ("position", "client", "part", "given", "decision"):
         if not columns[name]:
             found.must_have(name, "decisions")
@@ -123,7 +133,9 @@ def read(text, federation, dataset, source="decisions"):
     label_of = _reader(federation.task, names)
     positions, labels, suspect, unsure, clients = [], [], [], [], set()
     drop = np.full_like(federation.given[0], np.nan if federation.task == "regression" else -1)
-    listed = [part == "suspect" for part in cells["part"]]
+    design = _design(cells, source)
+    wanted = PARTS[design is not None]
+    listed = [part == wanted[0] for part in cells["part"]]
     for i in range(len(found)):
         position, client = _whole(found, cells, i, "position"), _whole(found, cells, i, "client")
         if not 0 <= position < len(federation.given):
@@ -131,8 +143,8 @@ def read(text, federation, dataset, source="decisions"):
         now = words(federation.task, names, federation.given[[position]])[0]
         if cells["given"][i] != now.strip():
             found.fail([i], f"given label is {cells['given'][i]!r} but {now!r} in the federation; export the review again")
-        if cells["part"][i] not in ("suspect", "random"):
-            found.fail([i], f"part is {cells['part'][i]!r}; expected suspect or random, as exported")
+        if cells["part"][i] not in wanted:
+            found.fail([i], f"part is {cells['part'][i]!r}; expected {wanted[0]} or {wanted[1]}, as exported")
         clients.add(client)
         decision, label = _decided(found, cells, i, label_of, names)
         if decision == "unsure":
@@ -147,18 +159,48 @@ def read(text, federation, dataset, source="decisions"):
     held, seen = np.asarray(federation.whole().clients[client]), [int(text) for text in cells["position"]]
     if len(set(seen)) < len(seen) or not np.isin(seen, held).all():
         raise InputError(f"{source}: a sample is listed twice or does not belong to client {client}; export the review again")
+    rows, listed = np.array(seen, np.int64), np.array(listed, bool)
+    strata = _strata(federation, held[~reviewed(federation)[held]], client, rows, listed, design, source)
     return Decisions(
         client,
         np.array(positions, np.int64),
         np.array(labels, federation.given.dtype).reshape(-1, *federation.given.shape[1:]),
         np.array(suspect, bool),
-        sum(listed),
-        len(held[~reviewed(federation)[held]]) - sum(listed),
         sorted(set(cells.get("reviewer", [])) - {""}),
         hashlib.sha256(text.encode()).hexdigest(),
-        np.array([seen[i] for i in unsure], np.int64),
-        sum(not listed[i] for i in unsure),
+        rows[unsure],
+        rows,
+        listed,
+        strata,
+        design,
     )
+
+
+def _design(cells, source):
+    """Return the Design of a table, or None if it has none."""
+    texts = set(cells.get(DESIGN, [])) - {""}
+    if not texts:
+        return None
+    if len(texts) > 1:
+        raise InputError(f"{source}: rows of two reviews in one table; import each table on its own")
+    return Design.read(texts.pop(), source)
+
+
+def _strata(federation, open_ones, client, rows, listed, design, source):
+    """Return the pair of strata of a review; see `Decisions`.
+
+    Raises
+    ------
+    InputError
+        If a review with a guarantee lacks rows, or has other rows than the export.
+    """
+    first = rows[listed]
+    if design is not None:
+        first = candidates_of(federation, client, design, source)
+        right = np.isin(rows[listed], first).all() and not np.isin(rows[~listed], first).any()
+        if not right or (len(rows) - (~listed).sum(), (~listed).sum()) != (design.reviews, design.random):
+            raise InputError(f"{source}: the rows are not those of the export; a guarantee needs every row, decided or not")
+    return first, open_ones[~np.isin(open_ones, first)]
 
 
 def _whole(found, cells, i, name):
@@ -230,12 +272,12 @@ def decide(federation, decisions, *, when, provenance=None):
     provenance : dict, optional
     """
     before, given = np.asarray(federation.given), np.array(federation.given)
-    kept = ~_differ(decisions.label, np.abs(decisions.label))  # -1 and NaN are samples to drop
+    kept = ~differ(decisions.label, np.abs(decisions.label))  # -1 and NaN are samples to drop
     given[decisions.positions[kept]] = decisions.label[kept]
     mask = reviewed(federation).copy()
     mask[decisions.positions] = True
     changed = decisions.positions[kept]
-    changed = changed[_differ(given[changed], before[changed])]
+    changed = changed[differ(given[changed], before[changed])]
     record = {
         "client": decisions.client,
         "when": when,
@@ -247,7 +289,14 @@ def decide(federation, decisions, *, when, provenance=None):
         "unsure": decisions.unsure.tolist(),
         "level": level(federation, decisions),
         "after": left(federation, decisions),
+        "basis": "random reviews",
     }
+    if decisions.design is not None:
+        drawn = decisions.rows[decisions.rows_suspect]
+        found = decisions.positions[differ(decisions.label, before[decisions.positions])]
+        record["guarantee"] = made(federation, decisions.design, decisions.strata[0], drawn, found)
+    names = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
+    record["classes"], record["pairs"] = by_class(federation, decisions, names)
     meta = {**federation.meta, "reviews": [*federation.meta.get("reviews", []), record]}
     if provenance is not None:
         meta["provenance"] = [*meta.get("provenance", []), provenance]
@@ -255,56 +304,6 @@ def decide(federation, decisions, *, when, provenance=None):
     extra |= _estimates_after(extra, decisions.client, record["after"])
     out = replace(federation, given=given, extra=extra, meta=meta)
     return without_samples(out, decisions.positions[~kept])
-
-
-def _differ(labels, others):
-    """Return a mask (n,) of labels (n, ...) that differ."""
-    found = labels != others
-    return found.any(1) if found.ndim == 2 else found
-
-
-def level(federation, decisions):
-    """Return the client's share of wrong labels before the review, with a 95 % interval.
-
-    Decided suspects are counted individually; the decided random samples represent all other samples of the client
-    (Wilson's interval).  Listed but undecided suspects can be right or wrong, and the interval covers both cases.
-    Samples marked as unsure are treated in the same way.  A dropped sample counts as wrong.
-
-    Returns
-    -------
-    dict
-        level, low, high; level is None if no random sample was decided, or if a listed sample stayed open.
-    """
-    before = np.asarray(federation.given)[decisions.positions]
-    wrong, suspect = _differ(decisions.label, before), decisions.suspect
-    found, open_ones = int(wrong[suspect].sum()), decisions.suspects - int(suspect.sum())
-    drawn, hits = int((~suspect).sum()), int(wrong[~suspect].sum())
-    total, others = max(1, decisions.suspects + decisions.others), decisions.others
-    low, high = _share(hits, drawn, decisions.unsure_random)
-    middle = (found + others * hits / drawn) / total if drawn and not open_ones and not decisions.unsure_random else None
-    # Decided samples are certain: at least the wrong labels among the random samples are wrong.
-    least = (found + max(hits, others * low)) / total
-    return {"level": middle, "low": least, "high": min(1.0, (found + open_ones + others * high) / total)}
-
-
-def _share(hits, drawn, unsure):
-    """Return a 95 % interval of a share; samples without a decision can be right or wrong."""
-    return float(wilson(hits, drawn + unsure)[0]), float(wilson(hits + unsure, drawn + unsure)[1])
-
-
-def left(federation, decisions):
-    """Return the client's share of wrong labels after the review, with a 95 % interval, as `level` does.
-
-    Decided labels count as right. Samples outside the review have the error rate of the random samples. Listed but
-    undecided suspects can be right or wrong.
-    """
-    wrong, suspect = _differ(decisions.label, np.asarray(federation.given)[decisions.positions]), decisions.suspect
-    open_ones, drawn = decisions.suspects - int(suspect.sum()), int((~suspect).sum())
-    hits, rest = int(wrong[~suspect].sum()), decisions.others - drawn
-    total = max(1, len(federation.whole().clients[decisions.client]) - int((decisions.label < 0).sum()))
-    low, high = _share(hits, drawn, decisions.unsure_random)
-    middle = rest * hits / drawn / total if drawn and not open_ones and not decisions.unsure_random else None
-    return {"level": middle, "low": rest * low / total, "high": min(1.0, (open_ones + rest * high) / total)}
 
 
 def _estimates_after(extra, client, after):

@@ -61,11 +61,11 @@ def read(text, federation, dataset, source):
         mine = positions[np.isin(positions, held)]
         if len(mine):
             people = sorted({name for position in mine.tolist() for name in who[position]} - {""})
-            others = int((~seen[np.asarray(held)]).sum()) - int((~seen[mine]).sum())
+            others = np.setdiff1d(np.asarray(held)[~seen[np.asarray(held)]], mine)
             chosen = np.array([labels[position] for position in mine.tolist()], np.int64)
             all_of = np.ones(len(mine), bool)
             empty = np.zeros(0, np.int64)
-            out.append(Decisions(client, mine, chosen, all_of, len(mine), others, people, digest, empty, 0))
+            out.append(Decisions(client, mine, chosen, all_of, people, digest, empty, mine, all_of, (mine, others)))
     if sum(len(one.positions) for one in out) < len(labels):
         raise InputError(f"{source}: a labeled sample belongs to no client of the federation")
     return out

@@ -70,8 +70,8 @@ def cleaned(federation):
     """Return a Sheet of all samples of all sites with their received and current labels.
 
     Columns: sample (id), path if it is known, site, received, label, action (kept, changed, left out), reason, held_out,
-    reviewed. The label of a sample that a review or a correction left out is empty. The reason of a change is a review, the
-    votes of annotators, or the issue score of a correction.
+    reviewed. The label of a sample that a review or a correction left out is empty. The reason of a change is a review, a
+    list with its guarantee and its review, the votes of annotators, or the issue score of a correction.
 
     Parameters
     ----------
@@ -90,7 +90,10 @@ def cleaned(federation):
     held = held[np.argsort(owner[held], kind="stable")]
     head, cells = _named(federation, held, owner)
     held_out, seen = _held_out(federation), reviewed(federation)
-    received, decided = np.asarray(federation.extra.get("received", federation.given)), _decided(federation)
+    received, decided = (
+        np.asarray(federation.extra.get("received", federation.given)),
+        _listed(federation) | _decided(federation),
+    )
     before, now, rows = _words(federation, received[held]), _words(federation, federation.given[held]), []
     for cell, i, was, word in zip(cells, held.tolist(), before, now, strict=True):
         action = "left out" if left[i] else "changed" if was != word else "kept"
@@ -107,6 +110,18 @@ def _decided(federation):
         rows = record.get("changed", [])
         changed = [row[0] for row in rows if isinstance(row, list) and row] if isinstance(rows, list) else []
         out |= dict.fromkeys([*changed, *record.get("dropped", [])], f"review ({words})" if words else "review")
+    return out
+
+
+def _listed(federation):
+    """Return {position: list, its guarantee and its review} of the samples that `correct --list` changed or left out."""
+    out = {}
+    for record in federation.meta.get("corrections", []):
+        for number, one in enumerate(record.get("lists", []), 1):
+            sure = "on average" if one["confidence"] is None else f"with probability {one['confidence']:g}"
+            text = f"list {number} of {len(one['listed'])} labels, at most {one['q']:g} right {sure}"
+            text += f" (review of {one['when']}, {one['reviews']} decisions, {one['sha256'][:12]})"
+            out |= dict.fromkeys(one["listed"], text)
     return out
 
 

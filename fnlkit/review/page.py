@@ -55,7 +55,7 @@ def page(federation, dataset, client, selection, near, title):
             "position": position,
             **shown(position),
             "view": view(dataset, position, large=True),
-            "part": "suspect" if selection.suspect[i] else "random",
+            "part": selection.part(i),
             "suggested": words(federation.task, names, suggested[[position]])[0],
             "score": round(float(score[position]), 4),
             "near": [shown(j) for j in near[i].tolist()],
@@ -68,8 +68,24 @@ def page(federation, dataset, client, selection, near, title):
     pairs = [list(map(shown, pair)) for pair in copies[:MOST_COPIES]]
     # `</script>` within a class name must not end the script.
     facts = {"client": client, "classes": [] if free else names, "items": items, "pairs": pairs}
+    if selection.design is not None:
+        facts["guarantee"] = _promise(selection)
     body = json.dumps(facts).replace("<", "\\u003c")
     return template.render(title=title, count=len(items), copies=len(copies), shown=len(pairs), body=body, free=free)
+
+
+def _promise(selection):
+    """Return what the page needs to show the length of the list: plan, places of the reviewed candidates, bounds."""
+    design = selection.design
+    places = {int(position): rank for rank, position in enumerate(selection.candidates)}
+    return {
+        "design": design.text(),
+        "q": design.q,
+        "candidates": design.candidates,
+        "reviews": design.reviews,
+        "bounds": [round(float(value), 6) for value in design.bounds()],
+        "ranks": [places.get(position, -1) for position in selection.positions.tolist()],
+    }
 
 
 def copies_of(federation, client):

@@ -38,7 +38,7 @@ def share_range(hits, drawn, sizes, *, confidence: float = 0.95) -> Range:
 
     Parameters
     ----------
-    hits, drawn, sizes : int (1,) or (2,)
+    hits, drawn, sizes : int (S,), S = 1 or 2
         Drawn samples with the property, drawn samples, and all samples of each stratum.
     confidence : float in (0, 1)
         Least probability, over the random draw, that the range contains the share.
@@ -66,24 +66,24 @@ def share_range(hits, drawn, sizes, *, confidence: float = 0.95) -> Range:
         raise InputError("a range needs `hits`, `drawn` and `sizes` of one or two strata")
     if (hits < 0).any() or (hits > drawn).any() or (drawn > sizes).any():
         raise InputError("`hits` must be at most `drawn`, and `drawn` at most `sizes`, in each stratum")
-    kept, total, error = sizes > 0, int(sizes.sum()), 1 - confidence
-    hits, drawn, sizes = hits[kept], drawn[kept], sizes[kept]
+    total, error = int(sizes.sum()), 1 - confidence
     if not total:
         return Range(None, 0.0, 1.0)
-    middle = float((sizes * hits / np.maximum(drawn, 1)).sum() / total) if drawn.all() else None
-    if len(sizes) == 1:
-        ends = _ends(int(hits[0]), int(drawn[0]), int(sizes[0]), error)
+    known = drawn[sizes > 0].all()
+    middle = float((sizes * hits / np.maximum(drawn, 1)).sum() / total) if known else None
+    open_ones = drawn < sizes
+    certain, (hits, drawn, sizes) = int(hits[~open_ones].sum()), (values[open_ones] for values in (hits, drawn, sizes))
+    if len(sizes) == 2:
+        low, high = _ends_of_two(hits, drawn, sizes, error)
     else:
-        ends = _ends_of_two(hits, drawn, sizes, error)
-    return Range(middle, ends[0] / total, ends[1] / total)
+        low, high = _ends(int(hits[0]), int(drawn[0]), int(sizes[0]), error) if len(sizes) else (0, 0)
+    return Range(middle, (certain + low) / total, (certain + high) / total)
 
 
 def _ends(hits, drawn, size, error):
     """Return the smallest and largest number in one stratum that neither tail of the hypergeometric distribution rejects."""
     from scipy.stats import hypergeom
 
-    if drawn == size:
-        return hits, hits
     low, high = hits, size - drawn + hits
     a, b = low, high  # the smallest number with P(X >= hits) > error / 2
     while a < b:

@@ -1,6 +1,6 @@
 """Select and order the samples of a site that a person should review."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -8,9 +8,13 @@ from fnlkit.components.parameters import Count, Share, checked
 from fnlkit.errors import InputError, nearest
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.kernels.streams import stream
+from fnlkit.review.designs import Design, planned
+from fnlkit.review.guarantees import draw_reviews
 
 # Smallest resemblance of a displayed neighbor: 1 for a copy, 0 on average for two random samples.
 ALIKE = 0.6
+# Parts of a review, without and with a guarantee: chosen by score or from the candidates, and drawn from all others.
+PARTS = ("suspect", "random"), ("candidate", "random")
 
 
 @dataclass
@@ -25,11 +29,21 @@ class Selection:
         True for the most suspicious of the client, False for the random sample of all its others.
     others : int
         Number of the client's samples outside the most suspicious, which the random samples represent.
+    design : fnlkit.review.designs.Design or None
+        Plan of a review with a guarantee; `suspect` is True for candidates.
+    candidates : int64 (K,) or None
+        Positions of the candidates in the order of their scores.
     """
 
     positions: np.ndarray
     suspect: np.ndarray
     others: int
+    design: Design | None = None
+    candidates: np.ndarray | None = None
+
+    def part(self, i):
+        """Return the word for the part of the review to which sample `i` belongs."""
+        return PARTS[self.design is not None][0 if self.suspect[i] else 1]
 
 
 @checked
@@ -55,12 +69,7 @@ def choose(federation, client, *, budget: Count = 200, at_random: Share = 0.2, s
     InputError
         If the client does not exist, or the federation has no issue scores.
     """
-    if not 0 <= client < len(federation):
-        raise InputError(f"--client {client}: expected a client from 0 to {len(federation) - 1}")
-    if any(PREFIX + name not in federation.extra for name in ("issue_score", "suggested_label")):
-        raise InputError(
-            "the federation has no issue scores and suggestions; pipe it through `fnlkit audit` or `estimate-noise`"
-        )
+    _must_be_scored(federation, client)
     held = np.asarray(federation.whole().clients[client])
     open_ones = held[~reviewed(federation)[held]]
     budget = min(budget, len(open_ones))
@@ -76,6 +85,57 @@ def choose(federation, client, *, budget: Count = 200, at_random: Share = 0.2, s
     mixed = np.argsort(places, kind="stable")
     suspect = np.concatenate([np.ones(len(top), bool), np.zeros(len(drawn), bool)])
     return Selection(np.concatenate([top, drawn])[mixed], suspect[mixed], len(rest))
+
+
+def _must_be_scored(federation, client):
+    if not 0 <= client < len(federation):
+        raise InputError(f"--client {client}: expected a client from 0 to {len(federation) - 1}")
+    if any(PREFIX + name not in federation.extra for name in ("issue_score", "suggested_label")):
+        raise InputError(
+            "the federation has no issue scores and suggestions; pipe it through `fnlkit audit` or `estimate-noise`"
+        )
+
+
+@checked
+def choose_guaranteed(
+    federation, client, *, guarantee, budget: Count = 200, at_random: Share = 0.2, candidates=None, confidence=None, errors=0.0,
+    seed=0,
+):  # fmt: skip
+    """Return the Selection of a review with a guarantee: random candidates and random other samples.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+        As `estimate-noise` or `audit` writes it.
+    client : int
+    guarantee : float in (0, 1)
+        Largest share of right labels in the list.
+    budget : int >= 1
+    at_random : float in [0, 1]
+        Share of the budget that is drawn from the samples that are not candidates. They show how many wrong labels are outside.
+    candidates, confidence, errors
+        As in fnlkit.review.designs.planned.
+    seed : int
+
+    Raises
+    ------
+    InputError
+    """
+    _must_be_scored(federation, client)
+    held = np.asarray(federation.whole().clients[client])
+    open_ones = held[~reviewed(federation)[held]]
+    budget = min(budget, len(open_ones))
+    options = {"q": guarantee, "candidates": candidates, "confidence": confidence, "errors": errors}
+    random_ones = round(at_random * budget)
+    design, top = planned(federation, client, budget - random_ones, random=random_ones, **options)
+    rest = open_ones[~np.isin(open_ones, top)]
+    design = replace(design, random=min(random_ones, len(rest)))
+    if not design.reviews:
+        raise InputError("--guarantee: no candidate can be reviewed; lower --at-random, or raise --budget")
+    rng = stream(seed, "guarantee", len(federation.meta.get("reviews", [])), client)
+    positions = np.concatenate([top[draw_reviews(len(top), design.reviews, rng)], rng.permutation(rest)[: design.random]])
+    order = rng.permutation(len(positions))
+    return Selection(positions[order], np.isin(positions[order], top), len(rest), design, top)
 
 
 def reviewed(federation):

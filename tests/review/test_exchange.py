@@ -93,7 +93,7 @@ def test_reviewed_samples_are_not_counted_twice(judged):
     text = json.dumps([task({"image": federation.ids_of([position])[0]}, str(federation.given[position]))])
     (once,) = exchange.read(text, federation, data, "a.json")
     size = len(federation.whole().clients[0])
-    assert (once.suspects, once.others) == (1, size - 1)
+    assert [len(part) for part in once.strata] == [1, size - 1]
     seen = replace(federation, extra=federation.extra | {"reviewed": np.arange(len(federation.given)) == position})
     (again,) = exchange.read(text, seen, data, "a.json")
-    assert (again.suspects, again.others) == (1, size - 1)
+    assert [len(part) for part in again.strata] == [1, size - 1]

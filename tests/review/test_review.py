@@ -167,7 +167,7 @@ def test_decisions_as_spreadsheets_save_them(world, change):
     text = reviewed_by(federation, data, choose(federation, 1, budget=20, at_random=0.4), limit=15)
     expected, found = (decisions.read(each, federation, data) for each in (text, change(text)))
     assert found.positions.tolist() == expected.positions.tolist() and found.label.tolist() == expected.label.tolist()
-    assert found.who == expected.who and found.suspects == expected.suspects
+    assert found.who == expected.who and found.rows_suspect.tolist() == expected.rows_suspect.tolist()
 
 
 def test_a_table_of_decisions_with_an_endless_cell_is_refused(world):

@@ -1,0 +1,199 @@
+"""Plan of a review with a guarantee: what is fixed before the first decision, and the list that follows from the decisions."""
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fnlkit.artifacts.federation import PLAIN
+from fnlkit.errors import InputError
+from fnlkit.estimators.judgment import PREFIX
+from fnlkit.review.guarantees import guaranteed_list, right_on_average, right_with_confidence
+
+# Default number of candidates: this multiple of the reviews, at most this share of the samples. Chosen on four of the nine
+# projects of benchmarks/guarantee.py.
+MULTIPLE, MOST = 10, 0.5
+_FIELDS = ("q", "candidates", "reviews", "random", "confidence", "errors", "check")
+
+
+@dataclass(frozen=True)
+class Design:
+    """Plan of a review; its text is in the column `design` of the table of decisions.
+
+    Attributes
+    ----------
+    q : float
+        Largest share of right labels in the list.
+    candidates : int
+        Number of samples with the highest scores, from which the list is made.
+    reviews : int
+        Number of candidates to review, drawn at random.
+    random : int
+        Number of other samples to review, drawn at random.
+    confidence : float or None
+        As in fnlkit.review.guarantees.guaranteed_list.
+    errors : float
+        As in fnlkit.review.guarantees.guaranteed_list.
+    check : str
+        Digest of the candidates in their order.
+    """
+
+    q: float
+    candidates: int
+    reviews: int
+    random: int
+    confidence: float | None = None
+    errors: float = 0.0
+    check: str = ""
+
+    def text(self):
+        """Return the plan as text, which `read` reads."""
+        values = {name: getattr(self, name) for name in _FIELDS}
+        return " ".join(f"{name}={value}" for name, value in values.items() if value not in (None, ""))
+
+    @classmethod
+    def read(cls, text, source):
+        """Return the plan in a text.
+
+        Raises
+        ------
+        InputError
+            If the text is not a plan.
+        """
+        try:
+            values = dict(part.split("=") for part in text.split())
+            kinds = {"q": float, "confidence": float, "errors": float, "check": str}
+            out = cls(**{name: kinds.get(name, int)(value) for name, value in values.items()})
+        except (TypeError, ValueError):
+            raise InputError(f"{source}: the column design is {text[:60]!r}; export the review again") from None
+        whole = 0 <= out.reviews <= out.candidates and out.random >= 0
+        if not (whole and 0 < out.q < 1 and 0 <= out.errors < 1 and (out.confidence is None or 0 < out.confidence < 1)):
+            raise InputError(f"{source}: the column design is {text[:60]!r}; export the review again")
+        return out
+
+    def bounds(self):
+        """Return estimates (reviews + 1,) of the unreviewed right labels of a prefix, by its reviewed right labels."""
+        if self.confidence is not None:
+            return right_with_confidence(self.candidates, self.reviews, 1 - self.confidence).astype(float)
+        return right_on_average(np.arange(self.reviews + 1), self.candidates, self.reviews) / (1 - self.errors)
+
+
+def ranked(federation, client):
+    """Return the samples of a client from which a list can be made, highest issue scores first.
+
+    Reviewed samples, samples of earlier lists and held-out samples are omitted.
+    """
+    held = np.asarray(federation.clients[client])
+    done = np.asarray(federation.extra.get("reviewed", np.zeros(len(federation.given), bool))).astype(bool).copy()
+    for record in federation.meta.get("reviews", []):
+        done[record.get("guarantee", {}).get("listed", [])] = True
+    held = held[~done[held]]
+    return held[np.argsort(-np.asarray(federation.extra[f"{PREFIX}issue_score"])[held], kind="stable")]
+
+
+def planned(federation, client, reviews, *, q, candidates=None, confidence=None, errors=0.0, random=0):
+    """Return (Design, positions of its candidates in the order of their scores).
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+    client : int
+    reviews : int
+    q : float
+    candidates : int, optional
+        Default: 10 times `reviews`, or the estimated number of wrong labels if it is larger; at most half of the samples.
+    confidence, errors
+        As in `Design`.
+    random : int
+
+    Raises
+    ------
+    InputError
+        If a number is out of its range.
+    """
+    if not (isinstance(q, (int, float)) and 0 < q < 1):
+        raise InputError(f"--guarantee {q}: expected a share between 0 and 1, such as 0.2")
+    if confidence is not None and not 0 < confidence < 1:
+        raise InputError(f"--confidence {confidence}: expected a probability between 0 and 1, such as 0.95")
+    if not 0 <= errors < 1:
+        raise InputError(f"--reviewer-errors {errors}: expected a rate from 0 to below 1, such as 0.05")
+    if errors and confidence is not None:
+        raise InputError("--reviewer-errors: is for a guarantee on average; omit --confidence")
+    order = ranked(federation, client)
+    if candidates is None:
+        levels = federation.extra.get(f"{PREFIX}client_level")
+        level = 0.0 if levels is None else float(np.nan_to_num(levels[client]))
+        candidates = min(max(MULTIPLE * reviews, round(level * len(order))), math.ceil(MOST * len(order)))
+    candidates = min(max(candidates, reviews), len(order))
+    top = order[:candidates]
+    design = Design(float(q), len(top), min(reviews, len(top)), int(random), confidence, float(errors))
+    return replace(design, check=_check(top)), top
+
+
+def _check(positions):
+    return hashlib.sha256(np.asarray(positions, np.int64).tobytes()).hexdigest()[:12]
+
+
+def candidates_of(federation, client, design, source):
+    """Return the positions of the candidates of a plan.
+
+    Raises
+    ------
+    InputError
+        If the scores are not those of the export.
+    """
+    top = ranked(federation, client)[: design.candidates]
+    if _check(top) != design.check:
+        raise InputError(f"{source}: the scores are not those of the export; import into the same file, or export again")
+    return top
+
+
+def made(federation, design, top, drawn, wrong):
+    """Return the record of the list: statement, positions, numbers.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+    design : Design
+    top : int (K,)
+        Candidates in the order of their scores.
+    drawn : int (b,)
+        Positions of the reviewed candidates.
+    wrong : int (w,)
+        Positions of reviewed samples whose label is wrong. Reviewed candidates without a decision count as right.
+    """
+    reviewed = np.isin(top, drawn)
+    groups = federation.given[top] if federation.task in PLAIN else None
+    options = {"q": design.q, "confidence": design.confidence, "errors": design.errors, "groups": groups}
+    found = guaranteed_list(-np.arange(len(top)), reviewed, np.isin(top, wrong), **options)
+    listed = top[found.listed]
+    before = [record["guarantee"] for record in federation.meta.get("reviews", []) if record.get("guarantee")]
+    return {
+        "q": design.q,
+        "confidence": design.confidence,
+        "reviewer_errors": design.errors,
+        "candidates": len(top),
+        "reviews": int(reviewed.sum()),
+        "wrong": int((reviewed & np.isin(top, wrong)).sum()),
+        "right_at_most": found.right_at_most,
+        "listed": listed.tolist(),
+        "together": _together([*before, {"q": design.q, "confidence": design.confidence, "listed": listed.tolist()}]),
+    }
+
+
+def _together(lists):
+    """Return the guarantee of several lists together: the errors of the single lists add up."""
+    sure = [one["confidence"] for one in lists if one["confidence"] is not None]
+    labels = sum(len(one["listed"]) for one in lists)
+    if len(sure) == len(lists):
+        return {"labels": labels, "q": max(one["q"] for one in lists), "confidence": max(0.0, 1 - sum(1 - c for c in sure))}
+    return {"labels": labels, "q": min(1.0, sum(one["q"] for one in lists)), "confidence": None}
+
+
+def statement(record, number="labels"):
+    """Return the guarantee of a list as a sentence."""
+    sure = record["confidence"]
+    how = "on average" if sure is None else f"with a probability of {100 * sure:g} %"
+    count = record["labels"] if "labels" in record else len(record["listed"])
+    return f"{count:,} {number}, of which {how} at most {100 * record['q']:g} % are right"

@@ -1,0 +1,104 @@
+"""Shares of wrong labels of a site, a class or a pair of classes after a review, with ranges that hold for finite samples.
+
+The ranges use only the random draw of the reviewed samples. They hold whatever the noise or the scores depend on.
+"""
+
+import numpy as np
+
+from fnlkit.artifacts.federation import PLAIN
+from fnlkit.review.ranges import share_range
+
+# A table of classes or of pairs has at most this many rows.
+MOST_ROWS = 40
+
+
+def differ(labels, others):
+    """Return a mask (n,) of labels (n, ...) that differ."""
+    found = labels != others
+    return found.any(1) if found.ndim == 2 else found
+
+
+def level(federation, decisions):
+    """Return the client's share of wrong labels before the review, with a 95 % range.
+
+    If all suspects were listed, they are counted one by one, and the random samples represent all other samples.  In a review
+    with a guarantee, random candidates represent the candidates.  Samples without a decision can be right or wrong.  A dropped
+    sample counts as wrong.
+
+    Returns
+    -------
+    dict
+        level, low, high; level is None if no random sample was decided, or if a listed sample stayed open.
+    """
+    return _row(*_counts(federation, decisions))
+
+
+def left(federation, decisions):
+    """Return the client's share of wrong labels after the review, with a 95 % range, as `level` does.
+
+    Decided labels count as right.
+    """
+    hits, unknown, drawn, sizes = _counts(federation, decisions)
+    found, size = sum(hits), sum(sizes)
+    total = max(1, len(federation.whole().clients[decisions.client]) - int((decisions.label < 0).sum()))
+    row = _row(hits, unknown, drawn, sizes)
+    return {name: None if share is None else max(0.0, share * size - found) / total for name, share in row.items()}
+
+
+def by_class(federation, decisions, names):
+    """Return rows of the shares of wrong labels by given class, and of pairs of a given and a true class.
+
+    Returns
+    -------
+    classes, pairs : list of dict
+        given (and true), share, low, high, decided. Pairs are those that the review found.
+    """
+    if federation.task not in PLAIN or not len(decisions.positions):
+        return [], []
+    given = np.asarray(federation.given)[decisions.positions]
+    classes, pairs = [], []
+    for code in np.unique(given).tolist():
+        one = given == code
+        classes.append({"given": names[code], "decided": int(one.sum())} | _row(*_counts(federation, decisions, code)))
+        for true in np.unique(decisions.label[one]).tolist():
+            if true not in (code, -1):
+                counts = _counts(federation, decisions, code, true)
+                pairs.append({"given": names[code], "true": names[true], "decided": int(one.sum())} | _row(*counts))
+    pairs.sort(key=lambda row: -row["low"])
+    return classes[:MOST_ROWS], pairs[:MOST_ROWS]
+
+
+def _row(hits, unknown, drawn, sizes):
+    """Return {level, low, high}; each unknown sample can have the property or not."""
+    least, most = (share_range([x + u * k for x, u in zip(hits, unknown, strict=True)], drawn, sizes) for k in (0, 1))
+    return {"level": None if any(unknown) else least.share, "low": least.low, "high": most.high}
+
+
+def _counts(federation, decisions, given=None, true=None):
+    """Return lists (strata,) of the samples with the property, of those that can have it, of the drawn and of all samples.
+
+    Parameters
+    ----------
+    federation, decisions
+    given : int, optional
+        Count samples with this given label only.
+    true : int, optional
+        The property is this label, instead of any other label.
+    """
+    now, out = np.asarray(federation.given), ([], [], [], [])
+
+    def of_class(positions):
+        return positions if given is None else positions[now[positions] == given]
+
+    property_ = differ(decisions.label, now[decisions.positions]) if true is None else decisions.label == true
+    for k, members in enumerate(decisions.strata):
+        inside, decided = of_class(members), decisions.suspect == (k == 0)
+        listed = of_class(decisions.rows[decisions.rows_suspect == (k == 0)])
+        if k and decisions.design is None:
+            # In a random order, the first samples are a random draw: those without a decision are not part of it.
+            listed = listed[np.isin(listed, np.concatenate([decisions.positions, decisions.unsure]))]
+        answered = np.isin(listed, decisions.positions)
+        hits = np.isin(decisions.positions[decided & property_], inside).sum()
+        for values, value in zip(out, (hits, (~answered).sum(), len(listed), len(inside)), strict=True):
+            values.append(int(value))
+    return out

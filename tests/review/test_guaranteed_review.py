@@ -1,0 +1,168 @@
+"""A review with a guarantee: export, decide, import, correct exactly the list, and continue with a second review."""
+
+import csv
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fnlkit
+from fnlkit import datasets
+from fnlkit.datasets import partitioning
+from fnlkit.errors import InputError
+from fnlkit.review import decisions
+from fnlkit.review.designs import Design, ranked
+from fnlkit.review.suspects import choose_guaranteed
+from tests.commands import fnlkit as command
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Digits over 3 clients, 60 labels of client 1 wrong, mostly with high scores and right suggestions."""
+    data, rng = datasets.load("digits"), np.random.default_rng(0)
+    clean = partitioning.federation(data, clients=3, labels="observed")
+    given, wrong = clean.given.copy(), rng.permutation(clean.clients[1])[:60]
+    given[wrong] = (given[wrong] + 1) % 10
+    score = rng.random(len(given)) * 0.6
+    score[wrong] += 0.35
+    arrays = {"issue_score": score, "flagged": score > 0.5, "suggested_label": data.y_train.copy()}
+    return replace(clean, given=given, extra={f"estimate_{name}": values for name, values in arrays.items()}), data
+
+
+def review(federation, data, undecided=(), **options):
+    """Return (Selection, text of the table with the true labels as decisions)."""
+    chosen = choose_guaranteed(federation, 1, **{"guarantee": 0.2, "budget": 40, "seed": 1} | options)
+    rows = list(csv.DictReader(io.StringIO(decisions.table(federation, data, 1, chosen))))
+    for i, row in enumerate(rows):
+        true = data.class_names[data.y_train[int(row["position"])]]
+        if i not in undecided:
+            row |= {"decision": "keep"} if true == row["given"] else {"decision": "relabel", "label": true}
+    return chosen, text_of(rows)
+
+
+def text_of(rows):
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def imported(federation, data, text, when="2026-01-02"):
+    return decisions.decide(federation, decisions.read(text, federation, data), when=when)
+
+
+def test_the_review_is_drawn_from_the_candidates(world):
+    federation, data = world
+    chosen, _ = review(federation, data)
+    top = ranked(federation, 1)[: chosen.design.candidates]
+    assert chosen.candidates.tolist() == top.tolist() and chosen.suspect.sum() == chosen.design.reviews == 32
+    assert np.isin(chosen.positions[chosen.suspect], top).all() and not np.isin(chosen.positions[~chosen.suspect], top).any()
+    assert chosen.design.candidates == -(-len(federation.clients[1]) // 2)  # ten times the reviews are more than half
+    other = choose_guaranteed(federation, 1, guarantee=0.2, budget=40, seed=0)
+    assert set(other.positions.tolist()) != set(chosen.positions.tolist())
+    assert Design.read(chosen.design.text(), "x") == chosen.design
+    few = choose_guaranteed(federation, 1, guarantee=0.2, budget=40, at_random=0, candidates=50)
+    assert few.design.candidates == 50 and few.suspect.all()
+
+
+def test_the_list_is_stored_with_its_statement_and_ranges(world):
+    federation, data = world
+    chosen, text = review(federation, data)
+    out = imported(federation, data, text)
+    record = out.meta["reviews"][0]
+    found, wrong = record["guarantee"], federation.given != data.y_train
+    assert len(found["listed"]) > 25 and (~wrong[found["listed"]]).mean() <= 0.2
+    assert not np.isin(found["listed"], chosen.positions).any() and found["right_at_most"] <= 0.2 * len(found["listed"])
+    assert found["reviews"] == 32 and found["wrong"] == wrong[chosen.positions[chosen.suspect]].sum()
+    share = wrong[federation.clients[1]].mean()
+    assert record["level"]["low"] <= share <= record["level"]["high"] < share + 0.2 and record["basis"] == "random reviews"
+    assert record["after"]["low"] <= record["after"]["level"] <= record["after"]["high"]
+    for row in record["classes"]:
+        members = federation.clients[1][federation.given[federation.clients[1]] == int(row["given"])]
+        assert row["low"] <= wrong[members].mean() <= row["high"]
+    assert all(row["true"] == str((int(row["given"]) - 1) % 10) for row in record["pairs"]) and record["pairs"]
+
+
+def test_samples_without_a_decision_count_as_right(world):
+    federation, data = world
+    lists = [imported(federation, data, review(federation, data, undecided=range(n))[1]).meta["reviews"][0] for n in (0, 12)]
+    assert len(lists[1]["guarantee"]["listed"]) < len(lists[0]["guarantee"]["listed"])
+    assert lists[1]["level"]["level"] is None and lists[1]["level"]["high"] > lists[0]["level"]["high"]
+
+
+def test_a_second_review_continues(world):
+    federation, data = world
+    _, text = review(federation, data)
+    first = imported(federation, data, text)
+    listed = first.meta["reviews"][0]["guarantee"]["listed"]
+    chosen, text = review(first, data, at_random=0.0)
+    assert not np.isin(chosen.candidates, listed).any() and not first.extra["reviewed"][chosen.candidates].any()
+    second = imported(first, data, text).meta["reviews"][1]["guarantee"]
+    assert not np.isin(second["listed"], listed).any()
+    assert second["together"]["labels"] == len(listed) + len(second["listed"]) and second["together"]["q"] == 0.4
+    _, sure = review(federation, data, confidence=0.95)
+    assert imported(federation, data, sure).meta["reviews"][0]["guarantee"]["together"]["confidence"] == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: rows[1:], "every row"),
+        (lambda rows: [row | {"design": "q=2"} for row in rows], "column design"),
+        (lambda rows: [rows[0] | {"design": rows[0]["design"].replace("q=0.2", "q=0.5")}, *rows[1:]], "two reviews"),
+        (lambda rows: [row | {"design": row["design"][:-3] + "000"} for row in rows], "scores are not those"),
+        (lambda rows: [row | {"part": "suspect"} for row in rows], "expected candidate or random"),
+        (lambda rows: [row | {"part": "candidate"} for row in rows], "every row"),
+    ],
+)  # fmt: skip
+def test_other_rows_than_those_of_the_export_are_refused(world, change, words):
+    federation, data = world
+    rows = list(csv.DictReader(io.StringIO(review(federation, data)[1])))
+    with pytest.raises(InputError, match=words):
+        decisions.read(text_of(change(rows)), federation, data)
+
+
+def test_the_commands_apply_exactly_the_list(world, tmp_path):
+    federation, data = world
+    federation.write(tmp_path / "judged.npz")
+    export = "fnlkit review export judged.npz --dataset digits --client 1 --budget 40 --guarantee 0.2 --seed 1 -o review"
+    done = command(export, tmp_path)
+    assert done.returncode == 0 and "candidates" in done.stderr
+    (tmp_path / "review/decisions.csv").write_text(review(federation, data)[1])
+    done = command("fnlkit review import judged.npz review/decisions.csv --dataset digits -o reviewed.npz", tmp_path)
+    assert done.returncode == 0 and "on average at most 20 % are right (32 of " in done.stderr
+    done = command("fnlkit correct reviewed.npz --list --csv cleaned.csv -o corrected.npz", tmp_path)
+    assert done.returncode == 0, done.stderr
+    before, after = (fnlkit.load(tmp_path / name) for name in ("reviewed.npz", "corrected.npz"))
+    listed = before.meta["reviews"][0]["guarantee"]["listed"]
+    changed, kept = np.flatnonzero(after.given != before.given), np.isin(after.client_indices, listed).sum()
+    assert set(changed) <= set(listed) and len(changed) == kept == after.meta["corrections"][0]["changed"]
+    assert after.meta["corrections"][0]["dropped"] == len(listed) - kept  # right labels: the suggestion is the given label
+    with (tmp_path / "cleaned.csv").open(newline="") as handle:
+        reasons = {row["sample"]: row["reason"] for row in csv.DictReader(handle)}
+    text = reasons[before.ids_of([listed[0]])[0]]
+    assert text.startswith(f"list 1 of {len(listed)} labels, at most 0.2 right on average (review of ")
+    again = command("fnlkit correct corrected.npz --list -o twice.npz", tmp_path)
+    assert again.returncode == 2 and "no list to apply" in again.stderr and not (tmp_path / "twice.npz").exists()
+    dropped = fnlkit.correct(before, listed=True, drop=True)
+    assert not np.isin(dropped.client_indices, listed).any() and (dropped.given == before.given).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--guarantee 1.5", "between 0 and 1"),
+        ("--guarantee 0.2 --confidence 2", "between 0 and 1"),
+        ("--guarantee 0.2 --reviewer-errors 1", "below 1"),
+        ("--guarantee 0.2 --reviewer-errors 0.1 --confidence 0.9", "omit --confidence"),
+        ("--guarantee 0.2 --at-random 1", "lower --at-random"),
+        ("--confidence 0.9", "need --guarantee"),
+    ],
+)
+def test_bad_options_are_refused_in_one_line(world, options, words, tmp_path):
+    world[0].write(tmp_path / "judged.npz")
+    done = command(f"fnlkit review export judged.npz --dataset digits --client 1 {options} -o review", tmp_path)
+    assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "review/decisions.csv").exists()
