@@ -102,7 +102,7 @@ def beside(name, given):
 def of_any_budget(method):
     """Return (method without numbers of rounds, parameters left out).
 
-    The result is valid for any budget.
+    The result is valid for any budget.  A nested method (`usual`) loses its numbers of rounds as well.
 
     Parameters
     ----------
@@ -118,4 +118,8 @@ def of_any_budget(method):
     known = kinds(find(method, METHODS, "method"))
     share = {key for key in method.parameters if key in known and known[key] in (Rounds, Patience)}
     kept = {key: value for key, value in method.parameters.items() if key not in share}
-    return str(Spec(method.name, kept)), [f"{key}={method.parameters[key]}" for key in method.parameters if key in share]
+    left_out = [f"{key}={method.parameters[key]}" for key in method.parameters if key in share]
+    if isinstance(kept.get("usual"), Spec):
+        usual, more = of_any_budget(kept["usual"])
+        kept, left_out = kept | {"usual": parse(usual)}, left_out + more
+    return str(Spec(method.name, kept)), left_out

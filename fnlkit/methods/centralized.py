@@ -7,9 +7,13 @@ from fnlkit.components.parameters import checked
 from fnlkit.methods.fedavg import fedavg
 
 
-@method(needs=("pooled",))
+@method(
+    needs=("pooled",),
+    loss="usual",
+    schedule=lambda rounds, usual=fedavg: None if usual is fedavg else rounds,  # `usual` runs for a share of the rounds
+)
 @checked
-def centralized(clients, model, opt, select, *, rounds):
+def centralized(clients, model, opt, select, *, rounds, usual=fedavg):
     """Train on all data in one place, with as many passes over the samples as FedAvg.
 
     FedAvg passes over the share `fraction` of the clients in each round.  The single client here therefore trains in
@@ -19,10 +23,12 @@ def centralized(clients, model, opt, select, *, rounds):
     ----------
     rounds : int
         Budget in rounds of FedAvg.
+    usual : method
+        The method that trains, for example ``dividemix(warmup=10)``.  With ``--fraction 1 --epochs 1`` its rounds are epochs.
     """
     passes = visits(rounds, getattr(select, "fraction", 1.0))
     slower = replace(opt, decay=opt.decay ** (rounds / passes))
-    return (yield from fedavg(clients, model, slower, select, rounds=passes))
+    return (yield from usual(clients, model, slower, select, rounds=passes))
 
 
 def visits(rounds, fraction):

@@ -29,10 +29,16 @@ HUMAN = {
 }
 
 
-class NotHere(Exception):
-    """A row cannot be run.
+# Options of training that a method's entry in published.toml can change.
+TRAINED = ("optimizer", "aggregator", "loss", "lr", "rounds", "epochs", "fraction", "batch_size", "momentum", "weight_decay")
+# (rho, tau) that FedCorr calls high noise levels (Table 8, appendix B).
+HIGH = {("0.6", "0.5"), ("0.8", "0.0"), ("0.8", "0.5")}
 
-    The text gives the reason and, for a number that is not an accuracy, the command that prints our number.
+
+class NotHere(Exception):
+    """A row cannot be run, because its number is not an accuracy.
+
+    The text names the command that prints our number.
     """
 
 
@@ -142,10 +148,7 @@ def plan(row):
         kind = next(word for word in how["measures"] if row["measure"].startswith(word))
         raise NotHere(how["measures"][kind])
     paper = how[row["paper"]]
-    change = dict(paper["methods"][row["method"]])
-    change |= change.get(row["dataset"], {}) | (change.get("asymmetric", {}) if "asymmetric" in row["setting"] else {})
-    if "missing" in change:
-        raise NotHere(change["missing"])
+    change = _change(paper["methods"][row["method"]], _conditions(row))
     base = presets.load(_preset(row, paper))
     own = base.pop("method")
     if "preset" in change:
@@ -153,7 +156,7 @@ def plan(row):
         own = base.pop("method")
     method = change.get("method") or (own if "own" in change or "preset" in change else "fedavg")
     method = _by_setting(row, method)
-    train = base | {key: change[key] for key in ("optimizer", "aggregator", "loss", "lr", "rounds", "epochs") if key in change}
+    train = base | {key: change[key] for key in TRAINED if key in change}
     if row["model"] in paper.get("models", {}):
         train["model"] = paper["models"][row["model"]]
     return {
@@ -164,6 +167,22 @@ def plan(row):
         "backbone": paper.get("backbone") if row["dataset"] != "SpeechCommands" else None,
         "note": change.get("note", ""),
     }
+
+
+def _conditions(row):
+    """Return the names under which a method's entry lists further changes for a row, in the order in which they apply."""
+    values = dict(re.findall(r"(rho|tau)=([\d.]+)", row["setting"]))
+    high = (values.get("rho"), values.get("tau")) in HIGH
+    return [*(["asymmetric"] if "asymmetric" in row["setting"] else []), *(["high"] if high else []), row["dataset"]]
+
+
+def _change(entry, conditions):
+    """Return an entry's changes under the conditions; later and inner ones take precedence."""
+    change = {key: value for key, value in entry.items() if not isinstance(value, dict)}
+    for name in conditions:
+        if name in entry:
+            change |= _change(entry[name], conditions)
+    return change
 
 
 def _preset(row, paper):

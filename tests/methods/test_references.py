@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fnlkit.client.training import Fit
+from fnlkit.components import registry
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.network import network_of
@@ -39,6 +40,19 @@ def test_centralized_passes_over_all_samples_as_often_as_fedavg(data):
     decayed = finish(federation, dataset, settings("centralized", rounds=8, fraction=0.25, decay=0.9))
     same = finish(one, dataset, settings("fedavg", rounds=2, fraction=1.0, decay=0.9**4))
     assert torch.equal(decayed.weights, same.weights)
+
+
+def test_centralized_runs_another_method_on_the_whole_set(data):
+    federation, dataset = data
+    for method, kept in (("jointopt(warmup=1)", "joint_history"), ("dividemix(warmup=1)", "divided_clean")):
+        run = finish(federation, dataset, settings(f"centralized(usual={method})", rounds=6, fraction=0.5))
+        assert run.traffic.client_rounds == 3 and len(run.client_offsets) == 2
+        assert any(kept in name for name in run.memory)
+    with pytest.raises(InputError, match="own loss"):
+        finish(federation, dataset, settings("centralized(usual=elr)", loss="gce"))
+    # Its stages follow from the share of the rounds in which it runs, so that it resumes with the same budget only.
+    assert registry.of_budget("centralized(usual=elr)", 8) != registry.of_budget("centralized(usual=elr)", 9)
+    assert registry.of_budget("centralized", 8) == registry.of_budget("centralized", 9)
 
 
 def test_a_centralized_run_can_be_read(tmp_path):

@@ -90,7 +90,7 @@ def test_every_published_row_runs_or_has_a_reason():
                 words = step(text)
                 noises |= {words[words.index("--noise") + 1]} if "--noise" in words else set()
                 schemes |= {words[words.index("--scheme") + 1]} if "--scheme" in words else set()
-    assert runs == 1379
+    assert runs == 1423
     for method, train in specs:
         settings = Settings(method=method, **dict(train))
         registry.method(method)
@@ -126,6 +126,24 @@ def test_published_settings_become_the_options_of_the_papers():
     assert len(planned("fedefc/table3", "fedavg without noise, mnist")["steps"]) == 1
 
 
+def test_centralized_rows_have_the_settings_of_their_papers():
+    """FedCorr, Table 8: alpha, beta and learning rate of JointOpt by noise; appendix B: lambda_u of DivideMix."""
+    low, high = (planned("fedcorr/table2", f"centralized jointopt, {noise}") for noise in ("0.4, 0.5", "0.6, 0.5"))
+    assert "beta=1.5" in low["method"] and low["train"]["lr"] == 0.1
+    assert "beta=0.8" in high["method"] and high["train"]["lr"] == 0.2
+    assert (high["train"]["rounds"], high["train"]["fraction"], high["train"]["epochs"]) == (200, 1.0, 1)
+    for where in ("", "centralized "):
+        for table, noise, weight in ((2, "0.6, 0.0", 0), (2, "0.8, 0.0", 25), (3, "0.4, 0.5", 25), (3, "0.8, 0.5", 150)):
+            assert f"unlabeled={weight})" in planned(f"fedcorr/table{table}", f"{where}dividemix, {noise}")["method"]
+    assert "momentum=0.9" in planned("flr/table3", "centralized elr, asymmetric")["method"]
+    assert planned("flr/table3", "centralized gce, 0.6, 0.5")["train"]["loss"] == "gce(q=0.1, truncate=0.3)"
+    recipe, reasons = published.recipe("fedcorr/table2", scale=0.1)
+    scaled = {regime["name"]: regime for regime in recipe["regime"]}[
+        "centralized JointOpt, CIFAR-10 ResNet-18, iid rho=0.0 tau=0.0"
+    ]
+    assert not reasons and scaled["train"]["rounds"] == 20 and "warmup" not in scaled["methods"][0]
+
+
 def test_a_selection_takes_numbers_in_their_order_and_methods_by_their_names():
     found = published.table("fedcorr/table2")
     assert [published.called(row) for row in published.select(found, "fedcorr, 0.6, 0.5")] == [
@@ -156,7 +174,9 @@ def test_dry_run_lines_are_independent_and_skipped_rows_have_a_reason(tmp_path):
     other = fnlkit("fnlkit reproduce fedcorr/table3 --only 'jointopt, 0.4' --dry-run", tmp_path)
     assert "# cannot run" not in other.stdout and "--epochs=20" in other.stdout
     other = fnlkit("fnlkit reproduce fedcorr/table3 --only 'centralized jointopt, 0.4' --dry-run", tmp_path)
-    assert other.stdout.startswith("# cannot run: centralized JointOpt, CIFAR-100") and other.stdout.count("\n") == 1
+    assert "# cannot run" not in other.stdout and "method=centralized(" in other.stdout
+    other = fnlkit("fnlkit reproduce fedcorr/table11 --only 'fedavg, 0.6, 0.5' --dry-run", tmp_path)
+    assert other.stdout.startswith("# cannot run: FedAvg, CIFAR-10") and other.stdout.count("\n") == 1
     (line,) = [line for line in lines if "method=feddpcont" in line]
     stages = [shlex.split(stage) for stage in line.split(" | ")]
     assert [stage[1] for stage in stages] == ["inject-noise", "partition", "train"]
