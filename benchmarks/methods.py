@@ -54,7 +54,8 @@ class Passes:
 
         self.count, self._needs_server = 0, needs_server.py_func
         for module in (mlp, lenet5):
-            module.fit, module.predict = self._counted(module.fit, self._fit), self._counted(module.predict, self._predict)
+            for name in ("fit", "fit_plain", "predict"):
+                setattr(module, name, self._counted(getattr(module, name), getattr(self, f"_{name}")))
 
     def _counted(self, kernel, passes):
         def call(*arguments):
@@ -66,6 +67,9 @@ class Passes:
     def _fit(self, theta, velocity, net, samples, y, order, descents, loss, augment, *_):
         unmixed = augment.share.size and (loss.local.size or loss.choice.agree.size or loss.division.clean.size)
         return len(theta) * int((order >= 0).sum()) * (3 + bool(unmixed) + bool(self._needs_server(loss)))
+
+    def _fit_plain(self, theta, velocity, net, samples, y, order, *_):
+        return 3 * int((order >= 0).sum())
 
     def _predict(self, theta, net, samples, augment, layer, out):
         return len(out)

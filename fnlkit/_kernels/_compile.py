@@ -242,6 +242,10 @@ class _Shelf:
         """Do nothing: files of other source versions have other names and are never read."""
 
 
+# No kernel is called from C.
+_OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}, "no_cfunc_wrapper": True}
+
+
 def kernel(function):
     """Compile `function` without the GIL, once per signature, and cache the code on disk.
 
@@ -253,12 +257,12 @@ def kernel(function):
     >>> twice(3)
     6
     """
-    compiled = numba.njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})(function)
+    compiled = numba.njit(**_OPTIONS)(function)
     if "<locals>" not in function.__qualname__ and function.__module__.startswith("fnlkit."):
         _Shelf(function).install(compiled)
     return compiled
 
 
 def inlined(function):
-    """Compile `function` as a part of each kernel that calls it; it is never cached separately."""
-    return numba.njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"}, inline="never")(function)
+    """Compile `function` as a part of each kernel that calls it; it is never cached separately or called from Python."""
+    return numba.njit(inline="never", no_cpython_wrapper=True, **_OPTIONS)(function)

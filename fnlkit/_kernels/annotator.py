@@ -29,7 +29,9 @@ def expect(p, labels, counted, common, strength, steps, before, after, columns, 
     classes, matrix = common.shape[0], np.empty_like(common)
     for step in range(steps + 1):
         if step > 0:
-            before[:] = after
+            for c in range(classes):
+                for j in range(classes):
+                    before[c, j] = after[c, j]
         _shrink(before, common, strength, matrix)
         for c in range(classes):
             for j in range(classes):

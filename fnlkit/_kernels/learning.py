@@ -87,7 +87,9 @@ def _through_slope(p, labels, matrix, factor, floor, slope):
             steep *= factor[i] / through
         for j in range(classes):
             found[label, j] += steep * p[i, j]
-    slope[:] = found.T
+    for i in range(classes):
+        for j in range(classes):
+            slope[i, j] = found[j, i]
 
 
 @inlined

@@ -80,7 +80,9 @@ def _two_means(points, first, uniforms):
             for d in range(dims):
                 moved[k, d] /= counts[k]
             shift += _distance(moved[k], centers[k])
-        centers[:] = moved
+        for k in range(2):
+            for d in range(dims):
+                centers[k, d] = moved[k, d]
         if shift <= _SHIFT * spread:
             break
     _assign(x, centers, labels)

@@ -49,7 +49,8 @@ def midst(points, out):
         for c in range(len(mean)):
             out[c] = np.rint(mean[c] / step) * step
     else:
-        out[:] = points[0]
+        for c in range(len(out)):
+            out[c] = points[0, c]
 
 
 @kernel
@@ -129,7 +130,8 @@ def vote_products(products, squares, labels, classes, k, include_self, draws, fi
     distances = np.empty(padded, products.dtype)
     short = np.empty(k + ROOM * width, products.dtype)
     names = np.zeros(padded, products.dtype)  # labels of the members, as numbers that fit a lane
-    names[:members] = labels
+    for j in range(members):
+        names[j] = labels[j]
     near = np.empty(len(short), products.dtype)
     tally = np.zeros(classes, np.int64)
     nothing = spread(products.dtype.type(0))

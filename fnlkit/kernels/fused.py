@@ -229,8 +229,12 @@ def fused_fit(
         v[:, :-SPARE] = _weights("velocity", velocity, count, real).reshape(networks, -1)
     epochs = -(-steps // epoch_steps)
     total, correct = np.zeros(epochs), np.zeros(epochs, np.int64)
-    descents = _of_network(descent, 0, networks), _of_network(descent, networks - 1, networks)
-    _kernel(single).fit(w, v, _described(single), samples, y, order, descents, loss, chosen, total, correct)
+    kernel, shape = _kernel(single), _described(single)
+    if networks == 1 and loss.plain:
+        kernel.fit_plain(w, v, shape, samples, y, order, descent, chosen, total, correct)
+    else:
+        descents = _of_network(descent, 0, networks), _of_network(descent, networks - 1, networks)
+        kernel.fit(w, v, shape, samples, y, order, descents, loss, chosen, total, correct)
     used = np.add.reduceat((order >= 0).sum(1), np.arange(0, steps, epoch_steps)) if steps else np.zeros(0)
     with np.errstate(invalid="ignore"):
         return Fitted(w[:, :-SPARE].reshape(-1), v[:, :-SPARE].reshape(-1), total / used, correct)

@@ -460,6 +460,24 @@ def test_every_loss_under_mixup(name):
     compare(MLP, np.float64, x, y, order, lr=0.02, momentum=0.5, loss=loss, mixup=(partner, rng.beta(1, 1, len(order))))
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_network_trains_alone_as_in_a_pair(mixed):
+    """The cross entropy of one network has a kernel of its own, which writes the bytes of the kernel of all losses."""
+    rng, single, steps, n = np.random.default_rng(0), ("mlp", (6, 5, 3)), 7, 12
+    x, y = rng.random((n, 6), np.float32), rng.integers(0, 3, n)
+    order = np.stack([rng.permutation(n)[:4] for _ in range(steps)])
+    order[2, 1] = order[3] = -1
+    theta = rng.normal(0, 0.4, (2, fused_parameters(single))).astype(np.float32)
+    partner = np.where(np.arange(steps)[:, None] == 2, 0, rng.integers(0, 4, (steps, 4)))
+    options = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "proximal": 0.1, "epoch_steps": 3}
+    options["mixup"] = (partner, rng.beta(2, 2, steps)) if mixed else None
+    pair = fused_fit(("pair", single), theta.ravel(), x, y, order, **options)
+    alone = [fused_fit(single, each, x, y, order, **options) for each in theta]
+    assert pair.theta.tobytes() == b"".join(each.theta.tobytes() for each in alone)
+    assert pair.velocity.tobytes() == b"".join(each.velocity.tobytes() for each in alone)
+    np.testing.assert_allclose(pair.loss, alone[0].loss + alone[1].loss, rtol=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["distill", "mixture", "peer", "forward", "soft", "smoothed"])
 def test_gradient_is_that_of_autograd(kind):
     """One step without momentum moves by minus the gradient."""

@@ -142,8 +142,11 @@ def load_sample(samples, index, augment, step, slot, target, at, frame):
         place, from_row = at + frame.start + row * frame.row_stride, row + down
         into = target[place : place + size] if in_order else line
         begin, end = (left, stop) if 0 <= from_row < height else (size, size)
-        into[:begin] = samples.border[:begin]
-        into[end:] = samples.border[end:]
+        # An assignment of slices would compile numba's error messages for unequal shapes, which takes seconds.
+        for k in range(begin):
+            into[k] = samples.border[k]
+        for k in range(end, size):
+            into[k] = samples.border[k]
         start = ((index * height + from_row) * width + right) * channels
         inside = into[begin:end]
         if as_bytes:

@@ -20,7 +20,7 @@ from fnlkit._kernels.fused.dense import pitch_for
 from fnlkit._kernels.fused.input import Frame, input_shape
 from fnlkit._kernels.fused.step import descend
 from fnlkit._kernels.fused.tile import LANES, patch_sum, strict, tile_product
-from fnlkit._kernels.fused.training import Linear, linear_layers, local_training, prediction
+from fnlkit._kernels.fused.training import Linear, linear_layers, local_training, plain_training, prediction
 
 _SIDE, _KERNEL = 32, 5
 _MAPS1, _POOLED1 = 6, 14
@@ -399,4 +399,5 @@ def _make(net, samples, batch, head, networks, real):
 
 # The network's description: (channels, classes).
 fit = local_training(__name__, _make, _forward, _backward, True)
+fit_plain = plain_training(__name__, _make, _forward, _backward, True)
 predict = prediction(__name__, _make, _forward, _TOGETHER)

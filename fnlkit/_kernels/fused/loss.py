@@ -92,6 +92,31 @@ def cross_entropy_and_gradient(y, chosen, samples, logits, gradient, mean):
 
 
 @strict
+def mixed_cross_entropy_and_gradient(y, batch, share, samples, logits, gradient, log_p, p):
+    """Do `loss_and_gradient` for the cross entropy of one network after mixup, with the same bytes.
+
+    `log_p` and `p` (C,) are scratch.
+    """
+    _, _, classes = logits.shape
+    total, correct, none = 0.0, 0, np.zeros(0)
+    for b in range(samples):
+        predict(none, logits[0, b], classes, log_p, p)
+        own, other, target = y[batch.chosen[b]], y[batch.chosen[batch.mates[b]]], gradient[0, b]
+        correct += 1 if largest(log_p, classes) == own and log_p[own] == log_p[own] else 0
+        for j in range(classes):
+            target[j] = 0.0
+        target[own] += share
+        target[other] += 1.0 - share
+        total += -share * log_p[own] - (1.0 - share) * log_p[other]
+        mass = 0.0
+        for j in range(classes):
+            mass += target[j]
+        for j in range(classes):
+            target[j] = (p[j] * mass - target[j]) / samples
+    return total, correct
+
+
+@strict
 def loss_and_gradient(loss, y, batch, step, share, samples, room):
     """Write the gradient of a batch's mean loss to ``room.gradient``; return the sum of losses and the correct rows.
 

@@ -10,7 +10,7 @@ import numpy as np
 from fnlkit._kernels.fused.dense import pitch_for, rows_for
 from fnlkit._kernels.fused.input import Frame, input_shape
 from fnlkit._kernels.fused.tile import strict
-from fnlkit._kernels.fused.training import Linear, linear_layers, local_training, prediction
+from fnlkit._kernels.fused.training import Linear, linear_layers, local_training, plain_training, prediction
 
 _TOGETHER = 20  # samples of one block in prediction
 
@@ -51,4 +51,5 @@ def _backward(theta, velocity, front, samples, descent, step, pull):
 
 # The network's description: size of a sample, hidden units of each layer, number of classes (layers + 1,) int64.
 fit = local_training(__name__, _make, _forward, _backward, False)
+fit_plain = plain_training(__name__, _make, _forward, _backward, False)
 predict = prediction(__name__, _make, _forward, _TOGETHER)
