@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from contextlib import chdir
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import NamedTuple
 from fnlkit.cli import main
 
 BIN = Path(sys.executable).parent
+# Seconds until a process counts as hanging.  No test measures speed: a machine can be busy with other work.
+LIMIT = 1800
 PLAIN = {"NO_COLOR": "1", "COLUMNS": "200"}
 ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **PLAIN}
 
@@ -25,8 +28,16 @@ def shell(command, folder, **options):
     """
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
-        cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300, **options,
+        cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LIMIT, **options,
     )  # fmt: skip
+
+
+def wait_until(check):
+    """Call `check` until it returns a true value or LIMIT is over; return its last value."""
+    until = time.monotonic() + LIMIT
+    while not (found := check()) and time.monotonic() < until:
+        time.sleep(0.02)
+    return found
 
 
 class Done(NamedTuple):

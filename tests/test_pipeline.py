@@ -12,6 +12,7 @@ import torch
 
 import fnlkit
 from fnlkit.artifacts import files
+from tests.commands import LIMIT
 from tests.commands import fnlkit as command
 
 ROOT = Path(__file__).parent.parent
@@ -200,7 +201,9 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # those of Jupyter's own insides
-            done = NotebookClient(nbformat.reads(json.dumps(book), as_version=4), timeout=300, kernel_name="python3").execute()
+            done = NotebookClient(
+                nbformat.reads(json.dumps(book), as_version=4), timeout=LIMIT, kernel_name="python3"
+            ).execute()
         shown = [o.get("data", {}).get("text/plain", "") for cell in done.cells for o in cell.get("outputs", [])]
         found = next(text for text in shown if "fedavg-0" in text)
     last = {line.split()[1]: float(line.split()[3]) for line in found.splitlines()[1:]}

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import LIMIT
+
 ROOT = Path(__file__).parent.parent
 NUMERIC = ("kernels/test_kernels.py", "kernels/test_golden.py", "client", "models", "methods", "server")
 # What PyTorch, its two libraries, our kernels and the BLAS of numpy take the processor for.
@@ -27,5 +29,5 @@ def test_numeric_tests_hold_on_another_processor(processor):
     environment = {**os.environ, **dict(zip(NAMES, PROCESSORS[processor], strict=True)), "NUMBA_CPU_FEATURES": ""}
     places = [f"tests/{name}" for name in (*NUMERIC, *COMPILED[processor])]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *places]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3600)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout[-4000:]

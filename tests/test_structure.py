@@ -5,7 +5,6 @@ import inspect
 import re
 import subprocess
 import sys
-import time
 from itertools import takewhile
 from pathlib import Path
 from typing import get_type_hints
@@ -160,10 +159,7 @@ def test_methods_and_engines_do_not_import_each_other():
 def test_import_and_help_load_no_heavy_library(start):
     heavy = {"torch", "numba", "faiss", "sklearn", "rich"}
     code = f"{start}\nimport sys\nfound = {heavy!r} & set(sys.modules)\nassert not found, found"
-    began = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
-    # Not a benchmark: ten times the goal of 0.3 s, to notice a heavy import that has no name above.
-    assert time.perf_counter() - began < 3
 
 
 # Commands that read and write labels, tables and embeddings, in an order in which each finds its input.

@@ -15,7 +15,7 @@ import pytest
 from fnlkit.artifacts import files
 from fnlkit.artifacts.run import Run
 from fnlkit.cli import COMMANDS
-from tests.commands import BIN, ENVIRONMENT, fnlkit, shell
+from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit, shell, wait_until
 
 QUICK = "--rounds 30 --fraction 0.2 --epochs 1"
 
@@ -227,12 +227,8 @@ def start(arguments, folder):
 
 
 def wait_for_rows(folder, count):
-    path, limit = folder / "run.metrics.jsonl", time.monotonic() + 300
-    while time.monotonic() < limit:
-        if path.exists() and path.read_bytes().count(b"\n") >= count:
-            return
-        time.sleep(0.01)
-    raise AssertionError("no rounds within five minutes")
+    path = folder / "run.metrics.jsonl"
+    assert wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") >= count), "no rounds"
 
 
 LONG = [
@@ -268,7 +264,7 @@ def test_a_stopped_run_resumes_bit_for_bit(sent, code, instants, noisy, whole, t
         process = start([str(noisy), *LONG, "--resume", "run.pt"], tmp_path)
         wait_for_rows(tmp_path, rows)
         process.send_signal(sent)
-        assert process.wait(30) == code
+        assert process.wait(LIMIT) == code
         assert "Traceback" not in talk(tmp_path).read_text()
         assert not [p for p in tmp_path.iterdir() if p.name not in ("run.pt", "run.metrics.jsonl", "run.pt.lock")] or sent == 9
         assert not Run.read(str(tmp_path / "run.pt")).finished
@@ -287,7 +283,7 @@ def test_the_second_run_on_one_file_names_the_process(noisy, tmp_path):
     second = fnlkit(shlex.join(["fnlkit", "train", str(noisy), *LONG]), tmp_path)
     assert second.returncode == 2 and f"process {first.pid} is training into this file" in second.stderr
     first.send_signal(signal.SIGINT)
-    assert first.wait(30) == 130 and not Run.read(str(tmp_path / "run.pt")).finished
+    assert first.wait(LIMIT) == 130 and not Run.read(str(tmp_path / "run.pt")).finished
 
 
 def test_names_with_spaces_and_newlines(noisy, tmp_path):
@@ -341,7 +337,7 @@ def test_thirty_kills_leave_no_trace(method, noisy, tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir(), broken.mkdir()
     began = time.monotonic()
-    assert start(arguments, whole).wait(600) == 0, talk(whole).read_text()
+    assert start(arguments, whole).wait(LIMIT) == 0, talk(whole).read_text()
     took = time.monotonic() - began
     rng = np.random.default_rng(0)
     kills = 0
@@ -357,7 +353,7 @@ def test_thirty_kills_leave_no_trace(method, noisy, tmp_path):
         # It finished before the kill: throw the result away and go through the whole again.
         same_run(broken, whole)
         (broken / "run.pt").unlink()
-    assert start([*arguments, "--resume", "run.pt"], broken).wait(600) == 0, talk(broken).read_text()
+    assert start([*arguments, "--resume", "run.pt"], broken).wait(LIMIT) == 0, talk(broken).read_text()
     same_run(broken, whole)
 
 

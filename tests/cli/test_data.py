@@ -12,7 +12,7 @@ import pytest
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import data, info, inject_noise, partition
-from tests.commands import fnlkit
+from tests.commands import LIMIT, fnlkit
 
 BIN = Path(sys.executable).parent
 COMMANDS = [partition.command, inject_noise.command, info.command, data.command, *data.command.commands.values()]
@@ -29,7 +29,7 @@ def shell(command, folder, **environment):
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=300,
+        timeout=LIMIT,
     )
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from fnlkit.cli.terminal import Table, console, out_console
 from fnlkit.client.failure import Failure
-from tests.commands import BIN, ENVIRONMENT, fnlkit
+from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit
 
 ANIMALS = ["aardvark", "bumblebee", "cassowary", "dragonfly"]
 QUICK = "--rounds 2 --fraction 1 --epochs 1 --model 'mlp(hidden=[8])' --engine sequential"
@@ -158,7 +158,7 @@ def test_a_closed_output_pipe_ends_with_sigpipe(command, zoo):
     process.stdout.close()
     said = process.stderr.read().decode()
     process.stderr.close()
-    assert process.wait(60) == -signal.SIGPIPE
+    assert process.wait(LIMIT) == -signal.SIGPIPE
     assert "rror" not in said and "Traceback" not in said
 
 

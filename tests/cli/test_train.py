@@ -15,7 +15,7 @@ from fnlkit.client.losses.correction import inverse_matrix, transition_matrix
 from fnlkit.errors import Terminated
 from fnlkit.experiment import Experiment
 from fnlkit.experiment.output import locked
-from tests.commands import BIN, ENVIRONMENT, fnlkit
+from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit
 
 SHORT = "--rounds 2 --fraction 0.5 --epochs 1 --engine sequential"
 
@@ -66,7 +66,7 @@ def test_a_terminal_gets_no_run_and_no_hour_is_lost(fed, tmp_path):
     mine, its = pty.openpty()
     done = subprocess.run(
         [str(BIN / "fnlkit"), "train", str(fed)], stdout=its, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        env=ENVIRONMENT, cwd=tmp_path, timeout=300, text=True,
+        env=ENVIRONMENT, cwd=tmp_path, timeout=LIMIT, text=True,
     )  # fmt: skip
     os.close(its), os.close(mine)
     assert done.returncode == 2 and "add -o run.pt" in done.stderr and done.stderr.count("\n") == 1

@@ -14,6 +14,7 @@ import pytest
 
 from fnlkit.deploy import connection, credentials, handover
 from fnlkit.errors import InputError, WorkStopped
+from tests.commands import LIMIT
 
 pytest.importorskip("cryptography", reason="certificates need Flower: pip install 'fnlkit[flower]'")
 
@@ -61,7 +62,7 @@ def server(folder=None, ahead=0.0, reply="HTTP/1.1 404 Not Found\r\ndate: {date}
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"127.0.0.1:{listening.getsockname()[1]}"
-        thread.join(10)
+        thread.join(LIMIT)
         assert not thread.is_alive()
 
 

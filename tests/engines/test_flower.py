@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from fnlkit.client.training import Fit
 from fnlkit.engines.flower.notebook import NEVER, Lost, Memory, Notebook, counted
 from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
-from tests.commands import shell
+from tests.commands import LIMIT, shell, wait_until
 from tests.engines.test_engines import agree, mlp
 from tests.engines.test_resume import finish
 from tests.experiment.test_experiment import problem, reread, same, settings
@@ -257,7 +256,7 @@ def test_one_digest_on_a_real_ray(tmp_path):
 def on_ray(name, folder):
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-m", "tests.engines.on_ray", name, str(folder)], cwd=root, capture_output=True,
-                          text=True, timeout=600)  # fmt: skip
+                          text=True, timeout=LIMIT)  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -292,13 +291,11 @@ def cluster(cores):
     with open(os.path.join(folder, "log"), "w") as log:
         head = subprocess.Popen(command, env=given, stdout=log, stderr=log, start_new_session=True)
     try:
-        deadline = time.monotonic() + 180
-        while not list(Path(folder).glob("**/raylet")) and time.monotonic() < deadline and head.poll() is None:
-            time.sleep(0.5)
+        wait_until(lambda: list(Path(folder).glob("**/raylet")) or head.poll() is not None)
         yield head, folder
     finally:
         head.send_signal(signal.SIGTERM)
-        head.wait(60)
+        head.wait(LIMIT)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -18,6 +18,7 @@ from fnlkit.components import registry
 from fnlkit.components.spec import parse
 from fnlkit.errors import InputError
 from fnlkit.kernels import get_threads
+from tests.commands import LIMIT, wait_until
 from tests.engines.test_engines import mlp
 from tests.toy import Net, stops_in_client_1, toy, train
 
@@ -198,10 +199,7 @@ def test_stopped_workers_end_with_the_fork_server_and_are_replaced(tmp_path):
         os.kill(pid, signal.SIGSTOP)
     fed.server.process.kill()
     fed.server.process.wait()
-    deadline = time.monotonic() + 60
-    while any(map(_runs, pids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(map(_runs, pids))
+    assert wait_until(lambda: not any(map(_runs, pids)))
     fed.round(range(8), model, step)
     parents = {path.read_text() for path in tmp_path.iterdir() if int(path.name) not in pids}
     assert parents == {f"{fed.server.process.pid}"} and not fed.rejected
@@ -244,7 +242,7 @@ fed.round([0, 1], model, partial(_sleeps, folder=sys.argv[1]))
 
 def _sleeps(client, model, received, *, folder):
     Path(folder, str(os.getpid())).touch()
-    time.sleep(600)
+    time.sleep(10 * LIMIT)
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
@@ -252,17 +250,11 @@ def test_workers_end_with_their_parent(tmp_path, sign):
     """Also in the middle of a task, also if the parent cannot notify them."""
     root = Path(__file__).parents[2]
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], cwd=root, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300  # two processes import torch, on a machine that may be busy
-    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    assert wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
     pids = [int(p.name) for p in tmp_path.iterdir()]
-    assert len(pids) == 2
     parent.send_signal(sign)
-    parent.wait(20)
-    deadline = time.monotonic() + 60
-    while any(map(_runs, pids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(map(_runs, pids))
+    parent.wait(LIMIT)
+    assert wait_until(lambda: not any(map(_runs, pids)))
 
 
 def _runs(pid):

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from fnlkit._kernels import _compile
+from tests.commands import LIMIT
 
 WORK = """
 import numpy as np
 from fnlkit import kernels
+
+from tests.commands import LIMIT
 T = np.array([[0.5, 0.5], [0.25, 0.75]])
 print(kernels.flip_labels([0, 0, 1, 1], T, [0.4, 0.6, 0.2, 0.3]).tolist())
 """
@@ -24,7 +27,7 @@ def start(folder, before=""):
 
 
 def finish(process):
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, err
     assert out.strip() == "[0, 1, 0, 1]"
     return err
@@ -32,6 +35,7 @@ def finish(process):
 
 NOTES = """
 from fnlkit._kernels import _compile
+from tests.commands import LIMIT
 _compile._PATIENCE = 0
 """
 SECOND = """
@@ -70,6 +74,7 @@ def test_a_turned_bit_is_found(bit):
 NOWHERE = """
 import os, pathlib, pwd, tempfile
 from fnlkit._kernels import _compile
+from tests.commands import LIMIT
 def nobody(number):
     raise KeyError(number)
 pwd.getpwuid = nobody
@@ -100,6 +105,7 @@ def test_a_kernel_is_compiled_without_the_lock_of_a_process_that_does_not_end(tm
     (tmp_path / "fnlkit").mkdir()
     stuck = """
 from fnlkit._kernels import _compile
+from tests.commands import LIMIT
 import filelock
 _compile._LONGEST_WAIT, _compile._PATIENCE, held = 0.3, 0.1, []
 def locked(path, before=_compile._locked):

@@ -12,7 +12,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.cli import group
 from fnlkit.errors import InputError
 from fnlkit.reproduce import gathering, recipe, reproduce
-from tests.commands import ENVIRONMENT, fnlkit
+from tests.commands import ENVIRONMENT, LIMIT, fnlkit
 
 TEXT = (Path(__file__).parents[2] / "docs/cluster.md").read_text(encoding="utf-8")
 RECIPE = re.search(r"```toml\n(.*?)```", TEXT, re.DOTALL)[1]
@@ -164,7 +164,7 @@ def test_the_pages_scripts_make_runs_that_merge(place):
     shutil.rmtree(place / "runs/mine")
     slurm = ENVIRONMENT | {"SLURM_ARRAY_TASK_ID": "2", "SLURM_ARRAY_TASK_COUNT": "2", "SLURM_CPUS_PER_TASK": "1"}
     for script, environment in ((SLURM, slurm), (XARGS, ENVIRONMENT)):
-        done = subprocess.run(["bash", "-c", script], cwd=place, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(["bash", "-c", script], cwd=place, env=environment, capture_output=True, text=True, timeout=LIMIT)
         assert done.returncode == 0, done.stderr
     assert [path.name for path in (place / "runs/mine").glob("*.pt")] == ["0-1-flr-0.pt"]
     done = fnlkit(f"{MERGE.strip()} --merge runs/mine --merge expected", place)  # which compares what was made four ways

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from fnlkit.components import registry
 from fnlkit.errors import InputError
 from fnlkit.reproduce import gathering, recipe, reproduce
 from fnlkit.results import statistics
-from tests.commands import fnlkit
+from tests.commands import LIMIT, fnlkit, wait_until
 
 TINY = """
 title = "tiny"
@@ -374,28 +374,19 @@ def test_a_name_in_full_means_itself():
     assert len({job.regime for job in reproduce.jobs(found)}) == len(found["regime"])
 
 
-def _training(folder, parent, deadline=300):
-    """Wait for the child of a recipe to train; return its number."""
-    until = time.monotonic() + deadline
-    while time.monotonic() < until and parent.poll() is None:
-        for lock in folder.glob("*.pt.lock"):
-            rows = lock.with_name(lock.name.replace(".pt.lock", ".metrics.jsonl"))
-            if lock.read_text().strip() and rows.exists() and rows.stat().st_size:
-                return int(lock.read_text())
-        time.sleep(0.05)
-    raise AssertionError(parent.stderr.read())
+def _trains(folder):
+    """Return the number of the child of a recipe that trains, or None."""
+    for lock in folder.glob("*.pt.lock"):
+        rows = lock.with_name(lock.name.replace(".pt.lock", ".metrics.jsonl"))
+        if lock.read_text().strip() and rows.exists() and rows.stat().st_size:
+            return int(lock.read_text())
 
 
-def _gone(process, seconds=60):
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            if "Z" in Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]:
-                return True
-        except OSError:
-            return True
-        time.sleep(0.05)
-    return False
+def _ended(process):
+    try:
+        return "Z" in Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return True
 
 
 def test_a_recipe_ends_with_its_children_and_can_be_continued(tmp_path):
@@ -412,11 +403,13 @@ def test_a_recipe_ends_with_its_children_and_can_be_continued(tmp_path):
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        child = _training(tmp_path / "runs", parent)
+        wait_until(lambda: _trains(tmp_path / "runs") or parent.poll() is not None)  # noqa: B023
+        child = _trains(tmp_path / "runs")
+        assert child, parent.stderr.read()
         parent.send_signal(sign)
-        assert parent.wait(30) == code, parent.stderr.read()
+        assert parent.wait(LIMIT) == code, parent.stderr.read()
         parent.stderr.close()
-        assert _gone(child)
+        assert wait_until(partial(_ended, child))
         (run,) = (tmp_path / "runs").glob("*.pt")
         assert not Run.read(str(run)).finished
 
