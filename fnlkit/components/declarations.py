@@ -43,8 +43,8 @@ class Sent(NamedTuple):
         Frequency.
     shape : tuple of int or str, or None
         Sides; ``"C"`` classes, ``"n"`` samples of the client, ``"d"`` features of the network, ``"d(d+1)/2"``, ``"P"`` weights,
-        ``"public"`` samples of the public set; any other text allows any number.  None declares only the name: replies of one
-        round must then agree in shape and type.
+        ``"public"`` samples of the public set; any other text allows any number, unless the round states it (`sides`).  None
+        declares only the name: replies of one round must then agree in shape and type.
     dtype : str
         A reply of another type is converted if no entry can change (an integer to a float), otherwise rejected.
     summed : bool
@@ -55,6 +55,8 @@ class Sent(NamedTuple):
         and real sites refuse the method, because no protection masks its sums.  Requires `summed`.
     low, high : float, str or nested tuple of float
         Smallest and largest allowed entry: a number, a text as in `shape`, or numbers that broadcast to the shape.
+    total : int or str, optional
+        Sum of all entries: a number, or a text as in `shape`.  Default: any sum.
     """
 
     what: str
@@ -65,6 +67,7 @@ class Sent(NamedTuple):
     sum_only: bool = False
     low: float | str | tuple = -LARGEST
     high: float | str | tuple = LARGEST
+    total: int | str | None = None
 
     @classmethod
     def share(cls, what, when, shape=(), **more):
@@ -82,7 +85,7 @@ class Sent(NamedTuple):
         Parameters
         ----------
         **known : int
-            classes, samples, width, public, size; a side without a known number stays a text.
+            classes, samples, width, public, size, and open sides by their text; a side without a number stays a text.
         """
         return tuple(number(side, known) for side in self.shape)
 
@@ -107,7 +110,7 @@ _LETTERS = {"C": "classes", "n": "samples", "d": "width", "d(d+1)/2": "triangle"
 
 def number(side, known):
     """Return a side or a limit of a `Sent` as a number: texts are looked up in `known`."""
-    return known.get(_LETTERS.get(side), side) if isinstance(side, str) else side
+    return known.get(_LETTERS.get(side, side), side) if isinstance(side, str) else side
 
 
 def declared(sends):

@@ -15,6 +15,7 @@ from fnlkit.errors import InputError
 
 SOURCES = ("project", "sites")
 TASK = "scale"  # the task that computes the scale
+FARTHEST = 1e4  # units differ by factors up to 1,000 (grams and kilograms)
 
 
 def of_replies(replies, task):
@@ -51,6 +52,35 @@ def of_replies(replies, task):
         for name, n, m, s in zip(names, count, mean, std, strict=True)
     ]
     return {"rows": rows, "scale": text}
+
+
+def implausible(replies):
+    """Return {key: reason} of sites whose values have another order of magnitude than those of the other sites.
+
+    The sum of a single site enters the scale of all sites. A feature is compared if at least three sites have it: the mean and
+    the standard deviation of a site must be within `FARTHEST` times the larger of the median standard deviation and the median
+    absolute mean of the other sites.
+
+    Parameters
+    ----------
+    replies : dict of {name: Tensor (d,)}
+        By any key, as `fnlkit.client.scaling.SENDS` declares.
+    """
+    keys = list(replies)
+    known, total, squares = (np.array([replies[k][name].numpy() for k in keys]) for name in ("known", "total", "squares"))
+    known = np.where(known > 0, known, np.nan)
+    mean, std = total / known, np.sqrt(squares / known)
+    reasons = {}
+    for j, key in enumerate(keys):
+        others = np.arange(len(keys)) != j
+        usable = np.isfinite(mean[j]) & (np.isfinite(mean[others]).sum(0) >= 2)
+        for i in np.flatnonzero(usable):
+            rest = others & np.isfinite(mean[:, i])
+            usual = max(np.median(std[rest, i]), np.median(np.abs(mean[rest, i])), 1e-3)
+            if max(abs(mean[j, i] - np.median(mean[rest, i])), std[j, i]) > FARTHEST * usual:
+                reasons[key] = f"the values of feature {i} have another order of magnitude than those of the other sites"
+                break
+    return reasons
 
 
 def _numbers(columns):

@@ -231,7 +231,8 @@ def _scaled(remote, task, settings, config, report):
     evidence.sends = scaling.SENDS
     arrays = federation.client_offsets, federation.client_indices, federation.given
     members = ClientList(dataset.x_train, *arrays, federation.classes, Inputs(False))
-    return scale.of_replies(federated.ClientSession(evidence, members).ask(scaling.reply_moments), task)
+    session, sides = federated.ClientSession(evidence, members), {"features": math.prod(task.shape)}
+    return scale.of_replies(session.ask(scaling.reply_moments, sides=sides, compare=scale.implausible), task)
 
 
 def input_shape(task):

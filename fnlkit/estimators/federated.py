@@ -17,8 +17,8 @@ from fnlkit.client.network import Model, nothing, predict
 from fnlkit.components.declarations import Sent
 from fnlkit.server.replies import TRAINING
 
-PREDICTED = {"predicted": Sent.counts("numbers of samples by predicted class and given label", "once", ("C", "C"))}
-RELABELED = {"relabeled": Sent.counts("numbers of samples by label after and before correction", "once", ("C", "C"))}
+PREDICTED = {"predicted": Sent.counts("numbers of samples by predicted class and given label", "once", ("C", "C"), total="n")}
+RELABELED = {"relabeled": Sent.counts("numbers of samples by label after and before correction", "once", ("C", "C"), total="n")}
 
 
 class ClientSession:
@@ -50,12 +50,12 @@ class ClientSession:
             self.clients = evidence.sites.session(members, self.model.network, trained, **settings)
         self.clients.sends = evidence.sends
 
-    def ask(self, *steps, ids=None, broadcast=None, scatter=None):
-        """Return the Replies of all clients, or of some, to steps; see fnlkit.server.clients.Clients.round."""
+    def ask(self, *steps, ids=None, **more):
+        """Return the Replies of all clients, or of some, to steps; `more` as for fnlkit.server.clients.Clients.round."""
         ids = np.arange(len(self.clients)) if ids is None else ids
         self.clients.network = self.model.network
         before = self.clients.traffic.copy()
-        asked = partial(self.clients.round, ids, self.model, *steps, broadcast=broadcast, scatter=scatter)
+        asked = partial(self.clients.round, ids, self.model, *steps, **more)
         replies = asked() if self._evidence.sites is None else self._evidence.sites.asked(self.clients, asked)
         self._evidence.crossed(self.clients.traffic.since(before))
         self._evidence.replies.append({name: replies[name] for name in replies})

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import inspect
 import os
+import stat
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from fnlkit import datasets
 from fnlkit.artifacts import saving
+from fnlkit.artifacts.paths import shown
 from fnlkit.artifacts.run import Run
 from fnlkit.components import own, presets, registry
 from fnlkit.components.spec import parse, renamed
@@ -77,7 +79,7 @@ def merge(all_jobs, folder, others):
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name, source in chosen.items():
         for suffix in _BESIDE:
-            if os.path.exists(f"{source}{suffix}"):
+            if os.path.lexists(f"{source}{suffix}"):
                 _copy(f"{source}{suffix}", Path(folder) / f"{name}{suffix}")
     return len(chosen)
 
@@ -244,5 +246,12 @@ def _maker(run):
 
 
 def _copy(source, target):
-    with open(source, "rb") as file:
+    """Copy a regular file.  A folder of another machine can contain links, devices and pipes, which are refused."""
+    try:
+        descriptor = os.open(source, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError as error:
+        raise InputError(f"--merge {shown(source)}: {error.strerror}; a folder to merge contains regular files only") from None
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InputError(f"--merge {shown(source)}: is no regular file; remove it")
         saving.write_bytes(iter(lambda: file.read(2**20), b""), target)

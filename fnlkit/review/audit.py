@@ -356,7 +356,8 @@ def _detected(session, assessed, detectors, seed):
     """Return for each site ({detector: number of samples}, numbers of samples by the number of detectors), or None."""
     ids, out = [k for k, row in enumerate(assessed) if row["judge"] is not None], [None] * len(assessed)
     if ids:
-        replies = session.ask(partial(site.detect, detectors=detectors, seed=seed), ids=ids)
+        sides = {"detectors": 1 + len(detectors), "numbers": 2 + len(detectors)}
+        replies = session.ask(partial(site.detect, detectors=detectors, seed=seed), ids=ids, sides=sides)
         for k, numbers, agreed in zip(ids, replies["detected"].tolist(), replies["agreed"].tolist(), strict=True):
             out[k] = dict(zip(("em", *detectors), numbers, strict=True)), agreed
     return out

@@ -13,6 +13,9 @@ from fnlkit.review.suspects import reviewed
 
 # Label Studio puts this before the names of uploaded files.
 _UPLOADED = re.compile(r"^[0-9a-f]{8}-")
+# Entries of a Label Studio task that identify the sample; the first one that the task has decides.
+KEYS = ("sample_id", "sample_path", "id")
+LONGEST = 4096  # characters of a path
 
 
 def is_export(path):
@@ -38,13 +41,18 @@ def read(text, federation, dataset, source):
     Raises
     ------
     InputError
-        If the format or a class is unknown, or a sample is not in the federation or has two different labels.
+        If the format or a class is unknown, if a task names two samples, or if a sample is not in the federation or has two
+        different labels.
     """
     rows = _label_studio(text, source) if source.lower().endswith(".json") else _cvat(text, source)
     names = {str(name).strip(): c for c, name in enumerate(dataset.class_names)}
     find, labels, who = _finder(federation), {}, {}
     for values, label, reviewer in rows:
-        position = next((found for value in values if (found := find(value)) is not None), None)
+        found = {position for value in values if (position := find(value)) is not None}
+        if len(found) > 1:
+            both = " and ".join(repr(each[:40]) for each in federation.ids_of(sorted(found)[:2]))
+            raise InputError(f"{source}: a task names the samples {both}; add the entry sample_id to the data of each task")
+        position = found.pop() if found else None
         if position is None:
             raise InputError(
                 f"{source}: {(values or ['a task'])[0][:80]!r} is not a sample of the federation; expected an id or a path"
@@ -83,8 +91,13 @@ def _finder(federation):
             short.setdefault(text.rsplit("/", 1)[-1], set()).add(position)
 
     def find(value):
+        if len(value) > LONGEST:
+            return None
         value = unquote(value).replace("\\", "/")
-        parts = urlsplit(value)
+        try:
+            parts = urlsplit(value)
+        except ValueError:
+            return None
         value = parse_qs(parts.query).get("d", [parts.path])[0] if parts.query else value
         pieces = value.split("/")
         for start in range(len(pieces)):
@@ -99,12 +112,17 @@ def _finder(federation):
 
 
 def _label_studio(text, source):
-    """Yield (texts of the task's data, chosen class, reviewer) of tasks with a choice."""
+    """Yield (texts that can name the sample, chosen class, reviewer) of tasks with a choice.
+
+    Without an entry of `KEYS`, all texts of the data are candidates, except numbers: those of a column could equal the id of
+    another sample.
+    """
     try:
         tasks = json.loads(text)
         for task in tasks:
-            values = [value for value in task["data"].values() if isinstance(value, str)]
-            values += [str(value) for value in task["data"].values() if type(value) is int]
+            key = next((key for key in KEYS if key in task["data"]), None)
+            values = [task["data"][key]] if key else [v for v in task["data"].values() if not str(v).strip().isdecimal()]
+            values = [str(value) for value in values if type(value) in (str, int)]
             for made in task["annotations"]:
                 if made.get("was_cancelled"):
                     continue
@@ -114,7 +132,7 @@ def _label_studio(text, source):
                     if result.get("type") == "choices":
                         (label,) = result["value"]["choices"]
                         yield values, str(label).strip(), str(by)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
             f"{source}: expected an export of Label Studio as JSON, tasks with `data` and one choice in `annotations` ({error})"
         ) from None

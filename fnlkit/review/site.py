@@ -24,19 +24,19 @@ FOLDS = 5
 # Share of the samples that count as those of which a model is most certain.
 CERTAIN = 1 / 3
 SENDS = {
-    "class_counts": Sent.counts("numbers of samples of each given label", "once", ("C",)),
+    "class_counts": Sent.counts("numbers of samples of each given label", "once", ("C",), total="n"),
     **shifts.SENDS,
     **shifts.EMBEDDED,
     "agreeing": Sent.counts("predictions that equal the given label, for each tried change of the inputs", "once", ("tried",)),
     **federated.PREDICTED,
-    "within": Sent.counts("as predicted, by a cross-validated model of the site itself", "once", ("C", "C")),
+    "within": Sent.counts("as predicted, by a cross-validated model of the site itself", "once", ("C", "C"), total="n"),
     "doubted": Sent.counts("samples for which both models predict the same other class, by this class and given label", "once",
                            ("C", "C")),
     "supported": Sent.counts("samples for which only the site's own model predicts the given label", "once"),
     "certain": Sent.counts("samples of which the site's own model is most certain: other predictions, all", "once", (2,)),
     **em.JUDGED,
     "detected": Sent.counts("numbers of samples that each detector flags", "once", ("detectors",)),
-    "agreed": Sent.counts("numbers of samples by the number of detectors that flag them", "once", ("numbers",)),
+    "agreed": Sent.counts("numbers of samples by the number of detectors that flag them", "once", ("numbers",), total="n"),
     **copies.SENDS,
     **cells.SENDS,
 }  # fmt: skip

@@ -130,7 +130,8 @@ class Clients(Transactional):
         if self.on_release is not None:
             self.on_release(self.rounds, epsilon)
 
-    def round(self, ids, model, *steps, expect=None, broadcast=None, scatter=None, secret=None, protected=False):
+    def round(self, ids, model, *steps, expect=None, broadcast=None, scatter=None, secret=None, protected=False, sides=None,
+              compare=None):  # fmt: skip
         """Run steps on clients and return their replies.
 
         Parameters
@@ -152,6 +153,11 @@ class Clients(Transactional):
             support it.
         protected : bool
             True if the caller uses only a protected sum of the ``weights``; implied by `secret`.
+        sides : dict of str to int, optional
+            Numbers of open sides of declared replies (`fnlkit.components.declarations.Sent`).
+        compare : callable, optional
+            Called with the replies that fit their declarations, {position in the sorted `ids`: {name: Tensor}}; returns
+            {position: reason} of those to reject.
 
         Returns
         -------
@@ -190,7 +196,7 @@ class Clients(Transactional):
             raise InputError(admission.forbidden(extra, allowed, **declared))
         names = names_of(replies, allowed, required, exact=expect is not None)
         self._meter(ids, model, broadcast, scatter, replies, names)
-        kept, norms = self._accept(ids, model, replies, names)
+        kept, norms = self._accept(ids, model, replies, names, sides or {}, compare)
         self.rounds += 1
         names = list(replies[kept[0]]) if kept else []
         values = {name: [replies[j][name] for j in kept] for name in names if name != "weights"}
@@ -230,10 +236,14 @@ class Clients(Transactional):
                 self.note(f"the counts {name} of client {i} are missing in some rounds: {admission.printable(reason)}")
         return [reply[name] for reply, reason in zip(replies, reasons, strict=True) if reason is None]
 
-    def _accept(self, ids, model, replies, names):
+    def _accept(self, ids, model, replies, names, sides, compare):
         """Convert replies in place; return the positions of accepted replies and the norms of their updates."""
-        start, samples = model.weights, self.sizes[ids].long().tolist()
-        reasons, norms = admission.examine(replies, names, self.sends or {}, self.network, start, samples, **self._sides())
+        start, samples, sides = model.weights, self.sizes[ids].long().tolist(), self._sides() | sides
+        reasons, norms = admission.examine(replies, names, self.sends or {}, self.network, start, samples, **sides)
+        fitting = {j: replies[j] for j, reason in enumerate(reasons) if reason is None}
+        for j, reason in (compare(fitting) if compare else {}).items():
+            reasons[j] = reason
+            norms.pop(j, None)
         long = admission.too_long(norms, self.log, start, self.bound)
         if long:
             self.note(f"an update more than {self.bound:g} times as long as usual was rejected (--max-update-ratio)")

@@ -104,6 +104,8 @@ def _values(name, value, sent, known):
     low, high = (torch.as_tensor(number(bound, known), dtype=torch.float64) for bound in (sent.low, sent.high))
     if ((value < low) | (value > high)).any():
         raise Malformed(f"{quoted(name)} has entries below {low.min():g} or above {high.max():g}")
+    if sent.total is not None and value.sum() != number(sent.total, known):
+        raise Malformed(f"the entries of {quoted(name)} sum to {value.sum():g}, expected {number(sent.total, known):,}")
     return value
 
 

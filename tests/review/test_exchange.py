@@ -87,6 +87,32 @@ def test_exports_that_do_not_fit(judged, name, text, message, tmp_path):
         fnlkit.import_review(judged[0], tmp_path / name)
 
 
+def test_a_named_entry_decides_and_numbers_of_other_columns_are_no_ids(judged):
+    """Sample 45 has the age 7; an export of its row must not relabel sample 7."""
+    federation, data = judged
+    federation = replace(federation, extra={name: v for name, v in federation.extra.items() if name != "sample_id"})
+    for row in ({"age": 7, "sample_id": 45}, {"id": "45", "age": "7"}):
+        (found,) = exchange.read(json.dumps([task(row, "3")]), federation, data, "a.json")
+        assert found.positions.tolist() == [45]
+    with pytest.raises(InputError, match="is not a sample"):
+        exchange.read(json.dumps([task({"age": 7, "height": "45"}, "3")]), federation, data, "a.json")
+
+
+def test_a_task_that_names_two_samples_is_refused(judged):
+    federation, data = judged
+    two = task({"image": "site/5/5 a.png", "before": "site/6/6 a.png"}, "3")
+    with pytest.raises(InputError, match="names the samples.*add the entry sample_id"):
+        exchange.read(json.dumps([two]), federation, data, "a.json")
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, json.dumps([task({"image": "http://["}, "1")]), json.dumps([task({"image": "a/" * 120_000}, "1")])]
+)
+def test_hostile_exports_end_with_a_message(judged, text):
+    with pytest.raises(InputError, match="^a.json"):
+        exchange.read(text, *judged, "a.json")
+
+
 def test_reviewed_samples_are_not_counted_twice(judged):
     federation, data = judged
     position = int(federation.clients[0][0])

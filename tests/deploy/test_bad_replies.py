@@ -1,0 +1,97 @@
+"""A site whose reply cannot be right is named and left out; the task ends with the other sites."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+
+from fnlkit import datasets
+from fnlkit.components.declarations import Sent
+from fnlkit.deploy import scale, terms
+from fnlkit.estimators import federated
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.pipeline import partition
+from fnlkit.review import site
+from fnlkit.server.replies import Malformed, admitted
+from tests.deploy.test_tasks import CANARY, SITES, Deployed, place  # noqa: F401
+
+HOSTILE = 1
+
+
+def tamper(monkeypatch, place, module, name, change):  # noqa: F811
+    """Replace a client step: the site HOSTILE, recognized by its labels, replies with `change(reply)`."""
+    step, labels = getattr(module, name), torch.from_numpy(np.load(place / f"{CANARY}-{HOSTILE}.npz")["y"].astype(np.int64))
+
+    @functools.wraps(step)
+    def tampered(client, model, received, **keywords):
+        reply = step(client, model, received, **keywords)
+        return change(reply) if torch.equal(client.given, labels) else reply
+
+    monkeypatch.setattr(module, name, tampered)
+
+
+def test_a_declared_total_is_required():
+    sends = {"counts": Sent.counts("", "", ("C",), total="n")}
+    known = {"classes": 3, "samples": 5}
+    names, network = frozenset(sends), None
+    assert admitted({"counts": torch.tensor([1, 4, 0])}, names, sends, network, **known)["counts"].sum() == 5
+    for wrong in ([0, 0, 0], [5, 5, 0], [1, 3, 0]):
+        with pytest.raises(Malformed, match="sum to"):
+            admitted({"counts": torch.tensor(wrong)}, names, sends, network, **known)
+
+
+def trained_run(deployed, folder):
+    settings, task = terms.read_config(deployed.config)
+    federation = partition(datasets.load("digits"), clients=2, scheme="iid", seed=0)
+    experiment = Experiment(
+        federation, datasets.load("digits"), Settings(model=settings.model, rounds=1, precision=settings.precision)
+    )
+    run = experiment.run()
+    run.write(str(folder / "run.pt"))
+    return str(folder / "run.pt")
+
+
+def test_counts_without_samples_are_refused_in_an_evaluation(place, tmp_path, monkeypatch, capsys):  # noqa: F811
+    deployed = Deployed(place, tmp_path, "evaluate")
+    run = trained_run(deployed, tmp_path)
+    with monkeypatch.context() as patch:
+        tamper(patch, place, federated, "reply_tested", lambda reply: {"predicted": torch.zeros_like(reply["predicted"])})
+        found = deployed.run(run=run)
+    assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
+    assert "'predicted' sum to 0, expected 60" in found["lost"][f"site-{HOSTILE}"]
+    # The steps that were finished with the bad reply are not used again.
+    again = deployed.run(run=run, output=str(tmp_path / "again"))
+    assert again["lost"] == {} and again["samples"] == 60 * SITES
+
+
+def test_detector_counts_of_another_length_are_refused_in_an_audit(place, tmp_path, monkeypatch, capsys):  # noqa: F811
+    def longer(reply):
+        return reply | {"detected": torch.cat([reply["detected"], reply["detected"][:1]])}
+
+    tamper(monkeypatch, place, site, "detect", longer)
+    found = Deployed(place, tmp_path).run()
+    assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
+    assert "'detected' is" in found["lost"][f"site-{HOSTILE}"]
+
+
+def moments(mean, std=1.0, known=50):
+    mean, std = (np.broadcast_to(np.asarray(each, float), (3,)) for each in (mean, std))
+    values = {"known": np.full(3, known), "total": mean * known, "squares": std**2 * known}
+    return {name: torch.from_numpy(each) for name, each in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("odd", "refused"),
+    [
+        (moments([0, 2e12, 0]), True),  # a total of 1e14
+        (moments(0, 1e6), True),
+        (moments([0, 100, 0], 3), False),  # an odd but possible site
+        (moments([0, 1000, 0], 1000), False),  # grams instead of kilograms
+        (moments(0, 0, known=0), False),  # nothing known
+    ],
+)
+def test_one_site_cannot_move_the_scale_of_all(odd, refused):
+    replies = {k: moments([0.1 * k, 1, -1]) for k in range(3)} | {7: odd}
+    assert set(scale.implausible(replies)) == ({7} if refused else set())
+    assert scale.implausible({0: moments(0), 7: odd}) == {}  # of two sites, none is the usual one
