@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from fnlkit.client.network import predict
+from fnlkit.errors import InputError
 from fnlkit.kernels.streams import HiddenStream, stream
 
 
@@ -133,6 +134,24 @@ class Client:
                 if self.rows.pop(name, None) is None:
                     self.dropped.add(name)
         self._visited, self._x = False, None
+
+
+def run_step(step, client, model, received):
+    """Return the reply of a client step, a dict of arrays.
+
+    Raises
+    ------
+    InputError
+        If the step left a row in `client.rows` that does not have one entry per sample.
+    """
+    reply = step(client, model, received) or {}
+    for name, row in client.rows.items():
+        if not isinstance(row, torch.Tensor) or row.dim() == 0 or len(row) != len(client):
+            raise InputError(
+                f"a step left client.rows[{name!r}] without one entry per sample of the client; write a Tensor (n, ...) or use "
+                "client.state for other memory"
+            )
+    return reply
 
 
 @dataclass

@@ -281,9 +281,16 @@ def mistake(error, *, quoting=True):
     last = frames[-1]
     inside = "" if last.name == "<module>" else f", in {last.name}"
     chosen = linecache.getline(last.filename, last.lineno).lstrip().startswith(("raise", "assert"))
-    shown = quoting or (type(error) in _ABOUT_CODE and not chosen)
+    shown = quoting or (type(error) in _ABOUT_CODE and not chosen) or _is_written(error, last)
     text = ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split()) if shown else ""]))
     return MistakeInPart(f"{_shown(last.filename)}, line {last.lineno}{inside}: {text}")
+
+
+def _is_written(error, frame):
+    """Return whether the key of a KeyError is a name in the failing line, so that its text is code and no value of a sample."""
+    key = error.args[0] if isinstance(error, KeyError) and error.args else None
+    line = linecache.getline(frame.filename, frame.lineno)
+    return isinstance(key, str) and any(f"{quote}{key}{quote}" in line for quote in "\"'")
 
 
 def described(function):

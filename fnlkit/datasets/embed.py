@@ -187,12 +187,10 @@ def _forward(
     """
     import torch
 
+    from fnlkit.models.devices import device_of
     from fnlkit.models.exact import exactness
 
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    elif str(device).startswith("cuda") and not torch.cuda.is_available():
-        raise InputError(f"`device` is {device} but torch sees no GPU; write cpu or auto")
+    device = device_of(device)
     if images.shape[-1] not in (1, 3):
         raise InputError(f"images have {images.shape[-1]} channels; backbones for images accept 1 or 3")
     batch_size = batch_size or (16 if str(device) == "cpu" else 256)

@@ -8,7 +8,7 @@ import contextlib
 import torch
 
 from fnlkit._kernels import threads
-from fnlkit.client.client import LocalModel
+from fnlkit.client.client import LocalModel, run_step
 from fnlkit.client.client_list import ahead
 from fnlkit.client.failure import failure
 from fnlkit.client.training import Fit, plan, train_client
@@ -85,5 +85,5 @@ def _replies(network, twin, client, weights, steps, received, *, seed, round):
             model.weights = train_client(network, client, model.weights, step, draws, received, teacher)
             reply["weights"] = model.weights
         else:
-            reply.update(step(client, model, received) or {})
+            reply.update(run_step(step, client, model, received))
     return reply

@@ -4,6 +4,7 @@ Use it on a GPU, because a single small client leaves most of the device idle, o
 """
 
 import contextlib
+import traceback
 from functools import partial
 
 import numpy as np
@@ -127,6 +128,7 @@ class Stacked(Sequential):
                 self.note(f"stacked: {len(part)} clients at once do not fit into memory; trying {len(part) // 2}")
                 halve = True
             weights, reason = None, failure(error, part[0].client.id, self.rounds).name  # an error text can contain samples
+            cause = _layer(error, self.network.module) or name
         if halve:  # here, because the traceback of the error would keep the tensors that did not fit
             self._together(part[: len(part) // 2], fit, scattered)
             return self._together(part[len(part) // 2 :], fit, scattered)
@@ -134,7 +136,7 @@ class Stacked(Sequential):
             self._one_by_one(part, fit)
             if all(v.error is None for v in part):
                 self._alone.add(name)
-                self.note(f"stacked: {name} cannot be stacked ({reason}); its clients are trained one by one")
+                self.note(f"stacked: {cause} cannot be stacked ({reason}); its clients are trained one by one")
             return None
         for visit, w in zip(part, weights.unbind(0), strict=True):
             visit.trained(w)
@@ -252,6 +254,14 @@ def _memory(client):
     """
     rows = tuple((name, value.dtype, value.shape[1:]) for name, value in sorted(client.rows.items()))
     return rows, tuple(sorted(client.state)), client.samples.dtype, client.samples.shape[1:]
+
+
+def _layer(error, network):
+    """Return the name of the innermost layer of the network in which an error arose, or None."""
+    layers = set(network.modules())
+    frames = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    found = [layer for layer in frames if isinstance(layer, torch.nn.Module) and layer in layers]
+    return f"{type(found[-1]).__name__} of the network {type(network).__name__}" if found else None
 
 
 def _named(fit):

@@ -39,7 +39,7 @@ def pack(value):
         return (type(value).__name__, [pack(v) for v in value])
     if isinstance(value, dict):
         return ("dict", {k: pack(v) for k, v in value.items()})
-    if path := own.path_of(value):
+    if "<" not in getattr(value, "__qualname__", "") and (path := own.path_of(value)):
         return ("own", path, value.__qualname__)
     return ("function", *_name(value))
 

@@ -5,7 +5,7 @@ It is for engines that run each step on many clients before the next step.
 
 from dataclasses import dataclass, field
 
-from fnlkit.client.client import Client, LocalModel
+from fnlkit.client.client import Client, LocalModel, run_step
 from fnlkit.client.failure import Failure, failure
 from fnlkit.client.network import predict
 from fnlkit.client.training import Fit, Plan, plan
@@ -41,7 +41,7 @@ class Visit:
 
     def do(self, step):
         """Run a client step. If it raises, the reply of this client is lost."""
-        self.guarded(lambda: self.reply.update(step(self.client, self.model, self.received) or {}))
+        self.guarded(lambda: self.reply.update(run_step(step, self.client, self.model, self.received)))
 
     def guarded(self, action):
         try:

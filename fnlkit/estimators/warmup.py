@@ -14,6 +14,7 @@ from fnlkit.estimators.defaults import warm_up_of
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.network import trained_network, without_head
 from fnlkit.kernels.streams import stream
+from fnlkit.models.devices import device_of
 
 _NEVER = 10**9
 
@@ -118,8 +119,7 @@ def of_run(run, dataset, classes, device="auto"):
     """
     if int(run.meta["classes"]) != classes:
         raise InputError(f"--run was trained on {run.meta['classes']} classes; {dataset.name} has {classes}")
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    return trained_network(run, dataset, device=device)
+    return trained_network(run, dataset, device=device_of(device))
 
 
 def cross_validated(evidence, *, folds, by="client"):

@@ -164,17 +164,6 @@ def labels_of_clients(federation):
 
 
 # ---- network and inputs
-def device_of(name):
-    """Return the torch device of `--device`."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device {name}: {str(error).splitlines()[0]}; write cpu, cuda or auto") from error
-    return name
-
-
 def network_of(data, settings, device):
     """Return (Network with initial weights, width of the second output that the method needs, or 0)."""
     if settings.precision == "tf32" and device == "cpu":

@@ -20,6 +20,7 @@ from fnlkit.experiment.selection import Selection
 from fnlkit.kernels.scores import confusion
 from fnlkit.methods.centralized import visits
 from fnlkit.methods.fedavg import Round
+from fnlkit.models.devices import device_of
 from fnlkit.server.selection import cohort_size
 
 
@@ -54,7 +55,7 @@ class Experiment:
     def __init__(self, federation, dataset, settings, *, engine="auto", device="auto", resume=None, embeddings=None,
                  release_ledger=None, privacy_key=None, scale=None, **engine_options):  # fmt: skip
         data = assembly.training_data(must_support(federation), dataset, settings, embeddings)
-        self.dataset, self.settings, self.device = dataset, settings, assembly.device_of(device)
+        self.dataset, self.settings, self.device = dataset, settings, device_of(device)
         self.federation, self.input_shape, self.embedding = data.federation, data.shape, data.embedding
         self.needs = registry.needs(settings.method)
         self.pair = "pair" in self.needs

@@ -198,6 +198,16 @@ def test_a_user_file_can_import_its_neighbors(folder):
     assert fnlkit(f"{TRAIN} --loss uses.py:part --lr 0.001", folder).returncode == 0
 
 
+ROWS = """import torch
+from fnlkit.methods.fedavg import Round
+
+def step(client, model, received):
+    client.rows["score"] = {}
+
+def part(clients, model, opt, select, *, rounds):
+    replies = clients.round([0, 1], model, step)
+    yield Round(model, "train", replies, {{}})
+"""
 MISTAKES = {
     "no file": ("loss", None, "there is no file my.py"),
     "no name": ("loss", "def parts(logits, batch): pass", "my.py has no 'part'; did you mean 'parts'?"),
@@ -209,6 +219,13 @@ MISTAKES = {
     "too many": ("loss", "def part(logits, batch, rate): pass", "parameters after a `*`"),
     "before the star": ("loss(rate=1)", "def part(logits, batch, rate=2): pass", "'rate' cannot be set; write it after"),
     "raises": ("loss", "def part(logits, batch):\n    return oops", "my.py, line 2, in part: NameError: name 'oops' is not"),
+    "a key": (
+        "loss",
+        "def part(logits, batch):\n    return batch.rows['nowhere']",
+        "my.py, line 2, in part: KeyError: 'nowhere'",
+    ),
+    "short rows": ("method", ROWS.format("torch.zeros(2)"), "left client.rows['score'] without one entry per sample"),
+    "rows of numpy": ("method", ROWS.format("client.y.numpy()"), "left client.rows['score'] without one entry per sample"),
     "a mean": ("loss", "def part(logits, batch):\n    return logits.mean()", "my.py, line 1, in part: returned shape ()"),
     "nothing": ("loss", "def part(logits, batch):\n    pass", "returned NoneType; expected one value per sample"),
     "no generator": ("method", "def part(clients, model, opt, select, *, rounds): pass", "a method is a generator"),
@@ -248,6 +265,19 @@ def test_exception_texts_of_user_components_stay_on_the_client(folder):
     (folder / "my.py").write_text("def part(logits, batch):\n    raise TypeError(f'{batch.y.tolist()} of someone')\n")
     done = fnlkit(line("loss", "my.py:part"), folder)
     assert done.returncode == 2 and "my.py, line 2, in part: TypeError\n" in done.stderr and "someone" not in done.stderr
+
+
+def test_the_key_of_a_sample_stays_on_the_client(folder):
+    (folder / "my.py").write_text("def part(logits, batch):\n    key = str(batch.y.tolist())\n    return {}[key]\n")
+    done = fnlkit(line("loss", "my.py:part"), folder)
+    assert done.returncode == 2 and "my.py, line 3, in part: KeyError\n" in done.stderr and "[" not in done.stderr
+
+
+def test_a_step_without_a_name_is_refused_in_one_line_before_it_is_sent(folder):
+    (folder / "my.py").write_text(ROWS.format("None").replace("model, step)", "model, lambda client, model, received: None)"))
+    done = fnlkit(line("method", "my.py:part") + " --engine workers --workers 1", folder)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and "<lambda>" in last and "bind its parameters with functools.partial" in last, done.stderr
 
 
 def test_unnamed_files_are_not_imported(folder):

@@ -326,6 +326,35 @@ def test_losses_that_cannot_be_stacked_run_client_by_client_with_a_note():
     assert len(fed.notes) == 1 and "moody cannot be stacked" in fed.notes[0]
 
 
+class Recurrent(torch.nn.Module):
+    """A GRU, which torch cannot stack."""
+
+    def __init__(self):
+        super().__init__()
+        self.memory, self.output = torch.nn.GRU(2, 3, batch_first=True), torch.nn.Linear(3, toy.CLASSES)
+
+    def forward(self, x):
+        return self.output(self.memory(x.unflatten(1, (-1, 2)))[0][:, -1])
+
+
+def test_a_network_that_cannot_be_stacked_is_named():
+    fed, model = toy.toy("stacked", network=Recurrent, count=3)
+    fed.round([0, 1], model, FITS["plain"])
+    (note,) = fed.notes
+    assert note.startswith("stacked: GRU of the network Recurrent cannot be stacked"), note
+
+
+@pytest.mark.parametrize("device", ["mps", "cuda", "cuda:9", "gpu"])
+def test_a_device_that_is_not_here_is_refused_with_those_that_are(device, noisy, tmp_path):
+    from fnlkit.models import devices
+
+    if device in devices.available():
+        pytest.skip("is available here")
+    done = fnlkit(f"fnlkit train {noisy} --rounds 1 --device {device} -o run.pt", tmp_path)
+    assert done.returncode == 2 and len(done.stderr) < 200, done.stderr
+    assert f"--device {device}: not available here; write auto or one of: cpu" in done.stderr
+
+
 def test_a_note_warns_before_memory_is_exhausted(monkeypatch):
     from fnlkit.engines import stacked
 
