@@ -56,6 +56,7 @@ setup(
     ],
     extras_require={
         "test": ["pytest>=8", "hypothesis>=6.100", "pytest-xdist>=3.6", "pandas>=2", "dp-accounting>=0.6", *DOCS],
+        "lint": ["ruff>=0.17,<0.18"],
         "browser": ["selenium>=4.20"],
         "bench": ["cleanlab>=2.9", "scikit-dimension>=0.3", "pandas"],
         "medmnist": ["medmnist>=3"],

@@ -1,6 +1,5 @@
 """Noise estimators on digits with known noise, on ugly federations, against naive twins and outputs of public code."""
 
-import os
 from functools import cache
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from fnlkit.estimators.loss import upper_probability
 from fnlkit.estimators.warmup import fold_of, without
 from fnlkit.kernels.scores import anchor_transition, auc
 
-GOLDEN = Path(os.environ.get("FNLKIT_GOLDEN", Path(__file__).parents[3] / "shared" / "golden"))
+GOLDEN = Path(__file__).parents[1] / "golden"
 CLIENTS = 12
 
 
@@ -190,7 +189,6 @@ def test_neighbors_grow_with_the_client():
     assert neighbors_for([1667, 72, 500, 10**6], 10).tolist() == [100, 5, 30, 100]
 
 
-@pytest.mark.skipif(not (GOLDEN / "fedln.npz").exists(), reason="needs the authors' outputs, which FNLKIT_GOLDEN names")
 def test_knn_equals_the_authors_code():
     with np.load(GOLDEN / "fedln.npz", allow_pickle=False) as golden:
         points, labels = golden["knn_features"], golden["knn_labels"]

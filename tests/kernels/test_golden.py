@@ -1,6 +1,5 @@
-"""The kernels against recorded results of the authors' own functions, where the records are at hand."""
+"""The kernels against recorded results of the authors' own functions (tests/golden)."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +7,7 @@ import pytest
 
 from fnlkit import kernels
 
-FOLDER = Path(os.environ.get("FNLKIT_GOLDEN", Path(__file__).parents[3] / "shared" / "golden"))
-pytestmark = pytest.mark.skipif(
-    not (FOLDER / "lid_fedcorr.npz").is_file(),
-    reason="needs the recorded results: set FNLKIT_GOLDEN to the folder with lid_fedcorr.npz",
-)
+FOLDER = Path(__file__).parents[1] / "golden"
 
 
 @pytest.fixture(scope="module")

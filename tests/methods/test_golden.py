@@ -1,9 +1,5 @@
-"""Methods against inputs and outputs of the authors' own functions, kept beside the repository.
+"""Methods against inputs and outputs of the authors' own functions (tests/golden)."""
 
-The folder is ../shared/golden or what FNLKIT_GOLDEN names; without it these tests are skipped.
-"""
-
-import os
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +25,7 @@ from fnlkit.server.optimizers.fedexp import extrapolate, extrapolation
 from fnlkit.server.residuals import arfl, reweighted
 from fnlkit.server.robust import krum, rfa
 
-GOLDEN = Path(os.environ.get("FNLKIT_GOLDEN", Path(__file__).parents[3] / "shared" / "golden"))
-pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="no golden files; FNLKIT_GOLDEN can name their folder")
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def golden(name):
