@@ -122,6 +122,7 @@ def _tables(facts):
         printable(facts["words"]),
         *found,
         facts["range"],
+        facts["basis"],
         f"Assumed: {'; '.join(facts['assumptions'])}.",
         left,
         stays,

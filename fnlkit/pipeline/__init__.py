@@ -14,6 +14,7 @@ _HOME = {
     "consensus": "reviewing",
     "export_review": "reviewing",
     "import_review": "reviewing",
+    "plan_reviews": "reviewing",
     "predict": "prediction",
     "export": "prediction",
     "train": "training",

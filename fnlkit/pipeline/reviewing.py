@@ -448,6 +448,42 @@ def export_review(
     return chosen
 
 
+def plan_reviews(federation, budget=500, *, guarantee=0.2, for_ranges=0.0, dataset=None, seed=0, say=tell):
+    """Return a Sheet that divides a number of decisions among sites, classes and purposes.
+
+    Columns: site, class, purpose (find, certify, range), reviews, expected_found, expected_listed, and on the first row of a
+    site expected_wrong (now) and expected_wrong_after (shares of the site's labels). The last row, `all`, has the expected gain
+    of accuracy of a simple model.
+
+    Parameters
+    ----------
+    federation : Federation, or path
+        Federation with the result of `audit` or `estimate_noise`; labels are classes.
+    budget : int >= 1
+    guarantee : float in (0, 1)
+        Largest share of right labels in the lists of the purpose certify.
+    for_ranges : float in [0, 1]
+        Share of the budget to narrow the ranges of all sites.
+    dataset : str, path or Dataset, optional
+        Location of the samples. Default: the location recorded in the federation.
+    seed : int
+    say : callable(str) or None
+
+    Returns
+    -------
+    fnlkit.artifacts.sheets.Sheet
+        With `write`, `csv` and `to_pandas`.
+
+    Raises
+    ------
+    InputError
+    """
+    from fnlkit.review.plans import plan
+
+    federation = read(federation)
+    return plan(federation, data_of(federation, dataset, say), budget, q=guarantee, ranges=for_ranges, seed=seed)
+
+
 def import_review(federation, table, *, dataset=None, when=None, say=tell):
     """Return the federation with the decisions of a review applied.
 

@@ -8,6 +8,7 @@ Barber, Candès. Controlling the false discovery rate via knockoffs. Annals of S
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -124,6 +125,7 @@ def right_on_average(right: np.ndarray, candidates: int, reviews: int) -> np.nda
     return (candidates - reviews) / (reviews + 1) * (1 + right)
 
 
+@lru_cache(maxsize=64)
 def right_with_confidence(candidates: int, reviews: int, error: float) -> np.ndarray:
     """Return a bound (b + 1,) on the unreviewed right labels of a prefix by its number of reviewed right labels.
 

@@ -27,6 +27,12 @@ RANGE = (
     "and no estimate is shown."
 )
 
+BASIS = (
+    "Estimated: all shares of wrong labels, ranges and confusions here are right only if the assumptions below hold. "
+    "Guaranteed, whatever the noise depends on: a list of wrong labels and ranges from a review whose samples were drawn at "
+    "random (fnlkit review export --guarantee 0.2)."
+)
+
 
 def facts(audit, federation, dataset):
     """Return the results of an audit as plain values for JSON.
@@ -42,10 +48,11 @@ def facts(audit, federation, dataset):
         "name": data_set(federation.dataset),
         "samples": int(federation.whole().client_offsets[-1]),
         "classes": list(map(str, dataset.class_names)),
-        "sites": audit.sites,
+        "sites": [row | {"basis": "assumptions"} for row in audit.sites],
         "sent": left(audit.traffic, SENDS | crowd.SENDS),
         "assumptions": [*ASSUMPTIONS, *shared_samples(federation)],
         "range": RANGE,
+        "basis": BASIS,
         "notes": audit.notes,
         "look": look(audit.sites),
         "words": sentence(audit.sites),

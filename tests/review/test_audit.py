@@ -96,6 +96,7 @@ def test_page_and_facts(doubtful, found):
     )
     assert report.following(facts["sites"], "my file.npz")[0].split()[:4] == ["fnlkit", "review", "export", "'my"]
     assert report.following([row | {"noisier": False} for row in facts["sites"]], "j.npz") == ["fnlkit train j.npz -o run.pt"]
+    assert facts["basis"] in text and {row["basis"] for row in facts["sites"]} == {"assumptions"}
     assert "Essen &lt;b&gt;" in text and "<b>" not in text.replace('<b style="left', "") and "http" not in text
 
 

@@ -11,7 +11,7 @@ import pytest
 from fnlkit import datasets
 from fnlkit.datasets import partitioning
 from fnlkit.review import decisions, page, report
-from fnlkit.review.suspects import choose, neighbors_of, points_of
+from fnlkit.review.suspects import choose, choose_guaranteed, neighbors_of, points_of
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra `browser`)")
 WebDriverWait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait
@@ -123,6 +123,35 @@ def test_undo_takes_back_the_last_decision_and_shows_its_sample(browser, tmp_pat
     assert list(decided(browser, federation, data)[0]) == p[:3]
     body.send_keys("u", "u", "u", "u", "u", "u")
     assert decided(browser, federation, data)[0] == {} and not browser.find_element("id", "undo").is_enabled()
+
+
+def test_the_page_shows_the_progress_towards_the_guarantee(browser, tmp_path):
+    """With all candidates decided, the length is that of the imported list; the table has the plan of the review."""
+    data = datasets.load("digits")
+    clean = partitioning.federation(data, clients=2, labels="observed")
+    n, part = len(clean.given), clean.clients[1]
+    score = np.zeros(n)
+    score[part] = np.linspace(1, 0, len(part))
+    arrays = {"issue_score": score, "flagged": score > 0.5, "suggested_label": (clean.given + 1) % 10}
+    federation = replace(clean, extra={f"estimate_{name}": values for name, values in arrays.items()})
+    chosen = choose_guaranteed(federation, 1, guarantee=0.2, budget=12, at_random=0.25, candidates=60)
+    near = [np.empty(0, int)] * 12
+    (tmp_path / "review.html").write_text(page.page(federation, data, 1, chosen, near, "Bonn"), encoding="utf-8")
+    browser.get((tmp_path / "review.html").as_uri())
+    body = browser.find_element("tag name", "body")
+    assert browser.find_element("id", "promise").text == "0 of 9 candidates decided"
+    for _ in range(6):
+        body.send_keys("h", "a")
+    early = browser.find_element("id", "promise").text
+    browser.refresh()
+    assert browser.find_element("id", "promise").text == early and "if the rest is alike" in early
+    body = browser.find_element("tag name", "body")
+    for _ in range(6):
+        body.send_keys("h", "a")
+    found = decisions.read(browser.execute_script("return csv()"), federation, data)
+    record = decisions.decide(federation, found, when="today").meta["reviews"][0]["guarantee"]
+    assert len(record["listed"]) == 51
+    assert browser.find_element("id", "promise").text == "9 of 9 candidates decided; list of about 51 labels at 20 %"
 
 
 def test_nothing_shows_which_samples_were_drawn_at_random(browser, tmp_path):
@@ -241,7 +270,13 @@ def audited(pictures=0):
     sites[-1] |= {"finding": "labels look right", "words": ["Labels look right."], "next": []}
     sent = {"weights": {"what": "the local models; every round", "bytes": 29_004_000}}
     facts = {"dataset": "digits", "name": "digits", "samples": 3702, "classes": ["a", "b"], "sites": sites, "sent": sent}
-    facts |= {"assumptions": ["one"], "range": "Range.", "look": report.look(sites), "words": report.sentence(sites)}
+    facts |= {
+        "assumptions": ["one"],
+        "range": "Range.",
+        "basis": "Basis.",
+        "look": report.look(sites),
+        "words": report.sentence(sites),
+    }
     image = page.view(datasets.load("digits"), 0) | {"given": "3", "suggested": "5"}
     wave = {"wave": [[-0.5, 0.5], [-1, 1]], "given": "3", "suggested": "3"}
     return facts, {sites[0]["site"]: [image] * pictures + [wave]}

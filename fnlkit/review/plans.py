@@ -1,0 +1,62 @@
+"""Plan of the next reviews of a federation as a table for people."""
+
+import numpy as np
+
+from fnlkit.artifacts.sheets import Sheet
+from fnlkit.errors import InputError
+from fnlkit.estimators.judgment import PREFIX
+from fnlkit.kernels.streams import stream
+from fnlkit.review.designs import ranked
+from fnlkit.review.planning import calibrate, divide, expected_gain
+from fnlkit.review.suspects import points_of
+
+COLUMNS = ("site", "class", "purpose", "reviews", "expected_found", "expected_listed", "expected_wrong", "expected_wrong_after",
+           "expected_gain")  # fmt: skip
+
+
+def plan(federation, dataset, budget, *, q=0.2, ranges=0.0, seed=0):
+    """Return a Sheet with the plan of `budget` reviews; see fnlkit.pipeline.plan_reviews.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+        As `estimate-noise` or `audit` writes it.
+    dataset : fnlkit.datasets.Dataset
+    budget : int >= 1
+    q, ranges : float
+        As in fnlkit.review.planning.divide.
+    seed : int
+
+    Raises
+    ------
+    InputError
+        If the federation has no issue scores.
+    """
+    if any(PREFIX + name not in federation.extra for name in ("issue_score", "suggested_label")):
+        raise InputError("the federation has no issue scores; pipe it through `fnlkit audit` or `estimate-noise`")
+    score, suggested = (np.asarray(federation.extra[PREFIX + name]) for name in ("issue_score", "suggested_label"))
+    levels, given = federation.extra.get(f"{PREFIX}client_level"), np.asarray(federation.given)
+    names = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
+    members = [ranked(federation, k) for k in range(len(federation))]
+    p = np.zeros(len(given))
+    for k, part in enumerate(members):
+        p[part] = calibrate(score[part], None if levels is None else float(np.nan_to_num(levels[k])))
+    rows = divide([(p[part], given[part]) for part in members], budget, q=q, ranges=ranges)
+    out, treated = [], np.zeros(len(given))
+    for k, part in enumerate(members):
+        mine, total = [row for row in rows if row.site == k], len(federation.clients[k])
+        fixed = sum(row.found + row.listed for row in mine)
+        shares = [p[part].sum() / total, (p[part].sum() - fixed) / total] if mine else [None, None]
+        for i, row in enumerate(mine):
+            numbers = [round(value, 1) for value in (row.reviews, row.found, row.listed)]
+            out.append(
+                [federation.names[k], names[row.given], row.purpose, *numbers, *(shares if i == 0 else [None, None]), None]
+            )
+            one = part[given[part] == row.given]
+            treated[one[: round(row.reviews + row.listed)]] = 1.0
+    held = np.concatenate(federation.clients)
+    points = points_of(dataset, held)
+    options = {"classes": federation.classes, "rng": stream(seed, "plan")}
+    gain = expected_gain(points, given[held], suggested[held], p[held], treated[held], **options)
+    sums = [round(sum(getattr(row, name) for row in rows), 1) for name in ("reviews", "found", "listed")]
+    return Sheet(list(COLUMNS), [*out, ["all", None, None, *sums, None, None, gain]])
