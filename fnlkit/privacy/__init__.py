@@ -14,12 +14,23 @@ from fnlkit.privacy.labels import (
     summed,
     to_simplex,
 )
-from fnlkit.privacy.updates import Sums, known, must_account, other_partitions, protected, spent, together, updates_epsilon
+from fnlkit.privacy.updates import (
+    Sums,
+    known,
+    must_account,
+    neighbors,
+    other_partitions,
+    protected,
+    spent,
+    together,
+    updates_epsilon,
+)
 
 __all__ = [
     "RELEASED",
     "Audit",
     "Sums",
+    "neighbors",
     "other_partitions",
     "audit",
     "audit_pair",

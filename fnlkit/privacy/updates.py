@@ -8,6 +8,8 @@ have different costs and different notions of protection:
   27; or the exact composition without amplification by sampling, if it is smaller).
 - ``poisson``: each client independently with probability K / N.  Neighbors differ in the presence of one client, and the
   sum changes by up to the bound.
+
+A total over runs of both kinds is for a replaced client.
 """
 
 import importlib.util
@@ -57,7 +59,7 @@ def must_account():
 
 
 @lru_cache(maxsize=64)
-def updates_epsilon(sums, delta=None):
+def updates_epsilon(sums, delta=None, *, replaced=False):
     """Return an upper bound on the epsilon of protected sums at a delta.
 
     Parameters
@@ -65,6 +67,8 @@ def updates_epsilon(sums, delta=None):
     sums : Sums
     delta : float in (0, 1), optional
         Default: the delta of `sums`.
+    replaced : bool
+        Bound the stronger notion, a client replaced by any other, for both samplings. Default: the notion of the sampling.
 
     Raises
     ------
@@ -85,7 +89,9 @@ def updates_epsilon(sums, delta=None):
         raise InputError(f"`sampling` is {sums.sampling!r}; write fixed or poisson")
     if not sums.rounds:
         return 0.0
-    return _fixed(sums, delta) if sums.sampling == "fixed" else _poisson(sums, delta)
+    if sums.sampling == "fixed":
+        return _fixed(sums, delta)
+    return _poisson_replaced(sums, delta) if replaced else _poisson(sums, delta)
 
 
 def _fixed(sums, delta):
@@ -96,9 +102,34 @@ def _fixed(sums, delta):
     event = dp_accounting.SampledWithoutReplacementDpEvent(sums.clients, round(sums.cohort), gaussian)
     accountant = rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
     accountant.compose(event, sums.rounds)
-    # Without amplification by sampling, all rounds together are one Gaussian mechanism with less noise.
-    together = dp_accounting.get_epsilon_gaussian(sums.noise / 2 / sums.rounds**0.5, delta)
-    return float(min(accountant.get_epsilon(delta), together))
+    return float(min(accountant.get_epsilon(delta), _unsampled(sums, delta)))
+
+
+def _unsampled(sums, delta):
+    """Return epsilon for a replaced client without amplification by sampling: one Gaussian with less noise."""
+    import dp_accounting
+
+    return float(dp_accounting.get_epsilon_gaussian(sums.noise / 2 / sums.rounds**0.5, delta))
+
+
+def _poisson_event(sums):
+    import dp_accounting
+
+    gaussian = dp_accounting.GaussianDpEvent(sums.noise)
+    return dp_accounting.PoissonSampledDpEvent(min(1.0, sums.cohort / sums.clients), gaussian)
+
+
+def _poisson_replaced(sums, delta):
+    """Return epsilon if a client is replaced: the sum of a round with this client changes by up to twice the bound."""
+    import dp_accounting
+    from dp_accounting import pld
+
+    bound = _unsampled(sums, delta)
+    if 2 * _poisson(sums, delta) > _SEARCHED:
+        return bound
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE)
+    accountant.compose(_poisson_event(sums), sums.rounds)
+    return float(min(bound, accountant.get_epsilon(delta)))
 
 
 def _poisson(sums, delta):
@@ -106,8 +137,7 @@ def _poisson(sums, delta):
     from dp_accounting import pld, rdp
 
     relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    gaussian = dp_accounting.GaussianDpEvent(sums.noise)
-    event = dp_accounting.PoissonSampledDpEvent(min(1.0, sums.cohort / sums.clients), gaussian)
+    event = _poisson_event(sums)
     accountant = rdp.RdpAccountant(range(2, 128), neighboring_relation=relation)  # other orders can cause warnings on stderr
     accountant.compose(event, sums.rounds)
     bound = float(accountant.get_epsilon(delta))
@@ -122,18 +152,28 @@ def together(all_sums):
     """Return an upper bound (epsilon, delta) for several runs over the same clients.
 
     Runs that differ only in the seed are composed as one run with more rounds.  Others are added, each with its share of delta.
+    An epsilon for a client that is present or absent and one for a replaced client cannot be added: if the runs have both
+    samplings, the bound is for a replaced client (`neighbors`).
 
     Parameters
     ----------
     all_sums : sequence of Sums
     """
+    replaced = any(sums.sampling == "fixed" for sums in all_sums)
     kinds = {}
     for sums in all_sums:
         key = sums._replace(rounds=0, clip=1.0)
         kinds[key] = kinds.get(key, 0) + sums.rounds
     delta = min(key.delta for key in kinds)
-    parts = [updates_epsilon(key._replace(rounds=rounds), delta / len(kinds)) for key, rounds in kinds.items()]
+    parts = [
+        updates_epsilon(key._replace(rounds=rounds), delta / len(kinds), replaced=replaced) for key, rounds in kinds.items()
+    ]
     return sum(parts), delta
+
+
+def neighbors(all_sums):
+    """Return the change of a client's data that the bound of `together` covers, in words."""
+    return "replaced by any other" if any(sums.sampling == "fixed" for sums in all_sums) else "present or absent"
 
 
 def known(releases, data):
@@ -177,7 +217,10 @@ def other_partitions(groups):
     """
     if not groups:
         return ""
-    prices = "; ".join("{} rounds ({:.4g}, {:g})-DP".format(sum(s.rounds for s in group), *together(group)) for group in groups)
+    prices = "; ".join(
+        "{} rounds ({:.4g}, {:g})-DP ({})".format(sum(s.rounds for s in group), *together(group), neighbors(group))
+        for group in groups
+    )
     return (
         f"Over other clients of these samples, listed separately: {prices}. They are not added, because a bound for a client "
         "does not apply to the clients of another partition, which can have the same samples."
@@ -199,6 +242,7 @@ def spent(releases, made, path):
     epsilon, delta = together(ours)
     rounds = sum(sums.rounds for sums in ours)
     text = f"{rounds} rounds of protected updates in the ledger {path}: ({epsilon:.4g}, {delta:g})-DP per client in total"
+    text += f" ({neighbors(ours)})"
     return " ".join(filter(None, [f"{text}.", other_partitions(list(groups.values()))]))
 
 
@@ -247,11 +291,10 @@ def stated(sums, epsilon, delta, *, hidden=True):
         "fixed": f"{sums.cohort:g} of {sums.clients} clients, drawn without replacement",
         "poisson": f"each of {sums.clients} clients with probability {sums.cohort / sums.clients:.3g}",
     }[sums.sampling]
-    neighbor = {"fixed": "replaced by any other", "poisson": "present or absent"}[sums.sampling]
     return (
         f"{sums.rounds} rounds of {drawn}: updates clipped to norm {sums.clip:g}, with noise of {sums.noise:g} times that on "
-        f"the sum. ({epsilon:.4g}, {delta:g})-DP for all data of one client ({neighbor}) if only the models are published. "
-        "Not covered: the participants of a round, which are in metrics and run; scores on samples of clients; and the mean "
+        f"the sum. ({epsilon:.4g}, {delta:g})-DP for all data of one client ({neighbors([sums])}) if only the models are "
+        "published. Not covered: the participants of a round, which are in metrics and run; scores on samples of clients; and the mean "
         "and spread of images that clients sent before the first round. The server is trusted with "
         f"single updates. {source}"
     )

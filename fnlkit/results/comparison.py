@@ -100,7 +100,8 @@ def _cost_of(found):
     if len(found) < 2:
         return {}
     epsilon, delta = privacy.together(found)
-    return {"update_together_runs": len(found), "update_together_epsilon": epsilon, "update_together_delta": delta}
+    cost = {"epsilon": epsilon, "delta": delta, "neighbors": privacy.neighbors(found)}
+    return {"update_together_runs": len(found), **{f"update_together_{name}": value for name, value in cost.items()}}
 
 
 def score_name(row):

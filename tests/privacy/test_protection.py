@@ -21,7 +21,7 @@ from fnlkit.engines.sequential import Sequential
 from fnlkit.errors import InputError
 from fnlkit.experiment import cards
 from fnlkit.kernels.streams import HiddenStream
-from fnlkit.privacy import Sums, updates_epsilon
+from fnlkit.privacy import Sums, updates, updates_epsilon
 from fnlkit.server.clients import Clients, Replies
 from fnlkit.server.protection import Protection, clipped
 from tests import toy
@@ -211,6 +211,32 @@ def test_the_cost_of_a_single_round_is_not_understated(noise, share):
         found = updates_epsilon(Sums(sampling, 1000, 1000 * share, 1.0, noise, 1))
         assert found >= exact * (1 - 1e-4)
         assert found <= exact * (1.02 if sampling == "poisson" else 4) + 0.5, (sampling, found, exact)
+
+
+def test_a_total_over_both_samplings_is_for_a_replaced_client():
+    """Every client in every round: a replaced client moves the sum by 2 bounds, so that a round is a Gaussian with mu = 2 / z.
+
+    Two kinds of runs, each with half of delta = 1e-5: mu = 2 / 2 for one round with z = 2, mu = 2 sqrt(3) / 4 for three with z = 4.
+    """
+    fixed, poisson = Sums("fixed", 40, 40.0, 1.0, 2.0, 1), Sums("poisson", 40, 40.0, 1.0, 4.0, 3)
+    exact = [brentq(lambda e, mu: gaussian_delta(e, mu) - 0.5e-5, 0, 500, (mu,)) for mu in (1.0, math.sqrt(3) / 2)]
+    total, delta = updates.together([fixed, poisson])
+    assert delta == 1e-5 and sum(exact) * (1 - 1e-6) <= total <= sum(exact) * 1.01
+    assert (
+        updates.neighbors([fixed, poisson]) == "replaced by any other" and updates.neighbors([poisson]) == "present or absent"
+    )
+    assert updates.together([poisson])[0] == updates_epsilon(poisson)
+
+
+def test_a_replaced_client_costs_more_than_an_absent_one_also_with_sampling():
+    """delta(ln(1 + q (e^e - 1))) <= q delta_Gaussian(e) for neighbors 2 bounds apart (Balle 2018), with equality for a removed one."""
+    for noise, share in ((1.0, 0.1), (3.0, 0.5)):
+        sums = Sums("poisson", 1000, 1000 * share, 1.0, noise, 1)
+        absent, replaced = updates_epsilon(sums), updates_epsilon(sums, replaced=True)
+        inner = brentq(lambda e, mu, q: q * gaussian_delta(e, mu) - 1e-5, 0, 500, (2 / noise, share))
+        assert absent < replaced <= inner
+    loud = Sums("poisson", 1000, 500, 1.0, 0.1, 100)  # too large for privacy loss distributions
+    assert updates_epsilon(loud, replaced=True) > updates_epsilon(loud) > 30
 
 
 def test_more_noise_costs_less_and_more_rounds_cost_more():
