@@ -293,8 +293,8 @@ def stated(sums, epsilon, delta, *, hidden=True):
     }[sums.sampling]
     return (
         f"{sums.rounds} rounds of {drawn}: updates clipped to norm {sums.clip:g}, with noise of {sums.noise:g} times that on "
-        f"the sum. ({epsilon:.4g}, {delta:g})-DP for all data of one client ({neighbors([sums])}) if only the models are "
-        "published. Not covered: the participants of a round, which are in metrics and run; scores on samples of clients; and the mean "
-        "and spread of images that clients sent before the first round. The server is trusted with "
+        f"the sum. ({epsilon:.4g}, {delta:g})-DP for all data of one client ({neighbors([sums])}) if only the models "
+        "are published. Not covered: the participants of a round, which are in metrics and run; scores on samples of "
+        "clients; and the mean and spread of images that clients sent before the first round. The server is trusted with "
         f"single updates. {source}"
     )

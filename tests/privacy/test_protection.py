@@ -214,9 +214,9 @@ def test_the_cost_of_a_single_round_is_not_understated(noise, share):
 
 
 def test_a_total_over_both_samplings_is_for_a_replaced_client():
-    """Every client in every round: a replaced client moves the sum by 2 bounds, so that a round is a Gaussian with mu = 2 / z.
+    """Every client in every round: T rounds are a Gaussian with mu 2 sqrt(T) / z for a replaced client.
 
-    Two kinds of runs, each with half of delta = 1e-5: mu = 2 / 2 for one round with z = 2, mu = 2 sqrt(3) / 4 for three with z = 4.
+    Two kinds of runs, each with half of delta 1e-5: mu is 2 / 2 for one round with z = 2, and 2 sqrt(3) / 4 for three with 4.
     """
     fixed, poisson = Sums("fixed", 40, 40.0, 1.0, 2.0, 1), Sums("poisson", 40, 40.0, 1.0, 4.0, 3)
     exact = [brentq(lambda e, mu: gaussian_delta(e, mu) - 0.5e-5, 0, 500, (mu,)) for mu in (1.0, math.sqrt(3) / 2)]
@@ -229,7 +229,7 @@ def test_a_total_over_both_samplings_is_for_a_replaced_client():
 
 
 def test_a_replaced_client_costs_more_than_an_absent_one_also_with_sampling():
-    """delta(ln(1 + q (e^e - 1))) <= q delta_Gaussian(e) for neighbors 2 bounds apart (Balle 2018), with equality for a removed one."""
+    """Both mixtures of a round share the part without the client, so that delta(e) <= q delta_Gaussian(e), 2 bounds apart."""
     for noise, share in ((1.0, 0.1), (3.0, 0.5)):
         sums = Sums("poisson", 1000, 1000 * share, 1.0, noise, 1)
         absent, replaced = updates_epsilon(sums), updates_epsilon(sums, replaced=True)
