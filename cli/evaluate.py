@@ -257,7 +257,7 @@ def _show_many(found, baseline):
     for row in rows:
         table.add_row(
             printable(row["run"]),
-            printable(row["method"]),
+            printable(row.get("name", row["method"])),
             score_name(row),
             *(
                 "" if value is None else f"{100 * value:.2f}"

@@ -3,12 +3,11 @@
 import json
 import os
 import sys
-from typing import NamedTuple
 
 import click
 
 from fnlkit.cli.plumbing import Table, baseline_option, console, dataset_option, json_option, out_console, takes_file
-from fnlkit.errors import InputError, WorkStopped, nearest
+from fnlkit.errors import InputError, nearest
 
 
 @click.command()
@@ -30,11 +29,12 @@ from fnlkit.errors import InputError, WorkStopped, nearest
     "--only",
     default=None,
     metavar="TEXT",
-    help="Run only regimes with this text in the name, or matching rows of a published table, for example 'fedcorr, 0.6, 0.5'.",
+    help="Run only regimes with these words in the name, or matching rows of a published table, for example "
+    "'fedcorr, 0.6, 0.5'; * and ? make a pattern of the whole name.",
 )
 @click.option(
     "--jobs",
-    "at_once",
+    "jobs",
     type=click.IntRange(min=1),
     default=None,
     help="Runs to train at once. Default: one per core.",
@@ -62,14 +62,16 @@ from fnlkit.errors import InputError, WorkStopped, nearest
     "--add",
     multiple=True,
     metavar="METHOD",
-    help="Train only this method, for example mine.py:m, and compare it with stored results of the recipe; can be repeated.",
+    help="Train only this method, for example mine.py:m, with the search of the recipe, and compare it with stored results; "
+    "can be repeated.",
 )
 @click.option(
     "--stored",
     default=None,
     metavar="FILE",
-    help="Results for --add, written by --export. Default: the results of this recipe that are included in fnlkit.",
+    help="Results for --add, written by --export. Default: the results included in fnlkit, which exist for league2 only.",
 )
+@click.option("--no-search", is_flag=True, help="Train all methods with the recipe's own options instead of searched ones.")
 @click.option(
     "--export",
     default=None,
@@ -86,12 +88,18 @@ from fnlkit.errors import InputError, WorkStopped, nearest
     flag_value="markdown",
     help="Print a Markdown table of methods and regimes with the scores of the kept models.",
 )
+@click.option(
+    "--tidy",
+    default=None,
+    metavar="FILE",
+    callback=takes_file,
+    help="Also write all finished runs as a .csv or .parquet table with every option and the names of the recipe's rows.",
+)
 @click.option("--no-train", is_flag=True, help="Print the table of finished runs without training.")
 @baseline_option
 @click.option("--dry-run", is_flag=True, help="Print the commands and stop.")
 @click.option("-o", "--output", default=None, metavar="FOLDER", help="Folder of the runs; a second call continues there.")
-def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at_once, scale, shard, merge, add, stored,
-            export, form, no_train, baseline, dry_run, output):  # fmt: skip
+def command(recipe, as_json, export, form, tidy, dry_run, **options):
     """Run a recipe, or rows of a published table (fedcorr/table2), and print mean, spread and published number.
 
     Without a name, recipes and tables are listed. For a table, each row states whether the measured mean is within one
@@ -102,115 +110,44 @@ def command(recipe, dataset, as_json, seeds, rounds, model, embeddings, only, at
       fnlkit reproduce regimes --dry-run
       fnlkit reproduce fedcorr/table10 --only 'lenet, 0.6, 0.5' --seeds 3 --dry-run
     """
-    from fnlkit.reproduce import published, reproduce
+    from fnlkit.reproduce import published, running
 
     if recipe is None:
         _list()
         return
-    _must_exist(dataset, model, embeddings)
-    where = _Where(at_once, shard, merge, no_train)
+    _must_exist(options["dataset"], options["model"], options["embeddings"])
     if form and as_json:
         raise InputError(f"--json and --{form} exclude each other; choose one")
-    given = {"--baseline": baseline, f"--{form}": form, "--add": add, "--stored": stored, "--export": export}
-    extra = next((option for option, value in given.items() if value), None)
-    if "/table" in recipe and extra:
-        raise InputError(f"{extra} is for recipes; {recipe} is compared with published numbers")
-    if "/table" in recipe and not recipe.endswith(".toml"):
-        _published(recipe, dataset, as_json, where, dry_run, output, only=only, scale=scale, seeds=seeds, rounds=rounds,
-                   model=model, embeddings=embeddings)  # fmt: skip
-        return
     if recipe in published.papers():
         _list(recipe)
         return
-    if scale != 1:
+    table = running.is_table(recipe)
+    if extra := next((option for option, given in {f"--{form}": form, "--export": export}.items() if given and table), None):
+        raise InputError(f"{extra} is for recipes; {recipe} is compared with published numbers")
+    if not table and options["scale"] != 1:
         raise InputError(f"--scale shortens published tables; --rounds shortens the recipe {recipe}")
-    if stored and not add:
-        raise InputError(f"--stored {stored} is for --add")
-    if dataset and os.path.exists(dataset):
-        dataset = os.path.abspath(dataset)
-    options = {"dataset": dataset, "only": only, "embeddings": embeddings and os.path.abspath(embeddings)}
-    folder = output or os.path.join("runs", os.path.basename(recipe).removesuffix(".toml"))
-    plan = _Plan(recipe, where, folder, add, stored, options | {"rounds": rounds, "model": model})
+    plan = running.opened(recipe, running.Options(**options), _say)
     if dry_run:
-        sys.stdout.write("".join(f"{line}\n" for line in plan.commands(seeds)))
+        sys.stdout.write("".join(f"{line}\n" for line in plan.commands()))
         return
-    table, choices, failed, jobs = plan.run(seeds, baseline)
+    found = plan.run()
     if export:
-        plan.export(jobs, export)
-    if form and table:
-        sys.stdout.write(getattr(reproduce.summarized(table), form)())
+        _say(f"wrote {export}: {plan.export(found.jobs, export)} cells")
+    if tidy:
+        from fnlkit.results.tidy import write
+
+        write(found.tidy(), tidy)
+    if table:
+        _print_published(found, as_json)
+    elif form and found.rows:
+        sys.stdout.write(getattr(found.summary(), form)())
     elif not form:
-        _print(plan.recipe.get("title", recipe), table, choices, as_json)
-    _fail(failed, jobs)
+        _print(found.title, found.rows, found.choices, as_json)
+    found.must_be_complete()
 
 
-class _Plan:
-    """A recipe with the options of the command line, and the folder of the runs."""
-
-    def __init__(self, name, where, folder, add, stored, options):
-        from fnlkit.reproduce import recipe as recipes
-        from fnlkit.reproduce import stored as cells
-
-        self.recipe, self.where, self.folder, self.options = recipes.load(name), where, folder, options
-        self.stored, self.header, self.cells = stored or cells.path_of(name), None, []
-        self.train = {key: options[key] for key in ("rounds", "model")}
-        if add:
-            if self.stored is None:
-                raise InputError(f"--add: fnlkit has no stored results of {name}; write some with --export, then name --stored")
-            self.header, self.cells = cells.read(self.stored)
-            self.recipe = cells.adding(self.recipe, add, options["only"])
-
-    def commands(self, seeds):
-        """Return the commands of all runs, or of the first rung if the recipe has a search."""
-        from fnlkit.reproduce import reproduce, search
-
-        if "search" in self.recipe:
-            cells = self.where.part(search.cells(self.recipe, **self.options))
-            jobs = [job for cell in cells for _, jobs in cell.jobs(0) for job in jobs]
-            note = ["# further commands depend on the scores of these runs"]
-        else:
-            jobs, note = self.where.part(reproduce.jobs(self.recipe, seeds=seeds, **self.options)), []
-        return [*dict.fromkeys(line for job in jobs for line in reproduce.commands(job)), *note]
-
-    def run(self, seeds, baseline):
-        """Search, train, and return (rows, choices of the search, {failed job: error text}, jobs)."""
-        from fnlkit.reproduce import reproduce, stored
-        from fnlkit.results.grouping import baseline_among
-
-        choices = self._choices() if "search" in self.recipe else []
-        searched = {(line["regime"], line["method"]): line["chosen"] for line in choices}
-        jobs = reproduce.jobs(self.recipe, seeds=seeds, chosen=searched, **self.options)
-        baseline = baseline_among([*(cell["method"] for cell in self.cells), *(job.label for job in jobs)], baseline)
-        searching = "search" in self.recipe
-        jobs = [job for job in jobs if (job.regime, job.label) in searched] if searching else self.where.part(jobs)
-        failed = self.where.make(jobs, self.folder)
-        if self.header:
-            stored.must_fit(self.header, self.stored, self.recipe, jobs, self.folder, **self.train)
-        regimes = {regime["name"] for regime in self.recipe["regime"]}
-        cells = [cell for cell in self.cells if cell["regime"] in regimes]
-        return reproduce.rows(jobs, self.folder, baseline, cells), choices, failed, jobs
-
-    def _choices(self):
-        """Return the chosen values of a new search, or of the logs of earlier searches."""
-        from fnlkit.reproduce import search
-
-        if self.where.merge or self.where.no_train:
-            found = search.read([*self.where.merge, self.folder])
-            if self.where.merge:
-                os.makedirs(self.folder, exist_ok=True)
-                search.write(found, self.folder)
-            return found
-        found = self.where.part(search.cells(self.recipe, **self.options))
-        part = f"-{self.where.shard.replace('/', '-')}" if self.where.shard else ""
-        os.makedirs(self.folder, exist_ok=True)
-        return search.search(found, self.folder, lambda jobs: _run(jobs, self.folder, self.where.at_once), part=part)
-
-    def export(self, jobs, target):
-        """Write the cells of finished runs to a file."""
-        from fnlkit.reproduce import stored
-
-        count = stored.write(self.recipe, jobs, self.folder, target, **self.train)
-        console().print(f"wrote {target}: {count} cells", style="dim", soft_wrap=True)
+def _say(text):
+    console().print(text, style="dim" if text.startswith("wrote ") else None, soft_wrap=True)
 
 
 def _print(title, table, choices, as_json):
@@ -234,9 +171,15 @@ def _show_search(choices):
                   title="Search on held-out noisy labels, in %")  # fmt: skip
     for line in choices:
         values = ", ".join(f"{name}={value}" for name, value in line["chosen"].items()) or "the recipe's own options"
-        scores = ["" if line[name] is None else f"{100 * line[name]:.2f}" for name in ("score", "own_score")]
+        # Logs of older versions have no spread.
+        scores = [_percent(line[name], line.get(name.replace("score", "spread"))) for name in ("score", "own_score")]
         table.add_row(line["regime"], line["method"], values, *scores, str(line["runs"]), str(line["failed"]))
     out_console().print(table)
+    out_console().print("agreement: mean ± standard deviation over the seeds of the search", soft_wrap=True)
+
+
+def _percent(mean, spread):
+    return _plus_minus(None if mean is None else 100 * mean, None if spread is None else 100 * spread)
 
 
 def _must_exist(dataset, model, embeddings):
@@ -253,61 +196,6 @@ def _must_exist(dataset, model, embeddings):
         raise InputError(f"--dataset {dataset}: no such file or data set{nearest(dataset, known)}; known: {', '.join(known)}")
     if embeddings and not os.path.exists(embeddings):
         raise InputError(f"--embeddings {embeddings}: no such file; create it with `fnlkit embed`")
-
-
-class _Where(NamedTuple):
-    """Source of runs: training here, or folders from which they are copied."""
-
-    at_once: int | None
-    shard: str | None
-    merge: tuple
-    no_train: bool
-
-    def part(self, jobs):
-        """Return the selected jobs."""
-        from fnlkit.reproduce import gathering
-
-        found = gathering.shard(jobs, self.shard) if self.shard else jobs
-        if jobs and not found:
-            console().print(f"--shard {self.shard} of {len(jobs)} runs has no runs")
-        return found
-
-    def make(self, jobs, folder):
-        """Run the jobs in a folder, or collect finished ones; return {name: error text} of failed jobs."""
-        from fnlkit.reproduce import gathering
-
-        if not (self.merge or self.no_train):
-            return _run(jobs, folder, self.at_once) if jobs else {}
-        if self.merge:
-            copied = gathering.merge(jobs, folder, self.merge)
-            console().print(f"{copied} runs copied to {folder}")
-        else:
-            gathering.must_belong_together(jobs, [folder])
-        if missing := gathering.missing(jobs, folder):
-            console().print(f"{len(missing)} of {len(jobs)} runs are missing or not finished, the first is {missing[0]}")
-        return {}
-
-
-def _run(jobs, folder, at_once):
-    from fnlkit.reproduce import reproduce
-
-    say, done = console(), [0]
-
-    def on_done(job, error):
-        done[0] += 1
-        say.print(f"{done[0]}/{len(jobs)} {job.name}: {error or 'done'}")
-
-    def on_changed(job, why):
-        say.print(f"{job.name}: {why}; trained again, and the old run is kept as {job.name}.pt.old", soft_wrap=True)
-
-    at_once = at_once or len(os.sched_getaffinity(0))
-    return reproduce.run(jobs, folder, at_once=at_once, on_done=on_done, on_changed=on_changed)
-
-
-def _fail(failed, jobs):
-    if failed:
-        name, reason = next(iter(failed.items()))
-        raise WorkStopped(f"{len(failed)} of {len(jobs)} runs failed, the first, {name}: {reason}")
 
 
 def _list(paper=None):
@@ -327,45 +215,29 @@ def _list(paper=None):
     say.print(table)
 
 
-def _published(name, dataset, as_json, where, dry_run, output, *, only, scale, embeddings, **more):
-    """Run the selected rows of a published table, or print them as pipelines."""
-    from fnlkit.reproduce import published, reproduce
-
-    if dataset and os.path.exists(dataset):
-        dataset = os.path.abspath(dataset)
-    embeddings = embeddings and os.path.abspath(embeddings)
-    jobs, notes, reasons = published.jobs(name, only=only, scale=scale, dataset=dataset, embeddings=embeddings, **more)
-    jobs = where.part(jobs)
-    if dry_run:
-        sys.stdout.write("".join(f"# cannot run: {row}: {why}\n" for row, why in reasons.items()))
-        sys.stdout.write("".join(f"{reproduce.pipeline(job)}\n" for job in jobs))
-        return
-    short = "" if scale == 1 else f"{scale:g} x the rounds: "
-    folder = output or os.path.join("runs", name.replace("/", "-") + ("" if scale == 1 else f"-scale-{scale:g}"))
-    failed = where.make(jobs, folder)
-    rows = published.measured(name, jobs, folder)
+def _print_published(found, as_json):
+    """Print the rows of a published table, and the rows that cannot run."""
     if as_json:
-        for row in rows:
-            sys.stdout.write(json.dumps(row | {"scale": scale, "note": notes.get(row["regime"], "")}) + "\n")
-        for row, why in reasons.items():
+        for row in found.rows:
+            sys.stdout.write(json.dumps(row | {"note": found.notes.get(row["regime"], "")}) + "\n")
+        for row, why in found.reasons.items():
             sys.stdout.write(json.dumps({"regime": row, "cannot_run": why}) + "\n")
     else:
-        _show_published(published.papers()[name.partition("/")[0]]["title"], name, rows, notes, reasons, short)
-    _fail(failed, jobs)
+        _show_published(found.title, found.rows, found.notes, found.reasons)
 
 
-def _show_published(title, name, rows, notes, reasons, short):
+def _show_published(title, rows, notes, reasons):
     say = out_console()
     columns = ("row", "runs", "published", "measured", "apart", "verdict", "late", "seconds")
-    table = Table(*columns, title=f"{title}, {name}")
+    table = Table(*columns, title=title)
     for row in rows:
         table.add_row(
-            short + row["regime"],
+            _overrides(row["overrides"]) + row["regime"],
             str(row["runs"]),
             _plus_minus(*row["published"]),
             _plus_minus(row["measured"], row["spread"]),
             _plus_minus(row["apart"], sign="+"),
-            row["verdict"] or "no deviation printed",
+            row["verdict"] or ("not compared" if row["overrides"] else "no deviation printed"),
             _plus_minus(row["late_mean"], row["late_spread"]),
             f"{row['seconds']:.0f}",
         )
@@ -375,9 +247,17 @@ def _show_published(title, name, rows, notes, reasons, short):
         say.print(
             "verdict: where the measured mean lies, seen from the published mean ± one standard deviation", soft_wrap=True
         )
+    if any(row["overrides"] for row in rows):
+        say.print("not compared: the settings before the colon replace those of the published number", soft_wrap=True)
     for text, found in (("differs", notes), ("cannot run", reasons)):
         for row, why in found.items():
             say.print(f"{text}: {row}: {why}", soft_wrap=True, style="dim")
+
+
+def _overrides(changed):
+    """Return the settings that replace a published row's, in front of its title."""
+    words = [f"{value} x the rounds" if name == "scale" else f"{name} {value}" for name, value in changed.items()]
+    return ", ".join(words) + ": " * bool(words)
 
 
 def _plus_minus(mean, spread=None, sign=""):

@@ -34,7 +34,7 @@ _HOME = {
     "flip_labels": "fnlkit.kernels",
     "randomized_response": "fnlkit.kernels",
 }
-__all__ = sorted(_HOME)
+__all__ = sorted([*_HOME, "reproduce"])
 
 # The same names for type checkers, which do not run `__getattr__`. This line is cheaper than an import of typing.
 TYPE_CHECKING = False
@@ -71,6 +71,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name):
+    if name == "reproduce":  # a package that is called
+        return importlib.import_module("fnlkit.reproduce")
     if name not in _HOME:
         raise AttributeError(f"module 'fnlkit' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

@@ -10,7 +10,7 @@ from fnlkit.artifacts.shown import Facts, frame, html_table, plain
 from fnlkit.datasets.loading import loaded
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import tell
-from fnlkit.results import comparison, evaluation, grouping, tidy
+from fnlkit.results import comparison, evaluation, grouping, names, tidy
 
 
 @dataclass
@@ -295,16 +295,21 @@ def opened(run, *, trust=False, say=None):
         return [(f"{run.settings['method']}-{run.settings['seed']}", run)]
     path = os.fspath(run)
     if not os.path.isdir(path):
-        return [(path, TrainedRun.read(path, trust=trust))]
-    found = []
+        return [(path, names.attach(TrainedRun.read(path, trust=trust), names.of(path)))]
+    found, rows, searched = [], names.read(path), 0
     for name in sorted(os.listdir(path)):
         if name.endswith(".pt"):
             place = os.path.join(path, name)
+            if names.is_of_search(place):
+                searched += 1
+                continue
             try:
-                found.append((place, TrainedRun.read(place, trust=trust)))
+                found.append((place, names.attach(TrainedRun.read(place, trust=trust), rows.get(name.removesuffix(".pt"), {}))))
             except InputError as error:
                 if say:
                     say(f"left out: {error}")
+    if searched and say:
+        say(f"left out: {searched} runs of the search, which are not evaluated on test samples; name their files to see them")
     if not found:
         raise InputError(f"{path}: no run of `fnlkit train` (a .pt file) is in this folder")
     return found

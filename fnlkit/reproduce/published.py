@@ -9,10 +9,13 @@ import re
 import tomllib
 from functools import cache
 from importlib import resources
+from pathlib import Path
 
+from fnlkit.artifacts.run import Run
 from fnlkit.components import presets
 from fnlkit.errors import InputError, nearest
 from fnlkit.reproduce import reproduce
+from fnlkit.reproduce.matching import hint, mentions
 from fnlkit.results import statistics
 
 DATASETS = {
@@ -20,6 +23,8 @@ DATASETS = {
     "Clothing1M": "clothing1m", "FashionMNIST": "fashion-mnist", "PathMNIST": "pathmnist", "EuroSAT": "eurosat",
     "SpeechCommands": "speechcommands12",
 }  # fmt: skip
+# Training samples of data sets that a file can replace.
+SAMPLES = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000, "pathmnist": 89_996}
 # FedDPCont's names of CIFAR-N's labels -> file and key as published.
 HUMAN = {
     "worst": "labels(path=CIFAR-10_human.pt, key=worse_label)",
@@ -98,8 +103,8 @@ def called(row):
 def select(found, only):
     """Return the rows that match every comma-separated part of a text such as ``fedcorr, 0.6, 0.5``.
 
-    A number must be one of the setting's numbers; parts and numbers are matched one to one, in order. A word must be the
-    method or occur in the row's title.
+    A number must be one of the setting's numbers; parts and numbers are matched one to one, in order. A text must be the
+    method, occur in the row's title as whole words, or be a pattern with ``*`` and ``?``.
 
     Parameters
     ----------
@@ -116,9 +121,14 @@ def select(found, only):
     parts = [part.strip().lower() for part in only.split(",") if part.strip()]
     kept = [row for row in found if _matches(row, parts)]
     if not kept:
+        titles = [called(row) for row in found]
+        unknown = [part for part in parts if not any(mentions(title, part) for title in titles)]
+        remedy = next(filter(None, (hint(titles, part) for part in unknown)), "")
         methods = dict.fromkeys(row["method"] for row in found)
         settings = dict.fromkeys(row["setting"] for row in found)
-        raise InputError(f"--only {only!r} matches no row; methods: {', '.join(methods)}; settings: {'; '.join(settings)}")
+        raise InputError(
+            f"--only {only!r} matches no row{remedy}; methods: {', '.join(methods)}; settings: {'; '.join(settings)}"
+        )
     methods = {row["method"].lower() for row in found}
     exact = [row for row in kept if row["method"].lower() in parts]
     return exact if methods & set(parts) else kept
@@ -131,7 +141,7 @@ def _matches(row, parts):
             if float(part) not in numbers:
                 return False
             numbers = numbers[numbers.index(float(part)) + 1 :]
-        elif part not in called(row).lower():
+        elif not mentions(called(row), part):
             return False
     return True
 
@@ -339,23 +349,38 @@ def jobs(name, *, only=None, scale=1.0, dataset=None, seeds=None, embeddings=Non
     return reproduce.jobs(made, dataset=dataset, seeds=seeds, embeddings=embeddings, **train), notes, reasons
 
 
-def measured(name, all_jobs, folder):
+def measured(name, all_jobs, folder, changed=None):
     """Return one dict per row with finished runs: the result of `fnlkit.reproduce.reproduce.rows`, and a verdict.
 
     ``reports`` is the accuracy that the paper prints (best or last). ``measured`` and ``spread`` are our values of it over
     runs, in percent. ``verdict`` is "within" if our mean is within one standard deviation of the published mean, else "above"
-    or "below"; None if the paper prints no deviation. ``apart`` is the measured minus the published number.
+    or "below"; None if the paper prints no deviation. ``apart`` is the measured minus the published number.  ``overrides`` are
+    the settings that differ from the paper's; a row with overrides is not compared: ``verdict`` and ``apart`` are None.
 
     Parameters
     ----------
     name : str
     all_jobs : list of Job
     folder : str or Path
+    changed : dict of str to str or int, optional
+        Settings that replace the paper's: scale, rounds, model, embeddings, and ``dataset``, which counts as an override unless
+        it has as many training samples as the data set that it replaces (`SAMPLES`).
     """
     reports, out = papers()[name.partition("/")[0]]["reports"], []
+    sets = {called(row): DATASETS[row["dataset"]] for row in table(name)}
+    paths = [(job.regime, Path(folder) / f"{job.name}.pt") for job in all_jobs]
+    runs = {regime: path for regime, path in paths if path.exists()}
     for row in reproduce.rows(all_jobs, folder):
+        overrides = dict(changed or {})
+        if "dataset" in overrides:
+            size = len(Run.read(str(runs[row["regime"]])).labels["given"])
+            if overrides["dataset"] == sets[row["regime"]] or size == SAMPLES.get(sets[row["regime"]]):
+                del overrides["dataset"]
+            else:
+                overrides["dataset"] = f"{overrides['dataset']} ({size:,} training samples)"
         mean, spread = row[f"{reports}_mean"], row[f"{reports}_spread"]
         value, *deviation = row["published"]
-        row |= {"reports": reports, "measured": mean, "spread": spread, "apart": mean - value}
-        out.append(row | {"verdict": statistics.verdict(mean, value, *deviation)})
+        row |= {"reports": reports, "measured": mean, "spread": spread, "overrides": overrides}
+        row["apart"] = None if overrides else mean - value
+        out.append(row | {"verdict": None if overrides else statistics.verdict(mean, value, *deviation)})
     return out

@@ -8,9 +8,9 @@ from importlib import resources
 from typing import NamedTuple
 
 from fnlkit.artifacts import files, paths
-from fnlkit.components.spec import own_names, parse, renamed
+from fnlkit.components.spec import parse, renamed
 from fnlkit.errors import InputError, nearest
-from fnlkit.reproduce import spaces
+from fnlkit.reproduce import checking, spaces
 
 MAX_BYTES = 2**20
 _MAX_JOBS = 100_000
@@ -78,6 +78,7 @@ def load(name):
         _check(recipe)
         if name.endswith(".toml"):
             _locate(recipe, os.path.dirname(os.path.abspath(name)))
+        check_components(recipe, every=name.endswith(".toml"))
     except InputError as error:
         raise InputError(f"{shown}: {error}") from error
     return recipe
@@ -117,14 +118,51 @@ def _check(recipe):
         raise InputError(f"{jobs:,} runs; expected at most {_MAX_JOBS:,}")
     for options in (recipe["train"], *(regime.get("train", {}) for regime in recipe["regime"])):
         _train(options)
-    for regime in recipe["regime"]:
-        try:
-            for entry in entries(regime):
-                _runs(entry.method, recipe["train"] | regime.get("train", {}) | entry.train)
-        except InputError as error:
-            raise InputError(f"regime {_short(regime['name'])}: {error}") from error
     if "search" in recipe:
         _search(recipe)
+
+
+def check_components(recipe, *, every=True):
+    """Raise InputError unless the components of all runs exist and accept their parameters.
+
+    Parameters
+    ----------
+    recipe : dict
+    every : bool
+        False checks methods and settings only: other components of included recipes import torch and are checked by tests.
+    """
+    for regime in recipe["regime"]:
+        common, seen = recipe["train"] | regime.get("train", {}), []
+        try:
+            for method, options in _variants(recipe, regime, common):
+                checking.must_run(method, options)
+                named = {kind: text for kind, text in options.items() if (kind, text) not in seen} if every else {}
+                checking.must_be_components(named)
+                seen += named.items()
+            if every:
+                for text in regime["steps"]:
+                    checking.must_be_components(dict(_step_options(text)))
+                checking.must_be_components({name: regime[name] for name in ("backbone",) if name in regime})
+        except InputError as error:
+            raise InputError(f"regime {_short(regime['name'])}: {error}") from error
+
+
+def _variants(recipe, regime, common):
+    """Yield (method, options) of each entry of a regime, and with every value of a search."""
+    for entry in entries(regime):
+        yield entry.method, common | entry.train
+        space = spaces.space_of(recipe["search"], entry) if "search" in recipe else {}
+        for values in spaces.examples(space):
+            method, more = spaces.applied(entry.method, values)
+            yield method, common | entry.train | more
+
+
+def _step_options(text):
+    """Yield (option without dashes, value) of a step."""
+    words = iter(step(text)[1:])
+    for word in words:
+        option, equals, value = word.partition("=")
+        yield option.removeprefix("--"), value if equals else next(words, "")
 
 
 class Entry(NamedTuple):
@@ -184,11 +222,6 @@ def _search(recipe):
             raise InputError(
                 f"regime {_short(regime['name'])}: search reads held-out noisy labels; add --holdout 0.1 to partition"
             )
-        for entry in entries(regime):
-            options = recipe["train"] | regime.get("train", {}) | entry.train
-            for values in spaces.examples(spaces.space_of(plan, entry)):
-                method, more = spaces.applied(entry.method, values)
-                _runs(method, options | more)
 
 
 def _name(method):
@@ -253,20 +286,6 @@ def _train(options):
             raise InputError(f"train has no {_short(key)}{nearest(key, known)} in a recipe; write one of {', '.join(known)}")
         if not isinstance(value, (str, int, float)) or (isinstance(value, int) and abs(value) >= 2**63):
             raise InputError(f"train.{key} is {_short(value)}; write a number or a text")
-
-
-def _runs(method, options):
-    """Raise InputError unless `train` accepts a method with these options."""
-    from dataclasses import fields
-
-    from fnlkit.components import registry
-    from fnlkit.experiment import Settings
-    from fnlkit.experiment.criteria import criterion
-
-    settings = {field.name: options[field.name] for field in fields(Settings) if field.name in options}
-    criterion(Settings(**settings, method=method).select)
-    if not own_names(method):  # imported when the recipe runs
-        registry.method(method)
 
 
 def _locate(recipe, folder):

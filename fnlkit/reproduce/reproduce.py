@@ -19,6 +19,7 @@ from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment.assembly import sources_of
 from fnlkit.reproduce.children import Children
 from fnlkit.reproduce.gathering import difference
+from fnlkit.reproduce.matching import hint, mentions
 from fnlkit.reproduce.recipe import entries
 from fnlkit.reproduce.recipe import step as recipe_step
 from fnlkit.reproduce.settled import Settled
@@ -26,7 +27,7 @@ from fnlkit.reproduce.spaces import applied
 from fnlkit.results import evaluation
 from fnlkit.results.comparison import score_name
 from fnlkit.results.grouping import baseline_among, pivot
-from fnlkit.results.statistics import holm, paired, spread
+from fnlkit.results.statistics import holm, paired, significant, spread
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ class Job:
     name: str
     published: tuple | None
 
+    @property
+    def dataset(self):
+        """Name or path of the data set, relative to the folder of the runs."""
+        return next(word.partition("=")[2] for word in self.prepare[0][0] if word.startswith("--dataset="))
+
 
 def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, chosen=None, **train):
     """Return the Jobs of a recipe.
@@ -69,7 +75,7 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, chosen
     seeds : int or None
         Use this number of seeds: the first ones of the recipe, or 0..seeds-1 if the recipe lists fewer.
     only : str or None
-        Select the regime of this name, or all regimes whose names contain this text.
+        Select the regime of this name, or all regimes with these words in the name, or a pattern with ``*`` and ``?``.
     embeddings : str or None
         A file from `fnlkit embed`, which replaces the embeddings that a regime computes with its backbone.
     chosen : dict of (regime, label) to dict, or None
@@ -101,12 +107,13 @@ def selected(recipe, only=None):
     InputError
         If no regime matches.
     """
-    names = [regime["name"].lower() for regime in recipe["regime"]]
+    names = [regime["name"] for regime in recipe["regime"]]
     # A name can be the beginning of another name; an exact match is preferred.
-    wanted = [only.lower()] if only and only.lower() in names else [name for name in names if (only or "").lower() in name]
+    exact = [name for name in names if only and name.lower() == only.lower()]
+    wanted = exact or [name for name in names if not only or mentions(name, only)]
     found = [pair for pair, name in zip(enumerate(recipe["regime"]), names, strict=True) if name in wanted]
     if not found:
-        raise InputError(f"no regime has {only!r} in the name; write one of {', '.join(r['name'] for r in recipe['regime'])}")
+        raise InputError(f"no regime has {only!r} in the name{hint(names, only)}; write one of {', '.join(names)}")
     return found
 
 
@@ -191,14 +198,14 @@ def run(all_jobs, folder, *, at_once, on_done=None, on_changed=None):
     folder : str or Path
         Contains federations and runs; a second call continues where the first stopped.
     at_once : int
-    on_done : callable(Job, error text or None) or None
+    on_done : callable(Job, error or None) or None
     on_changed : callable(Job, text) or None
         Called with the difference before a run is made again.
 
     Returns
     -------
-    dict of str to str
-        The error text of each failed job, by its name.
+    dict of str to (InputError or WorkStopped)
+        The error of each failed job, by its name.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -209,8 +216,7 @@ def run(all_jobs, folder, *, at_once, on_done=None, on_changed=None):
         "OMP_NUM_THREADS": "1",
     }
     failed, children = {}, Children(folder, environment)
-    named = (word.partition("=")[2] for job in all_jobs for step, _ in job.prepare for word in step if "--dataset=" in word)
-    settled = Settled(folder, dict.fromkeys(named))
+    settled = Settled(folder, dict.fromkeys(job.dataset for job in all_jobs))
     # Concurrent runs share the cores.
     cores = max(1, len(os.sched_getaffinity(0)) // at_once)
 
@@ -235,17 +241,19 @@ def run(all_jobs, folder, *, at_once, on_done=None, on_changed=None):
                 on_done(job, None)
             return
         try:
-            if (folder / file).exists() and (why := changed(job, folder)):
+            why = changed(job, folder) if (folder / file).exists() else None
+            if why:
                 os.replace(folder / file, folder / f"{file}.old")
                 if on_changed:
                     on_changed(job, why)
-            where = ["--resume", file, "-o", file]
-            chosen = any(option.startswith(("--engine=", "--workers=")) for option in job.train)
-            share = [] if chosen else [f"--workers={cores}"]
-            call(["train", job.prepare[-1][1], *job.train, *share, *where])
+            if not ((folder / file).exists() and Run.read(str(folder / file)).finished):  # copied by --merge
+                where = ["--resume", file, "-o", file]
+                chosen = any(option.startswith(("--engine=", "--workers=")) for option in job.train)
+                share = [] if chosen else [f"--workers={cores}"]
+                call(["train", job.prepare[-1][1], *job.train, *share, *where])
             settled.add(file, settled.of_run(job, commands(job)))
         except (InputError, WorkStopped) as failure:
-            error = failed[job.name] = str(failure)
+            error = failed[job.name] = failure
         if on_done and not children.ending:
             on_done(job, error)
 
@@ -298,8 +306,7 @@ def changed(job, folder):
 
 def dataset_of(job, folder):
     """Return the data set of a job in a folder."""
-    name = next(word.partition("=")[2] for word in job.prepare[0][0] if word.startswith("--dataset="))
-    return datasets.load(str(folder / name) if (folder / name).exists() else name)
+    return datasets.load(str(folder / job.dataset) if (folder / job.dataset).exists() else job.dataset)
 
 
 def _memorized(runs):
@@ -365,8 +372,8 @@ def rows(all_jobs, folder, baseline=None, stored=()):
     model that the run keeps (`cells`).  ``baseline`` is the method that others are compared with.
     ``ahead`` is the mean difference from the
     baseline in the same regime, over common seeds, with its spread and half its 95 % interval (Student's, of these paired
-    differences); it is None for the baseline itself. ``clear`` is true if the interval excludes zero.  ``p`` is the p-value of
-    the paired t-test and ``holm`` the p-value after Holm's correction over all rows.  ``global_memorized`` and
+    differences); it is None for the baseline itself. ``p`` is the p-value of the paired t-test, ``holm`` the p-value after
+    Holm's correction over all rows, and ``clear`` is true if ``holm`` is below 0.05.  ``global_memorized`` and
     ``local_memorized`` are shares of wrong labels that models repeat at the last evaluation (global models, and a cohort's
     local models on their samples), or None if `memorization` was off.
 
@@ -396,13 +403,13 @@ def rows(all_jobs, folder, baseline=None, stored=()):
         for name in ("best", "late", "kept"):
             row[f"{name}_mean"], row[f"{name}_spread"] = mean(cell[name].values()), spread(cell[name].values())
             ahead = None if base is None or base is cell else paired(cell[name], base[name])
-            ahead = ahead or {"mean": None, "spread": None, "half": None, "clear": False, "p": None}
+            ahead = ahead or {"mean": None, "spread": None, "half": None, "p": None}
             row |= {f"{name}_ahead": ahead["mean"], f"{name}_ahead_spread": ahead["spread"]}
-            row |= {f"{name}_ahead_half": ahead["half"], f"{name}_clear": ahead["clear"], f"{name}_p": ahead["p"]}
+            row |= {f"{name}_ahead_half": ahead["half"], f"{name}_p": ahead["p"]}
         out.append(row)
     for name in ("best", "late", "kept"):
         for row, corrected in zip(out, holm([row[f"{name}_p"] for row in out]), strict=True):
-            row[f"{name}_holm"] = corrected
+            row[f"{name}_holm"], row[f"{name}_clear"] = corrected, significant(corrected)
     return out
 
 

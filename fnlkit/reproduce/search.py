@@ -4,20 +4,25 @@ Runs of a search are evaluated only on held-out samples with given labels (`trai
 nor true labels are read before the choice.
 """
 
+import hashlib
 import json
-from glob import glob
+import os
+from glob import escape, glob
 from pathlib import Path
 from statistics import mean
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.run import Run
-from fnlkit.components import presets
+from fnlkit.components import own, presets
+from fnlkit.components.spec import renamed
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings
+from fnlkit.reproduce import spaces
 from fnlkit.reproduce.recipe import entries
 from fnlkit.reproduce.reproduce import Federated, selected
-from fnlkit.reproduce.spaces import applied, drawn, rungs, space_of
+from fnlkit.reproduce.settled import Settled
 from fnlkit.results.evaluation import late_score
+from fnlkit.results.statistics import spread
 
 LOG = "search.jsonl"
 _MAX_BYTES = 2**26
@@ -40,16 +45,18 @@ class Cell:
     """
 
     def __init__(self, recipe, regime, number, place, *, dataset=None, embeddings=None, **train):
-        self.plan, self.regime, self.place = recipe["search"], regime, place
-        self.entry = entries(regime)[place]
-        self.seeds = self.plan.get("seeds", [max(recipe["seeds"]) + 1])
+        self.plan, self.regime, self.entry = recipe["search"], regime, entries(regime)[place]
+        self.place = regime.get("places", {}).get(self.entry.label, place)
+        self.seeds = spaces.seeds_of(recipe)
         self.data = [Federated(recipe, regime, number, seed, dataset, embeddings) for seed in self.seeds]
         self.replacing = {key: value for key, value in train.items() if value is not None}
         self.options = recipe["train"] | regime.get("train", {}) | self.entry.train
-        key = f"{regime['name']}, {self.entry.label}"
-        self.rungs = rungs(self.plan, self._rounds())
-        self.left = drawn(space_of(self.plan, self.entry), self.rungs[0].configurations, key=key, seed=self.seeds[0])
-        self.lines = []
+        self.space = spaces.space_of(self.plan, self.entry)
+        self.rungs = spaces.rungs(self.plan, self._rounds())
+        # The key has no method: methods with equal spaces get equal configurations.
+        count = self.rungs[0].configurations
+        self.left = spaces.drawn(self.space, count, key=regime["name"], seed=self.seeds[0])
+        self.lines, self.error = [], None
 
     @property
     def name(self):
@@ -65,15 +72,25 @@ class Cell:
         """Return [(configuration, its Jobs, one per seed)] of a rung."""
         out = []
         for i, values in enumerate(self.left):
-            method, more = applied(self.entry.method, values)
+            method, more = spaces.applied(self.entry.method, values)
             options = self.options | more | self.replacing | {"rounds": self.rungs[rung].rounds, "measure": "holdout"}
             name = f"search-{rung}-{self.data[0].number}-{self.place}-{i}"
             jobs = [data.job(self.entry.label, method, options, f"{name}-{data.seed}") for data in self.data]
             out.append((values, jobs))
         return out
 
-    def judge(self, rung, folder):
-        """Record the scores of a rung, and keep the best configurations for the next one."""
+    def judge(self, rung, folder, failed):
+        """Record the scores of a rung, and keep the best configurations for the next one.
+
+        A run that diverged counts as the worst.  A run that was refused is a mistake in the recipe: `error` is set.
+
+        Parameters
+        ----------
+        rung : int
+        folder : str or Path
+        failed : dict of str to Exception
+            The errors of failed jobs, by name.
+        """
         scored = []
         for values, jobs in self.jobs(rung):
             scores = [score(Path(folder) / f"{job.name}.pt") for job in jobs]
@@ -82,13 +99,14 @@ class Cell:
             regime, label = self.name
             facts = {"regime": regime, "method": label, "rung": rung, "rounds": self.rungs[rung].rounds, "values": values}
             self.lines.append(facts | {"seeds": self.seeds, "scores": scores, "score": total, "runs": [j.name for j in jobs]})
+            refused = [(job.name, failed[job.name]) for job in jobs if isinstance(failed.get(job.name), InputError)]
+            if refused and self.error is None:
+                self.error = "{}: {}".format(*refused[0])
         # A stable sort keeps the earlier configuration of a tie; the recipe's own options are the first.
         order = sorted(scored, key=lambda pair: -1.0 if pair[1] is None else pair[1], reverse=True)
         following = self.rungs[rung + 1].configurations if rung + 1 < len(self.rungs) else 1
-        if order[0][1] is None:
-            raise InputError(
-                f"search of {', '.join(self.name)}: no run of rung {rung} has a score; check the options in the space"
-            )
+        if order[0][1] is None and self.error is None:
+            self.error = f"no run of rung {rung} has a score; check the options in the space"
         kept = [values for values, total in order[:following] if total is not None]
         self.left = [values for values in self.left if values in kept]
 
@@ -98,10 +116,34 @@ class Cell:
         regime, label = self.name
         last = [line for line in self.lines if line["rung"] == len(self.rungs) - 1]
         best = next(line for line in last if line["values"] == self.left[0])
-        own = next((line["score"] for line in last if not line["values"]), None)
+        own = next((line for line in last if not line["values"]), {})
         count = sum(len(line["runs"]) for line in self.lines)
-        facts = {"regime": regime, "method": label, "chosen": self.left[0], "score": best["score"], "own_score": own}
+        facts = {"regime": regime, "method": label, "chosen": self.left[0], "seeds": self.seeds}
+        for name, line in (("", best), ("own_", own)):
+            scores = line.get("scores", [])
+            facts |= {f"{name}score": line.get("score"), f"{name}spread": None if None in scores else spread(scores)}
         return facts | {"runs": count, "failed": sum(None in line["scores"] for line in self.lines)}
+
+    def key(self, settled):
+        """Return the SHA-256 of everything that decides the choice; it does not depend on the folder or the machine.
+
+        Parameters
+        ----------
+        settled : fnlkit.reproduce.settled.Settled
+            It identifies the content of data sets and files.
+        """
+        jobs = [job for _, jobs in self.jobs(0) for job in jobs]
+        words = [word for job in jobs for words in (*(step for step, _ in job.prepare), job.train) for word in words]
+        what = [_identified(word, settled) for word in words]
+        return hashlib.sha256(json.dumps([what, self.rungs, self.seeds]).encode()).hexdigest()
+
+
+def _identified(word, settled):
+    """Return a word of a command with the content of a file instead of its path."""
+    option, _, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    if option == "--dataset" or os.path.isabs(value):
+        return [option, settled.content(word)]
+    return [option, renamed(value, lambda name: f"{own.digest(name)}:{name.rpartition(':')[2]}")]
 
 
 def cells(recipe, only=None, **options):
@@ -116,14 +158,16 @@ def cells(recipe, only=None, **options):
 def search(found, folder, make, *, part=""):
     """Search all cells, write the log, and return the chosen values.
 
-    Lines of an earlier log about other cells are kept, so that the regimes of a recipe can run in separate calls (`--only`).
+    A cell whose choice is already in a log of the folder, for equal options, data and code, is not searched again.  Lines of an
+    earlier log about other cells are kept, so that the regimes of a recipe can run in separate calls (`--only`).
 
     Parameters
     ----------
     found : list of Cell
+        `error` is set in the cells whose search failed; they have no choice.
     folder : str or Path
         Folder of the runs and the log.
-    make : callable (jobs)
+    make : callable (jobs) -> {name: error}
         Trains jobs in the folder; failed jobs have no finished run.
     part : str
         Part of the log's name if several machines search.
@@ -131,14 +175,24 @@ def search(found, folder, make, *, part=""):
     Returns
     -------
     list of dict
-        As `Cell.choice`, one per cell.
+        As `Cell.choice`, one per cell without an error.
     """
-    for rung in range(max((len(cell.rungs) for cell in found), default=0)):
-        make([job for cell in found for _, jobs in cell.jobs(rung) for job in jobs])
-        for cell in found:
-            cell.judge(rung, folder)
-    write([*_others(found, folder, part), *(line for cell in found for line in (*cell.lines, cell.choice))], folder, part=part)
-    return [cell.choice for cell in found]
+    os.makedirs(folder, exist_ok=True)
+    settled = Settled(folder, {job.dataset for cell in found for _, jobs in cell.jobs(0) for job in jobs})
+    keys = {cell.name: cell.key(settled) for cell in found}
+    known = {(line["regime"], line["method"]): line for path in _logs([folder]) for line in _lines(path) if "chosen" in line}
+    choices = {name: line for name, line in known.items() if line.get("key") is not None and line["key"] == keys.get(name)}
+    left = [cell for cell in found if cell.name not in choices]
+    for rung in range(max((len(cell.rungs) for cell in left), default=0)):
+        searching = [cell for cell in left if cell.error is None and rung < len(cell.rungs)]
+        failed = make([job for cell in searching for _, jobs in cell.jobs(rung) for job in jobs])
+        for cell in searching:
+            cell.judge(rung, folder, failed)
+    choices |= {cell.name: cell.choice | {"key": keys[cell.name]} for cell in left if cell.error is None}
+    if left:
+        lines = [line for cell in left for line in (*cell.lines, *([choices[cell.name]] if cell.error is None else []))]
+        write([*_others(left, folder, part), *lines], folder, part=part)
+    return [choices[cell.name] for cell in found if cell.error is None]
 
 
 def _others(found, folder, part):
@@ -187,6 +241,12 @@ def score(path):
     return late_score(run.history, "agreement")
 
 
+def _logs(folders):
+    """Return the paths of the logs in folders."""
+    paths = [path for folder in folders for path in sorted(glob(f"{escape(str(folder))}/{LOG.replace('.', '*.')}"))]
+    return [path for path in paths if not path.endswith(".metrics.jsonl")]  # of the runs of the search
+
+
 def read(folders):
     """Return the choices in the logs of folders, as `search` returns them.
 
@@ -196,8 +256,7 @@ def read(folders):
         If no folder has a log, a log is damaged, or two logs choose different values.
     """
     out = {}
-    logs = [path for folder in folders for path in sorted(glob(f"{folder}/{LOG.replace('.', '*.')}"))]
-    for path in [path for path in logs if not path.endswith(".metrics.jsonl")]:  # of the runs of the search
+    for path in _logs(folders):
         choices = {(line["regime"], line["method"]): line for line in _lines(path) if "chosen" in line}
         for name, line in choices.items():
             if out.setdefault(name, line)["chosen"] != line["chosen"]:

@@ -60,16 +60,16 @@ class Settled:
 
     def of_step(self, arguments):
         """Return the specification of a step, given the arguments of fnlkit without the output."""
-        return self._key(arguments, [self._named(word) for word in arguments])
+        return self._key(arguments, [self.content(word) for word in arguments])
 
     def of_run(self, job, commands):
         """Return the specification of a run with the state of its file, which changes if another process writes it."""
         path = self.folder / f"{job.name}.pt"
         stat = os.stat(path) if path.exists() else None
         made = [self._content(target) for _, target in job.prepare]
-        return self._key(commands, [made, stat and (stat.st_size, stat.st_mtime_ns), *map(self._named, job.train)])
+        return self._key(commands, [made, stat and (stat.st_size, stat.st_mtime_ns), *map(self.content, job.train)])
 
-    def _named(self, word):
+    def content(self, word):
         """Return digests of the data set, the file or the components that a word of a command names."""
         value = word.partition("=")[2] if word.startswith("--") else word
         if value in self._sources and word.startswith("--dataset="):

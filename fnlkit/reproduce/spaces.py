@@ -14,6 +14,8 @@ from fnlkit.kernels.streams import stream
 PARAMETER = "method."
 STRATEGIES = ("random", "halving")
 RUNGS = 3
+# Seeds of a search: the score of a configuration is the mean over them.
+SEEDS = 3
 _TRIES = 100
 # Options that decide the cost of a run or the score of a search.
 _FIXED = ("rounds", "fraction", "eval_every", "select", "patience", "measure", "memorization", "preset")
@@ -56,6 +58,12 @@ def flat(space):
     return out | {PARAMETER + name: values for name, values in inner.items()}
 
 
+def seeds_of(recipe):
+    """Return the seeds of a recipe's search.  Default: the `SEEDS` numbers after the largest seed of the recipe."""
+    last = max(recipe["seeds"])
+    return recipe["search"].get("seeds", list(range(last + 1, last + 1 + SEEDS)))
+
+
 def space_of(plan, entry):
     """Return the flat space of an Entry: the common space, then the space of the method's name, then of the label."""
     own, out = plan.get("spaces", {}), flat(plan["space"])
@@ -95,14 +103,15 @@ def drawn(space, count, *, key, seed=0):
     space : dict
     count : int
     key : str
-        Name of the stream of random numbers, for example the regime and the method.
+        Name of the stream of random numbers, for example the regime.
     seed : int
     """
-    rng, out = stream(seed, f"search {key}"), [{}]
+    # A stream per option: methods with further options get the same values of the common ones.
+    streams, out = {name: stream(seed, f"search {key}, {name}") for name in space}, [{}]
     for _ in range(_TRIES * count):
         if len(out) >= count:
             break
-        values = {name: _draw(values, rng) for name, values in space.items()}
+        values = {name: _draw(values, streams[name]) for name, values in space.items()}
         if values not in out:
             out.append(values)
     return out
@@ -126,7 +135,12 @@ def must_fit(plan):
     if plan.get("rungs", RUNGS) < 2:
         raise InputError(f"search.rungs is {plan['rungs']}; write at least 2")
     if rungs(plan, 2**20)[-1].configurations < 1 or rungs(plan, 2**20)[0].configurations < 2:
-        raise InputError(f"search.budget of {plan['budget']} runs is too small for {plan.get('strategy', 'random')}; raise it")
+        seeds = len(plan.get("seeds", range(SEEDS)))
+        least = 2 * seeds if plan.get("strategy", "random") == "random" else plan.get("rungs", RUNGS) * seeds
+        raise InputError(
+            f"search.budget of {plan['budget']} runs is too small for {plan.get('strategy', 'random')} with {seeds} seeds; "
+            f"write at least {least}"
+        )
 
 
 def rungs(plan, rounds):
@@ -138,10 +152,10 @@ def rungs(plan, rounds):
 
     Examples
     --------
-    >>> [tuple(rung) for rung in rungs({"budget": 6, "strategy": "halving"}, 60)]
+    >>> [tuple(rung) for rung in rungs({"budget": 6, "strategy": "halving", "seeds": [9]}, 60)]
     [(8, 15), (4, 30), (2, 60)]
     """
-    configurations = plan["budget"] // len(plan.get("seeds", [0]))
+    configurations = plan["budget"] // len(plan.get("seeds", range(SEEDS)))
     if plan.get("strategy", "random") == "random":
         return [Rung(configurations, rounds)]
     count = plan.get("rungs", RUNGS)

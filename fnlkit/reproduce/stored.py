@@ -12,10 +12,12 @@ from pathlib import Path
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.run import Run
+from fnlkit.components import own
 from fnlkit.components.spec import renamed
 from fnlkit.errors import InputError
 from fnlkit.reproduce.recipe import entries
 from fnlkit.reproduce.reproduce import cells, selected
+from fnlkit.reproduce.spaces import seeds_of
 
 KIND = "fnlkit.cells/2"
 _SCORES = ("best", "last", "late", "kept")
@@ -75,6 +77,7 @@ def write(recipe, all_jobs, folder, target, **train):
         "machine": {name: value for name, value in next(iter(about.values()))["machine"].items() if name in machine},
         "datasets": {regime: meta["dataset_checksum"] for regime, meta in about.items()},
         "regimes": fingerprints(recipe, **train),
+        "search": _plan(recipe),
     }
     lines = [header, *map(_short, found)]
     saving.write_bytes(["".join(json.dumps(line) + "\n" for line in lines).encode()], target)
@@ -84,6 +87,44 @@ def write(recipe, all_jobs, folder, target, **train):
 def _short(cell):
     out = {name: {str(seed): round(value, _DIGITS) for seed, value in cell[name].items()} for name in _SCORES}
     return {**cell, **out, "seconds": round(cell["seconds"], 1)}
+
+
+def _plan(recipe):
+    """Return the SHA-256 of a recipe's search, None without one.  Users' components are identified by their code."""
+    if "search" not in recipe:
+        return None
+    named = {"seeds": seeds_of(recipe), **recipe["search"]}
+    spaces = {
+        renamed(name, lambda part: f"{own.digest(part)}:{part.rpartition(':')[2]}"): space
+        for name, space in named.get("spaces", {}).items()
+    }
+    return hashlib.sha256(json.dumps(named | {"spaces": spaces}, sort_keys=True).encode()).hexdigest()
+
+
+def must_be_searched_alike(header, path, recipe):
+    """Raise InputError unless an added method is searched exactly like the methods of stored cells.
+
+    Parameters
+    ----------
+    header : dict
+        Files of older versions do not record the search; their methods had the search of the recipe.
+    path : str
+    recipe : dict
+    """
+    found, wanted = header.get("search", _plan(recipe)), _plan(recipe)
+    if found == wanted:
+        return
+    if found is None:
+        raise InputError(f"{path}: measured without a search; add --no-search, so that the added method is not searched either")
+    if wanted is None:
+        raise InputError(f"{path}: measured after a search; leave --no-search out, so that the added method is searched too")
+    raise InputError(f"{path}: measured after another search than the recipe's; run the recipe without --add")
+
+
+def included():
+    """Return the names of the recipes whose stored cells are included in fnlkit."""
+    folder = resources.files("fnlkit.data") / "cells"
+    return sorted(place.name.removesuffix(".jsonl") for place in folder.iterdir() if place.name.endswith(".jsonl"))
 
 
 def path_of(name):
@@ -122,7 +163,7 @@ def _cell(line):
 
 
 def adding(recipe, methods, only=None):
-    """Return the recipe with these methods instead of the recipe's, in the selected regimes.
+    """Return the recipe with these methods instead of the recipe's, in the selected regimes; the search is the same.
 
     Parameters
     ----------
@@ -144,7 +185,7 @@ def adding(recipe, methods, only=None):
         if double := known & set(methods):
             raise InputError(f"--add {min(double)}: the recipe has this method; run the recipe without --add")
         regimes.append(regime | {"methods": added, "places": places, "key": regime.get("key", number)})
-    return {name: value for name, value in recipe.items() if name != "search"} | {"regime": regimes}
+    return recipe | {"regime": regimes}
 
 
 def _absolute(name):

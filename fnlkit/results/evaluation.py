@@ -26,6 +26,7 @@ def summary(run, *, target=None):
     trained = [row for row in run.history if row["stage"] != "final"]
     out = {
         "method": run.settings["method"],
+        **run.meta.get("row", {}),
         "dataset": run.meta.get("dataset"),
         "seed": run.settings["seed"],
         "finished": run.finished,
@@ -99,8 +100,8 @@ def distinct(runs):
 
 
 def decided_by(run):
-    """Return all settings that affect a run's result, except seeds, by name."""
-    out = {"dataset": run.meta.get("dataset"), "method": run.settings["method"]}
+    """Return all settings that affect a run's result, except seeds, by name; of a recipe's run also its regime and name."""
+    out = {"dataset": run.meta.get("dataset"), "method": run.settings["method"], **run.meta.get("row", {})}
     out |= {name: value for name, value in run.settings.items() if name not in ("method", "seed")}
     for step in run.meta.get("provenance", []):
         command = step.get("command") if isinstance(step, dict) else None

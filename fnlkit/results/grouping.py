@@ -48,8 +48,8 @@ LARGER = tuple(name for name, (_, factor, _) in MEASURES.items() if factor == 10
 PIVOT = {kind: (f"accuracy_{kind}", f"agreement_{kind}") for kind in ("best", "last", "late", "chosen", "kept")}
 LEGEND = (
     "in %, mean ± standard deviation over runs; best: a run's best evaluation; late: mean of those in its last fifth of "
-    "client-rounds; ahead: of {baseline} in the same setting, over the seeds that both have; * the interval leaves out 0; p: "
-    "paired t-test, corrected for all groups by Holm's method"
+    "client-rounds; ahead: of {baseline} in the same setting, over the seeds that both have; p: paired t-test, corrected for "
+    "all groups by Holm's method; * p below 0.05"
 )
 # Default baseline of methods.
 USUAL = "fedavg"
@@ -135,8 +135,8 @@ def groups(runs, rows, by=None, baseline=None):
         group: its values of `by`; runs; seeds; differ: further differences within the group except seeds; measures: {number:
         {mean, spread, runs}} of the numbers that a run has; baseline: its name; ahead: {number: result of
         `fnlkit.results.statistics.paired` for the difference from the baseline's group of the same setting, with ``holm``, the
-        p-value corrected for all groups; None for the baseline's group}; reached: number of runs that reached the target, if
-        there is one.
+        p-value corrected for all groups, and ``clear``, whether it is below 0.05; None for the baseline's group}; reached:
+        number of runs that reached the target, if there is one.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def _beside_the_baseline(found, wanted):
     for number in MEASURES:
         tested = [one["ahead"][number] for one in found if one["ahead"].get(number)]
         for ahead, corrected in zip(tested, statistics.holm([ahead["p"] for ahead in tested]), strict=True):
-            ahead["holm"] = corrected
+            ahead["holm"], ahead["clear"] = corrected, statistics.significant(corrected)
     for one in found:
         del one["values"]
 
@@ -330,7 +330,7 @@ def pivot(found, word, measure="late"):
             one = cells.get((name, column))
             value = {} if one is None else one["measures"].get(number, {})
             difference = None if one is None else one["ahead"].get(number)
-            clear = bool(difference and difference["holm"] is not None and difference["holm"] < 0.05)
+            clear = bool(difference and statistics.significant(difference["holm"]))
             bold = one is not None and (id(one), number) in leading
             numbers = (None if value.get(part) is None else factor * value[part] for part in ("mean", "spread"))
             row.append(Value(*numbers, digits, star=clear, bold=bold))

@@ -5,7 +5,10 @@ from statistics import mean, stdev
 
 LEVEL = 0.95
 # The note on intervals below a table.
-METHOD = "95 % intervals: Student's t of the paired differences of runs with the same seed, pairs - 1 degrees of freedom"
+METHOD = (
+    "95 % intervals of single differences: Student's t of the paired differences of runs with the same seed, pairs - 1 degrees "
+    "of freedom; * and p are corrected for all comparisons of the table, so that an interval without 0 can have no star"
+)
 
 
 def spread(values):
@@ -48,12 +51,12 @@ def paired(ours, theirs):
     -------
     dict or None
         mean; spread (sample standard deviation) and half (of the 95 % interval, Student's t), None for one pair; pairs;
-        clear, whether the interval excludes zero; p, the p-value of the paired t-test, None for one pair.
+        p, the p-value of the paired t-test, None for one pair.
 
     Examples
     --------
     >>> paired({0: 0.5, 1: 0.75, 2: 1.0}, {0: 0.25, 1: 0.5, 3: 0.0})
-    {'mean': 0.25, 'spread': 0.0, 'half': 0.0, 'pairs': 2, 'clear': True, 'p': 0.0}
+    {'mean': 0.25, 'spread': 0.0, 'half': 0.0, 'pairs': 2, 'p': 0.0}
     """
     differences = [value - theirs[seed] for seed, value in ours.items() if seed in theirs]
     if not differences:
@@ -64,7 +67,6 @@ def paired(ours, theirs):
         "spread": spread(differences),
         "half": half,
         "pairs": len(differences),
-        "clear": half is not None and abs(ahead) > half,
         "p": p_value(differences),
     }
 
@@ -109,6 +111,11 @@ def holm(values):
         reached = max(reached, min(1.0, (len(order) - rank) * value))
         out[i] = reached
     return out
+
+
+def significant(corrected):
+    """Return whether a corrected p-value is below 0.05; None is no test and not significant."""
+    return corrected is not None and corrected < 1 - LEVEL
 
 
 def worst_tenth(values):

@@ -24,7 +24,7 @@ class Value:
     signed : bool
         Written with a sign, also if positive.
     star : bool
-        Marked with a star, because the interval excludes zero.
+        Marked with a star, because the difference is significant.
     bold : bool
         Bold in LaTeX and Markdown, because it is the best of a setting.
     """

@@ -65,7 +65,8 @@ def _options(run):
     out = {}
     for name, value in facts.items():
         command, _, option = name.partition(" --")
-        name = f"{command}_{option}" if option else name if name == "dataset" else f"option_{name}"
+        plain = name in ("dataset", "regime", "name")
+        name = f"{command}_{option}" if option else name if plain else f"option_{name}"
         value = value if isinstance(value, (str, int, float)) or value is None else json.dumps(value)
         out["".join(c if c.isalnum() else "_" for c in name)] = value
     return out

@@ -81,7 +81,9 @@ def test_folders_merge_and_the_table_is_that_of_one(place):
     assert one.returncode == 0 and " flr " in one.stdout, one.stderr
     merged = fnlkit(MERGE.strip(), place)
     assert merged.returncode == 0 and merged.stdout == one.stdout and "2 runs copied to runs/all" in merged.stderr
-    assert sorted(p.name for p in (runs / "all").iterdir()) == sorted(p.name for p in (runs / "mine").glob("*-0.[mp]*"))
+    assert sorted(p.name for p in (runs / "all").iterdir() if p.name != "rows.json") == sorted(
+        p.name for p in (runs / "mine").glob("*-0.[mp]*")
+    )
     again = fnlkit(f"{MERGE.strip()} --merge runs/mine", place)  # equal results in two places
     assert again.returncode == 0 and again.stdout == one.stdout and "0 runs copied" in again.stderr
     half = fnlkit("fnlkit reproduce mine.toml --no-train -o runs/part-1", place)

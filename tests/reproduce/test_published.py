@@ -5,6 +5,7 @@ import re
 import shlex
 from collections import Counter
 from dataclasses import fields
+from types import SimpleNamespace
 
 import pytest
 
@@ -215,13 +216,16 @@ def test_a_row_runs_resumes_and_gets_its_verdict(tmp_path):
     done = fnlkit(f"{line} --json", tmp_path)
     assert done.returncode == 0, done.stderr
     (row,) = [json.loads(text) for text in done.stdout.splitlines()]
-    assert row["published"] == [88.31, 0.8] and row["runs"] == 2
-    mean, spread = row["published"]
-    assert row["measured"] == row["best_mean"] and row["apart"] == pytest.approx(row["measured"] - mean)
-    assert row["verdict"] == ("below" if row["measured"] < mean - spread else "within" if row["apart"] <= spread else "above")
+    assert row["published"] == [88.31, 0.8] and row["runs"] == 2 and row["measured"] == row["best_mean"]
+    # Other data, another network and fewer rounds: the row names them and is not compared.
+    assert row["overrides"] == {"scale": "0.002", "model": "mlp", "dataset": "digits (1,438 training samples)"}
+    assert row["apart"] is None and row["verdict"] is None
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "r").glob("*.npz")}
     done = fnlkit(line, tmp_path)
-    assert done.returncode == 0 and "0.002 x the rounds: FedAvg" in done.stdout and row["verdict"] in done.stdout
+    assert (
+        done.returncode == 0 and "0.002 x the rounds, model mlp, dataset digits (1,438 training samples): FedAvg" in done.stdout
+    )
+    assert "not compared" in done.stdout
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "r").glob("*.npz")} == before
 
 
@@ -230,3 +234,41 @@ def test_the_numbers_of_jobs_do_not_follow_from_the_selection():
     some, _, _ = published.jobs("fedcorr/table10", only="lenet, 0.6, 0.5", seeds=1)
     assert some[0] in all_jobs and len({job.name for job in all_jobs}) == len(all_jobs) == 21
     assert reproduce.pipeline(some[0]).count("|") == 2
+
+
+def test_a_row_is_compared_only_without_overrides(monkeypatch, tmp_path):
+    """FedAvg at (0.4, 0.5) is published as 88.31 ± 0.80; a file with 50,000 training samples counts as the same data."""
+    (job,) = [job for job in published.jobs("fedcorr/table2", only="fedavg, 0.4, 0.5", seeds=1)[0] if job.seed == 0]
+    row = {"regime": job.regime, "published": [88.31, 0.8], "best_mean": 88.0, "best_spread": None}
+    monkeypatch.setattr(published.reproduce, "rows", lambda jobs, folder: [dict(row)])
+    (tmp_path / f"{job.name}.pt").touch()
+
+    def verdict(samples=50_000, **changed):
+        run = SimpleNamespace(labels={"given": range(samples)})
+        monkeypatch.setattr(published.Run, "read", lambda path: run)
+        (found,) = published.measured("fedcorr/table2", [job], tmp_path, changed)
+        return found["verdict"], found["overrides"]
+
+    assert verdict() == verdict(dataset="mine.npz") == verdict(dataset="cifar10") == ("within", {})
+    assert verdict(5_000, dataset="mine.npz") == (None, {"dataset": "mine.npz (5,000 training samples)"})
+    assert verdict(model="lenet5") == (None, {"model": "lenet5"})
+
+
+@pytest.mark.parametrize(
+    ("text", "sets"),
+    [
+        ("cifar-10", {"CIFAR-10"}),
+        ("cifar-100", {"CIFAR-100"}),
+        ("cifar", {"CIFAR-10", "CIFAR-100"}),
+        ("*cifar-10*", {"CIFAR-10", "CIFAR-100"}),
+        ("*vgg-1?*", {"CIFAR-10"}),
+    ],
+)
+def test_words_select_rows_and_patterns_select_parts_of_words(text, sets):
+    found = [row for row in published.rows() if row["paper"] == "fedcorr" and row["dataset"].startswith("CIFAR")]
+    assert {row["dataset"] for row in published.select(found, text)} == sets
+
+
+def test_a_part_of_a_word_gets_a_hint():
+    with pytest.raises(InputError, match=r"write '\*cifar-1\*' for a part of a word"):
+        published.select(list(published.rows()), "cifar-1")

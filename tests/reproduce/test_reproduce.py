@@ -77,7 +77,7 @@ def test_a_recipe_runs_continues_and_compares(tmp_path):
     # Two paired differences a and b: the interval of their mean is t(0.975, 1) = 12.7062 times |a - b| / 2 wide to each side.
     gains = [second["late"][seed] - first["late"][seed] for seed in (0, 1)]
     assert second["late_ahead_half"] == pytest.approx(12.7062 * abs(gains[0] - gains[1]) / 2, rel=1e-5)
-    assert second["late_clear"] == (abs(second["late_ahead"]) > second["late_ahead_half"])
+    assert second["late_clear"] == (second["late_holm"] < 0.05)
     other, same = reproduce.rows(jobs, tmp_path / "runs", "fedcorr(iterations=1)")
     assert other["late_ahead"] == pytest.approx(-second["late_ahead"]) and other["late_clear"] == second["late_clear"]
     assert same["late_ahead"] is None and same["baseline"] == "fedcorr(iterations=1)"
@@ -102,7 +102,7 @@ def test_a_finished_run_is_opened_again_only_if_something_changed(tmp_path, here
     assert again().count("train") == 2
     assert again() == []
     os.utime(folder / f"{jobs[0].name}.pt", ns=(1, 1))
-    assert again() == ["train"] and again() == []
+    assert again() == []  # a copy of the same run
     os.utime(folder / jobs[0].prepare[-1][1], ns=(1, 1))  # the same bytes
     with open(folder / "settled.jsonl", "a") as file:
         file.write('["torn')
@@ -111,7 +111,7 @@ def test_a_finished_run_is_opened_again_only_if_something_changed(tmp_path, here
     assert again() == ["inject-noise"]  # the same bytes again
     (folder / "settled.jsonl").unlink()
     weights = {job.name: digest(folder, job) for job in jobs}
-    assert sorted(again()) == ["inject-noise", "partition", "train", "train"]
+    assert sorted(again()) == ["inject-noise", "partition"]  # finished runs are compared, and not rewritten
     assert {job.name: digest(folder, job) for job in jobs} == weights and not list(folder.glob("*.old"))
 
 
@@ -318,7 +318,7 @@ def test_the_output_of_a_failed_job_is_kept(tmp_path):
     path.write_text(TINY.replace("fedcorr(iterations=1)", "fedcorr(iterations=900)"))
     jobs = [j for j in reproduce.jobs(recipe.load(str(path)), seeds=1) if "900" in j.method]
     (said,) = reproduce.run(jobs, tmp_path, at_once=1).values()
-    assert "too many with" in said and "Traceback" not in said
+    assert "too many with" in str(said) and "Traceback" not in str(said)
 
 
 def test_a_data_set_that_is_not_there_is_the_callers_mistake(tmp_path, monkeypatch):

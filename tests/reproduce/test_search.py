@@ -30,6 +30,7 @@ steps = ["partition --clients 4 --holdout 0.2", "inject-noise --noise 'symmetric
 SEARCH = """
 [search]
 budget = 4
+seeds = [1]
 [search.space]
 lr = [0.01, 0.1, 0.3]
 [search.spaces.kept]
@@ -66,7 +67,7 @@ def test_methods_of_a_regime_differ_in_options(tmp_path):
         ("budget = 4", "budget = 1", "budget"),
         ("budget = 4", "budgets = 4", "budgets"),
         ("budget = 4", 'budget = 4\nstrategy = "grid"', "strategy"),
-        ("budget = 4", "budget = 4\nseeds = [0]", "seed"),
+        ("seeds = [1]", "seeds = [0]", "seed"),
         ("lr = [0.01, 0.1, 0.3]", "lr = []", "lr"),
         ("lr = [0.01, 0.1, 0.3]", "lr = [-1.0]", "lr"),
         ("lr = [0.01, 0.1, 0.3]", "lrr = [1.0]", "lrr"),
@@ -114,7 +115,7 @@ def test_a_search_chooses_by_held_out_labels_before_the_test_set_is_read(tmp_pat
 
     def make(jobs):
         order.append([job.name for job in jobs])
-        train_all(jobs, tmp_path / "runs")
+        return train_all(jobs, tmp_path / "runs")
 
     choices = search.search(found, tmp_path / "runs", make)
     assert {line["runs"] for line in choices} == {4}  # 1 own + 3 drawn of the list; also 4 of the wider space

@@ -10,7 +10,7 @@ from fnlkit.results.held_out import differing
 from fnlkit.results.plots.style import COLORS, STYLES, beside, data_set, look, panels
 
 # The folder in the name of a user's method.
-_SHORT = re.compile(r'"?[^"(]*/([^/"(]+\.py:[^"(]+)"?')
+_SHORT = re.compile(r'"[^"]*/([^/"]+\.py:[^"]+)"|[^"(\s=,]*/([^/"(]+\.py:[^"(,)\s]+)')
 _CALLED = {"accuracy": "test accuracy (%)", "agreement": "agreement with given labels (%)"}
 # Largest number of curves whose stages are marked and named; most curves of one axis, and most panels in a row.
 _STAGED, MOST, _WIDE = 2, 8, 3
@@ -156,11 +156,18 @@ def _mark(axis, runs, middle, place, number, *, named):
 
 def named(group, groups):
     """Return the legend of runs: the method and the settings that distinguish them."""
-    others = {name: value for name, value in group.items() if name not in ("dataset", "method") and value is not None}
+    if group.get("name"):  # of a recipe's row
+        others = {name: group[name] for name in ("regime",) if group.get(name)}
+    else:
+        others = {
+            name: value for name, value in group.items() if name not in ("dataset", "method", "name") and value is not None
+        }
     shown = [f"{name} {value}" for name, value in others.items() if not name.startswith("code of ")]
     if len({other["dataset"] for other in groups}) > 1:
         shown.insert(0, data_set(group["dataset"]))
-    return ", ".join([_SHORT.sub(r"\1", group["method"]), *shown])
+    return ", ".join(
+        _SHORT.sub(lambda found: found[1] or found[2], text) for text in [group.get("name") or group["method"], *shown]
+    )
 
 
 def memorization(run):

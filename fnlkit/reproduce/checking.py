@@ -1,0 +1,54 @@
+"""Check the components of a recipe before its first command: names, parameters and values, built-in or the user's own."""
+
+from dataclasses import fields
+from importlib import import_module
+
+from fnlkit.components import registry
+from fnlkit.components.spec import bind, find, parse
+from fnlkit.experiment import Settings
+from fnlkit.experiment.criteria import criterion
+
+# Kind of component: its registry, and the parameters that the caller supplies.
+_TABLES = {
+    "loss": ("fnlkit.components.registry:LOSSES", ()),
+    "optimizer": ("fnlkit.components.registry:OPTIMIZERS", ("aggregate", "decay")),
+    "aggregator": ("fnlkit.components.registry:AGGREGATORS", registry.AGGREGATED),
+    "selector": ("fnlkit.components.registry:SELECTORS", ("fraction",)),
+    "model": ("fnlkit.models:NETWORKS", ("input_shape", "classes")),
+    "noise": ("fnlkit.noise.injection:MODELS", ()),
+    "scheme": ("fnlkit.datasets.partitioning:SCHEMES", ("fields",)),
+    "estimator": ("fnlkit.estimators:ESTIMATORS", ()),
+    "backbone": ("fnlkit.datasets.embed:BACKBONES", ()),
+}
+
+
+def must_run(method, options):
+    """Raise InputError unless `train` accepts the values of these options and the parameters of a method.
+
+    Parameters
+    ----------
+    method : str
+    options : dict
+        Options of `train`; names that are not settings are ignored.
+    """
+    settings = {field.name: options[field.name] for field in fields(Settings) if field.name in options}
+    criterion(Settings(**settings, method=method).select)
+    registry.method(method)
+
+
+def must_be_components(named):
+    """Raise InputError unless every named component exists and accepts its parameters.
+
+    A user's component is imported.
+
+    Parameters
+    ----------
+    named : dict of str to object
+        Specs by option, such as ``loss`` or ``noise``; other options are ignored, and so is ``auto``.
+    """
+    for kind, text in named.items():
+        if kind in _TABLES and text != "auto":
+            place, given = _TABLES[kind]
+            module, _, table = place.partition(":")
+            spec = parse(text, f"--{kind}")
+            bind(spec, find(spec, getattr(import_module(module), table), kind), kind, given=given)

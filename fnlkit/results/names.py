@@ -1,0 +1,69 @@
+"""Names of a recipe's rows next to its runs: the regime and the method's name in tables and figures."""
+
+import json
+import os
+
+from fnlkit.artifacts import saving
+from fnlkit.errors import InputError
+
+FILE = "rows.json"
+_MAX_BYTES = 2**26
+
+
+def write(folder, rows):
+    """Record the names of runs in a folder; earlier names of other runs are kept.
+
+    Parameters
+    ----------
+    folder : str
+        Created if it is missing.
+    rows : dict of str to dict
+        ``regime`` and ``name`` by the run's file name without suffix.
+    """
+    os.makedirs(folder, exist_ok=True)
+    before = read(folder)
+    if before == before | rows:
+        return
+    saving.write_bytes([(json.dumps(before | rows, indent=0) + "\n").encode()], os.path.join(folder, FILE))
+
+
+def read(folder):
+    """Return the names of the runs in a folder as `write` takes them, {} without a recipe.
+
+    Raises
+    ------
+    InputError
+        If the file has another form.
+    """
+    path = os.path.join(folder, FILE)
+    if not os.path.isfile(path):
+        return {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            rows = json.loads(file.read(_MAX_BYTES))
+        return {str(run): {word: str(row[word]) for word in ("regime", "name")} for run, row in rows.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path}: not the names of a recipe's rows; remove it and start the recipe again") from error
+
+
+def of(path):
+    """Return the ``regime`` and ``name`` of a run's file, {} for a run of no recipe."""
+    folder, file = os.path.split(os.path.abspath(path))
+    return read(folder).get(file.removesuffix(".pt"), {})
+
+
+def attach(run, row):
+    """Record the regime and the name of a recipe's row in a run, and return the run.
+
+    A name that equals the method's text is left out.
+    """
+    row = {word: text for word, text in row.items() if word != "name" or text != run.settings["method"]}
+    if row:
+        run.meta["row"] = row
+    return run
+
+
+def is_of_search(path):
+    """Return whether a file is a run of a recipe's search, which is no row of its tables."""
+    folder, file = os.path.split(path)
+    return file.startswith("search-") and os.path.isfile(os.path.join(folder, FILE))
