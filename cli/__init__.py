@@ -11,7 +11,7 @@ import sys
 import click
 
 from fnlkit.cli import later
-from fnlkit.cli.terminal import speak_plainly
+from fnlkit.cli.terminal import be_quiet, speak_plainly
 from fnlkit.components import own
 from fnlkit.errors import InputError, Terminated, WorkStopped, nearest
 
@@ -124,8 +124,19 @@ _VERBOSE = {
 }  # fmt: skip
 
 
+def _hush(ctx, option, quiet):
+    if quiet:
+        be_quiet(True)
+
+
+_QUIET = {
+    "is_flag": True, "expose_value": False, "callback": _hush, "is_eager": True,
+    "help": "Print results and errors only, no messages.",
+}  # fmt: skip
+
+
 def _talkative(command):
-    """Add -v to a command and its subcommands."""
+    """Add -v and -q to a command and its subcommands."""
     for inner in getattr(command, "commands", {}).values():
         _talkative(inner)
     if _COMPLETE in os.environ:
@@ -134,6 +145,7 @@ def _talkative(command):
         complete_values(command)
     if all(option.name != "verbose" for option in command.params):
         command.params.append(click.Option(["-v", "--verbose"], **_VERBOSE))
+        command.params.append(click.Option(["-q", "--quiet"], **_QUIET))
     return command
 
 
@@ -165,6 +177,7 @@ def main(arguments=None):
     # Reset -vv for a program that runs several commands.
     logging.getLogger("fnlkit.client").setLevel(logging.NOTSET)
     speak_plainly()
+    be_quiet(False)  # for a program that runs several commands
     later.postpone("torch")
     deep = _asks_for_tracebacks(arguments)
     if os.environ.get(_COMPLETE):

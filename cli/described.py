@@ -22,6 +22,7 @@ def described(artifact, source="-", digest=None):
 
     out = {
         "kind": artifact.kind,
+        **_progress(artifact),
         "sha256": digest or files.digest(artifact),
         "checked": not any(isinstance(value, large.Head) for value in artifact.arrays.values()),
         "arrays": {
@@ -56,6 +57,9 @@ def show(artifact, source="-", digest=None):
     table.add_row(
         "sha256", facts["sha256"] + ("" if facts["checked"] else ", as recorded in the file; large arrays were not checked")
     )
+    if (progress := _progress(artifact)) and not progress["finished"]:
+        note = "no: {rounds_done:,} of {rounds_planned:,} rounds; continue with train --resume".format(**progress)
+        table.add_row("finished", note)
     for key, value in artifact.meta.items():
         if key not in ("provenance", "noise", "estimate") and (text := _in_words(value)) is not None:
             table.add_row(printable(key.replace("_", " ")), printable(text))
@@ -82,6 +86,19 @@ def show(artifact, source="-", digest=None):
             seed = step.get("seed")
             table.add_row(printable(step.get("command", "")), "" if seed is None else printable(seed), printable(text))
         say.print(table)
+
+
+def _progress(artifact):
+    """Return whether a run is finished, and its rounds; {} for another file."""
+    body = artifact.arrays.get("body")
+    if not artifact.kind.startswith("fnlkit.run/"):
+        return {}
+    try:
+        run = json.loads((body.array() if hasattr(body, "array") else body.numpy()).tobytes())
+        done = sum(row["stage"] != "final" for row in run["history"])
+        return {"finished": bool(run["finished"]), "rounds_done": done, "rounds_planned": int(run["settings"]["rounds"])}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return {}  # `info` also describes damaged runs
 
 
 def _in_words(value):

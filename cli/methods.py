@@ -1,12 +1,13 @@
 """`fnlkit methods`: list and describe components, and print templates."""
 
+import json
 import shlex
 import sys
 from importlib import resources
 
 import click
 
-from fnlkit.cli.plumbing import Table, out_console
+from fnlkit.cli.plumbing import Table, json_option, out_console
 from fnlkit.errors import InputError, nearest
 
 
@@ -16,7 +17,8 @@ from fnlkit.errors import InputError, nearest
               help="Print a template for your own component of this kind, for example loss, method, optimizer "
                    "or noise.")  # fmt: skip
 @click.option("--markdown", is_flag=True, help="Print a Markdown table of methods: sources, replies, costs.")
-def command(name, template, markdown):
+@json_option
+def command(name, template, markdown, as_json):
     """List components, or print the purpose, parameters and replies of a component.
 
     NAME is a component (method, loss, optimizer, aggregator, selector, network, noise model, scheme, estimator or backbone),
@@ -38,7 +40,10 @@ def command(name, template, markdown):
         sys.stdout.write(_template(template, parts.KINDS))
         return
     console = out_console()
-    if name is None:
+    if as_json:
+        for facts in _facts(name, parts):
+            sys.stdout.write(json.dumps(facts) + "\n")
+    elif name is None:
         _list(console, parts)
     elif (kind := _kind(name, parts.KINDS)) is not None:
         console.print(_of_kind(kind, parts))
@@ -48,10 +53,40 @@ def command(name, template, markdown):
                 console.print()
             _show(console, parts, name, kind, function)
     else:
-        raise InputError(
-            f"no component {name!r}{nearest(name, parts.all_names())}; `fnlkit methods` lists methods, and "
-            f"`fnlkit methods KIND` the components of a kind: {', '.join(parts.KINDS)}"
-        )
+        raise _unknown(name, parts)
+
+
+def _unknown(name, parts):
+    return InputError(
+        f"no component {name!r}{nearest(name, parts.all_names())}; `fnlkit methods` lists methods, and "
+        f"`fnlkit methods KIND` the components of a kind: {', '.join(parts.KINDS)}"
+    )
+
+
+def _facts(name, parts):
+    """Yield the facts of one component, of a kind, or of all components, as plain values."""
+    from fnlkit.components.declarations import declaration
+
+    kind = None if name is None else _kind(name, parts.KINDS)
+    if name is not None and kind is None:
+        found = [(name, *pair) for pair in parts.find_all(name)]
+        if not found:
+            raise _unknown(name, parts)
+    else:
+        kinds = parts.KINDS if kind is None else [kind]
+        found = [(part, of, f) for of in kinds for part in parts.KINDS[of].parts() for k, f in parts.find_all(part) if k == of]
+    for part, of, function in found:
+        declared = declaration(function)
+        yield {
+            "kind": of,
+            "name": part,
+            "purpose": parts.purpose(function),
+            "source": declared.cite,
+            "parameters": [
+                dict(zip(("name", "default", "may_be", "meaning"), row, strict=True)) for row in parts.described(of, function)
+            ],
+            "replies": {reply: str(what) for reply, what in (declared.sends or {}).items()},
+        }
 
 
 def _kind(word, kinds):

@@ -10,6 +10,7 @@ import unicodedata
 _ENDLESS = 100_000
 # Cells up to this length are never broken.
 _WHOLE = 15
+_quiet = [False]
 _PLAIN = {"±": "+-", "×": "x", "–": "-", "—": "-", "…": "...", "→": "->", "≤": "<=", "≥": ">=", "‘": "'", "’": "'"}
 
 
@@ -68,8 +69,13 @@ class Talk(_Stream):
 
 
 def console():
-    """Return the rich console on stderr, for messages."""
-    return _console(Talk(), sys.stderr)
+    """Return the rich console on stderr, for messages; it prints nothing after `be_quiet(True)`."""
+    return _console(Talk(), sys.stderr, quiet=_quiet[0])
+
+
+def be_quiet(quiet):
+    """Let the console for messages print nothing, or everything again; errors are always printed."""
+    _quiet[0] = quiet
 
 
 def out_console():
@@ -77,7 +83,7 @@ def out_console():
     return _console(_Stream("stdout"), sys.stdout)
 
 
-def _console(file, stream):
+def _console(file, stream, quiet=False):
     from rich.console import Console
 
     # COLUMNS takes precedence if set; rich reads it.
@@ -89,7 +95,7 @@ def _console(file, stream):
         def print(self, *objects, **how):
             super().print(*map(_lines, objects), **how)
 
-    made = Safe(file=file, highlight=False, markup=False, width=width)
+    made = Safe(file=file, highlight=False, markup=False, width=width, quiet=quiet)
     made.on_broken_pipe = _reader_gone  # the handler of rich would exit with code 1
     return made
 

@@ -50,6 +50,7 @@ CALLS = {
 _ABOUT_CODE = {NameError, UnboundLocalError, AttributeError, TypeError, ImportError, ModuleNotFoundError, RuntimeError}
 _FILES = {}  # name in sys.modules -> path, of modules imported from a FILE.py
 _SOURCES = set()  # paths of all files that a user named
+_CONTENTS = {}  # path of a data file -> (size and times, SHA-256)
 _DIGESTS = {}  # absolute path of a source -> its digest at import
 
 
@@ -164,8 +165,9 @@ def digest(target):
 
     None is returned if there is no file.
 
-    It covers the named file and the Python files in its folder that it imports, at any depth.  Only the packages above a dotted
-    module are imported.
+    It covers the named file, the Python files in its folder that it imports, at any depth, and the regular files that a text in
+    this code names, relative to the file's folder: ``np.load(HERE / "scorer.npz")``.  Names that the code computes are not
+    covered.  Only the packages above a dotted module are imported.
 
     Parameters
     ----------
@@ -198,13 +200,41 @@ def _source(target):
 
 
 def _digest(path):
-    total = hashlib.sha256()
-    for file in [path, *_beside(path)]:
+    total, code = hashlib.sha256(), [path, *_beside(path)]
+    for file in code:
         with open(file, "rb") as handle:
             content = handle.read()
         total.update(f"{os.path.relpath(file, os.path.dirname(path))}\0{len(content)}\0".encode())
         total.update(content)
+    for file in sorted({file for each in code for file in _data_files(each)} - {*code}):
+        total.update(f"{os.path.relpath(file, os.path.dirname(path))}\0{_content(file)}".encode())
     return total.hexdigest()
+
+
+def _data_files(path):
+    """Yield the regular files that a text in a Python file names, relative to its folder."""
+    try:
+        with open(path, "rb") as handle:
+            tree = ast.parse(handle.read())
+    except (SyntaxError, ValueError):  # reported when the file is imported
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and 0 < len(node.value) < 256:
+            # Part of an f-string: f"{HERE}/scorer.npz".
+            for name in dict.fromkeys((node.value, node.value.lstrip("/"))):
+                file = os.path.normpath(os.path.join(os.path.dirname(path), name))
+                if "\0" not in name and name.strip() and os.path.isfile(file):
+                    yield file
+
+
+def _content(path):
+    """Return the SHA-256 of a file, computed again only if its size or time changed."""
+    stat = os.stat(path)
+    state = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
+    if _CONTENTS.get(path, (None, None))[0] != state:
+        with open(path, "rb") as handle:
+            _CONTENTS[path] = state, hashlib.file_digest(handle, "sha256").hexdigest()
+    return _CONTENTS[path][1]
 
 
 def _beside(path):

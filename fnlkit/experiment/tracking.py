@@ -69,6 +69,22 @@ def tracked(texts, experiment, *, name=None):
         yield send
 
 
+def described(experiment):
+    """Return all settings of a run with its data set and the parameters of earlier commands, such as ``inject-noise.noise``.
+
+    Parameters
+    ----------
+    experiment : fnlkit.experiment.Experiment
+    """
+    out = asdict(experiment.settings) | {"dataset": experiment.federation.dataset}
+    for step in experiment.federation.meta.get("provenance", []):
+        for name, value in (step.get("parameters") or {}).items():
+            if name != "dataset":
+                key = f"{step['command']}.{name}"
+                out[key] = value if key not in out else f"{out[key]} + {value}"
+    return out
+
+
 def numbers(row):
     """Return the measurements of a row: all numbers that are not positions."""
     return {
@@ -112,7 +128,7 @@ def _tensorboard(place, experiment, name):
         except OSError as error:
             raise OSError(error.errno, error.strerror or str(error), place) from error
 
-    lines = [f"| {key} | {value} |" for key, value in asdict(experiment.settings).items()]
+    lines = [f"| {key} | {value} |" for key, value in described(experiment).items()]
 
     def send(row, seconds):
         at[0] = row.get("client_rounds", at[0])  # the final row follows the last round
@@ -158,7 +174,7 @@ def _mlflow(place, experiment, name):
     run = known[0] if known else client.create_run(where, run_name=name, tags={"fnlkit": identity})
     logged = {key: max(point.step for point in client.get_metric_history(run.info.run_id, key)) for key in run.data.metrics}
     if not known:
-        for key, value in asdict(experiment.settings).items():
+        for key, value in described(experiment).items():
             client.log_param(run.info.run_id, key, value)
     at = [0]
 
@@ -183,7 +199,7 @@ def _wandb(place, experiment, name):
     identity = _identity(experiment, name)
     # A new run replaces the tracked run of the same name; a resumed run skips points that were already sent.
     again = "allow" if experiment.history else None
-    run = wandb.init(project=place, name=name, id=identity, resume=again, config=asdict(experiment.settings))
+    run = wandb.init(project=place, name=name, id=identity, resume=again, config=described(experiment))
     logged, at, code = run.step, [0], 1
 
     def send(row, seconds):

@@ -96,3 +96,20 @@ def test_info_is_equal_for_large_and_small_readers(noisy, tmp_path):
         n: (v.dtype, v.shape) for n, v in whole.arrays.items()
     }
     assert any(isinstance(v, large.Head) for v in part.arrays.values())
+
+
+def test_an_unfinished_run_is_named(noisy, tmp_path):
+    from fnlkit.artifacts.run import Run
+
+    line = f"fnlkit train {noisy} --rounds 2 --fraction 0.1 --epochs 1 --model 'mlp(hidden=[4])' --quiet -o a.pt"
+    done = fnlkit(line, tmp_path)
+    assert done.returncode == 0 and not done.stderr
+    facts = json.loads(fnlkit("fnlkit info a.pt --json", tmp_path).stdout)
+    assert facts["finished"] and "finished" not in fnlkit("fnlkit info a.pt", tmp_path).stdout
+    run = Run.read(str(tmp_path / "a.pt"))
+    run.finished = False
+    run.settings["rounds"] = 5
+    run.write(str(tmp_path / "a.pt"))
+    assert "no: 2 of 5 rounds; continue with train --resume" in fnlkit("fnlkit info a.pt", tmp_path).stdout
+    facts = json.loads(fnlkit("fnlkit info a.pt --json", tmp_path).stdout)
+    assert (facts["finished"], facts["rounds_done"], facts["rounds_planned"]) == (False, 2, 5)

@@ -1,5 +1,6 @@
 """`fnlkit methods`: every part of every kind explains itself, and a template of each kind runs as its first lines say."""
 
+import json
 import re
 
 import pytest
@@ -145,3 +146,15 @@ def test_the_template_of_each_kind_runs(kind, tmp_path):
     (parameter,) = re.findall(r"mine\.py:part\((\w+)=", line)
     wrong = fnlkit(line.replace(f"({parameter}=", "(nonsense="), tmp_path)
     assert wrong.returncode == 2 and f"it takes: {parameter}" in wrong.stderr
+
+
+def test_json_has_a_line_per_component(tmp_path):
+    done = fnlkit("fnlkit methods --json", tmp_path)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(row["kind"], row["name"]) for row in rows] == PARTS, done.stderr
+    (one,) = [json.loads(line) for line in fnlkit("fnlkit methods gce --json", tmp_path).stdout.splitlines()]
+    assert one in rows and [p["name"] for p in one["parameters"]][0] == "q" and one["purpose"]
+    assert {json.loads(line)["kind"] for line in fnlkit("fnlkit methods losses --json", tmp_path).stdout.splitlines()} == {
+        "loss"
+    }
+    assert fnlkit("fnlkit methods gec --json", tmp_path).returncode == 2

@@ -104,6 +104,18 @@ def test_mlflow_has_each_point_once_after_a_resume(federation, tmp_path):
     assert sorted(points) == wanted(run)["accuracy"]
 
 
+def test_trackers_get_the_data_set_and_the_noise(federation):
+    from types import SimpleNamespace
+
+    from fnlkit.experiment import Settings
+    from fnlkit.experiment.tracking import described
+
+    facts = described(SimpleNamespace(settings=Settings(lr=0.5), federation=federation))
+    made = [step["parameters"] for step in federation.meta["provenance"] if step["command"] == "inject-noise"]
+    assert facts["dataset"] == "digits" and facts["lr"] == 0.5 and facts["inject-noise.noise"] == made[0]["noise"]
+    assert "partition.clients" in facts
+
+
 def test_a_run_is_known_again_by_its_file_settings_and_labels(federation):
     from types import SimpleNamespace
 

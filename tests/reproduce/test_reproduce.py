@@ -178,6 +178,9 @@ methods = ["parts/mine.py:plain"]
 published = { "parts/mine.py:plain" = [50.0, 1.0] }
 """
 PARTS = """
+import os
+from pathlib import Path
+
 from beside import STEP
 from fnlkit.methods.fedavg import fedavg
 from fnlkit.noise import Corruption
@@ -187,7 +190,8 @@ def plain(clients, model, opt, select, *, rounds):
 
 def noise(ground, *, step=1):
     labels = ground.labels.copy()
-    labels[::3] = (labels[::3] + step * STEP) % ground.classes
+    shift = int(Path(f"{os.path.dirname(__file__)}/shift.txt").read_text())
+    labels[::3] = (labels[::3] + step * STEP * shift) % ground.classes
     return Corruption(labels)
 """
 
@@ -200,6 +204,7 @@ def mine(tmp_path):
     (folder / "own.toml").write_text(OWN.replace("DATA", str(folder / "data.npz")))
     (folder / "parts/mine.py").write_text(LOSS.format(1.0) + PARTS)
     (folder / "parts/beside.py").write_text("STEP = 1\n")
+    (folder / "parts/shift.txt").write_text("1")
     samples(folder / "data.npz", 0)
     samples(folder / "other.npz", 2)
     yield folder
@@ -227,6 +232,7 @@ CHANGES = {
     "a step less": lambda at: edit(at / "own.toml", NOISE_STEP, ""),
     "a component": lambda at: edit(at / "parts/mine.py", "return 1.0", "return 2.0"),
     "a file beside a component": lambda at: (at / "parts/beside.py").write_text("STEP = 2  # another length"),
+    "a data file that a component names": lambda at: (at / "parts/shift.txt").write_text("2"),
     "the data": lambda at: samples(at / "data.npz", 1),
     "another data set": lambda at: edit(at / "own.toml", "data.npz", "other.npz"),
 }
