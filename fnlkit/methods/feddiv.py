@@ -13,7 +13,7 @@ from fnlkit.client.losses import consistent
 from fnlkit.client.losses.filtered import debiased, filter_weight
 from fnlkit.client.scoring import double_softmax_losses, sample_losses
 from fnlkit.components.declarations import LARGEST, Sent, method
-from fnlkit.components.parameters import Natural, NotNegative, Positive, Rounds, Share, checked
+from fnlkit.components.parameters import NotNegative, Positive, Rounds, Share, checked
 from fnlkit.kernels.mixture import fitted_from
 from fnlkit.methods.fedavg import Round
 
@@ -89,6 +89,19 @@ def warmup_rounds(warmup, rounds):
     return max(1, warmup if warmup >= 0 else min(50, rounds // 4))
 
 
+def first_visits(clean_visits, visits):
+    """Return the number of a client's first visits on clean samples only, of `visits` expected visits with the filter.
+
+    Default: 5, at most a nineteenth of the visits: 5 of 95 in the published runs.
+    """
+    return clean_visits if clean_visits >= 0 else min(5, round(visits / 19))
+
+
+def budget(rounds, warmup, clean_visits):
+    """Return the part of the schedule that depends on the number of rounds."""
+    return warmup_rounds(warmup, rounds), clean_visits if clean_visits >= 0 else rounds
+
+
 @method(
     sends={
         "filter": Sent(
@@ -100,7 +113,7 @@ def warmup_rounds(warmup, rounds):
         )
     },
     loss="own",
-    schedule=warmup_rounds,
+    schedule=budget,
     cite="Li 2024",
 )
 @checked
@@ -121,7 +134,7 @@ def feddiv(
     prior: NotNegative = 1.0,
     alpha: Positive = 1.0,
     losses: Literal["scaled", "plain"] = "scaled",
-    clean_visits: Natural = 5,
+    clean_visits: Rounds = -1,
 ):
     """Filter samples with a federated mixture and relabel confident ones (Section 3).
 
@@ -150,9 +163,10 @@ def feddiv(
     losses : "scaled" or "plain"
         Values that the filter separates.  ``scaled``: cross entropies after a second softmax, scaled to [0, 1] on each
         client, as in the public code.  ``plain``: cross entropies (eq. 2).
-    clean_visits : int >= 0
+    clean_visits : int >= 0, or -1
         First visits after the warm-up in which a noisy client trains on its clean samples only, without relabeled samples
-        and without the agreement of eq. 10; 0 in the paper, 5 in the public code.
+        and without the agreement of eq. 10; 0 in the paper, 5 in the public code, whose clients have 95 visits.  Default: -1,
+        which is 5, or a nineteenth of the expected visits if that is less.
 
     Notes
     -----
@@ -167,6 +181,10 @@ def feddiv(
     filtered round each client fits a filter to the received model; the public code starts from random data.  Under mixup an
     unused sample is still mixed into others, but its label does not count.
 
+    The filter divides the losses of clean clients as well.  A class with larger losses is then left out, and its losses rise
+    further: on digits without noise, late accuracy falls from 96.8 % (FedAvg) to 71.4 % (20 clients, 60 rounds).  With half of
+    the labels wrong it rises from 81.3 to 93.1 %.
+
     Reports
     -------
     filter_means, filter_variances, filter_shares (2,) each round after the warm-up.
@@ -177,7 +195,8 @@ def feddiv(
     loss = partial(consistent, prior=prior, debias=debias)
     fit = partial(fit_filter, losses=losses)
     limits = {"level": level, "relabel_level": relabel_level, "confidence": confidence}
-    select_samples = partial(filter_samples, losses=losses, clean_visits=clean_visits, **limits)
+    first = first_visits(clean_visits, (rounds - warmup) * getattr(select, "fraction", 1.0))
+    select_samples = partial(filter_samples, losses=losses, clean_visits=first, **limits)
     for r in range(rounds):
         step = {"mixup": alpha}
         if merged is not None:

@@ -143,8 +143,8 @@ def elr(
     select,
     *,
     rounds,
-    strength: NotNegative = 4.0,
-    momentum: Share = 0.5,
+    strength: NotNegative = 3.0,
+    momentum: Share = 0.7,
     warmup: Rounds = 0,
     start: Literal["prediction", "zero"] = "zero",
     clamp: Annotated[float, Range(0, 0.5, open_high=True)] = 1e-4,
@@ -158,14 +158,20 @@ def elr(
 
     Parameters
     ----------
-    strength : float >= 0
-        4 in FLR's comparison.
-    momentum : float in [0, 1]
-        gamma: 0.5 for symmetric noise and Clothing1M, 0.9 for asymmetric.
+    strength, momentum : float >= 0, float in [0, 1]
+        lambda and beta.  Public code: 3 and 0.7 (the default) for CIFAR-10 with symmetric noise, 1 and 0.9 with asymmetric
+        noise.  FLR's comparison: 4 and 0.5, asymmetric 4 and 0.9.
     warmup : int >= 0, or -1
         Rounds of plain cross entropy first.
     start, clamp
         As in `flr`; ``start=prediction, clamp=0`` is FLR with alpha = 0.
+
+    Notes
+    -----
+    If prediction and target are certain, the gradient at a logit is strength / 2 for the regularizer and 1 for the cross
+    entropy, so that a strength above 2 can keep a network at its first guesses.  With momentum 0.5 the target follows after
+    one pass: with 4 and 0.5 LeNet-5 collapsed to one class on 5,400 CIFAR-10 images (20 clients, 32 rounds, learning rate
+    0.01: 11 %; 3 and 0.7: 32 %, 1 and 0.9: 34 %, FedAvg: 35 %).
     """
     fixed = {"alpha": 0.0, "beta": 0.0, "gamma": momentum, "rates": "constant"}
     local_average = {"strength": strength, "warmup": warmup, "start": start, "clamp": clamp, **fixed}

@@ -11,8 +11,9 @@ from sklearn.mixture import GaussianMixture
 from fnlkit.client.client import Batch, LocalModel
 from fnlkit.client.losses import consistent
 from fnlkit.client.losses.filtered import filter_weight
+from fnlkit.components import registry
 from fnlkit.kernels.mixture import fitted_from
-from fnlkit.methods.feddiv import filter_losses, filter_samples, update_bias
+from fnlkit.methods.feddiv import filter_losses, filter_samples, first_visits, update_bias
 from fnlkit.methods.fedrn import reliabilities, select_clean
 from tests.toy import toy, train
 
@@ -171,6 +172,15 @@ def test_feddiv_sample_by_sample(agree):
     torch.testing.assert_close(found, wanted, rtol=1e-12, atol=0)
     gradients = [torch.autograd.grad(v, logits, retain_graph=True)[0] for v in (found, wanted)]
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-14)
+
+
+def test_feddivs_visits_on_clean_samples_are_the_share_of_the_public_codes_visits():
+    """Its clients have 95 visits with the filter (950 rounds, fraction 0.1); five of nine would be most of a short run."""
+    assert [first_visits(-1, visits) for visits in (95, 1000, 57, 9, 0)] == [5, 5, 3, 0, 0] and first_visits(2, 0) == 2
+    runs = [f"feddiv(warmup=2{more})" for more in ("", ", clean_visits=0", ", clean_visits=5")]
+    default, none, all_visits = (train(method=method, rounds=8, fraction=0.5)[1].weights for method in runs)
+    assert torch.equal(default, none) and not torch.equal(default, all_visits)
+    assert registry.of_budget("feddiv(warmup=2)", 8) != registry.of_budget("feddiv(warmup=2)", 9)
 
 
 def test_feddivs_filter_is_the_mean_of_the_clients_by_size():

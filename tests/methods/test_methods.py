@@ -281,12 +281,12 @@ def make_t(client, model, received):
 @pytest.mark.parametrize("start", ["prediction", "zero"])
 def test_flr_with_alpha_0_is_elr(start):
     def liu(fed, model, opt, select, *, rounds):
-        loss = partial(elr_by_hand, strength=4.0, momentum=0.5, start=start)
+        loss = partial(elr_by_hand, strength=3.0, momentum=0.7, start=start)
         return (yield from fedavg(fed, model, opt, select, rounds=rounds, before=(make_t,), loss=loss))
 
     expected = end(liu)
     assert torch.allclose(end(f"elr(start={start}, clamp=0)"), expected, rtol=1e-9, atol=1e-10)
-    spelt = f"flr(strength=4, alpha=0, gamma=0.5, warmup=0, rates=constant, start={start})"
+    spelt = f"flr(strength=3, alpha=0, gamma=0.7, warmup=0, rates=constant, start={start})"
     assert torch.allclose(end(spelt), expected, rtol=1e-9, atol=1e-10)
     assert torch.equal(end("elr"), end("elr(start=zero, clamp=1e-4)"))  # its own public code's
     fed, _, _ = run("elr")
