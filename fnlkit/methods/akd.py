@@ -101,6 +101,10 @@ def akd(
 
     Notes
     -----
+    The teacher helps if it represents samples better than the network can learn to: +5 points on CIFAR-10 and +10 on EuroSAT
+    in FedLN, which trains on images with CLIP as the teacher.  On frozen features the embedding is made from the network's own
+    input and adds nothing.
+
     If the widths of student and teacher differ, the student gets a linear head (fnlkit.models.head).  The head is trained
     and averaged with the model; in the public code it stays on the client, and the paper does not specify this.
 

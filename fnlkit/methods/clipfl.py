@@ -83,6 +83,9 @@ def clipfl(
     Clients evaluate their own models and send the accuracy, so that a run can be resumed.  A server could also evaluate the
     models that it receives.
 
+    Pruning removes right labels as well: it helps if the pruned clients are mostly noisy, and has no effect on noise that is
+    equal at all clients.
+
     Reports
     -------
     candidacy_score (N,), kept_clients (N,) once, after the last scored round.

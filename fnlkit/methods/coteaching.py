@@ -52,6 +52,9 @@ def coteaching(
     The public code divides the mean over the kept samples by their number once more, which shrinks the step; this is not
     repeated here.
 
+    Published gains over FedAvg in federations are small: +1.5 to +2.1 on CIFAR-100 (FLR, Table 3), -15.5 to +7.3 on CIFAR-10
+    (FedDPCont, Table 2).  `forget` is not fitted to the noise.
+
     Both models are trained as a single network (`fnlkit/models/pair.py`), so that all optimizers and engines work.
 
     Reports

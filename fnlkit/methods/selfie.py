@@ -47,6 +47,8 @@ def selfie(
     -----
     The paper's restarts, which train a new model with the refurbished samples, are left out.
 
+    If the share of wrong labels is far from `forget`, the samples with small losses contain wrong labels or lack right ones.
+
     The benchmarks' code counts missing predictions as class 0.  Labels in the run stay as given; refurbished labels are stored
     as `memory/rows/selfie_label`.
     """
