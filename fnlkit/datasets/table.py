@@ -234,6 +234,12 @@ def _names(path, row):
     return names
 
 
+def _content(kind):
+    """Return what the cells of a Parquet column of nested or binary type are, for a message."""
+    fields = {kind.field(i).name for i in range(kind.num_fields)} if hasattr(kind, "num_fields") else set()
+    return "encoded images or other files" if "bytes" in fields or not fields else f"values of type {str(kind)[:60]}"
+
+
 def _parquet(path):
     try:
         import pyarrow as pa
@@ -258,6 +264,11 @@ def _parquet(path):
         kind = values.type
         if pa.types.is_dictionary(kind):
             values, kind = values.cast(kind.value_type), kind.value_type
+        if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            raise InputError(
+                f"{paths.shown(path)}: column {name!r} holds {_content(kind)}, but a cell must be a number or a text; save images as "
+                "files and their paths in the column, or convert the table to an npz with x_train and y_train"
+            )
         if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             columns[name] = values.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
         else:

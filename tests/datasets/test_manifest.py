@@ -221,6 +221,18 @@ def test_scales_and_categories_come_from_training_rows_only(tmp_path):
     assert data.columns == ["x", "kind: a", "kind: b"] and data.x_test.tolist() == [[100, 0, 0], [2, 1, 0]]
 
 
+@pytest.mark.parametrize("cell", [{"bytes": b"\x89PNG", "path": "a.png"}, b"\x89PNG", [1.0, 2.0]])
+def test_images_in_a_parquet_file_are_refused_in_one_line(cell, tmp_path):
+    """As in the files of Hugging Face."""
+    pa = pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table({"image": [cell] * 4, "label": [0, 1, 0, 1]}), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match="column 'image' holds .*; save images as files") as error:
+        datasets.load(tmp_path / "t.parquet")
+    assert len(str(error.value)) < 300 and "PNG" not in str(error.value)
+
+
 def test_parquet_equals_csv(tmp_path, monkeypatch):
     pa = pytest.importorskip("pyarrow", reason="needs pyarrow (extra `parquet`)")
     from pyarrow import parquet
