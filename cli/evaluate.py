@@ -49,11 +49,12 @@ from fnlkit.errors import InputError
 @click.option("--csv", "form", flag_value="csv", help="Print the groups as csv with full precision.")
 @click.option("--latex", "form", flag_value="latex", help="Print the groups as a LaTeX table.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print the groups as a Markdown table.")
+@click.option("--confusion", is_flag=True, help="Also print confusion matrices of predictions and of training labels.")
 @trust_option
 @click.option("-o", "--output", default=None, metavar="FILE.npz", callback=takes_file,
               help="Also write confusion matrices and all records as arrays.")  # fmt: skip
-def command(runs, dataset, as_json, ledger, target, cross_site, test, by, baseline, pivot, show, tidy, each, form, trust,
-            output):  # fmt: skip
+def command(runs, dataset, as_json, ledger, target, cross_site, test, by, baseline, pivot, show, tidy, each, form, confusion,
+            trust, output):  # fmt: skip
     """Print accuracy, corrected labels, estimated noise and traffic of runs.
 
     RUN can be a folder; without RUN stdin is read. Several runs are combined in a table: runs that differ by the seed only
@@ -100,7 +101,7 @@ def command(runs, dataset, as_json, ledger, target, cross_site, test, by, baseli
     else:
         run = found.runs[0]
         names = run.meta.get("samples", {}).get("class_names") or list(map(str, range(run.meta["classes"])))
-        _show_one(rows[0], found.arrays, run, names)
+        _show_one(rows[0], found.arrays, run, names, confusion)
 
 
 def _show_groups(found, by, baseline, form, as_json, pivot, show):
@@ -134,10 +135,8 @@ def _shown(value):
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(value)
 
 
-def _show_one(row, values, run, classes):
+def _show_one(row, values, run, classes, confusion):
     import numpy as np
-
-    from fnlkit.results import evaluation
 
     say = out_console()
     table = Table("", "", heads=False)
@@ -145,18 +144,13 @@ def _show_one(row, values, run, classes):
         if key not in ("class_accuracy", "class_agreement", "measured", "cross_site") and value is not None:
             table.add_row(key.replace("_", " "), _shown(value))
     say.print(table)
+    if run.budget():
+        say.print(f"{row['rounds']:,} rounds made {run.budget()}", soft_wrap=True)
     _show_measured(say, row["measured"], classes)
     if "cross_site" in row:
         _show_cross_site(say, row["cross_site"])
-    for name, part in row["measured"].items():
-        if len(values.get(f"{name}_confusion", range(99))) <= 20:
-            rows = "true class" if part["measures"] == "accuracy" else "given label"
-            title = f"{_SAMPLES[name]}, {rows} in rows, predicted in columns"
-            say.print(Cross(values[f"{name}_confusion"], title, classes))
-    if "label_confusion_given" in values and len(values["label_confusion_given"]) <= 20:
-        for stage, counts in evaluation.stage_confusions(run):
-            say.print(Cross(counts, f"training labels at the start of {stage}, true class in rows", classes))
-        say.print(Cross(values["label_confusion_corrected"], "training labels at the end, true class in rows", classes))
+    if confusion:
+        _show_confusion(say, row, values, run, classes)
     if "record_transition_cosine" in values:
         rounds, cosines = values["record_transition_cosine_rounds"], values["record_transition_cosine"]
         say.print("estimated against true transition matrix")
@@ -170,6 +164,21 @@ def _show_one(row, values, run, classes):
         for k in true.argsort()[::-1][:10]:
             table.add_row(str(k), f"{true[k]:.3f}", f"{estimated[k]:.3f}")
         say.print(table)
+
+
+def _show_confusion(say, row, values, run, classes):
+    """Print confusion matrices of at most 20 classes: of each kind of samples, and of the training labels of each stage."""
+    from fnlkit.results import evaluation
+
+    for name, part in row["measured"].items():
+        if len(values.get(f"{name}_confusion", range(99))) <= 20:
+            rows = "true class" if part["measures"] == "accuracy" else "given label"
+            title = f"{_SAMPLES[name]}, {rows} in rows, predicted in columns"
+            say.print(Cross(values[f"{name}_confusion"], title, classes))
+    if "label_confusion_given" in values and len(values["label_confusion_given"]) <= 20:
+        for stage, counts in evaluation.stage_confusions(run):
+            say.print(Cross(counts, f"training labels at the start of {stage}, true class in rows", classes))
+        say.print(Cross(values["label_confusion_corrected"], "training labels at the end, true class in rows", classes))
 
 
 _SAMPLES = {"test": "test samples", "held_out": "held-out samples", "held_out_true": "held-out samples, true labels",

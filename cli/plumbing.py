@@ -137,26 +137,48 @@ def setting_options(*names, **defaults):
 
 
 class Grouped(click.Command):
-    """A command whose help lists options in sections.
+    """A command whose help lists the most used options in sections; --help-all lists all options.
 
     Parameters
     ----------
     sections : dict of str to tuple of str
         Titles and parameter names; all other options follow under "Options".
+    rare : tuple of str
+        Parameters that only --help-all describes.
     """
 
-    def __init__(self, *args, sections, **more):
+    def __init__(self, *args, sections, rare=(), **more):
         super().__init__(*args, **more)
-        self.sections = sections
+        self.sections, self.rare = sections, rare
+        text = "Print this help with all options."
+        self.params.append(
+            click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_print_all, help=text)
+        )
 
     def format_options(self, ctx, formatter):
         options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
-        records = {p.name: p.get_help_record(ctx) for p in options}
+        leave = () if ctx.meta.get(ALL_OPTIONS) else self.rare
+        records = {p.name: p.get_help_record(ctx) for p in options if p.name not in leave}
         for title, names in self.sections.items():
-            with formatter.section(title):
-                formatter.write_dl([records.pop(name) for name in names])
+            if shown := [records.pop(name) for name in names if name in records]:
+                with formatter.section(title):
+                    formatter.write_dl(shown)
         with formatter.section("Options"):
             formatter.write_dl(list(records.values()))
+        if leave:
+            names = ", ".join(p.opts[-1] for p in options if p.name in leave)
+            with formatter.section("Further options, described by --help-all"):
+                formatter.write_text(names)
+
+
+ALL_OPTIONS = "fnlkit.help_all"
+
+
+def _print_all(ctx, option, value):
+    if value and not ctx.resilient_parsing:
+        ctx.meta[ALL_OPTIONS] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
 
 
 class Listing(click.Command):

@@ -27,7 +27,7 @@ def need_input(file):
     if _kind() in ("closed", "device"):
         raise InputError("no FILE and nothing in the pipe; name a file or pipe another fnlkit command into this one")
     if _peek(_REPORTED) == "silent":
-        _note("waiting for standard input; end with Ctrl-C, or name a FILE")
+        _note("waiting for the previous command in the pipe; without one, end with Ctrl-C and name a FILE")
 
 
 def refuse_unread(file):

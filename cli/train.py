@@ -37,9 +37,14 @@ SECTIONS = {
     "Protection": ("protect", "privacy_key", "ledger"),
     "Run": ("engine", "device", "workers", "at_once", "client_timeout", "checkpoint_every", "resume", "output"),
 }  # fmt: skip
+# Options that --help only names.
+RARE = ("client_optimizer", "weight_decay", "decay", "clip", "augment", "mixup", "standardize", "precision", "features",
+        "embeddings", "min_replies", "max_update_ratio", "eval_every", "patience", "memorization", "metrics", "log", "protect",
+        "privacy_key", "ledger", "workers", "at_once", "client_timeout", "checkpoint_every", "aggregator",
+        "selector")  # fmt: skip
 
 
-@click.command(cls=Grouped, sections=SECTIONS)
+@click.command(cls=Grouped, sections=SECTIONS, rare=RARE)
 @file_argument
 @dataset_option
 @click.option("--preset", default=None, metavar="NAME",

@@ -13,6 +13,7 @@ import fnlkit.kernels
 from fnlkit import datasets, noise
 from fnlkit.artifacts.federation import Federation
 from fnlkit.cli import COMMANDS, group, parts
+from fnlkit.cli.plumbing import ALL_OPTIONS
 from fnlkit.components import presets, registry
 from fnlkit.components.spec import parse
 from fnlkit.datasets import partitioning
@@ -50,7 +51,9 @@ def command_pages():
         command, text = group.get_command(None, name), f"# fnlkit {name}\n"
         for verb, each in {"": command, **getattr(command, "commands", {})}.items():
             path = f"fnlkit {name} {verb}".strip()
-            usage = each.get_help(click.Context(each, info_name=path, max_content_width=100, terminal_width=100))
+            context = click.Context(each, info_name=path, max_content_width=100, terminal_width=100)
+            context.meta[ALL_OPTIONS] = True
+            usage = each.get_help(context)
             text += (f"\n## {path}\n" if verb else "") + f"\n```text\n{usage}\n```\n"
         write(f"commands/{name}.md", text)
 

@@ -74,9 +74,18 @@ class Run:
         name = "accuracy" if any("accuracy" in row for row in self.history) else "agreement"
         scored = [row[name] for row in self.history if name in row]
         text = f"Run: {self.settings['method']} on {self.meta.get('dataset')}, {rounds:,} rounds"
-        text += "" if self.finished else " so far"
+        text += f", {self.budget()}" if self.budget() else "" if self.finished else " so far"
         text += f"; {name} {scored[-1]:.4f}, best {max(scored):.4f}" if scored else ""
         return shown.plain(text)
+
+    def budget(self):
+        """Return a text if the number of rounds differs from the setting `rounds` because cohorts differ in size, or ""."""
+        trained = sum(row["stage"] != "final" for row in self.history)
+        stopped = (self.meta.get("selection") or {}).get("stopped")
+        if not self.finished or stopped or trained == self.settings["rounds"]:
+            return ""
+        visits, budget = self.traffic.client_rounds, self.settings["rounds"]
+        return f"{visits:,} client-rounds (the budget of {budget:,} rounds; here, cohorts differ in size)"
 
     def to_pandas(self):
         """Return a data frame with one row per round.

@@ -51,6 +51,25 @@ def digits(*, where, download=False):
     )
 
 
+def spoken_digits(*, where, download=False):
+    """Return the recordings of the Free Spoken Digit Dataset as mel spectrograms (16, 16), which are included in this package.
+
+    The speaker of each training recording is the field `site`.
+    """
+    from importlib import resources
+
+    arrays = files.read_arrays(resources.files("fnlkit.data").joinpath("spoken-digits.npz").read_bytes())
+    return Dataset(
+        name="spoken-digits",
+        kind="image",
+        y_train=arrays["y_train"],
+        y_test=arrays["y_test"],
+        class_names=["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"],
+        samples=lambda: (arrays["x_train"], arrays["x_test"]),
+        fields={"site": arrays["site_train"].astype(np.str_)},
+    )
+
+
 def mnist(*, where, download=False):
     """Return MNIST from torchvision's files."""
     names = [str(digit) for digit in range(10)]

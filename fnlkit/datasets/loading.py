@@ -15,6 +15,7 @@ from fnlkit.errors import InputError, nearest
 # Name -> (module:function, one-line description). The function accepts where=<cache folder> and its own keyword parameters.
 _KNOWN = {
     "digits": ("fnlkit.datasets.known:digits", "1,797 handwritten digits, 8x8, part of this package"),
+    "spoken-digits": ("fnlkit.datasets.known:spoken_digits", "3,000 spoken digits of six speakers as spectrograms, included"),
     "mriqc": ("fnlkit.datasets.embedded:mriqc", "quality of 1,101 brain scans from 17 sites by three raters, included"),
     "heart": ("fnlkit.datasets.embedded:heart", "920 heart patients of four hospitals, missing values, included"),
     "mnist": ("fnlkit.datasets.known:mnist", "70,000 handwritten digits, 28x28"),

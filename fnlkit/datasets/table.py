@@ -266,8 +266,8 @@ def _parquet(path):
             values, kind = values.cast(kind.value_type), kind.value_type
         if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
             raise InputError(
-                f"{paths.shown(path)}: column {name!r} holds {_content(kind)}, but a cell must be a number or a text; save images as "
-                "files and their paths in the column, or convert the table to an npz with x_train and y_train"
+                f"{paths.shown(path)}: column {name!r} holds {_content(kind)}, expected numbers or texts; save images as files "
+                "and their paths in the column, or convert the table to an npz with x_train and y_train"
             )
         if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             columns[name] = values.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)

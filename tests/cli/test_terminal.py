@@ -7,10 +7,12 @@ import signal
 import subprocess
 from contextlib import redirect_stderr
 
+import click
 import numpy as np
 import pytest
 from PIL import Image
 
+from fnlkit.cli import group
 from fnlkit.cli.terminal import Table, console, out_console
 from fnlkit.client.failure import Failure
 from tests.commands import BIN, ENVIRONMENT, LIMIT, fnlkit
@@ -83,7 +85,7 @@ def test_nothing_is_cut_at_60_columns(command, zoo):
 
 
 def test_classes_have_names_where_a_person_reads(zoo):
-    judged, run = (fnlkit(f"fnlkit {line}", zoo).stdout for line in ("info judged.npz", "evaluate another.pt"))
+    judged, run = (fnlkit(f"fnlkit {line}", zoo).stdout for line in ("info judged.npz", "evaluate another.pt --confusion"))
     for title in ("requested transition", "achieved transition", "estimated transition"):
         (head,) = re.findall(f"^{title}.*\n +(.*)$", judged, re.MULTILINE)
         assert head.split() == ANIMALS
@@ -93,6 +95,19 @@ def test_classes_have_names_where_a_person_reads(zoo):
     # Too narrow for names side by side: numbers, which stand before the names.
     narrow = fnlkit("fnlkit info judged.npz", zoo, columns=40).stdout
     assert re.search(r"^ +0 +1 +2 +3$\n0 aardvark ", re.sub(" +$", "", narrow, flags=re.MULTILINE), re.MULTILINE), narrow
+
+
+def test_confusion_matrices_are_printed_on_request_only(zoo):
+    assert "predicted in columns" not in fnlkit("fnlkit evaluate another.pt", zoo).stdout
+    assert "predicted in columns" in fnlkit("fnlkit evaluate another.pt --confusion", zoo).stdout
+
+
+def test_help_names_all_options_and_describes_the_most_used(zoo):
+    short, full = (fnlkit(f"fnlkit train {option}", zoo, columns=80).stdout for option in ("--help", "--help-all"))
+    assert len(short.splitlines()) <= 80 < len(full.splitlines())
+    for option in group.get_command(None, "train").params:
+        if isinstance(option, click.Option):
+            assert option.opts[-1] in short and option.help in " ".join(full.split()), option
 
 
 # ---- estimates

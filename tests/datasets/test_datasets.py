@@ -13,7 +13,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from fnlkit import datasets
-from fnlkit.datasets import load, places
+from fnlkit.datasets import load, partitioning, places
 from fnlkit.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("no_connection")
@@ -450,3 +450,13 @@ def test_image_files_may_have_names_in_any_bytes(tmp_path):
             Image.new("L", (4, 4)).save(tmp_path / "x.png")
             os.replace(tmp_path / "x.png", os.fsencode(tmp_path) + b"/" + name + b"/\xff%d.png" % i)
     assert len(load(tmp_path).checksum) == 64
+
+
+def test_spoken_digits_are_six_clients_with_450_recordings_of_one_speaker():
+    data = datasets.load("spoken-digits")
+    assert data.checksum.startswith("7760cb5b4be26f71") and not data.observed
+    assert data.x_train.shape == (2700, 16, 16, 1) and data.x_test.shape == (300, 16, 16, 1) and data.classes == 10
+    assert np.bincount(data.y_test).tolist() == [30] * 10
+    speakers = partitioning.federation(data, scheme="sites")
+    assert list(map(len, speakers.clients)) == [450] * 6
+    assert all(len(set(data.fields["site"][part])) == 1 for part in speakers.clients)

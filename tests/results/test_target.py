@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fnlkit
+from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError
 from fnlkit.results import evaluation, grouping
 from tests.commands import fnlkit as command
@@ -97,3 +98,14 @@ def test_differences_to_the_first_are_over_the_seeds_of_which_both_came_there(fo
     assert two["reached"] == 1 and two["ahead"]["target_client_rounds"] == {
         "mean": 2, "spread": None, "half": None, "pairs": 1, "clear": False, "p": None, "holm": None,
     }  # fmt: skip
+
+
+def test_a_run_explains_a_number_of_rounds_that_is_not_the_budget(noisy, tmp_path):
+    train = f"fnlkit train {noisy} --epochs 1 --model 'mlp(hidden=[8])' --rounds 20 --engine sequential"
+    done = command(f"{train} --method fedcorr -o c.pt && {train} -o a.pt", tmp_path)
+    assert done.returncode == 0, done.stderr
+    shown = {name: command(f"fnlkit evaluate {name}.pt", tmp_path).stdout for name in "ca"}
+    run = Run.read(str(tmp_path / "c.pt"))
+    rounds = sum(row["stage"] != "final" for row in run.history)
+    assert rounds != 20 and f"{rounds} rounds made 40 client-rounds (the budget of 20 rounds;" in shown["c"]
+    assert "(the budget of 20 rounds;" in repr(run) and "budget" not in shown["a"]
