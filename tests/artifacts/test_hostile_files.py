@@ -19,6 +19,7 @@ from fnlkit.artifacts import files, large
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.files import Artifact
 from fnlkit.artifacts.safe import npz as files_npz
+from fnlkit.artifacts.safe import pt as files_pt
 from fnlkit.artifacts.safe import zip as files_zip
 from fnlkit.errors import InputError
 
@@ -520,3 +521,14 @@ def test_endless_input_is_refused_at_its_beginning(monkeypatch):
         with pytest.raises(InputError, match="not npz, npy or .pt"):
             files.read("-")
         sys.stdin.detach()
+
+
+def test_the_structure_of_a_pt_has_a_largest_size(monkeypatch):
+    data = b"".join(files.encode(Artifact("fnlkit.run/1", {"x": torch.zeros(2)}, {"text": "a" * 500}), format="pt"))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        size = len(archive.read(next(name for name in archive.namelist() if name.endswith("data.pkl"))))
+    monkeypatch.setattr(files_pt, "MAX_PICKLE", size)
+    assert files.read(data).arrays["x"].shape == (2,)
+    monkeypatch.setattr(files_pt, "MAX_PICKLE", size - 1)
+    with pytest.raises(InputError, match=f"{size:,} bytes of structure; expected at most {size - 1:,}"):
+        files.read(data)

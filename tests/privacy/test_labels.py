@@ -404,3 +404,19 @@ def test_releases_with_one_seed_do_not_reveal_differences(monkeypatch):
     moved = first != second
     right = np.mean((fed.given != other)[held][moved])
     assert right == pytest.approx(0.286, abs=4 * math.sqrt(0.286 * 0.714 / moved.sum()))
+
+
+def test_feddpcont_trains_with_the_debiased_distribution():
+    """24,000 labels with shares 0.85, 0.09, 0.04, 0.02 at epsilon 0.81, where a label is kept with probability 0.4284.
+
+    The released frequencies are 0.1905 + 0.2378 q: 0.393 for the first class.  An estimate has the standard deviation
+    sqrt(0.393 * 0.607 / 24,000) / 0.2378 = 0.013.
+    """
+    shares = np.array([0.85, 0.09, 0.04, 0.02])
+    fed, model = toy.toy(count=12)
+    for client in fed.members:
+        labels = torch.from_numpy(np.repeat(np.arange(4), (2000 * shares).astype(int)))
+        client.samples, client.y, client.given = torch.zeros(2000, toy.FEATURES, dtype=torch.float64), labels, labels.clone()
+    opt = registry.optimizer("fedavg", Fit(epochs=1, batch_size=1000))
+    program = registry.method("feddpcont(epsilon=0.81)")(fed, model, opt, registry.selector("uniform", 0.1), rounds=1)
+    assert next(program).report["prior"] == pytest.approx(shares, abs=0.05)
