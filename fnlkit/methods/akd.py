@@ -14,6 +14,7 @@ from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Automatic, NotNegative, Percentile, Positive, Range, Share, checked
 from fnlkit.methods import na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
+from fnlkit.methods.missed import completed
 from fnlkit.methods.na_fedavg import RoundNumber
 from fnlkit.methods.nnc import allowed_neighbors, vote
 
@@ -127,6 +128,7 @@ def akd(
     replies = clients.round(everyone, model, *steps, expect=expect) if steps else {}
     if "noise_level" in replies:
         levels[replies.ids] = replies["noise_level"].numpy()
+        levels = completed(levels, replies.ids)
         report["noise_level"] = levels
     factor = 1.0
     if "embedding_square" in replies:
@@ -138,7 +140,8 @@ def akd(
         model, replies, levels, tau = na_fedavg.estimation_round(
             clients, model, opt, percentile=percentile, side="below", threshold="pooled", score=score
         )
-        yield Round(model, "estimation", replies, {"noise_level": levels, "energy_threshold": tau})
+        found = {"energy_threshold": tau} if np.isfinite(tau) else {}
+        yield Round(model, "estimation", replies, {"noise_level": levels, **found})
     if source == "embeddings":
         step = {"loss": partial(embedding_distilled, strength=strength, scale=factor), "features": True}
     else:

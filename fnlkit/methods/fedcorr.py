@@ -18,6 +18,7 @@ from fnlkit.kernels import lid
 from fnlkit.kernels.mixture import two_components
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round, fedavg, follows_schedule
+from fnlkit.methods.missed import ask_again
 from fnlkit.server.selection import average_for, cohort_size
 
 # Choices in which the public code differs from the paper.
@@ -348,7 +349,8 @@ def fedcorr(
         rest = noisy if "relabeled" in code else ~clean
         if correct and rest.any():
             step = partial(relabel_confident, confidence=confidence, strict=strict)
-            clients.round(np.flatnonzero(rest), model, step, expect=())
+            replies = clients.round(np.flatnonzero(rest), model, step, expect=())
+            ask_again(clients, np.flatnonzero(rest), replies, model, step)
     if usual_rounds:
         opt, select = usual_training(
             opt,

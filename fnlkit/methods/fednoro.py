@@ -48,10 +48,10 @@ def stages(rounds, warmup, end, share=0.1):
 def find_noisy(clients, model, missing):
     """Collect the class-wise losses of all clients; return the noisy clients (N,) bool.
 
-    See `higher_group`.
+    See `higher_group`.  A client without a reply counts as noisy.
     """
     replies = clients.round(np.arange(len(clients)), model, score_classes, expect=("class_losses",))
-    noisy = np.zeros(len(clients), bool)
+    noisy = np.ones(len(clients), bool)
     if len(replies.ids):
         losses = replies["class_losses"].numpy()
         noisy[replies.ids] = higher_group(np.where(losses < 0, np.nan, losses), missing=missing)

@@ -16,6 +16,7 @@ from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Automatic, Percentile, Range, checked
 from fnlkit.errors import InputError
 from fnlkit.methods.fedavg import Round, fedavg
+from fnlkit.methods.missed import completed
 from fnlkit.server.selection import cohort_size
 
 # A round number that starts at 1, as in the paper.
@@ -63,7 +64,7 @@ def share_beyond(scores, threshold, side):
 def estimate_levels(replies, count, *, percentile=75.0, side="below"):
     """Return the noise levels (N,) and the threshold tau (eq. 6).
 
-    The level is 0 for clients without scores.
+    Clients without scores count as the noisiest of the others.
 
     Parameters
     ----------
@@ -80,11 +81,13 @@ def estimate_levels(replies, count, *, percentile=75.0, side="below"):
     levels = np.zeros(count)
     if "noise_level" in replies:
         levels[replies.ids] = replies["noise_level"].numpy()
-        return levels, np.nan
+        return completed(levels, replies.ids), np.nan
+    if not len(replies.ids):
+        return np.ones(count), np.nan
     threshold = np.percentile(np.concatenate([np.asarray(s) for s in replies["scores_global"]]), percentile)
     for i, scores in zip(replies.ids.tolist(), replies["scores_local"], strict=True):
         levels[i] = share_beyond(np.asarray(scores), threshold, side)
-    return levels, threshold
+    return completed(levels, replies.ids), threshold
 
 
 def noise_aware_weights(sizes, levels, *, weighting="paper", least=0.01):

@@ -15,6 +15,7 @@ from fnlkit.components.parameters import Automatic, Range, Share, checked
 from fnlkit.errors import InputError
 from fnlkit.kernels import knn_vote
 from fnlkit.methods.fedavg import Round, fedavg
+from fnlkit.methods.missed import catching_up
 
 # Smallest and largest number of neighbors; the largest is the paper's.
 LEAST, MOST = 5, 100
@@ -88,6 +89,12 @@ def vote(client, model, received, *, k, include_self, ties, correct, least):
     return {"noise_level": torch.tensor(level, dtype=torch.float64)}
 
 
+def vote_if_missed(client, model, received, **options):
+    """Vote at a client that missed the round of the votes."""
+    if "input/embedding" in client.rows:
+        vote(client, model, received, **options)
+
+
 # ---- the server
 @method(
     sends={"noise_level": Sent.share("share of labels outvoted by nearest neighbors", "once, before training")},
@@ -152,8 +159,9 @@ def nnc(
     noise_level (N,), once.
     """
     k = allowed_neighbors(clients, k, "nnc")
-    step = partial(vote, k=k, include_self=include_self, ties=ties, correct=True, least=least)
-    replies = clients.round(np.arange(len(clients)), model, step, expect=("noise_level",))
+    options = {"k": k, "include_self": include_self, "ties": ties, "correct": True, "least": least}
+    replies = clients.round(np.arange(len(clients)), model, partial(vote, **options), expect=("noise_level",))
+    opt = catching_up(opt, clients, replies, partial(vote_if_missed, **options))
     levels = np.zeros(len(clients))
     levels[replies.ids] = replies["noise_level"].numpy()
     report = {"noise_level": levels}

@@ -17,11 +17,18 @@ from fnlkit.components.declarations import declare, method
 from fnlkit.components.parameters import AboveOne, Percentile, Positive, Rounds, checked
 from fnlkit.methods.fedavg import fedavg
 from fnlkit.methods.forward import keep_anchor_transition
+from fnlkit.methods.missed import catching_up
 
 _BETAS = (0.9, 0.999)  # of torch.optim.Adam
 
 
 # ---- on the client
+def estimate_if_missed(client, model, received, **options):
+    """Estimate T at a client that missed the round of the estimates."""
+    if "transition" not in client.state:
+        keep_anchor_transition(client, model, received, **options)
+
+
 def revised(transition, slack):
     """Return T + slack without negative entries, rows scaled to sum to 1; differentiable."""
     total = (transition + slack).clamp_min(0)
@@ -119,7 +126,8 @@ def t_revision(
     model = yield from fedavg(clients, model, opt, select, rounds=start, stage="warm-up")
     if start < rounds:
         options = {"percentile": percentile, "anchor": "point", "weighting": "off", "limit": limit, "report": False}
-        clients.round(np.arange(len(clients)), model, partial(keep_anchor_transition, **options), expect=())
+        replies = clients.round(np.arange(len(clients)), model, partial(keep_anchor_transition, **options), expect=())
+        opt = catching_up(opt, clients, replies, partial(estimate_if_missed, **options))
     model = yield from fedavg(clients, model, opt, select, rounds=max(0, late - start), stage="correction", loss=corrected)
     after = (partial(revise, correction=correction, lr=lr, epochs=opt.fit.epochs, batch_size=opt.fit.batch_size),)
     left = rounds - max(start, late)

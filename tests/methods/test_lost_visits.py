@@ -4,12 +4,57 @@ import numpy as np
 import pytest
 import torch
 
+from fnlkit.client.failure import Failure
 from fnlkit.client.training import Fit
 from fnlkit.components import registry
 from fnlkit.components.spec import parse
 from fnlkit.errors import InputError
+from fnlkit.methods.missed import completed
 from fnlkit.server.clients import TooManyLost
 from tests.toy import Net, fitting, toy
+
+
+def test_levels_of_clients_without_a_reply():
+    assert completed([0.0, 0.2, 0.0, 0.5], [1, 3]).tolist() == [0.5, 0.2, 0.5, 0.5]
+    assert completed([0.0, 0.2], [0, 1]).tolist() == [0.0, 0.2] and completed([0.0, 0.0], []).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("method", ["oracle", "nnc(k=3)", "t-revision", "fednoro", "na-fedavg", "akd(source=logits)"])
+def test_a_client_that_missed_a_stages_only_round(method):
+    """It makes up for the round at its next visit, or counts as noisy."""
+    fed, model = toy(count=6)
+    for client in fed.members:
+        client.rows |= {"input/true": 0 * client.y, "input/embedding": client.x.float()}
+    opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=8))
+    program = registry.method(method)(fed, model, opt, registry.selector("uniform", 1.0), rounds=6)
+    visit, only, steps = fed._run, [], []
+
+    def away(ids, weights, parts, *received):
+        names = {getattr(part, "func", part).__name__ for part in parts if not isinstance(part, Fit)}
+        replies = visit(ids, weights, parts, *received)
+        if names & {"take_truth", "vote", "keep_anchor_transition", "score_classes", "score_samples"} and not only:
+            only.append(fed.rounds)
+            fed.members[2].rows, fed.members[2].state = dict(before[0]), dict(before[1])
+            replies[2] = Failure("silent", "")
+        return replies
+
+    before = dict(fed.members[2].rows), dict(fed.members[2].state)
+    fed._run = away
+    for step in program:
+        steps.append(step)
+    assert [row["client"] for row in fed.rejected] == [2] and only == [fed.rejected[0]["round"]]
+    report = {name: value for step in steps for name, value in step.report.items()}
+    client = fed.members[2]
+    if method == "oracle":
+        assert not client.y.any()
+    elif method.startswith("nnc"):
+        assert "input/embedding" not in client.rows and "neighbor_disagreement" in client.rows
+    elif method == "t-revision":
+        assert "transition" in client.state
+    elif method == "fednoro":
+        assert report["noisy_clients"][2]
+    else:
+        assert report["noise_level"][2] == report["noise_level"].max() > 0
 
 
 def refuses(client, model, received):

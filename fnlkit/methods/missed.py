@@ -1,0 +1,48 @@
+"""Clients that missed the only round of a stage: they catch up, are asked again, or count as the noisiest client."""
+
+from dataclasses import replace
+
+import numpy as np
+
+
+def catching_up(opt, clients, replies, step):
+    """Return the optimizer whose clients run `step` first at each visit, or `opt` if no client missed the round.
+
+    Parameters
+    ----------
+    opt : FedOpt
+    clients : Clients
+    replies : Replies
+        Of a round of all clients.
+    step : client step
+        Has no effect at a client that did not miss the round, and replies nothing.
+    """
+    return opt if len(replies.ids) == len(clients) else replace(opt, before=(*opt.before, step))
+
+
+def ask_again(clients, ids, replies, model, step):
+    """Run a step once more on each client of `ids` without a reply; one that is still away does not stop the run.
+
+    Parameters
+    ----------
+    clients : Clients
+    ids : int64 (K,)
+        The clients of the round.
+    replies : Replies
+        Of the round.
+    model : Model
+    step : client step
+        Replies nothing.
+    """
+    for i in np.setdiff1d(ids, replies.ids):
+        clients.round([i], model, step, expect=())  # alone: a cohort of one is judged together with earlier visits
+
+
+def completed(levels, ids):
+    """Return noise levels (N,) in which every client outside `ids` has the largest level of the others, or 1 without any.
+
+    A level of 0 would make a client clean that nobody judged.
+    """
+    levels, missing = np.array(levels, np.float64), ~np.isin(np.arange(len(levels)), ids)
+    levels[missing] = levels[~missing].max(initial=0.0) if (~missing).any() else 1.0
+    return levels

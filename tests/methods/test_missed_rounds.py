@@ -1,0 +1,151 @@
+"""A client that misses a round costs at most what a run without this client costs, in accuracy and for every method.
+
+A step that combines sums of different clients, or that trusts a client that nobody judged, ends far below.
+`python -m tests.methods.test_missed_rounds` prints all accuracies and the spread over seeds.
+"""
+
+import sys
+import types
+from functools import cache
+
+import numpy as np
+import pytest
+
+from fnlkit.artifacts.federation import Federation
+from fnlkit.components import registry
+from fnlkit.engines import sequential
+from fnlkit.experiment import Experiment, Settings
+
+SIZES, CLASSES, FEATURES, PUBLIC = (30, 30, 30, 30, 30, 60), 4, 6, 30
+LAST = len(SIZES) - 1
+METHODS = [name for name in registry.METHODS if name != "centralized"]  # which has one client
+_SUMS = pytest.mark.xfail(reason="its passes combine sums of different clients", strict=False)
+CASES = [pytest.param(name, marks=_SUMS) if name in ("fedem", "auto") else name for name in METHODS]
+# Four standard deviations of a run without the client over three seeds: 0.015, pooled over all methods but feddpcont (0.09).
+TOLERANCE = 0.06
+SETTINGS = {"model": "mlp(hidden=[32])", "rounds": 12, "fraction": 1.0, "epochs": 2, "lr": 0.1, "eval_every": 100}
+
+
+def problem(kind, seed=0, *, without=False):
+    """Return (federation, data set) of Gaussian blobs; the largest client, the last, has `clean` or only `wrong` labels."""
+    rng = np.random.default_rng(100 + seed)
+    centers = 3.2 * np.linalg.qr(rng.normal(size=(FEATURES, FEATURES)))[0][:CLASSES]
+    offsets = PUBLIC + np.concatenate([[0], np.cumsum(SIZES)])
+    n = offsets[-1]
+    y, y_test = rng.integers(0, CLASSES, n), rng.integers(0, CLASSES, 500)
+    x, x_test = (centers[labels] + rng.normal(size=(len(labels), FEATURES)) for labels in (y, y_test))
+    used = slice(offsets[-2 if without else -1])  # the samples of a client that is left out are not public
+    dataset = types.SimpleNamespace(
+        name="blobs", kind="vector", x_train=x[used].astype(np.float32), y_train=y[used], x_test=x_test.astype(np.float32),
+        y_test=y_test, mean=(), std=(), checksum="0" * 64, features=None, table=None, sample_rate=0, class_names=list("abcd"),
+        test_verified=True,
+    )  # fmt: skip
+    given, client = y.copy(), np.searchsorted(offsets, np.arange(n), side="right") - 1
+    flipped = (client < LAST) & (client % 2 == 0) & (rng.random(n) < 0.5)
+    given[flipped] = rng.integers(0, CLASSES, flipped.sum())
+    if kind == "wrong":
+        given[client == LAST] = (y[client == LAST] + 1) % CLASSES
+    offsets = offsets[: -1 if without else None]
+    indices = np.arange(PUBLIC, offsets[-1])
+    return Federation("blobs", CLASSES, offsets - PUBLIC, indices, given[used], true=y[used]), dataset
+
+
+def steps_of(steps):
+    return tuple(getattr(step, "func", step).__name__ if callable(step) else "fit" for step in steps)
+
+
+def run(method, kind, *, seed=0, without=False, missed=None, engine="sequential", **options):
+    """Return (accuracy, [(clients, names of steps)] of the rounds); the last client's reply is lost in round `missed`."""
+    rounds, visit = [], sequential._replies
+
+    def lossy(network, twin, client, *args, seed, round):
+        reply = visit(network, twin, client, *args, seed=seed, round=round)
+        if (client.id, round) == (LAST, missed):
+            raise ConnectionError
+        return reply
+
+    experiment = Experiment(
+        *problem(kind, seed, without=without), Settings(method=method, seed=seed, **SETTINGS), engine=engine, **options
+    )
+    clients, inner = experiment.clients, experiment.clients._run
+
+    def recorded(ids, weights, steps, broadcast, scatter):
+        rounds.append((ids.tolist(), steps_of(steps)))
+        return inner(ids, weights, steps, broadcast, scatter)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sequential, "_replies", lossy)
+        patch.setattr(clients, "_run", recorded)
+        done = experiment.run()
+    lost = [(row["round"], row["client"]) for row in done.rejected]
+    assert lost == ([] if missed is None else [(missed, LAST)])
+    return done.history[-1]["accuracy"], rounds
+
+
+def positions(rounds):
+    """Return {round: (whether it trains, number of rounds with the same steps)} of the last client.
+
+    The rounds are the first with each kind of steps, the last one and, at the end of the dict, the middle one.
+    """
+    asked = [r for r, (ids, _) in enumerate(rounds) if LAST in ids]
+    alike = {r: [other for other in asked if rounds[other][1] == rounds[r][1]] for r in asked}
+    chosen = [r for r in asked if r in (alike[r][0], asked[-1])]
+    return {r: ("fit" in rounds[r][1], len(alike[r])) for r in (*chosen, asked[len(asked) // 2])}
+
+
+@cache
+def complete(method, kind):
+    """Return (accuracy without the client, accuracy with all replies, positions)."""
+    accuracy, rounds = run(method, kind)
+    return run(method, kind, without=True)[0], accuracy, positions(rounds)
+
+
+def must_be_close(method, kind, missed, **engine):
+    without, accuracy, _ = complete(method, kind)
+    assert run(method, kind, missed=missed, **engine)[0] >= min(without, accuracy) - TOLERANCE, (kind, missed)
+
+
+@pytest.mark.parametrize("method", CASES)
+def test_a_missed_round_costs_no_more_than_the_client(method):
+    """A client with right labels misses a round of each kind or the last; one with wrong labels a stage's only round."""
+    found = list(complete(method, "clean")[2].items())
+    for r, _ in found[:-1]:
+        must_be_close(method, "clean", r)
+    if any(number == 1 for _, (_, number) in found):
+        for r, (_, number) in complete(method, "wrong")[2].items():
+            if number == 1:
+                must_be_close(method, "wrong", r)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["clean", "wrong"])
+@pytest.mark.parametrize("method", CASES)
+def test_any_missed_round(method, kind):
+    for r in complete(method, kind)[2]:
+        must_be_close(method, kind, r)
+
+
+@pytest.mark.parametrize("method", CASES)
+def test_a_missed_round_over_flower(method, monkeypatch):
+    """A round without training if there is one, of the rarest kind."""
+    pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
+    from tests.engines.here import stay_here
+
+    stay_here(monkeypatch)
+    found = complete(method, "clean")[2]
+    must_be_close(method, "clean", min(found, key=found.get), engine="flower", workers=1)
+
+
+def table(methods):
+    """Print the accuracies of runs without the client (three seeds), with all replies, and with a missed round."""
+    for method in methods:
+        for kind in ("clean", "wrong"):
+            without = [run(method, kind, seed=seed, without=True)[0] for seed in range(3)]
+            _, accuracy, found = complete(method, kind)
+            row = ", ".join(f"{r}: {run(method, kind, missed=r)[0]:.3f}" for r in sorted(found))
+            spread = " ".join(f"{value:.3f}" for value in without)
+            print(f"{method:20} {kind} without {spread}; all replies {accuracy:.3f}; missed round {row}", flush=True)
+
+
+if __name__ == "__main__":
+    table(sys.argv[1:] or METHODS)
