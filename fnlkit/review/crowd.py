@@ -24,7 +24,7 @@ RIGHT, STRENGTH = 0.6, 3.0
 WIDTH = 512
 SENDS = {
     "feature_sums": Sent("number, sums and sums of squares of the features", "annotators: once", (3, "features")),
-    "moments": Sent("sums of products of scaled features", "annotators: once", ("features", "features")),
+    "moments": Sent("sums of products of scaled features by fold", "annotators: once", ("folds", "features", "features")),
     "class_features": Sent("sums of scaled features by ridge, fold and inferred class", "annotators: each pass",
                            ("ridges", "folds", "C", "features")),
     "fold_counts": Sent("inferred numbers of samples by ridge, fold, true and given class", "annotators: each pass",
@@ -71,7 +71,7 @@ def _infer_across(client, model, received):
         kept = p.movedim(0, 1)
     else:
         q = scaled(common[:, :, y].movedim(1, 2))
-        reply["moments"] = x.T @ x
+        reply["moments"] = torch.stack([x.T @ (x * mine[:, k, None]) for k in range(FOLDS)])
         counts, kept = by_fold(q, given, mine), q.movedim(0, 1)
     client.rows["crowd/probabilities"] = kept.contiguous()
     return reply | {"fold_counts": counts, "class_features": torch.einsum("rnc,nk,nd->rkcd", q, mine, x)}
@@ -113,10 +113,9 @@ def judge(session, classes):
 
 
 def _without(moments, sums, counts, fold, ridge):
-    """Return the classifier (D + 1, C) of all folds but one; the second moments do not depend on labels."""
+    """Return the classifier (D + 1, C) of all folds but one."""
     others = torch.arange(FOLDS) != fold
-    share = counts[others].sum() / counts.sum()
-    return gaussian_head(moments * share, sums[others].sum(0), counts[others].sum((0, 2)), ridge)
+    return gaussian_head(moments[others].sum(0), sums[others].sum(0), counts[others].sum((0, 2)), ridge)
 
 
 def shared(federation):
