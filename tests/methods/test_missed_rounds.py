@@ -82,22 +82,21 @@ def run(method, kind, *, seed=0, without=False, missed=None, engine="sequential"
     return done.history[-1]["accuracy"], rounds
 
 
-def positions(rounds):
+def positions(rounds, *, middle=False):
     """Return {round: (whether it trains, number of rounds with the same steps)} of the last client.
 
-    The rounds are the first with each kind of steps, the last one and, at the end of the dict, the middle one.
+    The rounds are the first with each kind of steps, the last one and, if requested, the middle one.
     """
     asked = [r for r, (ids, _) in enumerate(rounds) if LAST in ids]
     alike = {r: [other for other in asked if rounds[other][1] == rounds[r][1]] for r in asked}
-    chosen = [r for r in asked if r in (alike[r][0], asked[-1])]
-    return {r: ("fit" in rounds[r][1], len(alike[r])) for r in (*chosen, asked[len(asked) // 2])}
+    chosen = {asked[-1], *(same[0] for same in alike.values())} | ({asked[len(asked) // 2]} if middle else set())
+    return {r: ("fit" in rounds[r][1], len(alike[r])) for r in sorted(chosen)}
 
 
 @cache
 def complete(method, kind):
-    """Return (accuracy without the client, accuracy with all replies, positions)."""
-    accuracy, rounds = run(method, kind)
-    return run(method, kind, without=True)[0], accuracy, positions(rounds)
+    """Return (accuracy without the client, accuracy with all replies, rounds of the latter)."""
+    return run(method, kind, without=True)[0], *run(method, kind)
 
 
 def must_be_close(method, kind, missed, **engine):
@@ -108,11 +107,11 @@ def must_be_close(method, kind, missed, **engine):
 @pytest.mark.parametrize("method", CASES)
 def test_a_missed_round_costs_no_more_than_the_client(method):
     """A client with right labels misses a round of each kind or the last; one with wrong labels a stage's only round."""
-    found = list(complete(method, "clean")[2].items())
-    for r, _ in found[:-1]:
+    found = positions(complete(method, "clean")[2])
+    for r in found:
         must_be_close(method, "clean", r)
-    if any(number == 1 for _, (_, number) in found):
-        for r, (_, number) in complete(method, "wrong")[2].items():
+    if any(number == 1 for _, number in found.values()):
+        for r, (_, number) in positions(complete(method, "wrong")[2]).items():
             if number == 1:
                 must_be_close(method, "wrong", r)
 
@@ -121,7 +120,7 @@ def test_a_missed_round_costs_no_more_than_the_client(method):
 @pytest.mark.parametrize("kind", ["clean", "wrong"])
 @pytest.mark.parametrize("method", CASES)
 def test_any_missed_round(method, kind):
-    for r in complete(method, kind)[2]:
+    for r in positions(complete(method, kind)[2], middle=True):
         must_be_close(method, kind, r)
 
 
@@ -132,7 +131,7 @@ def test_a_missed_round_over_flower(method, monkeypatch):
     from tests.engines.here import stay_here
 
     stay_here(monkeypatch)
-    found = complete(method, "clean")[2]
+    found = positions(complete(method, "clean")[2])
     must_be_close(method, "clean", min(found, key=found.get), engine="flower", workers=1)
 
 
@@ -141,8 +140,8 @@ def table(methods):
     for method in methods:
         for kind in ("clean", "wrong"):
             without = [run(method, kind, seed=seed, without=True)[0] for seed in range(3)]
-            _, accuracy, found = complete(method, kind)
-            row = ", ".join(f"{r}: {run(method, kind, missed=r)[0]:.3f}" for r in sorted(found))
+            _, accuracy, rounds = complete(method, kind)
+            row = ", ".join(f"{r}: {run(method, kind, missed=r)[0]:.3f}" for r in positions(rounds, middle=True))
             spread = " ".join(f"{value:.3f}" for value in without)
             print(f"{method:20} {kind} without {spread}; all replies {accuracy:.3f}; missed round {row}", flush=True)
 
