@@ -70,7 +70,7 @@ def npz(path, *, where, of_site=False):
     ``NAME_train`` (n,) for a field NAME: ``site_train`` is used by ``--scheme sites``, and ``ids_train`` contains the sample
     ids.  ``votes_train`` (n, A) contains the labels of A annotators, -1 for no vote, and ``annotators`` (A,) their names.
     Without ``y_train`` the label of a sample is the majority vote, and ties go to the lower class.  Samples above 64 MiB stay
-    on disk; if they are compressed, they are decompressed into the cache folder once.
+    on disk; if they are compressed, they are decompressed into the cache folder once.  The files of MedMNIST can be read too.
 
     Parameters
     ----------
@@ -102,12 +102,31 @@ def npy(path, *, where, of_site=False):
 
 def _named(path, arrays, found, where, of_site):
     try:
-        data = from_arrays(str(path), arrays, of_site=of_site)
+        data = from_arrays(str(path), _renamed(arrays), of_site=of_site)
     except InputError as error:
         raise InputError(f"{paths.shown(path)}: {error}") from error
     if any(isinstance(array, Rows) for array in arrays.values()):
         data.remember = partial(remembered, files=found, where=where)
     return data
+
+
+def _renamed(arrays):
+    """Return arrays with the names of MedMNIST's files under the names of `from_arrays`.
+
+    MedMNIST has ``train_images``, ``train_labels`` (n, 1), the same for ``test`` and ``val``.  Validation samples are not used.
+    """
+    if "train_images" not in arrays or "x_train" in arrays:
+        return arrays
+    parts = [part for part in ("train", "test") if f"{part}_images" in arrays]
+    if missing := [f"{part}_labels" for part in parts if f"{part}_labels" not in arrays]:
+        raise InputError(f"has {missing[0].partition('_')[0]}_images, but no {missing[0]}")
+    out = {key: value for key, value in arrays.items() if not key.endswith(("_images", "_labels"))}
+    for part in parts:
+        labels = np.asarray(arrays[f"{part}_labels"])
+        if labels.ndim == 2 and labels.shape[1] > 1:
+            raise InputError(f"`{part}_labels` has {labels.shape[1]} labels per sample; write an npz with one label per image")
+        out |= {f"x_{part}": arrays[f"{part}_images"], f"y_{part}": labels.reshape(-1).astype(np.int64)}
+    return out
 
 
 def from_arrays(name, arrays, *, of_site=False):

@@ -163,7 +163,7 @@ def _checked(network, spec, input_shape, classes):
     if not torch.equal(before, torch.get_rng_state()):
         raise InputError(
             f"model {spec.name!r} draws from torch's generator in training mode, and engines would draw differently; "
-            "use nn.Dropout, nn.Dropout1d, nn.Dropout2d or nn.Dropout3d layers for randomness, and no function or other layer"
+            "use nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d or nn.MultiheadAttention for randomness, and nothing else"
         )
     return network
 

@@ -70,6 +70,44 @@ class Dropout2d(Dropout):
     _dims = 2
 
 
+class Attention(nn.MultiheadAttention):
+    """Multi-head attention whose dropout of attention weights is keyed, like `Dropout`.
+
+    `keyed` changes the class of a layer of torch, and adds its dropout as the attribute `keyed_dropout`.
+    """
+
+    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True,
+                is_causal=False):  # fmt: skip
+        """Return (outputs, attention weights or None), as torch does; weights are those after dropout."""
+        more = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "is_causal": is_causal}
+        if not (self.training and self.keyed_dropout.rate):
+            return super().forward(
+                query, key, value, need_weights=need_weights, average_attn_weights=average_attn_weights, **more
+            )
+        _, weights = super().forward(query, key, value, need_weights=True, average_attn_weights=False, **more)
+        alone = query.dim() == 2
+        weights = self.keyed_dropout(weights[None] if alone else weights)  # (B, heads, L, S)
+        value = value[None] if alone else value if self.batch_first else value.transpose(0, 1)
+        out = (weights @ self._values(value)).transpose(1, 2).flatten(2)
+        out = self.out_proj(out)
+        out, weights = (out[0], weights[0]) if alone else (out if self.batch_first else out.transpose(0, 1), weights)
+        if not need_weights:
+            return out, None
+        return out, weights.mean(-3) if average_attn_weights else weights
+
+    def _values(self, value):
+        """Return the projected values (B, heads, S, width) of (B, S, width of a value)."""
+        width = self.embed_dim
+        weight = self.in_proj_weight[2 * width :] if self._qkv_same_embed_dim else self.v_proj_weight
+        bias = None if self.in_proj_bias is None else self.in_proj_bias[2 * width :]
+        values = nn.functional.linear(value, weight, bias)
+        if self.bias_v is not None:
+            values = torch.cat([values, self.bias_v.expand(len(values), -1, -1)], 1)
+        if self.add_zero_attn:
+            values = torch.cat([values, torch.zeros_like(values[:, :1])], 1)
+        return values.unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+
+
 KEYED = {nn.Dropout: Dropout, nn.Dropout1d: Dropout2d, nn.Dropout2d: Dropout2d, nn.Dropout3d: Dropout2d}
 
 
@@ -89,6 +127,10 @@ def keyed(network):
         return _keyed(network, FIRST)
     number = FIRST
     for part in list(network.modules()):
+        if type(part) is nn.MultiheadAttention:
+            part.__class__, rate, part.dropout = Attention, part.dropout, 0.0
+            part.keyed_dropout = Dropout(rate, number).train(part.training)
+            number += 1
         for name, child in part._modules.items():
             if type(child) in KEYED:  # a layer that is used in two places becomes two layers
                 part._modules[name] = _keyed(child, number)

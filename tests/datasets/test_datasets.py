@@ -460,3 +460,19 @@ def test_spoken_digits_are_six_clients_with_450_recordings_of_one_speaker():
     speakers = partitioning.federation(data, scheme="sites")
     assert list(map(len, speakers.clients)) == [450] * 6
     assert all(len(set(data.fields["site"][part])) == 1 for part in speakers.clients)
+
+
+@pytest.mark.parametrize("shape", [(28, 28), (28, 28, 3)])
+def test_a_file_of_medmnist_is_read(shape, tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {
+        f"{part}_images": rng.integers(0, 256, (n, *shape), np.uint8) for part, n in (("train", 6), ("val", 3), ("test", 4))
+    }
+    arrays |= {name.replace("images", "labels"): np.arange(len(x), dtype=np.uint8)[:, None] % 3 for name, x in arrays.items()}
+    np.savez(tmp_path / "m.npz", **arrays)
+    data = load(tmp_path / "m.npz")
+    assert data.x_train.shape[:3] == (6, 28, 28) and data.y_train.tolist() == [0, 1, 2, 0, 1, 2] and data.classes == 3
+    assert len(data.x_test) == len(data.y_test) == 4 and data.kind == "image"
+    np.savez(tmp_path / "m.npz", **arrays | {"train_labels": np.eye(6, 3, dtype=np.uint8)})
+    with pytest.raises(InputError, match="`train_labels` has 3 labels per sample"):
+        load(tmp_path / "m.npz")

@@ -33,7 +33,7 @@ from fnlkit.engines.stacked_training import StackedTraining
 from fnlkit.errors import InputError
 from fnlkit.kernels.terms import FusedLoss
 from fnlkit.models import build
-from fnlkit.models.dropout import Dropout2d
+from fnlkit.models.dropout import Dropout2d, keyed
 from fnlkit.models.head import WithHead
 from fnlkit.models.pair import Pair
 from fnlkit.server.clients import TooManyLost
@@ -342,6 +342,23 @@ def test_a_network_that_cannot_be_stacked_is_named():
     fed.round([0, 1], model, FITS["plain"])
     (note,) = fed.notes
     assert note.startswith("stacked: GRU of the network Recurrent cannot be stacked"), note
+
+
+def transformer():
+    """A layer of a transformer over four tokens of two features, with dropout in its attention."""
+    layer = nn.TransformerEncoderLayer(2, 1, 4, dropout=0.3, batch_first=True)
+    return keyed(nn.Sequential(nn.Unflatten(1, (4, 2)), layer, nn.Flatten(), nn.Linear(toy.FEATURES, toy.CLASSES)))
+
+
+@pytest.mark.parametrize("engine", ["stacked", "workers"])
+def test_a_transformer_with_dropout_trains_equally_on_every_engine(engine):
+    found = []
+    for name in ("sequential", "sequential", engine):
+        fed, model = toy.toy(name, network=transformer, count=3)
+        found.append(fed.round([0, 1, 2], model, FITS["plain"])["weights"])
+        fed.close()
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0][0], found[0][1])
+    torch.testing.assert_close(found[2], found[0], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("device", ["mps", "cuda", "cuda:9", "gpu"])

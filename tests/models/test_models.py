@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from fnlkit import models
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
-from fnlkit.models.dropout import Dropout, Dropout2d
+from fnlkit.models.dropout import Dropout, Dropout2d, keyed
 
 # Small variants: the structure is under test, not the width.
 SMALL = {
@@ -290,6 +290,29 @@ class Functional(torch.nn.Module):
 
 def functional(*, input_shape, classes):
     return Functional(input_shape[0], classes)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"batch_first": True}, {"batch_first": True, "add_bias_kv": True, "add_zero_attn": True}, {"kdim": 6, "vdim": 5}],
+)
+def test_attention_with_keyed_dropout_is_that_of_torch_up_to_the_mask(options):
+    torch.manual_seed(0)
+    plain = torch.nn.MultiheadAttention(8, 2, dropout=0.5, **options).double().eval()
+    inputs = [torch.randn(3, 4, size).double() for size in (8, options.get("kdim", 8), options.get("vdim", 8))]
+    expected = [*plain(*inputs, average_attn_weights=False)]
+    layer = keyed(plain).train()
+    models.reseed(layer, 3)
+    outputs, weights = layer(*inputs, average_attn_weights=False)
+    kept = weights != 0
+    torch.testing.assert_close(weights[kept], 2 * expected[1][kept])
+    assert 0.2 < kept.double().mean() < 0.8
+    models.reseed(layer, 3)
+    assert torch.equal(layer(*inputs)[0], outputs) and not torch.equal(layer(*inputs)[0], outputs)
+    assert torch.equal(layer.eval()(*inputs)[0], expected[0])
+    # The values of torch from these attention weights: without a mask, the outputs are those of torch.
+    layer.train().keyed_dropout.rate = 1e-12
+    torch.testing.assert_close(layer(*inputs)[0], expected[0])
 
 
 def test_a_users_dropout_is_keyed_and_other_randomness_refused():
