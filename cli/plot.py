@@ -17,7 +17,8 @@ from fnlkit.errors import InputError
 @click.option("--projection", type=click.Choice(["pca", "tsne"]), default="pca", show_default=True,
               help="For the kind embeddings: projection by principal components or t-SNE.")  # fmt: skip
 @click.option("--facet", default=None, metavar="NAME",
-              help="For accuracy and bytes: draw a panel for each value of this setting, for example noise.")  # fmt: skip
+              help="For accuracy and bytes: draw a panel for each value of this setting, for example noise. Default for a "
+                   "recipe: regime.")  # fmt: skip
 @click.option("--size", default=None, metavar="WxH", help="Width and height of the figure in inches, for example 6.5x3.")
 @trust_option
 @click.option("-o", "--output", required=True, metavar="FIGURE", callback=takes_file,

@@ -49,7 +49,7 @@ def test_names_of_rows_reach_evaluate_tidy_and_legends(folder):
     found = library.evaluate(folder / "runs", say=None)
     figure = curves.accuracy(found.runs)
     labels = figure.axes[0].get_legend_handles_labels()[1]
-    assert [label.partition(" (")[0] for label in labels] == ["fedavg, lr 0.03", "fast"]
+    assert [label.partition(" (")[0] for label in labels] == ["fedavg", "fast"]
 
 
 def test_a_recipe_runs_from_python(folder):

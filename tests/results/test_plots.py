@@ -438,3 +438,33 @@ def test_the_command_accepts_kinds_files_and_folders(judged, run, tmp_path):
 def test_the_help_lists_every_kind():
     text = command("fnlkit plot --help", ".").stdout
     assert all(f"\n  {'  '}{name} " in text for name in KINDS)
+
+
+def row_of(run, seed, regime, name, lr):
+    """A run of a recipe's row, whose learning rate a search chose."""
+    row = {"regime": regime, **({"name": name} if name else {})}
+    return replace(run, settings=run.settings | {"seed": seed, "lr": lr}, meta=run.meta | {"row": row})
+
+
+@pytest.mark.parametrize("size", [(3.3, 2.5), (3.3, 4.0), (6.5, 3.0), (7.0, 5.0)])
+def test_rows_of_a_searched_recipe_fit_a_papers_column(run, size, tmp_path):
+    """One panel per regime, a legend without options or folders inside the figure, and one color per row."""
+    regimes = ("symmetric 0.4", "pairflip 0.3")[: 1 if size == (3.3, 2.5) else 2]
+    rows = [None, '"/tmp/a b/idea.py:mine"(cap=2.0)', "fedavg, best on held-out labels", "fedcorr, long warm-up"]
+    many = [
+        row_of(run, 0, regime, name, 0.01 * (i + 1) + 0.1 * j)
+        for j, regime in enumerate(regimes)
+        for i, name in enumerate(rows)
+    ]
+    with plots.style.sheet():
+        figure = plots.drawn([(str(i), one) for i, one in enumerate(many)], "accuracy", wide=size[0])
+        plots.style.fit(figure, size)
+        assert plots.style._fits(figure)
+        assert len(figure.axes) == len(regimes)
+        colors = [{line.get_label(): line.get_color() for line in axis.get_lines()} for axis in figure.axes]
+        (legend,) = [*figure.legends, *(axis.get_legend() for axis in figure.axes if axis.get_legend())]
+        texts = [text.get_text().removesuffix(" (1 run)") for text in legend.get_texts()]
+        assert texts[0].startswith("fedcorr") and texts[1:] == ["idea.py:mine(cap=2.0)", *rows[2:]]
+        assert all(text.get_fontsize() >= 6 for text in legend.get_texts())
+        for first in colors:
+            assert all(first[label] == colors[0][label] for label in colors[0] if label.endswith("run)"))

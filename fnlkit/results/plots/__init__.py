@@ -69,6 +69,8 @@ def plot(things, kind, target, *, size=None, **options):
     """
     if Path(target).suffix not in style.FORMATS:
         raise InputError(f"-o {target}: write a name that ends in .png, .svg or .pdf")
+    if size is not None and kind in ("accuracy", "bytes"):
+        options["wide"] = size[0]
     with style.sheet():
         figure = drawn(things, kind, **options)
         if size is not None:

@@ -14,25 +14,30 @@ _SHORT = re.compile(r'"[^"]*/([^/"]+\.py:[^"]+)"|[^"(\s=,]*/([^/"(]+\.py:[^"(,)\
 _CALLED = {"accuracy": "test accuracy (%)", "agreement": "agreement with given labels (%)"}
 # Largest number of curves whose stages are marked and named; most curves of one axis, and most panels in a row.
 _STAGED, MOST, _WIDE = 2, 8, 3
+# Smallest width of a panel in inches, with its labels.
+_NARROW = 1.6
 # Characters of a legend that is below the panels instead of to the right.
 _LONG = 24
 
 
-def accuracy(runs, *, facet=None):
+def accuracy(runs, *, facet=None, wide=None):
     """Draw accuracy over client-rounds: mean and standard deviation over runs that differ only by the seed.
 
     Parameters
     ----------
     runs : list of Run
     facet : str or None
-        A panel for each value of this setting, named as for `fnlkit.results.grouping.groups`.
+        A panel for each value of this setting, named as for `fnlkit.results.grouping.groups`.  Default for runs of a recipe
+        with several regimes: a panel for each regime.
+    wide : float or None
+        Width of the figure in inches, if it is limited.
     """
-    return _curves(runs, "client-rounds", _client_rounds, facet, stages=True)
+    return _curves(runs, "client-rounds", _client_rounds, facet, wide, stages=True)
 
 
-def traffic(runs, *, facet=None):
+def traffic(runs, *, facet=None, wide=None):
     """Draw accuracy over the megabytes sent up and down; parameters as for `accuracy`."""
-    return _curves(runs, "MB sent up and down", _megabytes, facet)
+    return _curves(runs, "MB sent up and down", _megabytes, facet, wide)
 
 
 def _client_rounds(run, row):
@@ -43,7 +48,7 @@ def _megabytes(run, row):
     return sum(row.get(name, getattr(run.traffic, name)) for name in ("bytes_up", "bytes_down")) / 1e6
 
 
-def _curves(runs, across, place, facet, *, stages=False):
+def _curves(runs, across, place, facet, wide, *, stages=False):
     names, groups = {evaluation.score_name(run) for run in runs}, evaluation.distinct(runs)
     if len(names) > 1:
         raise InputError("some runs measured accuracy and others agreement with unverified labels; plot them separately")
@@ -53,18 +58,25 @@ def _curves(runs, across, place, facet, *, stages=False):
             "separately, or use `fnlkit evaluate`, which measures them on the same labels"
         )
     name, facets = names.pop(), {}
+    regimes = {run.meta.get("row", {}).get("regime") for run in runs}
+    if facet is None and None not in regimes and len(regimes) > 1:
+        facet = "regime"
     full = None if facet is None else grouping.named(facet, [evaluation.decided_by(run) for run in runs], "--facet")
     groups = [{key: value for key, value in group.items() if key != full} for group in groups]
-    for run, group in zip(runs, groups, strict=True):
+    if None in regimes:
+        labels = [named(group, groups) for group in groups]
+    else:  # runs of a recipe: options can differ by a search, the row has one name
+        labels = [_row(run, len(regimes) > 1 and full != "regime") for run in runs]
+    for run, label in zip(runs, labels, strict=True):
         scored = np.array([(place(run, row), 100 * row[name]) for row in run.history if name in row])
         if len(scored):
             value = "" if full is None else str(evaluation.decided_by(run).get(full))
-            facets.setdefault(value, {}).setdefault(named(group, groups), []).append((run, scored))
+            facets.setdefault(value, {}).setdefault(label, []).append((run, scored))
     if not facets:
         raise InputError(f"no run has an evaluation with {name} yet; continue with train --resume")
     title = ", ".join(dict.fromkeys(data_set(run.meta.get("dataset")) for run in runs))
     parts = [(value or title, part) for value, members in facets.items() for part in _parts(members)]
-    columns = min(_WIDE, len(parts))
+    columns = min(_WIDE, len(parts), max(1, int((wide or 100) / _NARROW)))
     lines = -(-len(parts) // columns)
     size = (6.4, 3.8) if len(parts) == 1 else (3.4 * columns + 2, 2.9 * lines)
     figure, axes = panels(*size, rows=lines, columns=columns, sharey=len(parts) > 1)
@@ -156,18 +168,21 @@ def _mark(axis, runs, middle, place, number, *, named):
 
 def named(group, groups):
     """Return the legend of runs: the method and the settings that distinguish them."""
-    if group.get("name"):  # of a recipe's row
-        others = {name: group[name] for name in ("regime",) if group.get(name)}
-    else:
-        others = {
-            name: value for name, value in group.items() if name not in ("dataset", "method", "name") and value is not None
-        }
+    others = {name: value for name, value in group.items() if name not in ("dataset", "method") and value is not None}
     shown = [f"{name} {value}" for name, value in others.items() if not name.startswith("code of ")]
     if len({other["dataset"] for other in groups}) > 1:
         shown.insert(0, data_set(group["dataset"]))
-    return ", ".join(
-        _SHORT.sub(lambda found: found[1] or found[2], text) for text in [group.get("name") or group["method"], *shown]
-    )
+    return _without_folders(", ".join([group["method"], *shown]))
+
+
+def _row(run, with_regime):
+    """Return the legend of a recipe's row: its name or method, and its regime if several share a panel."""
+    row = run.meta["row"]
+    return _without_folders(", ".join([row.get("name") or run.settings["method"], *([row["regime"]] if with_regime else [])]))
+
+
+def _without_folders(text):
+    return _SHORT.sub(lambda found: found[1] or found[2], text)
 
 
 def memorization(run):

@@ -58,6 +58,8 @@ def panels(width, height, rows=1, columns=1, **more):
 def fit(figure, size):
     """Give a figure a size in inches that includes legends and labels; it is saved without trimming.
 
+    If labels or a legend need more room, the legend moves below the axes and fonts shrink, to 6 points at least.
+
     Raises
     ------
     InputError
@@ -68,12 +70,51 @@ def fit(figure, size):
     figure.set_size_inches(*size)
     figure.set_layout_engine("constrained")
     matplotlib.rcParams["savefig.bbox"] = None
+    for points in (None, 9, 8, 7, 6):
+        if points is not None:
+            _shrink(figure, points)
+        if _fits(figure):
+            return
+    raise InputError(f"--size {size[0]:g}x{size[1]:g}: no room for the axes next to the legend; enlarge it") from None
+
+
+def _shrink(figure, points):
+    """Limit the font size, and put all legends below the axes in as many columns as fit."""
+    from matplotlib.text import Text
+
+    legends, entries = [*figure.legends, *(axis.get_legend() for axis in figure.axes if axis.get_legend())], {}
+    title = next((legend.get_title().get_text() for legend in legends), "")
+    for legend in legends:
+        for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
+            entries.setdefault(text.get_text(), handle)
+        legend.remove()
+    for text in figure.findobj(Text):
+        text.set_fontsize(min(text.get_fontsize(), points))
+    if entries:
+        longest = (0.58 * points * max(map(len, entries)) + 3.5 * points) / 72
+        columns = min(len(entries), max(1, int(figure.get_size_inches()[0] / longest)))
+        tight = {"labelspacing": 0.25, "columnspacing": 1.0, "borderaxespad": 0.2, "handlelength": 2.2}
+        place = {"loc": "outside lower left", "ncols": columns, "fontsize": points, "title_fontsize": points}
+        figure.legend(entries.values(), entries.keys(), title=title or None, **place, **tight)
+
+
+def _fits(figure):
+    """Return whether the layout is possible, and legends, titles and labels lie within the figure and beside each other."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="constrained_layout not applied")
         try:
             figure.draw_without_rendering()
         except UserWarning:
-            raise InputError(f"--size {size[0]:g}x{size[1]:g}: no room for the axes next to the legend; enlarge it") from None
+            return False
+    width, height = figure.bbox.width, figure.bbox.height
+    legends = [*figure.legends, *(axis.get_legend() for axis in figure.axes if axis.get_legend())]
+    shown = [axis for axis in figure.axes if axis.axison]
+    texts = [text for axis in shown for text in (axis.title, axis._left_title, axis.xaxis.label, axis.yaxis.label)]
+    boxes = [each.get_window_extent() for each in (*legends, *texts) if each.get_visible()]
+    inside = all(b.x0 >= -1 and b.y0 >= -1 and b.x1 <= width + 1 and b.y1 <= height + 1 for b in boxes if b.width * b.height)
+    titles = [(axis._left_title.get_window_extent(), axis) for axis in shown if axis._left_title.get_text()]
+    apart = not any(a.overlaps(b) for i, (a, _) in enumerate(titles) for b, _ in titles[:i])
+    return inside and apart and all(axis.get_window_extent().height >= 0.4 * figure.dpi for axis in shown)
 
 
 def save(figure, target):
