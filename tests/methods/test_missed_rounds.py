@@ -19,8 +19,6 @@ from fnlkit.experiment import Experiment, Settings
 SIZES, CLASSES, FEATURES, PUBLIC = (30, 30, 30, 30, 30, 60), 4, 6, 30
 LAST = len(SIZES) - 1
 METHODS = [name for name in registry.METHODS if name != "centralized"]  # which has one client
-_SUMS = pytest.mark.xfail(reason="its passes combine sums of different clients", strict=False)
-CASES = [pytest.param(name, marks=_SUMS) if name in ("fedem", "auto") else name for name in METHODS]
 # Four standard deviations of a run without the client over three seeds: 0.015, pooled over all methods but feddpcont (0.09).
 TOLERANCE = 0.06
 SETTINGS = {"model": "mlp(hidden=[32])", "rounds": 12, "fraction": 1.0, "epochs": 2, "lr": 0.1, "eval_every": 100}
@@ -104,7 +102,7 @@ def must_be_close(method, kind, missed, **engine):
     assert run(method, kind, missed=missed, **engine)[0] >= min(without, accuracy) - TOLERANCE, (kind, missed)
 
 
-@pytest.mark.parametrize("method", CASES)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_missed_round_costs_no_more_than_the_client(method):
     """A client with right labels misses a round of each kind or the last; one with wrong labels a stage's only round."""
     found = positions(complete(method, "clean")[2])
@@ -118,13 +116,13 @@ def test_a_missed_round_costs_no_more_than_the_client(method):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["clean", "wrong"])
-@pytest.mark.parametrize("method", CASES)
+@pytest.mark.parametrize("method", METHODS)
 def test_any_missed_round(method, kind):
     for r in positions(complete(method, kind)[2], middle=True):
         must_be_close(method, kind, r)
 
 
-@pytest.mark.parametrize("method", CASES)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_missed_round_over_flower(method, monkeypatch):
     """A round without training if there is one, of the rarest kind."""
     pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
