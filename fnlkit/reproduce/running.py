@@ -146,7 +146,7 @@ def reproduce(recipe, *, say=None, **options):
     Examples
     --------
     >>> import fnlkit
-    >>> fnlkit.reproduce("fedcorr/table10", only="fedavg, 0.6, 0.5", no_train=True, output="nowhere").rows
+    >>> fnlkit.reproduce("fedcorr/table10", only="fedcorr, 0.6, 0.5", no_train=True, output="nowhere").rows
     []
     """
     return opened(recipe, Options(**options), say or (lambda text: None)).run()
