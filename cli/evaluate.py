@@ -32,6 +32,8 @@ from fnlkit.errors import InputError
 @click.option("--target", type=float, default=None,
               help="Also print the client-rounds, bytes and seconds to reach this accuracy, from 0 to 1.")  # fmt: skip
 @click.option("--cross-site", is_flag=True, help="Also train a model per site and test it on all sites.")
+@click.option("--personal", is_flag=True,
+              help="Also test each client's own model (local, ditto, fedbn) on its held-out samples.")  # fmt: skip
 @click.option("--test", is_flag=True, help="Also test each run on the data set, for macro-F1 and balanced "
                                            "accuracy.")  # fmt: skip
 @click.option("--by", default=None, metavar="NAMES", help="Average runs that agree in these settings, for "
@@ -53,8 +55,8 @@ from fnlkit.errors import InputError
 @trust_option
 @click.option("-o", "--output", default=None, metavar="FILE.npz", callback=takes_file,
               help="Also write confusion matrices and all records as arrays.")  # fmt: skip
-def command(runs, dataset, as_json, ledger, target, cross_site, test, by, baseline, pivot, show, tidy, each, form, confusion,
-            trust, output):  # fmt: skip
+def command(runs, dataset, as_json, ledger, target, cross_site, personal, test, by, baseline, pivot, show, tidy, each, form,
+            confusion, trust, output):  # fmt: skip
     """Print accuracy, corrected labels, estimated noise and traffic of runs.
 
     RUN can be a folder; without RUN stdin is read. Several runs are combined in a table: runs that differ by the seed only
@@ -82,7 +84,15 @@ def command(runs, dataset, as_json, ledger, target, cross_site, test, by, baseli
     if form and as_json:
         raise InputError(f"--json and --{form} exclude each other; choose one")
     found = pipeline.evaluate(
-        *runs, dataset=dataset, ledger=ledger, target=target, test=test, cross_site=cross_site, trust=trust, say=caution
+        *runs,
+        dataset=dataset,
+        ledger=ledger,
+        target=target,
+        test=test,
+        cross_site=cross_site,
+        personal=personal,
+        trust=trust,
+        say=caution,
     )
     rows = found.rows
     if tidy:
@@ -141,7 +151,7 @@ def _show_one(row, values, run, classes, confusion):
     say = out_console()
     table = Table("", "", heads=False)
     for key, value in row.items():
-        if key not in ("class_accuracy", "class_agreement", "measured", "cross_site") and value is not None:
+        if key not in ("class_accuracy", "class_agreement", "measured", "cross_site", "personal") and value is not None:
             table.add_row(key.replace("_", " "), _shown(value))
     say.print(table)
     if run.budget():
@@ -149,6 +159,8 @@ def _show_one(row, values, run, classes, confusion):
     _show_measured(say, row["measured"], classes)
     if "cross_site" in row:
         _show_cross_site(say, row["cross_site"])
+    if "personal" in row:
+        _show_personal(say, row["personal"])
     if confusion:
         _show_confusion(say, row, values, run, classes)
     if "record_transition_cosine" in values:
@@ -221,6 +233,27 @@ def _show_cross_site(say, found):
     say.print(table)
 
 
+def _show_personal(say, found):
+    """Print the share of each client's held-out samples that its own model and the common model predict, at most 40."""
+    kinds = [name for name in ("own", "common") if name in found]
+    table = Table("client", "samples", *(f"{name} model" for name in kinds), title=f"{found['measures']} on held-out samples")
+    for i, name in enumerate(found["clients"][:40]):
+        cells = [found[kind][i] for kind in kinds]
+        table.add_row(printable(name), str(found["samples"][i]), *["" if v is None else _share(v) for v in cells])
+    table.add_row("all", f"{sum(found['samples']):,}", *[_share(found[f"{kind}_share"]) for kind in kinds])
+    say.print(table)
+
+
+def _show_personal_of(say, rows):
+    """Print a line per run with the scores of the clients' own models and of the common model."""
+    table = Table("run", "method", "own model", "common model", title="held-out samples of all clients")
+    for row in rows:
+        shares = [row["personal"].get(f"{kind}_share") for kind in ("own", "common")]
+        cells = ["" if share is None else _share(share) for share in shares]
+        table.add_row(printable(row["run"]), row["method"], *cells)
+    say.print(table)
+
+
 def _show_beside(say, what, heads, columns):
     """Print columns {name: {row: text}} as a table of at most 40 rows."""
     if columns:
@@ -281,6 +314,8 @@ def _show_many(found, baseline):
     say.print(table)
     for note in found.notes:
         say.print(printable(note), soft_wrap=True)
+    if "personal" in rows[0]:
+        _show_personal_of(say, rows)
     groups = found.groups(baseline=baseline)
     if aimed and groups:
         _print(say, grouping.table(groups, measures=[name for name in grouping.MEASURES if name.startswith("target_")]))

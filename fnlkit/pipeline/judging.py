@@ -114,7 +114,7 @@ class Evaluation:
         row = self.rows[0]
         return Facts(
             f"Evaluation of {plain(row['run'])}",
-            {k: v for k, v in row.items() if v is not None and k not in ("run", "measured", "cross_site")},
+            {k: v for k, v in row.items() if v is not None and k not in ("run", "measured", "cross_site", "personal")},
         )
 
     def _table(self):
@@ -139,7 +139,8 @@ def _words(by):
     return words
 
 
-def evaluate(*runs, dataset=None, ledger=None, target=None, test=False, cross_site=False, trust=False, say=tell):
+def evaluate(*runs, dataset=None, ledger=None, target=None, test=False, cross_site=False, personal=False, trust=False,
+             say=tell):  # fmt: skip
     """Evaluate runs: accuracy, corrected labels, estimated noise, traffic and privacy.
 
     Parameters
@@ -158,6 +159,9 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, test=False, cross_si
         samples.
     cross_site : bool
         For a single run, also train a local model for each site and test it on the held-out samples of each site.
+    personal : bool
+        Also test each client's own model (of ``local``, Ditto or FedBN) on the client's held-out samples, and the common model
+        on the same samples.
     trust : bool
         Allow a file to run user code that it names.
     say : callable(str) or None
@@ -193,6 +197,8 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, test=False, cross_si
     for known in (comparison.released_together, comparison.trained_together):
         for row, spent in zip(rows, known(loaded_runs, lambda name: ledger_path(ledger, name)), strict=True):
             row |= spent
+    if personal:
+        _personal(rows, loaded_runs, dataset)
     if len(rows) > 1:
         if cross_site:
             raise InputError(f"--cross-site is of one run, found {len(rows)}")
@@ -207,7 +213,7 @@ def evaluate(*runs, dataset=None, ledger=None, target=None, test=False, cross_si
             "a run over sites of their own is judged by what its server measured; leave --dataset and --cross-site out"
         )
     data = None if away else loaded(dataset if dataset is not None else loaded_runs[0].meta["dataset"])
-    alone = away or cross_site and "own" in needs_of(loaded_runs[0])
+    alone = away or (cross_site or personal) and "own" in needs_of(loaded_runs[0])
     found = {} if alone else measured(loaded_runs[0], data)  # sites that trained alone have no global model
     arrays = evaluation.arrays(loaded_runs[0], found)
     for part in list(found.values())[:1]:
@@ -261,6 +267,18 @@ def _test(rows, runs, dataset):
         if name not in known:
             known[name] = loaded(dataset if dataset is not None else name)
         row |= grouping.tested(measured(run, known[name]))
+
+
+def _personal(rows, runs, dataset):
+    """Add to each row the scores of the clients' own models on their held-out samples."""
+    from fnlkit.results.personal import personal
+
+    for row, run in zip(rows, runs, strict=True):
+        if run.meta["dataset"] == REAL_SITES:
+            raise InputError(
+                f"--personal: the clients' models of {row['run']} are at the sites; `fnlkit site predict` uses them"
+            )
+        row["personal"] = personal(run, loaded(dataset if dataset is not None else run.meta["dataset"]))
 
 
 def _once_each(labeled, say):

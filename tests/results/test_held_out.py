@@ -1,11 +1,13 @@
 """Runs before and after a review are compared on the same held-out labels."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import fnlkit
+from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError
 from fnlkit.experiment.network import trained_network
 from fnlkit.results import held_out
@@ -84,3 +86,43 @@ def test_reviews_that_followed_each_other_are_put_together(world):
     found = held_out.shared([runs[0], middle, runs[1]], ["a", "b", "c"])
     assert np.array_equal(found.reviewed, after.given[found.positions])
     assert np.array_equal(held_out.shared([runs[0], middle], ["a", "b"]).reviewed, half[found.positions])
+
+
+@pytest.fixture(scope="module")
+def own_models(tmp_path_factory):
+    """A folder with runs whose clients keep models."""
+    folder = tmp_path_factory.mktemp("own")
+    train = "fnlkit train fed.npz --fraction 1 --rounds 2 --epochs 1 --engine sequential --model"
+    line = "fnlkit partition --clients 4 --scheme 'dirichlet(alpha=0.2)' --holdout 0.2 -o fed.npz"
+    line += f" && {train} 'mlp(hidden=[16])' --optimizer ditto -o ditto.pt"
+    line += f" && {train} 'mlp(hidden=[16])' --method local -o local.pt"
+    line += f" && {train} 'mlp(hidden=[16])' -o fedavg.pt"
+    done = command(line, folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_own_models_are_tested_on_the_held_out_samples_of_their_clients(own_models):
+    (local,) = fnlkit.evaluate(own_models / "local.pt", personal=True, cross_site=True).rows
+    expected = local["cross_site"]
+    assert local["personal"]["own"] == [expected["own"][i][i] for i in range(4)] and "common" not in local["personal"]
+    (ditto,) = fnlkit.evaluate(own_models / "ditto.pt", personal=True).rows
+    found = ditto["personal"]
+    run = Run.read(str(own_models / "ditto.pt"))
+    names = ("own", "common")
+    for name in names:
+        shares = np.average(found[name], weights=found["samples"])
+        assert found[f"{name}_share"] == pytest.approx(shares)
+    # The common model on all held-out samples is what the run measured; a client knows its classes better.
+    assert found["common_share"] == pytest.approx(ditto["measured"]["held_out"]["share"])
+    assert found["own_share"] > found["common_share"] + 0.05
+    assert sum(found["samples"]) == len(run.labels["holdout_client"][run.labels["holdout_client"] >= 0])
+
+
+def test_personal_scores_are_printed_and_refused_without_own_models(own_models):
+    done = command("fnlkit evaluate ditto.pt --personal", own_models)
+    assert done.returncode == 0 and re.search(r"^client +samples +own model +common model$", done.stdout, re.MULTILINE)
+    done = command("fnlkit evaluate ditto.pt local.pt --personal", own_models)
+    assert done.returncode == 0 and re.search(r"^run +method +own model +common model$", done.stdout, re.MULTILINE)
+    done = command("fnlkit evaluate fedavg.pt --personal", own_models)
+    assert done.returncode == 2 and "--personal needs a run whose clients keep models" in done.stderr

@@ -1,0 +1,80 @@
+"""Test each client's own model on the client's held-out samples: personalized accuracy."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from fnlkit.artifacts.stored import Chosen
+from fnlkit.errors import InputError
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.experiment.evaluation_set import held_out_positions
+from fnlkit.server.optimizers.fedbn import normalizers
+
+# Entry of a client's memory -> weights of the client's model, from the common model and the entry.
+_MODELS = {
+    "own": lambda network, common, entry: entry,
+    "personal": lambda network, common, entry: entry,
+    "normalizers": lambda network, common, entry: common.masked_scatter(normalizers(network), entry),
+}
+
+
+def personal(run, dataset):
+    """Return the shares of each client's held-out labels that its own model and the common model predict.
+
+    Own models are those of ``local``, Ditto and FedBN.  A client that was never visited has the common model.
+
+    Parameters
+    ----------
+    run : fnlkit.artifacts.run.Run
+    dataset : fnlkit.datasets.Dataset
+
+    Returns
+    -------
+    dict
+        Plain values: measures ("accuracy" if true labels are known, else "agreement" with given labels), clients (names),
+        samples (held-out samples of each), own and common (share of each, None without samples), own_share and common_share
+        (of all held-out samples).  A run of ``local`` has no common model.
+
+    Raises
+    ------
+    InputError
+        If the run has no own models, or if there are no held-out samples.
+    """
+    entry = next((name for name in _MODELS if f"state/{name}" in run.memory), None)
+    if entry is None:
+        raise InputError(
+            "--personal needs a run whose clients keep models: --method local, --optimizer ditto or --optimizer fedbn"
+        )
+    federation = run.federation()
+    positions = held_out_positions(federation)
+    if not len(positions):
+        raise InputError("--personal tests on held-out samples; make the federation with --holdout 0.2")
+    known = {name: value for name, value in run.settings.items() if name in Settings.__dataclass_fields__}
+    bare = replace(federation, extra={}, meta={"dataset_checksum": run.meta["dataset_checksum"]})
+    experiment = Experiment(
+        bare, dataset, replace(Settings(**known), memorization=False, select="last", patience=0, protect="none")
+    )
+    network = experiment.network
+    common = run.weights.to(device=network.device, dtype=network.dtype)
+    entries = dict(zip(run.memory[f"state/{entry}/clients"].tolist(), run.memory[f"state/{entry}"], strict=True))
+    owner = federation.extra["holdout_client"][positions]
+    labels = (federation.given if federation.true is None else federation.true)[positions]
+    x, right = Chosen(experiment.clients.members.source, positions), {}
+    right["common"] = _predicted(experiment, common, x) == labels
+    right["own"] = right["common"].copy()
+    for client, values in entries.items():
+        part = np.flatnonzero(owner == client)
+        if len(part):
+            weights = _MODELS[entry](network, common, torch.as_tensor(values).to(common))
+            right["own"][part] = _predicted(experiment, weights, Chosen(x, part)) == labels[part]
+    out = {"measures": "agreement" if federation.true is None else "accuracy", "clients": federation.names}
+    out["samples"] = np.bincount(owner, minlength=len(federation)).tolist()
+    for name in ("own",) if entry == "own" else ("own", "common"):
+        shares = [float(right[name][owner == i].mean()) if count else None for i, count in enumerate(out["samples"])]
+        out |= {name: shares, f"{name}_share": float(right[name].mean())}
+    return out
+
+
+def _predicted(experiment, weights, x):
+    return experiment.clients.predict(weights, x).argmax(-1).cpu().numpy()
