@@ -149,8 +149,8 @@ def feddpcont(
     Draw: with b = 1 the prediction cancels in the gradient, which is e_y' - e_y in the logits.  A learned sample keeps its
     weight, and the draw of y' adds much variance, above all in small batches.  With LeNet-5 on 5,400 CIFAR-10 images (open
     set, 120 rounds of an epoch, batch 10) the best round has 17.3 %, with ``expected=true`` 31.0 %, and FedAvg's 32.5 %.  With
-    the paper's batch of 32, without momentum, the best rounds are 2.7 points apart (benchmarks/results/baselines.txt).  The
-    paper trains 300 rounds and reports the best one.
+    the paper's batch of 32, without momentum, it is behind FedAvg by 2.7 points in the best round and by 5.6 at the end
+    (benchmarks/results/baselines.txt).  The paper trains 300 rounds and reports the best one.
 
     Clients release the labels as received, also within `nnc(usual=feddpcont())` and after `estimate-noise --apply relabel`.  A
     corrected label depends on other samples, so that its release would cost more than the stated epsilon.
