@@ -27,8 +27,9 @@ from fnlkit.experiment.network import trained_network
 from fnlkit.methods.auto import TREATMENTS
 from fnlkit.reproduce import recipe, reproduce
 from fnlkit.results.evaluation import late_score
+from fnlkit.results.statistics import paired
 
-STORED = Path("benchmarks/results/auto.jsonl")
+STORED = Path(__file__).parent / "results/auto.jsonl"
 EVIDENCE = ("memorized", "gap", "changes", "level", "groups", "apart", "margin", "skew", "missing")
 GRID = {"level": (0.0, 0.05, 0.1, 0.2), "errors": (0.0, 1.0, 2.0, 3.0, 1e9)}
 RULES = ("auto", "auto, fitted", "always the best constant", "nearest regime", "always plain",
@@ -154,6 +155,40 @@ def regrets(scores):
     return out
 
 
+def choice(scores):
+    """Return what the choice of `auto` adds to always training with `infer`.
+
+    Returns
+    -------
+    dict
+        runs of `auto`; chosen, {treatment: runs}; returned, the runs that fell back to plain training; ahead, `auto`
+        minus `infer` over regimes, with its p-value (paired t-test); regrets, {rule: mean regret} of the chosen treatments
+        trained alone, without trials, and of always `infer`.
+    """
+    chosen = {name: sum(line["chosen"] == name for line in scores.auto) for name in TREATMENTS}
+    found = paired({r: scores.mean(r, "auto") for r in scores.by}, {r: scores.mean(r, "infer") for r in scores.by})
+    alone = {}
+    for line in scores.auto:
+        alone.setdefault(line["regime"], []).append(scores.by[line["regime"]][line["chosen"]][line["seed"]])
+    regrets = {"the treatments that `auto` chose": mean(scores.regret(r, mean(each)) for r, each in alone.items())}
+    regrets["always `infer`"] = mean(scores.regret(r, scores.mean(r, "infer")) for r in scores.by)
+    returned = sum(line["returned"] for line in scores.auto)
+    return {"runs": len(scores.auto), "chosen": chosen, "returned": returned, "ahead": found, "regrets": regrets}
+
+
+def statements(scores):
+    """Yield sentences about the choice."""
+    found = choice(scores)
+    counts = ", ".join(f"`{name}` {count}" for name, count in found["chosen"].items())
+    yield f"- **Choices** in {found['runs']} runs: {counts}. The fallback to plain training was used in {found['returned']}."
+    yield (
+        f"- **Compared with always `infer`**, `auto` is {found['ahead']['mean']:+.2f} points ahead over "
+        f"{len(scores.by)} regimes (p = {found['ahead']['p']:.2f})."
+    )
+    parts = ", ".join(f"{rule} {value:.2f}" for rule, value in found["regrets"].items())
+    yield f"- **Regret of the choice alone**, each treatment trained without trials: {parts} points."
+
+
 def report(scores):
     """Yield the tables as Markdown."""
     columns = (*(["fedavg"] if all("fedavg" in found for found in scores.by.values()) else []), *TREATMENTS, "auto")
@@ -181,7 +216,8 @@ def main():
         text = "".join(json.dumps(line) + "\n" for line in lines)
         Path(options.write or STORED).write_text(text, encoding="utf-8")
     lines = [json.loads(line) for line in Path(options.write or STORED).read_text(encoding="utf-8").splitlines()]
-    print("\n".join(report(Scores(lines))))
+    scores = Scores(lines)
+    print("\n".join([*report(scores), "", *statements(scores)]))
 
 
 if __name__ == "__main__":

@@ -1,20 +1,20 @@
-"""Print the tables of the leagues as Markdown, and check the statements of a page against them.
+"""Tables of the leagues, from their stored results.
 
-    python -m benchmarks.league                              # league 2, from the stored cells of data/cells/league2.jsonl
-    python -m benchmarks.league --rows > league2.jsonl       # rows for `fnlkit plot league`
-    python -m benchmarks.league --check docs/league2.md
-    python -m benchmarks.league league.jsonl                 # league 1, from the output of `fnlkit reproduce league --json`
+    python -m benchmarks.league > benchmarks/results/league2.txt     # all tables
+    python -m benchmarks.league --rows > league2.jsonl               # rows for `fnlkit plot league`
+    python -m benchmarks.pages                                       # the tables in README.md and docs/
 
-A statement of a page is followed by a comment with its number, for example `<!-- check: ahead | METHOD | REGIME | > 3 -->`.
-`quantity` computes the numbers.
+League 2 has 13 regimes in seven worlds (kinds of data): data/cells/league2.jsonl, and the log of its search.  Regimes of a
+world share samples and partition, so worlds are the units of all tests over the league.  League 1 has ten regimes of one
+world: benchmarks/results/league.jsonl, rows of the output of ``fnlkit reproduce league`` without per-seed scores.
 """
 
 import argparse
 import json
-import operator
 import re
-import sys
+from functools import cache
 from pathlib import Path
+from statistics import mean
 
 import numpy as np
 
@@ -23,193 +23,40 @@ from fnlkit.reproduce import reproduce, stored
 from fnlkit.results.ranking import ranking
 from fnlkit.results.statistics import holm, paired
 
-CELLS, SEARCH = Path("data/cells/league2.jsonl"), Path("benchmarks/results/league2-search.jsonl")
+ROOT = Path(__file__).parents[1]
+CELLS, SEARCH = ROOT / "data/cells/league2.jsonl", ROOT / "benchmarks/results/league2-search.jsonl"
+FIRST, PEOPLE = ROOT / "benchmarks/results/league.jsonl", ROOT / "benchmarks/results/people.txt"
 REFERENCES = ("oracle", "centralized", "local")
 # Differences within this number of points are practically equal.
 EQUAL, DRAWS = 1.0, 20_000
-
-
-# ---- league 1
-def tables(lines):
-    """Yield lines of Markdown: methods by mean rank, with late accuracy by regime.
-
-    FedAvg's accuracy is absolute; the other methods show their difference from FedAvg.
-
-    Parameters
-    ----------
-    lines : list of dict
-        Rows of regime and method, and one row with the key ``ranking``.
-    """
-    rows = {(row["regime"], row["method"]): row for row in lines if "regime" in row}
-    order = next(row["ranking"] for row in lines if "ranking" in row)
-    regimes = list(dict.fromkeys(regime for regime, _ in rows))
-    yield "| method | mean rank | " + " | ".join(regimes) + " |"
-    yield "|---" * (len(regimes) + 2) + "|"
-    for method, rank in order["mean_rank"].items():
-        cells = [_cell(rows[regime, method], method) for regime in regimes]
-        yield f"| `{method}` | {rank:.1f} | " + " | ".join(cells) + " |"
-    yield ""
-    runs = sorted({row["runs"] for row in rows.values()})
-    yield (
-        f"Runs per cell: {', '.join(map(str, runs))}. Two methods differ significantly if their mean ranks are at least "
-        f"{order['apart']:.1f} apart (Nemenyi's test at 5 %)."
-    )
-    yield ""
-    yield "| regime | best method except `oracle` | rank correlation with the published order (Spearman) |"
-    yield "|---|---|---|"
-    for regime in regimes:
-        found = {method: row["late_mean"] for (where, method), row in rows.items() if where == regime and method != "oracle"}
-        best = max(found, key=found.get)
-        rho = order["published"].get(regime)
-        yield f"| {regime} | `{best}` {found[best]:.1f} | {'' if rho is None else f'{rho:.2f}'} |"
-
-
-def _cell(row, method):
-    if method == "fedavg":
-        return f"{row['late_mean']:.1f}"
-    half, ahead = row["late_ahead_half"], f"{row['late_ahead']:+.1f}"
-    if half is None:
-        return ahead
-    if row["runs"] < 3:  # Student's t with one degree of freedom is very wide; a star marks differences beyond it
-        return ahead + ("\\*" if abs(row["late_ahead"]) > half else "")
-    return f"{ahead} ± {half:.1f}"
-
-
-# ---- league 2
-class League:
-    """The rows of league 2 and statistics of the methods outside the references.
-
-    Parameters
-    ----------
-    cells : list of dict
-        As returned by `fnlkit.reproduce.stored.read`.
-
-    Attributes
-    ----------
-    rows : dict of (regime, method) to dict
-        From `fnlkit.reproduce.reproduce.rows`; p-values are corrected by Holm for all methods in all regimes.
-    regimes, methods : list of str
-    """
-
-    def __init__(self, cells):
-        found = reproduce.rows([], ".", "fedavg", cells)
-        self.rows = {(row["regime"], row["method"]): row for row in found}
-        self.regimes = list(dict.fromkeys(row["regime"] for row in found))
-        self.methods = list(dict.fromkeys(row["method"] for row in found if row["method"] not in REFERENCES))
-        tested = [row for row in found if row["method"] in self.methods]
-        for row, corrected in zip(tested, holm([row["kept_p"] for row in tested]), strict=True):
-            row["kept_holm"] = corrected
-        self.ranking = ranking(tested, by="kept_mean")
-
-    def mean(self, method, regime):
-        return self.rows[regime, method]["kept_mean"]
-
-    def ahead(self, method, regime):
-        """Mean paired difference from fedavg in points."""
-        return self.rows[regime, method]["kept_ahead"] or 0.0
-
-    def whole(self, method):
-        """Return the regimes with a result of a method."""
-        return [regime for regime in self.regimes if (regime, method) in self.rows]
-
-    def signed_rank(self, method, other="fedavg"):
-        """Return the posterior probabilities (better, equal, worse) of a method against another over regimes.
-
-        Bayesian signed-rank test with a Dirichlet process prior and a region of practical equivalence of 1 point (Benavoli,
-        Corani, Mangili, Zaffalon, Ruggeri, ICML 2014; Benavoli et al., JMLR 2017).
-        """
-        common = [regime for regime in self.whole(method) if (regime, other) in self.rows]
-        z = np.array([0.0] + [self.mean(method, regime) - self.mean(other, regime) for regime in common])
-        weights = stream(0, f"signed rank {method} {other}").dirichlet([1.0] * len(z), DRAWS)
-        sums = z[:, None] + z[None, :]
-        shares = np.stack([
-            np.einsum("di,dj,ij->d", weights, weights, region)
-            for region in (sums > 2 * EQUAL, np.abs(sums) <= 2 * EQUAL, sums < -2 * EQUAL)
-        ])  # fmt: skip
-        return np.bincount(shares.argmax(0), minlength=3) / DRAWS
-
-    def constants(self):
-        """Return {regime: (method, regret)}: the method with the smallest mean regret in the other worlds, without `auto`."""
-        top, out = {regime: self.mean(self.best(regime)[0], regime) for regime in self.regimes}, {}
-        names = [method for method in self.methods if method != "auto"]
-        for regime in self.regimes:
-            others = [each for each in self.regimes if world_of(each) != world_of(regime)]
-            name = min(names, key=lambda method: sum(top[each] - self.mean(method, each) for each in others))  # noqa: B023
-            out[regime] = name, top[regime] - self.mean(name, regime)
-        return out
-
-    def best(self, regime):
-        """Return (best method, methods that are not clearly behind it, with a paired 95 % interval that contains 0)."""
-        found = {method: self.mean(method, regime) for method in self.methods if (regime, method) in self.rows}
-        first = max(found, key=found.get)
-        scores = self.rows[regime, first]["kept"]
-        others = [m for m in found if m != first and not _behind(self.rows[regime, m]["kept"], scores)]
-        return first, sorted(others, key=found.get, reverse=True)
-
-
-def _behind(ours, theirs):
-    found = paired(ours, theirs)
-    return found is None or found["half"] is None or found["mean"] < -found["half"]
-
-
-def main_table(league):
-    """Yield the table of kept scores: fedavg in percent, others as differences from fedavg."""
-    yield "| method | mean rank | " + " | ".join(league.regimes) + " |"
-    yield "|---" * (len(league.regimes) + 2) + "|"
-    order = [*league.ranking["mean_rank"]]
-    order += [method for method in league.methods if method not in order]
-    references = [name for name in REFERENCES if league.whole(name)]
-    for method in [*order, *references]:
-        rank = league.ranking["mean_rank"].get(method)
-        cells = [_score(league.rows.get((regime, method)), method) for regime in league.regimes]
-        yield f"| `{method}` | {'' if rank is None else f'{rank:.1f}'} | " + " | ".join(cells) + " |"
-
-
-def _score(row, method):
-    if row is None:
-        return ""
-    if method == "fedavg":
-        return f"{row['kept_mean']:.1f}"
-    half, p = row["kept_ahead_half"], row["kept_holm"]
-    bold = "**" if p is not None and p < 0.05 and method not in REFERENCES else ""
-    return f"{bold}{row['kept_ahead']:+.1f}{bold}" + ("" if half is None else f" ± {half:.1f}")
-
-
-def bayes_table(league):
-    """Yield the table of the signed-rank test against fedavg."""
-    yield "| method | regimes | mean difference | P(better) | P(equal) | P(worse) |"
-    yield "|---|---|---|---|---|---|"
-    rows = []
-    for method in league.methods:
-        if method != "fedavg" and len(common := league.whole(method)) > 1:
-            mean = np.mean([league.ahead(method, regime) for regime in common])
-            rows.append((mean, method, len(common), *league.signed_rank(method)))
-    for mean, method, count, *probabilities in sorted(rows, reverse=True):
-        yield f"| `{method}` | {count} | {mean:+.1f} | " + " | ".join(f"{p:.2f}" for p in probabilities) + " |"
-
-
-def best_table(league):
-    """Yield the best methods of each regime."""
-    yield "| regime | `fedavg` | `oracle` | best method | not clearly behind it |"
-    yield "|---|---|---|---|---|"
-    for regime in league.regimes:
-        first, others = league.best(regime)
-        shown = ", ".join(f"`{name}`" for name in others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
-        oracle = f"{league.mean('oracle', regime):.1f}" if (regime, "oracle") in league.rows else ""
-        base = f"{league.mean('fedavg', regime):.1f}"
-        yield f"| {regime} | {base} | {oracle} | `{first}` {league.ahead(first, regime):+.1f} | {shown} |"
-
-
-def search_table(lines):
-    """Yield how often the search chose each learning rate, by world."""
-    chosen = [line for line in lines if "chosen" in line]
-    rates = sorted({line["chosen"].get("lr", 0.01) for line in chosen})
-    yield "| world | searches | " + " | ".join(f"lr {rate:g}" for rate in rates) + " | failed runs |"
-    yield "|---" * (len(rates) + 3) + "|"
-    for world in dict.fromkeys(world_of(line["regime"]) for line in chosen):
-        here = [line for line in chosen if world_of(line["regime"]) == world]
-        counts = [sum(line["chosen"].get("lr", 0.01) == rate for line in here) for rate in rates]
-        yield f"| {world} | {len(here)} | {' | '.join(map(str, counts))} | {sum(line['failed'] for line in here)} |"
+# Worlds whose data were used before the league to design a method, or to change its defaults.
+DEVELOPED = {
+    "fedem": ("people", "scans", "text", "digits"),
+    "auto": ("digits", "text", "people", "heart", "speech", "scans", "images"),
+    "t-revision": ("images",),
+    "rofl": ("images",),
+}
+# Methods whose code has changed since their stored cells without ``code``; `benchmarks.again` replaces the cells.
+CHANGED = ("auto", "crowd-layer", "elr", "feddiv", "feddpcont", "fedem", "rhfl", "trace-regularization")
+# Kinds of noise: regimes of league 1, and of league 2.
+KINDS = {
+    "no wrong labels": (["none"], ["digits: none"]),
+    "some clients noisy, some clean": (
+        ["clients(0.6, 0.5)", "clients(0.8, 0)"],
+        ["digits: clients(0.6, 0.5)", "text: clients(0.6, 0.5)", "heart: clients(0.5, 0.3)", "images: clients(0.6, 0.5)"],
+    ),
+    "another transition matrix at each client": (["per client, n_l 0.7"], ["speech: per client, n_l 0.7"]),
+    "random labels at all clients": (["symmetric 0.5"], ["speech: symmetric 0.5"]),
+    "one class mistaken for another": (
+        ["asymmetric 0.4", "pairflip 0.45"],
+        ["digits: pairflip 0.4, skewed", "images: pairflip 0.45"],
+    ),
+    "clients without some classes": (
+        ["sparse(0.4, 0.8), skewed", "random 0.4, open set"],
+        ["images: sparse(0.4, 0.8), skewed"],
+    ),
+    "errors that depend on the sample": (["instance 0.4"], ["text: weak labels", "people: LabelMe", "scans: raters"]),
+}
 
 
 def world_of(regime):
@@ -217,96 +64,359 @@ def world_of(regime):
     return regime.partition(":")[0]
 
 
-# ---- statements of the page
-def quantity(league, name, method, regime):
-    """Return a number that a statement depends on: ahead, least, mean, regret, worst, holm, rank, ...
-
-    ``least`` and ``mean`` are the smallest and the mean difference from fedavg over the regimes; ``regret`` and ``worst`` are
-    the mean and the largest difference to the best method of a regime.
-    """
-    if name == "ahead":
-        return league.ahead(method, regime)
-    if name in ("least", "mean"):
-        return float({"least": np.min, "mean": np.mean}[name]([league.ahead(method, each) for each in league.regimes]))
-    if name in ("regret", "worst"):
-        behind = [league.mean(league.best(each)[0], each) - league.mean(method, each) for each in league.regimes]
-        return float({"regret": np.mean, "worst": np.max}[name](behind))
-    if name == "holm":
-        return league.rows[regime, method]["kept_holm"]
-    if name == "rank":
-        return league.ranking["mean_rank"][method]
-    if name == "best":
-        return float(league.best(regime)[0] == method)
-    if name in ("better", "equal", "worse"):
-        return float(league.signed_rank(method)[("better", "equal", "worse").index(name)])
-    raise KeyError(name)
-
-
-def check(text, league):
-    """Return the statements of a page that the tables contradict, and the number of statements.
+class League:
+    """Scores of league 2 by regime and by world.
 
     Parameters
     ----------
-    text : str
-        The page.
-    league : League
+    cells : list of dict
+        As returned by `fnlkit.reproduce.stored.read`.
+    search : list of dict
+        Lines of the log of the search.
+    changed : sequence of str
+        Methods whose code has changed since.
+
+    Attributes
+    ----------
+    rows : dict of (regime, method) to dict
+        From `fnlkit.reproduce.reproduce.rows`; p-values are corrected by Holm for all methods in all regimes.
+    regimes, methods : list of str
+        Methods without the references.
+    worlds : dict of str to list of str
+        Regimes of each world.
+    ranking : dict
+        From `fnlkit.results.ranking.ranking`: in each world, methods are ranked by their mean score over its regimes.
     """
-    compare, wrong = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}, []
-    claims = re.findall(r"<!-- check: (.*?) -->", text)
-    for claim in claims:
-        name, method, regime, condition = (part.strip() for part in claim.split("|"))
-        sign, _, limit = condition.partition(" ")
-        try:
-            true = compare[sign](quantity(league, name, method, regime), float(limit))
-        except (KeyError, TypeError):
-            true = False
-        if not true:
-            wrong.append(claim)
-    for name, lines in printed(league).items():
-        if f"<!-- table: {name} -->" in text and "\n".join(lines) not in text:
-            wrong.append(f"table {name}")
-    return wrong, len(claims)
+
+    def __init__(self, cells, search=(), changed=()):
+        found = reproduce.rows([], ".", "fedavg", cells)
+        self.rows = {(row["regime"], row["method"]): row for row in found}
+        self.regimes, self.changed = list(dict.fromkeys(row["regime"] for row in found)), set(changed)
+        everyone = dict.fromkeys(row["method"] for row in found)
+        self.methods = [name for name in everyone if name not in REFERENCES]
+        tested = [row for row in found if row["method"] in self.methods]
+        for row, corrected in zip(tested, holm([row["kept_p"] for row in tested]), strict=True):
+            row["kept_holm"] = corrected
+        self.worlds = {}
+        for regime in self.regimes:
+            self.worlds.setdefault(world_of(regime), []).append(regime)
+        self.search = {(line["regime"], line["method"]): line["score"] for line in search if "chosen" in line}
+        scores = [
+            {"regime": world, "method": method, "kept_mean": self.score(method, world), "published": None}
+            for world in self.worlds
+            for method in self.methods
+        ]
+        self.ranking = ranking(scores, by="kept_mean")
+
+    def mean(self, method, regime):
+        return self.rows[regime, method]["kept_mean"]
+
+    def label(self, method):
+        """Return a method's name for a table, with a mark if its code has changed since."""
+        return f"`{method}`" + (" ‡" if method in self.changed else "")
+
+    def score(self, method, world):
+        """Return the mean score in percent over the regimes of a world."""
+        return mean(self.mean(method, regime) for regime in self.worlds[world])
+
+    def ahead(self, method, world):
+        """Return the paired difference from fedavg in a world, as `fnlkit.results.statistics.paired` does.
+
+        The scores of a seed are averaged over the regimes of the world.
+        """
+        ours, theirs = ([self.rows[regime, name]["kept"] for regime in self.worlds[world]] for name in (method, "fedavg"))
+        seeds = set.intersection(*(set(each) for each in (*ours, *theirs)))
+        averages = [{seed: mean(each[seed] for each in scores) for seed in sorted(seeds)} for scores in (ours, theirs)]
+        return paired(*averages)
+
+    def differences(self, method, other="fedavg", worlds=None):
+        """Return the difference of two methods in each world, in points."""
+        return [self.score(method, world) - self.score(other, world) for world in worlds or self.worlds]
+
+    def signed_rank(self, method, other="fedavg", worlds=None):
+        """Return the posterior probabilities (better, equal, worse) of a method against another over worlds.
+
+        Bayesian signed-rank test with a Dirichlet process prior and a region of practical equivalence of 1 point (Benavoli,
+        Corani, Mangili, Zaffalon, Ruggeri, ICML 2014; Benavoli et al., JMLR 2017).
+        """
+        z = np.array([0.0, *self.differences(method, other, worlds)])
+        weights = stream(0, f"signed rank {method} {other}").dirichlet([1.0] * len(z), DRAWS)
+        sums = z[:, None] + z[None, :]
+        regions = (sums > 2 * EQUAL, np.abs(sums) <= 2 * EQUAL, sums < -2 * EQUAL)
+        shares = np.stack([((weights @ region.astype(float)) * weights).sum(1) for region in regions])
+        return np.bincount(shares.argmax(0), minlength=3) / DRAWS
+
+    def others(self, method):
+        """Return the worlds that were not used to develop a method."""
+        return [world for world in self.worlds if world not in DEVELOPED.get(method, ())]
+
+    def comparisons(self):
+        """Return {(test, sign): count} of comparisons with fedavg with p < 0.05, before and after Holm's correction."""
+        rows = [row for (_, method), row in self.rows.items() if method in self.methods and row["kept_p"] is not None]
+        count = {"all": len(rows)}
+        for test in ("kept_p", "kept_holm"):
+            hits = [row["kept_ahead"] for row in rows if row[test] < 0.05]
+            count[test, "better"], count[test, "worse"] = sum(x > 0 for x in hits), sum(x < 0 for x in hits)
+        return count
+
+    def validity(self, regime):
+        """Return what the search's criterion, agreement with held-out noisy labels, is worth in a regime.
+
+        Returns
+        -------
+        dict
+            rho, Spearman's correlation over all methods and the oracle of the criterion with accuracy; count of methods; rank
+            of the oracle by the criterion; loss in points, from the best method to the method with the best criterion.
+        """
+        from scipy.stats import spearmanr
+
+        names = [name for name in (*self.methods, "oracle") if (regime, name) in self.search and (regime, name) in self.rows]
+        criterion = [self.search[regime, name] for name in names]
+        accuracy = [self.mean(name, regime) for name in names]
+        rank = 1 + sum(value > self.search[regime, "oracle"] for value in criterion) if "oracle" in names else None
+        real = [(c, a) for c, a, name in zip(criterion, accuracy, names, strict=True) if name != "oracle"]
+        loss = max(a for _, a in real) - max(real)[1]
+        return {"rho": float(spearmanr(criterion, accuracy).statistic), "count": len(names), "rank": rank, "loss": loss}
 
 
-def printed(league):
-    """Return {name: lines} of the tables of league 2."""
-    found = {"main": main_table, "bayes": bayes_table, "best": best_table}
-    out = {name: list(make(league)) for name, make in found.items()}
-    if SEARCH.exists():
-        out["search"] = list(search_table([json.loads(line) for line in SEARCH.read_text().splitlines()]))
-    return out
+@cache
+def stored_league():
+    """Return League 2 from the stored cells and search."""
+    _, *cells = map(json.loads, CELLS.read_text(encoding="utf-8").splitlines())
+    changed = {cell["method"] for cell in cells if cell["method"] in CHANGED and "code" not in cell}
+    return League(stored.read(str(CELLS))[1], map(json.loads, SEARCH.read_text(encoding="utf-8").splitlines()), changed)
+
+
+def code_statement():
+    """Yield the versions of the code that made the stored cells."""
+    by = {}
+    for line in CELLS.read_text(encoding="utf-8").splitlines()[1:]:
+        cell = json.loads(line)
+        by.setdefault(cell.get("code", "bfc1613"), {}).setdefault(cell["method"])
+    newer = "; ".join(f"{code}: {_names(names)}" for code, names in by.items() if code != "bfc1613")
+    yield f"- **Code:** commit bfc1613, and newer for some methods ({newer or 'none'})."
+
+
+def first_league():
+    """Return {(regime, method): row} of league 1."""
+    rows = map(json.loads, FIRST.read_text(encoding="utf-8").splitlines())
+    return {(row["regime"], row["method"]): row for row in rows}
+
+
+def settings_of_fedem():
+    """Return the number of settings of fedem that its development compared."""
+    section = PEOPLE.read_text(encoding="utf-8").partition("log likelihood of held-out labels")[2]
+    return len(re.findall(r"(?m)^fedem", section))
+
+
+# ---- tables of league 2
+def world_table(league):
+    """Yield methods by mean rank over worlds, with their differences from fedavg in each world."""
+    yield "| method | mean rank | mean | P(better) | P(worse) | " + " | ".join(league.worlds) + " |"
+    yield "|---" * (5 + len(league.worlds)) + "|"
+    tests = [(method, world) for method in league.methods for world in league.worlds if method != "fedavg"]
+    found = {pair: league.ahead(*pair) for pair in tests}
+    corrected = dict(zip(tests, holm([found[pair]["p"] for pair in tests]), strict=True))
+    for method, rank in league.ranking["mean_rank"].items():
+        if method == "fedavg":
+            yield (
+                f"| `fedavg` | {rank:.1f} | | | | " + " | ".join(f"{league.score(method, w):.1f}" for w in league.worlds) + " |"
+            )
+            continue
+        better, _, worse = league.signed_rank(method)
+        cells = [_cell(found[method, world], corrected[method, world], world in DEVELOPED.get(method, ()))
+                 for world in league.worlds]  # fmt: skip
+        facts = f"{rank:.1f} | {mean(league.differences(method)):+.1f} | {better:.2f} | {worse:.2f}"
+        yield f"| {league.label(method)} | {facts} | {' | '.join(cells)} |"
+    for method in REFERENCES:
+        if (league.regimes[0], method) in league.rows:
+            cells = " | ".join(f"{league.ahead(method, world)['mean']:+.1f}" for world in league.worlds)
+            yield f"| `{method}` | | {mean(league.differences(method)):+.1f} | | | {cells} |"
+
+
+def _cell(ahead, corrected, developed):
+    bold = "**" if corrected is not None and corrected < 0.05 else ""
+    half = "" if ahead["half"] is None else f" ± {ahead['half']:.1f}"
+    return f"{bold}{ahead['mean']:+.1f}{bold}{half}" + (" †" if developed else "")
+
+
+def regime_table(league):
+    """Yield differences from fedavg in each regime; fedavg's row is in percent."""
+    yield "| method | " + " | ".join(league.regimes) + " |"
+    yield "|---" * (len(league.regimes) + 1) + "|"
+    for method in (*league.ranking["mean_rank"], *REFERENCES):
+        cells = []
+        for regime in league.regimes:
+            row = league.rows.get((regime, method))
+            if row is None or method == "fedavg":
+                cells.append("" if row is None else f"{row['kept_mean']:.1f}")
+            else:
+                ahead = {"mean": row["kept_ahead"], "half": row["kept_ahead_half"]}
+                cells.append(_cell(ahead, None if method in REFERENCES else row["kept_holm"], False))
+        yield f"| {league.label(method)} | {' | '.join(cells)} |"
+
+
+def validity_table(league):
+    """Yield the relation of the search's criterion to accuracy, by regime."""
+    yield "| regime | Spearman | rank of `oracle` by the criterion | best criterion: points behind the best method |"
+    yield "|---|---|---|---|"
+    for regime in league.regimes:
+        found = league.validity(regime)
+        yield f"| {regime} | {found['rho']:+.2f} | {found['rank']} of {found['count']} | {found['loss']:.1f} |"
+
+
+def development_table(league):
+    """Yield methods that were developed on data of the league, with their differences in the other worlds."""
+    yield "| method | settings compared before the league | on the data of | mean in other worlds | P(better) there |"
+    yield "|---|---|---|---|---|"
+    counts = {"fedem": str(settings_of_fedem()), "auto": "several versions", "t-revision": "2", "rofl": "2"}
+    for method, worlds in DEVELOPED.items():
+        if method not in league.methods:
+            continue
+        left = league.others(method)
+        cells = f"{mean(league.differences(method, worlds=left)):+.1f} ({', '.join(left)}) | " if left else "none | "
+        cells += f"{league.signed_rank(method, worlds=left)[0]:.2f}" if left else ""
+        data = "all worlds" if len(worlds) == len(league.worlds) else ", ".join(worlds)
+        yield f"| `{method}` | {counts[method]} | {data} | {cells} |"
+
+
+def statements(league):
+    """Yield sentences about league 2."""
+    order, apart = league.ranking["mean_rank"], league.ranking["apart"]
+    clear = [name for name, rank in order.items() if abs(rank - order["fedavg"]) > apart]
+    yield (
+        f"- **Units:** {len(league.worlds)} worlds ({len(league.regimes)} regimes). Methods are ranked in each world by their "
+        f"mean over its regimes. By Nemenyi's test (critical difference {apart:.1f} ranks) {_names(clear)} "
+        f"{'differs' if len(clear) == 1 else 'differ'} from `fedavg`."
+    )
+    sure = [name for name in order if name != "fedavg" and league.signed_rank(name)[0] >= 0.95]
+    elsewhere = [name for name in sure if name not in DEVELOPED]
+    yield (
+        f"- **Better than `fedavg` by at least 1 point with a probability of 0.95** (Bayesian signed-rank test over worlds): "
+        f"{_names(sure)}. Not developed on data of the league: {_names(elsewhere)}."
+    )
+    count = league.comparisons()
+    yield (
+        f"- **Single comparisons:** of {count['all']} methods in regimes, {count['kept_p', 'better']} are better and "
+        f"{count['kept_p', 'worse']} worse than `fedavg` with p < 0.05; after Holm's correction {count['kept_holm', 'better']} "
+        f"and {count['kept_holm', 'worse']}."
+    )
+    behind = {
+        name: min(league.rows[regime, name]["kept_ahead"] for regime in league.regimes) for name in order if name != "fedavg"
+    }
+    safe = [name for name, least in behind.items() if least > -EQUAL]
+    yield f"- **Nowhere more than 1 point behind `fedavg` in this league:** {_names(safe)}."
+    rhos = [league.validity(regime)["rho"] for regime in league.regimes]
+    yield (
+        f"- **The search's criterion** has a rank correlation with accuracy between {min(rhos):+.2f} and {max(rhos):+.2f}, "
+        f"{sum(rho < 0.5 for rho in rhos)} of {len(rhos)} below 0.5."
+    )
+
+
+def choice_statement(league):
+    """Yield what league 2 shows about the choice of `auto`, compared with always `fedem`."""
+    gaps = [league.mean("auto", regime) - league.mean("fedem", regime) for regime in league.regimes]
+    found = paired(dict(enumerate(gaps)), dict.fromkeys(range(len(gaps)), 0.0))
+    worlds = league.differences("auto", "fedem")
+    over = paired(dict(enumerate(worlds)), dict.fromkeys(range(len(worlds)), 0.0))
+    yield (
+        f"In league 2 `auto` is {found['mean']:+.2f} points ahead of always `fedem` over {len(gaps)} regimes "
+        f"(p = {found['p']:.2f}), and {over['mean']:+.2f} over {len(worlds)} worlds (p = {over['p']:.2f}): "
+        "an advantage from choosing is not shown."
+    )
+
+
+def _names(names):
+    return ", ".join(f"`{name}`" for name in names) or "no method"
+
+
+# ---- both leagues
+def recommendations(league, first):
+    """Yield, for each kind of noise, the methods whose 95 % interval is above 0 in all its regimes of both leagues.
+
+    Parameters
+    ----------
+    league : League
+    first : dict
+        As returned by `first_league`.
+    """
+    yield "| noise | regimes in league 1, 2 | ahead of `fedavg` in all (smallest difference) | methods behind in one or more |"
+    yield "|---|---|---|---|"
+    for kind, (one, two) in KINDS.items():
+        supported, behind = [], 0
+        for method in league.methods:
+            rows = [first.get((regime, method), {}) for regime in one]
+            found = [(row.get("late_ahead"), row.get("late_half")) for row in rows]
+            rows = [league.rows.get((regime, method), {}) for regime in two]
+            found += [(row.get("kept_ahead"), row.get("kept_ahead_half")) for row in rows]
+            known = [pair for pair in found if None not in pair]
+            behind += any(ahead < -half for ahead, half in known)
+            if len(known) == len(found) and all(ahead > half for ahead, half in known):
+                supported.append((min(ahead for ahead, _ in known), method))
+        best = ", ".join(f"{league.label(method)} {ahead:+.1f}" for ahead, method in sorted(supported, reverse=True)[:4])
+        more = f" and {len(supported) - 4} more" if len(supported) > 4 else ""
+        yield f"| {kind} | {len(one)}, {len(two)} | {best or 'none'}{more} | {behind} |"
+
+
+def first_table(first):
+    """Yield league 1: fedavg in percent, differences of the others, by mean difference."""
+    regimes = list(dict.fromkeys(regime for regime, _ in first))
+    methods = [name for name in dict.fromkeys(method for _, method in first) if "late" in first[regimes[0], name]]
+    average = {name: mean(first[regime, name]["late_ahead"] for regime in regimes) for name in methods}
+    yield "| method | mean | " + " | ".join(regimes) + " |"
+    yield "|---" * (len(regimes) + 2) + "|"
+    for name in sorted(methods, key=average.get, reverse=True):
+        rows = [first[regime, name] for regime in regimes]
+        shown = [
+            f"{row['late']:.1f}" if name == "fedavg" else f"{row['late_ahead']:+.1f} ± {row['late_half']:.1f}" for row in rows
+        ]
+        yield f"| `{name}` | {'' if name == 'fedavg' else f'{average[name]:+.1f}'} | {' | '.join(shown)} |"
+
+
+def first_statements(first):
+    """Yield sentences about league 1."""
+    regimes = list(dict.fromkeys(regime for regime, _ in first))
+    names = [name for name in dict.fromkeys(m for _, m in first) if name not in (*REFERENCES, "fedavg")]
+    known = [name for name in names if "late_ahead" in first[regimes[0], name]]
+
+    def behind(name):
+        return [r for r in regimes if first[r, name]["late_ahead"] < -first[r, name]["late_half"]]
+
+    never = [name for name in known if not behind(name)]
+    yield f"- **Clearly behind `fedavg` in no regime:** {_names(never)}."
+    for regime in ("asymmetric 0.4", "none"):
+        worse = sorted((first[regime, name]["late_ahead"], name) for name in known if regime in behind(name))
+        shown = ", ".join(f"`{name}` {ahead:+.1f}" for ahead, name in worse[:8])
+        yield f"- **Behind with `{regime}`:** {len(worse)} of {len(known)} methods, the most {shown}."
+    without = [name for name in names if name not in known]
+    yield f"- **Not in the table:** {_names(without)}; their late scores covered more than a fifth of the client-rounds."
+
+
+def tables():
+    """Return {name: lines} of all tables and statements."""
+    league, first = stored_league(), first_league()
+    return {
+        "league2 worlds": list(world_table(league)),
+        "league2 statements": list(statements(league)),
+        "league2 code": list(code_statement()),
+        "league2 development": list(development_table(league)),
+        "league2 validity": list(validity_table(league)),
+        "league2 auto": list(choice_statement(league)),
+        "recommendations": list(recommendations(league, first)),
+        "league2 regimes": list(regime_table(league)),
+        "league1": list(first_table(first)),
+        "league1 statements": list(first_statements(first)),
+    }
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("lines", nargs="?", help="stored cells, or the output of `fnlkit reproduce league --json`")
-    parser.add_argument("--rows", action="store_true", help="print rows as JSON, for `fnlkit plot league`")
-    parser.add_argument("--check", metavar="PAGE.md", help="check the statements and tables of a page")
-    options = parser.parse_args()
-    path = Path(options.lines or CELLS)
-    with open(path, encoding="utf-8") as handle:
-        first = json.loads(handle.readline())
-    if first.get("kind") != stored.KIND:
-        print("\n".join(tables([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()])))
-        return
-    league = League(stored.read(str(path))[1])
-    if options.rows:
+    parser.add_argument("--rows", action="store_true", help="print rows of league 2 as JSON, for `fnlkit plot league`")
+    if parser.parse_args().rows:
+        league = stored_league()
         print("\n".join(json.dumps(row) for row in league.rows.values() if row["method"] in league.methods))
-    elif options.check:
-        wrong, count = check(Path(options.check).read_text(encoding="utf-8"), league)
-        print("\n".join([*(f"contradicted: {claim}" for claim in wrong), f"{count} statements checked"]))
-        sys.exit(bool(wrong))
     else:
-        print("\n\n".join("\n".join(lines) for lines in printed(league).values()))
-        rows = [row for row in league.rows.values() if row["method"] in league.methods and row["kept_holm"] is not None]
-        counts = [sum(row[name] < 0.05 for row in rows) for name in ("kept_p", "kept_holm")]
-        print(f"\n{len(rows)} comparisons with fedavg: {counts[0]} with p < 0.05, {counts[1]} after Holm's correction")
-        found = league.constants()
-        losses = [loss for _, loss in found.values()]
-        names = ", ".join(f"{regime}: {name} {loss:.1f}" for regime, (name, loss) in found.items())
-        print(f"Best constant method of the other worlds: mean regret {np.mean(losses):.1f}, worst {max(losses):.1f} ({names})")
-        apart = league.ranking["apart"]
-        print(f"\nNemenyi's critical difference of mean ranks at 5 %: {'none' if apart is None else f'{apart:.1f}'}")
+        print("\n\n".join("\n".join([f"{name}:", "", *lines]) for name, lines in tables().items()))
 
 
 if __name__ == "__main__":

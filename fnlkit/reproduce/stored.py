@@ -79,12 +79,13 @@ def write(recipe, all_jobs, folder, target, **train):
         "regimes": fingerprints(recipe, **train),
         "search": _plan(recipe),
     }
-    lines = [header, *map(_short, found)]
+    lines = [header, *map(rounded, found)]
     saving.write_bytes(["".join(json.dumps(line) + "\n" for line in lines).encode()], target)
     return len(found)
 
 
-def _short(cell):
+def rounded(cell):
+    """Return a cell as it is stored: scores rounded, seeds as text."""
     out = {name: {str(seed): round(value, _DIGITS) for seed, value in cell[name].items()} for name in _SCORES}
     return {**cell, **out, "seconds": round(cell["seconds"], 1)}
 

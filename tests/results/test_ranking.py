@@ -2,7 +2,6 @@
 
 import pytest
 
-from benchmarks.league import tables
 from fnlkit.results.ranking import ranking
 
 
@@ -49,16 +48,3 @@ def test_rank_correlation_with_the_published_order():
     late = {"x": {"a": 3.0, "b": 2.0, "c": 1.0}, "y": {"a": 1.0, "b": 1.0, "c": 1.0}}
     said = {"x": {"a": [60.0, 1.0], "b": [50.0], "c": [70.0]}, "y": {"a": [1.0], "b": [2.0]}}
     assert ranking(rows(late, said))["published"] == {"x": pytest.approx(-0.5)}
-
-
-def test_the_tables_of_the_page_equal_the_rows():
-    late = {"x": {"fedavg": 60.0, "flr": 70.0, "oracle": 80.0}, "y": {"fedavg": 50.0, "flr": 45.0, "oracle": 80.0}}
-    lines = rows(late)
-    for row in lines:
-        ahead = row["late_mean"] - late[row["regime"]]["fedavg"]
-        row |= {"runs": 3, "late_ahead": ahead, "late_ahead_half": 5.5 if row["method"] == "flr" else None}
-    text = "\n".join(tables([*lines, {"ranking": ranking(lines)}]))
-    assert "| `flr` | 2.5 | +10.0 ± 5.5 | -5.0 ± 5.5 |" in text and "| `fedavg` | 2.5 | 60.0 | 50.0 |" in text
-    assert "| x | `flr` 70.0 |" in text and "| y | `fedavg` 50.0 |" in text and "Runs per cell: 3." in text
-    text = "\n".join(tables([*({**row, "runs": 2} for row in lines), {"ranking": ranking(lines)}]))
-    assert "| `flr` | 2.5 | +10.0\\* | -5.0 |" in text

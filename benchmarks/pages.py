@@ -1,0 +1,202 @@
+"""Write the computed parts of README.md and docs/ from stored results.
+
+    python -m benchmarks.pages            # write them
+    python -m benchmarks.pages --check    # print the pages whose parts are outdated; exit code 1 if there are any
+
+A part of a page is between ``<!-- computed: NAME -->`` and ``<!-- end -->``.  `parts` returns the lines of each name;
+``output FILE: TEXT`` is the paragraph of benchmarks/results/FILE that begins with the text.
+"""
+
+import argparse
+import json
+import re
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+from statistics import mean
+
+from benchmarks import auto, league
+from fnlkit.errors import InputError
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks/results"
+PART = re.compile(r"<!-- computed: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
+# README shows these methods, and the two with the best mean ranks that were not developed on data of the league.
+SHOWN = ("fedcorr", "fedefc", "feddpcont", "flr", "nnc")
+# Bytes that differ by less from FedAvg's are not listed.
+SAME = 0.05
+
+
+def pages():
+    """Return the pages that can have computed parts."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@cache
+def parts():
+    """Return {name: lines} of all computed parts."""
+    scores = auto.Scores([json.loads(line) for line in auto.STORED.read_text(encoding="utf-8").splitlines()])
+    found = list(auto.report(scores))
+    cut = found.index("")
+    return league.tables() | {
+        "auto regimes": found[:cut],
+        "auto regrets": found[cut + 1 :],
+        "auto statements": list(auto.statements(scores)),
+        "bytes": list(bytes_table()),
+        "times": list(time_table()),
+        "readme league": list(readme_league()),
+        "readme speed": list(readme_speed()),
+        "lenet5": list(lenet5_table()),
+        "table10": list(table10()),
+        "regimes-features": list(features_table()),
+    }
+
+
+def filled(text):
+    """Return a page with its computed parts as the stored results give them.
+
+    Raises
+    ------
+    InputError
+        If a part has an unknown name.
+    """
+
+    def fill(match):
+        name = match[1]
+        if name.startswith("output "):
+            file, _, first = name.removeprefix("output ").partition(": ")
+            return "\n".join([f"<!-- computed: {name} -->", *output(file, first), "<!-- end -->"])
+        if name not in parts():
+            raise InputError(f"no computed part {name!r}; known are {', '.join(parts())}")
+        return "\n".join([f"<!-- computed: {name} -->", *parts()[name], "<!-- end -->"])
+
+    return PART.sub(fill, text)
+
+
+def output(file, first):
+    """Yield a paragraph of a stored output as it is, from the line that begins with a text to the next empty line.
+
+    Raises
+    ------
+    InputError
+        If no line begins with the text.
+    """
+    found = re.search(rf"(?ms)^{re.escape(first)}.*?(?=\n\s*\n|\Z)", (RESULTS / file).read_text(encoding="utf-8"))
+    if not found:
+        raise InputError(f"benchmarks/results/{file}: no line begins with {first!r}")
+    yield from ("```text", *found[0].rstrip().splitlines(), "```")
+
+
+def bytes_table():
+    """Yield the methods that send or receive other bytes than FedAvg at equal client-rounds (data/costs.toml)."""
+    costs = tomllib.loads((ROOT / "data/costs.toml").read_text(encoding="utf-8"))
+    yield "| method | bytes from clients | bytes to clients |"
+    yield "|---|---|---|"
+    for name, each in sorted(costs.items(), key=lambda pair: -max(pair[1]["up"], pair[1]["down"])):
+        if max(abs(each["up"] - 1), abs(each["down"] - 1)) > SAME and each["client_rounds"] == 1:
+            yield f"| `{name}` | {each['up']:.2f} | {each['down']:.2f} |"
+
+
+def time_table():
+    """Yield methods by CPU time per client-round relative to FedAvg: medians of `benchmarks.methods`."""
+    text = (RESULTS / "methods.txt").read_text(encoding="utf-8")
+    found = {}
+    for network in ("mlp", "lenet5"):
+        section = re.search(rf"(?ms)^{network}, .*?\n(.*?)\n\n", text)[1]
+        rows = re.findall(r"(?m)^(\S+)\s+[\d.]+\s+[\d.]+\s+([\d.]+) \(", section)
+        found[network] = {name: float(ratio) for name, ratio in rows}
+    yield "| time relative to FedAvg | perceptron, 20 rounds | LeNet-5, 8 rounds |"
+    yield "|---|---|---|"
+    limits = (0.0, 0.9, 1.3, 1.7, 2.0, 99.0)
+    for low, high in zip(limits, limits[1:], strict=False):
+        cells = [
+            ", ".join(f"`{name}`" for name, ratio in sorted(each.items(), key=lambda pair: pair[1]) if low <= ratio < high)
+            for each in found.values()
+        ]
+        label = f"below {high}" if not low else f"{low} to {high}" if high < 99 else f"{low} and more"
+        yield f"| {label} | {' | '.join(cells)} |"
+
+
+def readme_league():
+    """Yield some rows of league 2 for README."""
+    found = league.stored_league()
+    order = [name for name in found.ranking["mean_rank"] if name not in league.DEVELOPED]
+    best = [name for name in order if name not in SHOWN][:2]
+    yield "| method | mean | " + " | ".join(found.worlds) + " |"
+    yield "|---" * (len(found.worlds) + 2) + "|"
+    yield (
+        f"| `fedavg`, accuracy | {mean(found.score('fedavg', w) for w in found.worlds):.1f} | "
+        + " | ".join(f"{found.score('fedavg', world):.1f}" for world in found.worlds)
+        + " |"
+    )
+    for name in (*[name for name in order if name in (*SHOWN, *best)], "oracle"):
+        cells = " | ".join(f"{found.ahead(name, world)['mean']:+.1f}" for world in found.worlds)
+        yield f"| `{name}` | {mean(found.differences(name)):+.1f} | {cells} |"
+
+
+def readme_speed():
+    """Yield README's rows on speed."""
+    text = (RESULTS / "kernels.txt").read_text(encoding="utf-8")
+    line = r"\| count matrix n=1,000,000 C=10 \|.*?\n\| \| cleanlab \| [\d.]+ \| ([\d.]+) \|"
+    ratio = float(re.search(line, text)[1])
+    text = (RESULTS / "training.txt").read_text(encoding="utf-8")
+    flower = float(re.search(r"(?m)^Flower, simulation .*?([\d.]+)$", text)[1])
+    rows = [("task, two CPU cores", "speed", "command"), ("---", "---", "---")]
+    rows += [("`count_matrix`, 1,000,000 samples, 10 classes", f"{ratio:.0f} times cleanlab", "`python -m benchmarks.kernels`")]
+    rows += [
+        ("a round with 10 of 100 clients, LeNet-5", f"{flower:.1f} times Flower with Ray", "`python -m benchmarks.training`")
+    ]
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+
+
+def lenet5_table():
+    """Yield the best rounds of the league on images: differences from fedavg in points, one seed."""
+    text = (RESULTS / "league-lenet5.txt").read_text(encoding="utf-8")
+    found = {}
+    for regime, method, best, ahead in re.findall(r"(?m)^(\S+ ?[\d.)]+)\s{2,}(\S+)\s+1\s+([\d.]+)\s+([+-][\d.]+)", text):
+        found.setdefault(method, {}).setdefault(regime, best if method == "fedavg" else ahead)
+    regimes = list(found["fedavg"])
+    yield "| method | " + " | ".join(regimes) + " |"
+    yield "|---" * (len(regimes) + 1) + "|"
+    for method, each in found.items():
+        if len(each) == len(regimes):
+            yield f"| `{method}` | " + " | ".join(each[regime] for regime in regimes) + " |"
+
+
+def table10():
+    """Yield the best accuracies of FedCorr's Table 10 next to the published ones."""
+    text = (RESULTS / "fedcorr-table10-lenet5.txt").read_text(encoding="utf-8")
+    yield "| row | published | measured, seed 0 |"
+    yield "|---|---|---|"
+    for row, best, published in re.findall(r"(?m)^ (rho \S+ tau \S+)\s+fedcorr\s+1\s+(\S+)\s+\S+\s+(\S+ ± \S+)", text):
+        yield f"| {row} | {published} | {best} |"
+
+
+def features_table():
+    """Yield methods in the noise of their own papers, on features; no late scores of methods with unequal cohorts."""
+    text = (RESULTS / "regimes-features.txt").read_text(encoding="utf-8")
+    yield "| regime | method | best | ahead | late | ahead |"
+    yield "|---|---|---|---|---|---|"
+    number = r"([+-]?[\d.]+ ± [\d.]+)(?: \*)?"
+    for row in re.findall(rf"(?m)^ (\S.*?)\s{{2,}}(\S+)\s+5\s+{number}\s+{number}\s+{number}\s+{number}", text):
+        regime, method, best, ahead, late, late_ahead = row
+        late, late_ahead = ("", "") if method in ("fedcorr", "na-fedavg") else (late, late_ahead)
+        ahead, late_ahead = ("", "") if method == "fedavg" else (ahead, late_ahead)
+        yield f"| {regime} | `{method}` | {best} | {ahead} | {late} | {late_ahead} |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    options = parser.parse_args()
+    outdated = [page for page in pages() if filled(page.read_text(encoding="utf-8")) != page.read_text(encoding="utf-8")]
+    for page in outdated:
+        print(page.relative_to(ROOT))
+        if not options.check:
+            page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
+    sys.exit(bool(options.check and outdated))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Parts of README.md and docs/ that are computed from stored results."""
+
+import re
+
+import pytest
+
+from benchmarks import auto, pages
+from fnlkit.errors import InputError
+
+
+def test_all_computed_parts_are_those_of_the_stored_results():
+    found = {page: page.read_text(encoding="utf-8") for page in pages.pages()}
+    outdated = [page.name for page, text in found.items() if pages.filled(text) != text]
+    assert not outdated, "run python -m benchmarks.pages"
+    marks = [(text.count("<!-- computed: "), text.count("<!-- end -->")) for text in found.values()]
+    assert all(begin == end for begin, end in marks) and sum(begin for begin, _ in marks) > 10
+
+
+def test_a_changed_number_is_found():
+    page = "Text.\n<!-- computed: bytes -->\n" + "\n".join(pages.parts()["bytes"]) + "\n<!-- end -->\nMore."
+    other = re.sub(r"\d\.\d\d", "9.99", page, count=1)
+    assert pages.filled(page) == page != other and pages.filled(other) == page
+
+
+@pytest.mark.parametrize("name", ["nothing", "output head.txt: No such line"])
+def test_unknown_parts_are_refused(name):
+    with pytest.raises(InputError):
+        pages.filled(f"<!-- computed: {name} -->\n<!-- end -->")
+
+
+def test_an_output_is_one_paragraph_as_it_is():
+    lines = list(pages.output("flower-scale.txt", "10,000 clients of 5 samples"))
+    assert lines[0] == "```text" and lines[-1] == "```" and len(lines) == 7 and "Flower's FedAvg" in lines[-2]
+
+
+def scored(regime, chosen, returned=False, **scores):
+    """Return the lines of a seed: `auto`, its treatments and the ensemble."""
+    lines = [{"regime": regime, "seed": 0, "treatment": name, "score": value} for name, value in scores.items()]
+    return [*lines, {"regime": regime, "seed": 0, "treatment": "auto", "score": 70.0, "chosen": chosen, "returned": returned}]
+
+
+def test_the_choice_of_auto_is_compared_with_always_infer():
+    """Best scores are 60 and 80; those of the chosen treatments 60 and 70: regrets 0 and 10.  Always infer: none."""
+    one = scored("a: x", "infer", plain=50.0, prune=55.0, infer=60.0, ensemble=0.0)
+    two = scored("b: x", "prune", returned=True, plain=50.0, prune=70.0, infer=80.0, ensemble=0.0)
+    found = auto.choice(auto.Scores(one + two))
+    assert found["chosen"] == {"plain": 0, "prune": 1, "infer": 1} and (found["runs"], found["returned"]) == (2, 1)
+    assert list(found["regrets"].values()) == [5.0, 0.0] and found["ahead"]["mean"] == 0.0
