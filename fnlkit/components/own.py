@@ -165,9 +165,9 @@ def digest(target):
 
     None is returned if there is no file.
 
-    It covers the named file, the Python files in its folder that it imports, at any depth, and the regular files that a text in
-    this code names, relative to the file's folder: ``np.load(HERE / "scorer.npz")``.  Names that the code computes are not
-    covered.  Only the packages above a dotted module are imported.
+    It covers the named file, the Python files in its folder that it imports, at any depth, and the regular files that a
+    text in this code names, relative to the file's folder: ``np.load(HERE / "scorer.npz")``. Names that the code computes,
+    or receives as a parameter, are not covered. Only the packages above a dotted module are imported.
 
     Parameters
     ----------
