@@ -258,7 +258,7 @@ def page_table(text):
         replies.setdefault(reply, {})[method] = [tuple(map(int, share.split(" / "))) for share in shares]
     lines = ["| reply | methods | " + " | ".join(cells) + " |", "|---" * (2 + len(cells)) + "|"]
     for reply, methods in replies.items():
-        names = "all" if reply == "weights" else ", ".join(f"`{name}`" for name in methods)
+        names = f"{len(methods)} methods" if len(methods) > 6 else ", ".join(f"`{name}`" for name in methods)
         ranges = [" / ".join(map(spread, zip(*each, strict=True))) for each in zip(*methods.values(), strict=True)]
         lines.append(f"| `{reply}` | {names} | " + " | ".join(ranges) + " |")
     return lines

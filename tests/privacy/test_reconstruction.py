@@ -1,10 +1,14 @@
-"""Attacks of the benchmark `reconstruction` on tiny inputs."""
+"""Attacks of the benchmark `reconstruction` on tiny inputs, and the table of docs/privacy.md."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks import reconstruction
-from benchmarks.reconstruction import closed_form, of_sums, recovered, span
+from benchmarks.reconstruction import closed_form, of_sums, page_table, recovered, span
+
+ROOT = Path(__file__).parents[2]
 
 
 def samples(n, width=16):
@@ -45,3 +49,8 @@ def test_recovered_by_hand():
 
 def test_a_run_of_fedavg_reveals_a_single_sample():
     assert reconstruction.attack("fedavg", reconstruction.Data(0), 1, rounds=1)["weights"] == (1.0, 1.0)
+
+
+def test_the_table_of_the_page_is_that_of_the_stored_output():
+    stored = (ROOT / "benchmarks/results/reconstruction.txt").read_text()
+    assert "\n".join(page_table(stored)) in (ROOT / "docs/privacy.md").read_text()
