@@ -15,6 +15,26 @@ from fnlkit.cli.plumbing import (
     takes_file,
 )
 
+GUARANTEE = (
+    click.option("--guarantee", type=float, default=None, metavar="SHARE",
+                 help="Draw the suspicious samples at random; `review import` then lists labels of which at most this share "
+                      "is right."),
+    click.option("--confidence", type=float, default=None, metavar="P",
+                 help="Probability of the guarantee, such as 0.95. Default: it holds on average."),
+    click.option("--reviewer-errors", type=float, default=0.0, show_default=True,
+                 help="Largest probability with which the reviewer calls a right label wrong, for --guarantee."),
+    click.option("--candidates", type=click.IntRange(min=1), default=None,
+                 help="Number of samples with the highest scores from which the list is made. Default: 10 times the reviews, "
+                      "or the estimated number of wrong labels if it is larger; at most half of the samples."),
+)  # fmt: skip
+
+
+def guarantee_options(function):
+    """Add the options of a review with a guarantee to a command."""
+    for option in reversed(GUARANTEE):
+        function = option(function)
+    return function
+
 
 @click.group()
 def command():
@@ -35,16 +55,7 @@ def command():
               help="Number of samples to review.")  # fmt: skip
 @click.option("--at-random", type=float, default=0.2, show_default=True,
               help="Share of randomly drawn samples that are not suspicious, to measure missed labels.")  # fmt: skip
-@click.option("--guarantee", type=float, default=None, metavar="SHARE",
-              help="Draw the suspicious samples at random; `review import` then lists labels of which at most this share is "
-                   "right.")  # fmt: skip
-@click.option("--confidence", type=float, default=None, metavar="P",
-              help="Probability of the guarantee, such as 0.95. Default: it holds on average.")  # fmt: skip
-@click.option("--reviewer-errors", type=float, default=0.0, show_default=True,
-              help="Largest probability with which the reviewer calls a right label wrong, for --guarantee.")  # fmt: skip
-@click.option("--candidates", type=click.IntRange(min=1), default=None,
-              help="Number of samples with the highest scores from which the list is made. Default: 10 times the reviews, or "
-                   "the estimated number of wrong labels if it is larger; at most half of the samples.")  # fmt: skip
+@guarantee_options
 @click.option(
     "--embeddings",
     metavar="EMB.npz",
@@ -115,7 +126,7 @@ def import_(file, table, dataset, sheet, output):
     emit(out, output)
 
 
-def describe_list(review):
+def describe_list(review, command="fnlkit correct --list"):
     """Yield lines about the list of a review with a guarantee."""
     from fnlkit.review.designs import statement
 
@@ -123,7 +134,7 @@ def describe_list(review):
     if record is None:
         return
     how = f"{record['reviews']} of {record['candidates']:,} candidates reviewed, {record['wrong']} wrong"
-    yield f"list of {statement(record)} ({how}); `fnlkit correct --list` applies it"
+    yield f"list of {statement(record)} ({how}); `{command}` applies it"
     if record["together"]["labels"] > len(record["listed"]):
         yield f"all lists of this file together: {statement(record['together'])}"
 

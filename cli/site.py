@@ -6,6 +6,7 @@ import os
 import click
 
 from fnlkit.cli.plumbing import Table, caution, console, json_option, printable, seed_option, takes_file
+from fnlkit.cli.review import describe_list, describe_selection, guarantee_options
 
 project_option = click.option("--project", "folder", metavar="FOLDER", default=".", show_default=True,
                               help="Folder that the coordinator sent.")  # fmt: skip
@@ -102,17 +103,22 @@ def join(folder, data, leave_out):
 @click.option("-o", "--output", default="review", show_default=True, metavar="FOLDER",
               help="Folder for review.html and decisions.csv.")  # fmt: skip
 @click.option("--budget", type=click.IntRange(min=1), default=200, show_default=True, help="Number of samples to review.")
+@guarantee_options
+@click.option(
+    "--list", "listed", is_flag=True, help="After the import, also correct the labels of the list with the guarantee."
+)
 @seed_option
-def review(data, folder, output, budget, seed):
+def review(data, folder, output, listed, **options):
     """Write a page with the suspicious samples of the last audit; after the decisions, import them.
 
     The first call writes review.html and decisions.csv. Open the page in a browser, decide, and save decisions.csv in the same
     folder. The second call imports the decisions: the next run uses the reviewed labels, and the received labels are kept in
-    the folder `memory`. Nothing leaves this machine.
+    the folder `memory`. Nothing leaves this machine. After a review with --guarantee, the next audit sends the numbers of
+    right, wrong and listed labels by group of ranks.
 
     \b
     Example:
-      fnlkit site review --project from-coordinator -o review
+      fnlkit site review --project from-coordinator -o review --budget 100 --guarantee 0.2
     """
     from fnlkit import pipeline
     from fnlkit.artifacts import saving
@@ -135,14 +141,20 @@ def review(data, folder, output, budget, seed):
     if not os.path.exists(decisions):
         if not os.path.exists(output):
             saving.private_folder(output)  # the page contains samples
-        chosen = pipeline.export_review(federation, 0, output, budget=budget, seed=seed, dataset=samples, say=caution)
-        many = f"{int(chosen.suspect.sum())} suspects and {int((~chosen.suspect).sum())} drawn at random"
-        console().print(f"{output}: review.html and decisions.csv, {many}; decide, then run this command again")
+        chosen = pipeline.export_review(federation, 0, output, dataset=samples, say=caution, **options)
+        many = f"{output}: review.html and decisions.csv, {describe_selection(chosen)}"
+        console().print(f"{many}; decide, then run this command again", soft_wrap=True)
         return
     found = pipeline.import_review(federation, decisions, dataset=samples, say=caution)
     last = found.meta["reviews"][-1]
     if not last["decided"]:
         raise InputError(f"{decisions}: contains no decision; open {output}/review.html, decide, and save the file there")
+    for line in describe_list(last, "fnlkit site review --list"):
+        console().print(line, soft_wrap=True)
+    if listed:
+        found = pipeline.correct(found, listed=True)
+        facts = found.meta["corrections"][-1]
+        console().print(f"{facts['flagged']} listed, {facts['changed']} relabeled, {facts['dropped']} left out")
     labels.decided(site["memory"], found)
     many = f"{last['decided']} decided: {len(last['changed'])} labels changed, {len(last['dropped'])} samples left out"
     console().print(f"{many}; the next run uses these labels. Move {decisions} away before the next review")

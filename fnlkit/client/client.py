@@ -65,6 +65,8 @@ class Client:
         Like `rng`, but drawn from `secret` instead of the seed; set by the engine.
     reviewed : bool Tensor (n,) or None
         Samples with a label that a reviewer decided.  After each round their working label is reset to that label.
+    last_review : (int64 Tensor (groups, 4), float64 Tensor (2,)) or None
+        Counts and terms of the last review with a guarantee; see fnlkit.review.designs.last_counts.
     parts : dict of Part
         Rows ``input/...`` that are in `rows` only during a visit.
     dropped : set of str
@@ -85,6 +87,7 @@ class Client:
     secret: bytes = field(default=None, repr=False)
     hidden: HiddenStream = field(default=None, repr=False)
     reviewed: "torch.Tensor" = None
+    last_review: tuple = None
     parts: dict = field(default_factory=dict)
     dropped: set = field(default_factory=set)
     held_out: tuple = None

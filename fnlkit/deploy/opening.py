@@ -45,6 +45,7 @@ def open_site(config, node):
     from fnlkit.deploy.labels import keep_judgment, labels_of
     from fnlkit.deploy.leaving import Declared
     from fnlkit.engines.flower.visits import NodeObjects
+    from fnlkit.review.designs import last_counts
 
     for name, kind in (("client", int), ("data", str), ("memory", str), ("agreed", str)):
         if type(node.get(name)) is not kind:
@@ -79,6 +80,7 @@ def open_site(config, node):
             "agree on --select label-wave"
         )
     client.reviewed = None if reviewed is None else torch.from_numpy(np.asarray(reviewed, bool)[held])
+    client.last_review = tuple(map(torch.from_numpy, last_counts(federation, 0)))
     if task.name == "estimate" and math.prod(task.shape) <= MOST_PIXELS:
         client.parts["input/embedding"] = Part(embed(data, "pixels"), held)
     if task.name == "train" and "secret" in registry.needs(settings.method):  # drawn at the site: the server has the seed

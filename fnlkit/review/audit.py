@@ -23,6 +23,7 @@ from fnlkit.experiment import Experiment
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
 from fnlkit.review import cells, copies, crowd, findings, shifts, site
+from fnlkit.review.designs import last_counts, statement, summary
 
 ASSUMPTIONS = (
     "whether a label is wrong depends on the class and not on the sample",
@@ -50,7 +51,8 @@ class Audit:
         wrong labels are reported), judge ("others", "own" or None: the models that judged the labels), contradicted,
         separable, unseen (share of labels that nobody judges), skill of both models, skill_by_class, inputs, shares_differ,
         only_here, confused, classes, missing, balance (share of the largest class), largest, copies, near_copies, far,
-        unlabeled, shared and near_shared (copies at other sites, by name).
+        unlabeled, shared and near_shared (copies at other sites, by name); review (counts of the last review with a
+        guarantee, see fnlkit.review.designs.summary, or None).
     transition : (C, C)
         T[true, given] over all sites; rows sum to 1.
     judgment : Judgment
@@ -158,6 +160,8 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
         parts = [] if rows is None else np.split(rows, whole.client_offsets[1:-1])
         for client, part in zip(session.clients.members, parts, strict=False):
             client.rows[f"input/{name}"] = torch.from_numpy(np.ascontiguousarray(part))
+    for k in sorted({one["client"] for one in whole.meta.get("reviews", []) if one.get("guarantee")} if sites is None else ()):
+        session.clients.members[k].last_review = tuple(map(torch.from_numpy, last_counts(whole, k)))
     described, inputs = _described(session, dataset, seed, embedded=points is not None)
     if predicted is not None:
         tables = _judge_by_given(session, described, site.use_given_probabilities)
@@ -395,10 +399,13 @@ def _sites(federation, dataset, described, inputs, tables, own, judged, assessed
             "largest": classes[int(counts.argmax())],
             **{name: int(copied[name][k]) for name in ("copies", "near_copies", "far")},
             "unlabeled": int(bare[k]),
+            "review": summary(described["review_counts"][k].numpy(), described["review_terms"][k].numpy()),
             "shared": {names[other]: number for other, number in exact[k].items()},
             "near_shared": {names[other]: number for other, number in near[k].items()},
         }  # fmt: skip
         row["finding"] = findings.finding(row)
         row["words"], row["next"] = findings.described(row)
+        if row["review"]:
+            row["words"].append(f"The last review lists {statement(row['review'])} ({row['review']['reviews']} decisions).")
         out.append(row)
     return sorted(out, key=lambda row: (-row["noisier"], row["finding"] == "labels look right", -row["low"], row["client"]))

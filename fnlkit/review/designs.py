@@ -14,6 +14,8 @@ from fnlkit.review.guarantees import guaranteed_list, right_on_average, right_wi
 # Default number of candidates: this multiple of the reviews, at most this share of the samples. Chosen on four of the nine
 # projects of benchmarks/guarantee.py.
 MULTIPLE, MOST = 10, 0.5
+# Number of groups of candidates by rank whose counts a real site sends.
+GROUPS = 10
 _FIELDS = ("q", "candidates", "reviews", "random", "confidence", "errors", "check")
 
 
@@ -178,8 +180,37 @@ def made(federation, design, top, drawn, wrong):
         "wrong": int((reviewed & np.isin(top, wrong)).sum()),
         "right_at_most": found.right_at_most,
         "listed": listed.tolist(),
+        "groups": _groups(found, reviewed, np.isin(top, wrong)),
         "together": _together([*before, {"q": design.q, "confidence": design.confidence, "listed": listed.tolist()}]),
     }
+
+
+def _groups(found, reviewed, wrong):
+    """Return counts [GROUPS][4] of reviewed right, reviewed wrong, listed and other candidates, by their place in the list."""
+    kinds = np.stack([reviewed & ~wrong, reviewed & wrong, found.listed, ~reviewed & ~found.listed], 1)
+    return [kinds[part].sum(0).tolist() for part in np.array_split(found.order, GROUPS)]
+
+
+def last_counts(federation, client):
+    """Return (counts (GROUPS, 4), terms (2,)) of a client's last review with a guarantee, zeros if there is none.
+
+    The terms are q and the confidence, which is 0 for a guarantee on average.
+    """
+    records = [one for one in federation.meta.get("reviews", []) if one.get("guarantee") and one["client"] == client]
+    if not records:
+        return np.zeros((GROUPS, 4), np.int64), np.zeros(2)
+    last = records[-1]["guarantee"]
+    return np.array(last["groups"], np.int64), np.array([last["q"], last["confidence"] or 0.0])
+
+
+def summary(counts, terms):
+    """Return {q, confidence, candidates, reviews, wrong, listed, groups} of `last_counts`, or None if there was no review."""
+    if not counts.sum():
+        return None
+    right, wrong, listed, _ = counts.sum(0).tolist()
+    q, confidence = terms.tolist()
+    about = {"q": q, "confidence": confidence or None, "candidates": int(counts.sum()), "reviews": right + wrong}
+    return about | {"wrong": wrong, "labels": listed, "groups": counts.tolist()}
 
 
 def _together(lists):

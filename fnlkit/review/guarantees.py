@@ -26,6 +26,8 @@ class GuaranteedList:
     ----------
     listed : bool (K,)
         Unreviewed candidates in the list.
+    order : int64 (K,)
+        Candidates in the order of the list.
     right_at_most : float
         Estimate of the right labels among them: at most q times their number.
     reviews : int
@@ -36,6 +38,7 @@ class GuaranteedList:
     """
 
     listed: np.ndarray
+    order: np.ndarray
     right_at_most: float
     reviews: int
     q: float
@@ -107,7 +110,7 @@ def guaranteed_list(
     good = np.flatnonzero((most <= q * unreviewed) & (unreviewed > 0))
     listed, last = np.zeros(size, bool), good[-1] if len(good) else -1
     listed[order[: last + 1]] = True
-    return GuaranteedList(listed & ~reviewed, float(most[last]) if len(good) else 0.0, reviews, q, confidence)
+    return GuaranteedList(listed & ~reviewed, order, float(most[last]) if len(good) else 0.0, reviews, q, confidence)
 
 
 def right_on_average(right: np.ndarray, candidates: int, reviews: int) -> np.ndarray:

@@ -15,6 +15,7 @@ from fnlkit.kernels import class_thresholds, knn_vote
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.nnc import neighbors_for
 from fnlkit.review import cells, copies, shifts
+from fnlkit.review.designs import GROUPS
 
 # A model of the site itself is trained on at most this many samples, with inputs reduced to this many principal components.
 MOST_SAMPLES, COMPONENTS = 4000, 40
@@ -25,6 +26,9 @@ FOLDS = 5
 CERTAIN = 1 / 3
 SENDS = {
     "class_counts": Sent.counts("numbers of samples of each given label", "once", ("C",), total="n"),
+    "review_counts": Sent.counts("last review with a guarantee: right, wrong, listed and other candidates by group of ranks",
+                                 "once", (GROUPS, 4)),
+    "review_terms": Sent.share("last review with a guarantee: its share and its confidence", "once", (2,)),
     **shifts.SENDS,
     **shifts.EMBEDDED,
     "agreeing": Sent.counts("predictions that equal the given label, for each tried change of the inputs", "once", ("tried",)),
@@ -43,8 +47,10 @@ SENDS = {
 
 
 def describe(client, model, received):
-    """Reply the number of samples of each given label (C,)."""
-    return {"class_counts": torch.bincount(client.y, minlength=client.classes)}
+    """Reply the number of samples of each given label (C,), and the counts of the last review with a guarantee."""
+    counts, terms = client.last_review or (torch.zeros((GROUPS, 4), dtype=torch.int64), torch.zeros(2, dtype=torch.float64))
+    labels = torch.bincount(client.y, minlength=client.classes)
+    return {"class_counts": labels, "review_counts": counts, "review_terms": terms}
 
 
 def try_changes(client, model, received, *, changes):

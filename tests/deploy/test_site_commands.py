@@ -9,7 +9,9 @@ import tomllib
 import numpy as np
 import pytest
 
-from fnlkit.deploy import agreement, handover
+from fnlkit import pipeline
+from fnlkit.artifacts.federation import Federation
+from fnlkit.deploy import agreement, checking, handover, labels
 from fnlkit.errors import WorkStopped
 from tests import commands
 
@@ -211,6 +213,40 @@ def test_an_audit_a_review_and_the_log_of_a_site(demo, tmp_path):
     path.write_text(path.read_text().replace('"round": 0', '"round": 1', 1))
     done = fnlkit(["fnlkit", "site", "log"], site)
     assert done.returncode == 2 and "left.jsonl" in done.stderr
+
+
+def test_a_review_with_a_guarantee_at_a_site(demo, tmp_path):
+    """The list is made and applied at the site; the next audit sends its counts by group of ranks and nothing else of it."""
+    config = agreement.config_of(str(demo / "pyproject.toml")) | {"task": "audit", "wait": 0.0}
+    nodes = {}
+    for k in range(3):
+        site = handover.read_site(demo / f"sites/site-{k}")
+        memory = tmp_path / f"memory-{k}"
+        memory.mkdir()
+        nodes[10 + k] = {name: site[name] for name in ("client", "data", "agreed")} | {"memory": str(memory)}
+    tasks.conduct(Grid(apps.client_app(opening.open_site), config, nodes), config | {"output": str(tmp_path / "one.json")})
+    assert all(row["review"] is None for row in json.loads((tmp_path / "one.json").read_text())["sites"])
+    judged = Federation.read(str(tmp_path / "memory-1/judged.npz"))
+    samples = agreement.conformed(nodes[11]["data"], checking.agreed_task(nodes[11]["agreed"])[1])
+    pipeline.export_review(judged, 0, tmp_path / "review", budget=20, guarantee=0.5, candidates=40, dataset=samples, say=None)
+    table = tmp_path / "review/decisions.csv"
+    with table.open(newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    for row in rows:
+        row["decision"] = "drop" if row["part"] == "candidate" else "keep"
+    with table.open("w", newline="") as handle:
+        sheet = csv.DictWriter(handle, rows[0])
+        sheet.writeheader()
+        sheet.writerows(rows)
+    reviewed = pipeline.import_review(judged, table, dataset=samples, say=None)
+    assert len(reviewed.meta["reviews"][0]["guarantee"]["listed"]) == 24  # 40 candidates, 16 reviewed and wrong
+    labels.decided(nodes[11]["memory"], pipeline.correct(reviewed, listed=True, drop=True))
+    tasks.conduct(Grid(apps.client_app(opening.open_site), config, nodes), config | {"output": str(tmp_path / "two.json")})
+    found = {row["site"]: row for row in json.loads((tmp_path / "two.json").read_text())["sites"]}
+    review, samples = found["site-1"]["review"], found["site-1"]["samples"]
+    assert (review["q"], review["candidates"], review["reviews"], review["wrong"], review["labels"]) == (0.5, 40, 16, 16, 24)
+    assert np.sum(review["groups"], 0).tolist() == [0, 16, 24, 0] and samples == len(judged.client_indices) - 40
+    assert "The last review lists 24 labels" in " ".join(found["site-1"]["words"]) and found["site-0"]["review"] is None
 
 
 @pytest.mark.parametrize(
