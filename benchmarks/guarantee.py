@@ -13,6 +13,7 @@ in the list, its largest mean at a site, and the share of the wrong labels that 
 - conformal: p-values from 100 uniformly drawn reviews, Benjamini-Hochberg at 0.2 (Jin, Candes 2023).
 - cleanlab: its list and the first 100 of its ranking, from logistic regression on the other sites (extra `bench`).
 - uniform: 100 uniformly drawn reviews, no list.
+- best prefix: the longest prefix by score with at most 20 % right labels, chosen with the true labels, without reviews.
 Then the coverage and the width of 95 % ranges: the share of wrong labels from 30 reviewed candidates and 70 other samples, from
 100 uniform reviews, the share of a class, and the accuracy of a model on true labels.
 """
@@ -89,6 +90,15 @@ def cleanlab(site, wrong):
     return find_label_issues(site.given, site.probabilities, n_jobs=1), first
 
 
+def best_prefix(site, wrong):
+    """Return the mask (n,) of the longest prefix by score that contains at most a share Q of right labels."""
+    order = np.argsort(-site.score, kind="stable")
+    good = np.flatnonzero(np.cumsum(~wrong[order]) <= Q * np.arange(1, len(order) + 1))
+    listed = np.zeros(len(wrong), bool)
+    listed[order[: good[-1] + 1 if len(good) else 0]] = True
+    return listed
+
+
 def misled(site, wrong):
     """Return decisions of a reviewer who calls the 5 % right labels with the highest scores wrong."""
     right = np.flatnonzero(~wrong)
@@ -158,11 +168,15 @@ def report(cell, sites, repetitions):
             if i < repetitions // 2:
                 for name, values in all_ranges(site, rng).items():
                     spans.setdefault(name, np.zeros((repetitions // 2, len(sites), 2)))[i, k] = values
-    print(f"  {'in %':24}{'right in the list':>20}{'largest site':>14}{'above q':>9}{'found':>16}")
+    print(f"  {'in %':24}{'right in the list':>20}{'largest site':>16}{'above q':>8}{'found':>16}")
     for name, values in found.items():
         (false, half), (share, spread) = (interval(100 * values[..., j].mean(1)) for j in (0, 1))
-        worst, above = 100 * values[..., 0].mean(0).max(), 100 * (values[..., 0] > Q).mean()
-        print(f"  {name:24}{false:13.1f} ± {half:3.1f}{worst:14.1f}{above:9.1f}{share:10.1f} ± {spread:3.1f}")
+        at = values[..., 0].mean(0).argmax()
+        (worst, wide), above = interval(100 * values[:, at, 0]), 100 * (values[..., 0] > Q).mean()
+        print(f"  {name:24}{false:13.1f} ± {half:3.1f}{worst:10.1f} ± {wide:3.1f}{above:8.1f}{share:10.1f} ± {spread:3.1f}")
+    best = [measures(site.wrong, best_prefix(site, site.wrong), np.zeros(len(site.given), bool)) for site in sites]
+    false, share = 100 * np.mean(best, 0)
+    print(f"  {'best prefix':24}{false:13.1f}      {100 * np.max(best, 0)[0]:10.1f}{'':14}{share:10.1f}")
     try:
         made = [(site.wrong, *cleanlab(site, site.wrong)) for site in sites]
     except ImportError:
@@ -172,8 +186,8 @@ def report(cell, sites, repetitions):
         rows = np.array([measures(w, listed, none) for (w, listed, _), none in zip(made, nothing, strict=True)])
         ranking = np.mean([measures(w, none, first)[1] for (w, _, first), none in zip(made, nothing, strict=True)])
         false, share = 100 * rows.mean(0)
-        print(f"  {'cleanlab, its list':24}{false:13.1f}      {100 * rows[:, 0].max():14.1f}{'':9}{share:10.1f}")
-        print(f"  {'cleanlab, first 100':24}{'-':>13}      {'-':>14}{'':9}{100 * ranking:10.1f}")
+        print(f"  {'cleanlab, its list':24}{false:13.1f}      {100 * rows[:, 0].max():10.1f}{'':14}{share:10.1f}")
+        print(f"  {'cleanlab, first 100':24}{'-':>13}      {'-':>10}{'':14}{100 * ranking:10.1f}")
     print(f"  {'95 % ranges':28}{'coverage in %':>20}{'smallest site':>15}{'width in points':>18}")
     for name, values in spans.items():
         (inside, half), (width, spread) = (interval(100 * values[..., j].mean(1)) for j in (0, 1))

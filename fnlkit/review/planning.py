@@ -9,10 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from fnlkit.errors import InputError
+from fnlkit.kernels.streams import stream
 from fnlkit.review.designs import MOST, MULTIPLE
+from fnlkit.review.guarantees import right_on_average
 
 # Numbers of reviews of a site that are compared, as parts of the budget; probabilities are kept away from 0 and 1.
-PARTS, LEAST = 40, 1e-3
+PARTS, LEAST = 20, 1e-3
+# Simulated reviews of which `expected_list` is the mean.
+DRAWS = 64
 PURPOSES = ("find", "certify", "range")
 
 
@@ -66,8 +70,10 @@ def calibrate(scores: np.ndarray, level: float | None) -> np.ndarray:
     return expit(odds + low)
 
 
-def expected_list(p: np.ndarray, reviews: int, q: float, candidates: int | None = None) -> tuple[int, int]:
-    """Return (candidates, length of the prefix) of a review with a guarantee if the labels are wrong as expected.
+def expected_list(p: np.ndarray, reviews: int, q: float, candidates: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return (chances (K,) that a candidate is listed, chances (K,) that it is listed and wrong) of a review with a guarantee.
+
+    Means over `DRAWS` simulated reviews, in which labels are wrong with the given probabilities.
 
     Parameters
     ----------
@@ -81,20 +87,23 @@ def expected_list(p: np.ndarray, reviews: int, q: float, candidates: int | None 
     size = min(max(MULTIPLE * reviews, round(p.sum())), math.ceil(MOST * len(p))) if candidates is None else candidates
     size = min(max(size, reviews), len(p))
     if not 0 < reviews < size:
-        return size, 0
-    share, k = reviews / size, np.arange(1, size + 1)
-    most = (size - reviews) / (reviews + 1) * (1 + share * np.cumsum(1 - p[:size]))
-    good = np.flatnonzero(most <= q * (1 - share) * k)
-    return size, int(good[-1]) + 1 if len(good) else 0
+        return np.zeros(size), np.zeros(size)
+    rng = stream(0, "expected list", reviews)
+    wrong, places = rng.random((DRAWS, size)) < p[:size], rng.random((DRAWS, size))
+    reviewed = places <= np.partition(places, reviews - 1, 1)[:, reviews - 1 : reviews]
+    most = right_on_average(np.cumsum(reviewed & ~wrong, 1), size, reviews)
+    good = most <= q * np.cumsum(~reviewed, 1)
+    length = np.where(good.any(1), size - good[:, ::-1].argmax(1), 0)
+    listed = ~reviewed & (np.arange(size) < length[:, None])
+    return listed.mean(0), (listed & wrong).mean(0)
 
 
 def removed(p: np.ndarray, reviews: int, q: float) -> tuple[float, str]:
     """Return (expected number of wrong labels found or listed, better purpose) of a number of reviews at a site."""
     find = float(p[:reviews].sum())
-    size, length = expected_list(p, reviews, q)
-    share = reviews / max(1, size)
-    certify = float(share * p[:size].sum() + (1 - share) * p[:length].sum())
-    return (certify, "certify") if length and certify > find else (find, "find")
+    listed, wrong = expected_list(p, reviews, q)
+    certify = float(reviews / max(1, len(wrong)) * p[: len(wrong)].sum() + wrong.sum())
+    return (certify, "certify") if listed.any() and certify > find else (find, "find")
 
 
 def divide(sites, budget: int, *, q: float = 0.2, ranges: float = 0.0) -> list[Row]:
@@ -123,8 +132,8 @@ def divide(sites, budget: int, *, q: float = 0.2, ranges: float = 0.0) -> list[R
     >>> import numpy as np
     >>> from fnlkit.review.planning import divide
     >>> plan = divide([(np.full(50, 0.9), np.zeros(50, int)), (np.full(50, 0.1), np.zeros(50, int))], 20)
-    >>> [(row.site, row.purpose, row.reviews) for row in plan]
-    [(0, 'certify', 20.0)]
+    >>> plan[0].site, plan[0].purpose, plan[0].reviews > 15
+    (0, 'certify', True)
     """
     if budget < 1 or not 0 <= ranges <= 1 or not 0 < q < 1:
         raise InputError("a plan needs a budget of at least 1, a share for ranges from 0 to 1, and a guarantee between 0 and 1")
@@ -142,9 +151,8 @@ def divide(sites, budget: int, *, q: float = 0.2, ranges: float = 0.0) -> list[R
         if purpose == "find":
             chances[order[:number]] = 1.0
         else:
-            size, length = expected_list(ordered[k], number, q)
-            chances[order[:size]] = number / size
-            listed[order[:length]] = 1 - number / size
+            _, wrong = expected_list(ordered[k], number, q)
+            chances[order[: len(wrong)]], listed[order[: len(wrong)]] = number / len(wrong), wrong
         rows += _rows(k, given, purpose, p, chances, listed)
     spread = np.array([len(p) * np.sqrt(max(p.mean() * (1 - p.mean()), LEAST)) if len(p) else 0.0 for p, _ in sites])
     for k, number in enumerate(_whole(spread / max(spread.sum(), 1e-12) * for_ranges, for_ranges)):
@@ -194,7 +202,7 @@ def _rows(site, given, purpose, p, chances, listed):
     for code in np.unique(given[(chances > 0) | (listed > 0)]).tolist():
         one = given == code
         out.append(
-            Row(site, code, purpose, float(chances[one].sum()), float((chances * p)[one].sum()), float((listed * p)[one].sum()))
+            Row(site, code, purpose, float(chances[one].sum()), float((chances * p)[one].sum()), float(listed[one].sum()))
         )
     return out
 

@@ -26,13 +26,15 @@ def test_calibrated_scores_have_the_mean_of_the_level_and_keep_their_order():
 def test_the_expected_list_is_about_the_mean_list():
     """Probabilities 0.95 and 0.05: the list of a simulated review has about the expected length."""
     p = np.repeat([0.95, 0.05], [80, 120])
-    size, length = expected_list(p, 40, 0.2, candidates=150)
-    rng, lengths = stream(1, "lists"), []
-    for _ in range(100):
-        wrong, reviewed = rng.random(size) < p[:size], draw_reviews(size, 40, rng)
-        lengths.append(guaranteed_list(-np.arange(size), reviewed, wrong).listed.sum())
-    assert size == 150 and np.mean(lengths) == pytest.approx(length * (1 - 40 / 150), rel=0.25)
-    assert expected_list(p, 0, 0.2)[1] == 0 == expected_list(p, 200, 0.2, candidates=200)[1]
+    listed, wrong = expected_list(p, 40, 0.2, candidates=150)
+    rng, lengths, found = stream(1, "lists"), [], []
+    for _ in range(200):
+        true, reviewed = rng.random(150) < p[:150], draw_reviews(150, 40, rng)
+        made = guaranteed_list(-np.arange(150), reviewed, true).listed
+        lengths.append(made.sum())
+        found.append((made & true).sum())
+    assert listed.sum() == pytest.approx(np.mean(lengths), rel=0.1) and wrong.sum() == pytest.approx(np.mean(found), rel=0.1)
+    assert not expected_list(p, 0, 0.2)[0].any() and not expected_list(p, 200, 0.2, candidates=200)[0].any()
 
 
 def test_the_budget_goes_where_wrong_labels_are_expected():
@@ -41,9 +43,9 @@ def test_the_budget_goes_where_wrong_labels_are_expected():
     given = rng.integers(0, 3, 300)
     rows = divide([(clean, given), (noisy, given)], 60)
     spent = [sum(row.reviews for row in rows if row.site == k) for k in (0, 1)]
-    assert spent[1] == pytest.approx(60) and spent[0] == 0
+    assert sum(spent) == pytest.approx(60) and spent[1] > 45
     total = sum(row.found + row.listed for row in rows)
-    assert total == pytest.approx(removed(noisy, 60, 0.2)[0]) and total >= np.sort(noisy)[-60:].sum()
+    assert total >= removed(noisy, 60, 0.2)[0] - 1e-9 >= np.sort(noisy)[-60:].sum() - 1e-9
     equal = sum(removed(np.sort(p)[::-1], 30, 0.2)[0] for p in (clean, noisy))
     assert total > equal
 
