@@ -193,8 +193,14 @@ def _show_confusion(say, row, values, run, classes):
         say.print(Cross(values["label_confusion_corrected"], "training labels at the end, true class in rows", classes))
 
 
-_SAMPLES = {"test": "test samples", "held_out": "held-out samples", "held_out_true": "held-out samples, true labels",
-            "gold": "verified samples", "estimated": "held-out samples, corrected for wrong labels"}  # fmt: skip
+_SAMPLES = {
+    "test": "test samples",
+    "held_out": "held-out samples",
+    "held_out_true": "held-out samples, true labels",
+    "gold": "verified samples",
+    "reviewed": "held-out samples, by random reviews",
+    "estimated": "held-out samples, corrected for wrong labels",
+}
 _CALLED = {"accuracy": "accuracy", "agreement": "agreement with given labels", "estimated accuracy": "estimated accuracy"}
 
 
@@ -214,7 +220,7 @@ def _show_measured(say, found, classes):
             )
         if name == "gold":
             say.print("The interval on verified samples is exact (Clopper-Pearson).", soft_wrap=True)
-    short = {"gold": "accuracy, verified", "held_out_true": "accuracy, true labels"}
+    short = {"gold": "accuracy, verified", "held_out_true": "accuracy, true labels", "reviewed": "accuracy, random reviews"}
     heads = {name: short.get(name, part["measures"]) for name, part in found.items()}
     sites = {name: {one["site"]: "{}, {}".format(*_shares(one)) for one in part["sites"]} for name, part in found.items()}
     _show_beside(say, "site", heads, {name: cells for name, cells in sites.items() if cells})

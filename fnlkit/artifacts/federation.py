@@ -22,6 +22,8 @@ _FEW_CLASSES = 300
 # Kinds of labels.  Labels of `PLAIN` tasks are classes; commands that are not written for other labels refuse them.
 TASKS = ("classification", "ordinal", "multilabel", "regression", "tokens")
 PLAIN = ("classification", "ordinal")
+# Arrays of single samples that a run keeps.
+OF_RUNS = ("holdout_client", "gold_label", "received", "review_part")
 # Arrays of `estimate-noise`: shape (N clients, n samples, C classes) and dtype kinds.
 ESTIMATES = {
     "estimate_client_level": ("N", "f"), "estimate_client_level_low": ("N", "f"), "estimate_client_level_high": ("N", "f"),
@@ -238,6 +240,7 @@ class Federation:
         self._check_estimates()
         for name, kind, what in (
             ("reviewed", "b", "boolean"),
+            ("review_part", "iu", "part of a review"),
             ("sample_id", "U", "text"),
             ("sample_path", "U", "text"),
             ("sample_of", "iu", "sample number"),

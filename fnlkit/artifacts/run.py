@@ -9,7 +9,7 @@ import torch
 from fnlkit.artifacts import files, paths, run_schema, shown
 from fnlkit.artifacts.earlier import respelled_memory, respelled_settings
 from fnlkit.artifacts.exchange import Traffic, pack_log, unpack_log
-from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.federation import OF_RUNS, Federation
 from fnlkit.components.spec import from_file
 from fnlkit.errors import InputError
 
@@ -29,7 +29,7 @@ class Run:
         The global model: of the last round, or of the round that `--select` chose.
     labels : dict of int64 (n,)
         ``given``, ``corrected`` and, if known, ``true``, by position in the training set; ``holdout_client``,
-        ``gold_label`` and ``received`` as in a federation.
+        ``gold_label``, ``received`` and ``review_part`` as in a federation.
     client_offsets (N + 1,), client_indices (m,) : int64
     history : list of dict
         The rows of metrics.jsonl.
@@ -103,7 +103,7 @@ class Run:
         """Return the Federation of the run, with the data that the run contains."""
         noise = ("noise_client_level", "noise_client_noisy", "noise_transition")
         extra = {name: values for name, values in self.truth.items() if name not in noise}
-        extra |= {name: self.labels[name] for name in ("holdout_client", "gold_label", "received") if name in self.labels}
+        extra |= {name: self.labels[name] for name in OF_RUNS if name in self.labels}
         return Federation(
             self.meta["dataset"],
             int(self.meta["classes"]),

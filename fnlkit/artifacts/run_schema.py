@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from fnlkit.artifacts.federation import MAX_CLASSES, Federation, must_be_names, must_be_steps
+from fnlkit.artifacts.federation import MAX_CLASSES, OF_RUNS, Federation, must_be_names, must_be_steps
 from fnlkit.errors import InputError
 
 _TEXTS = ("method", "optimizer", "aggregator", "selector", "model", "augment", "client_optimizer", "precision")
@@ -213,7 +213,7 @@ def _labels(run):
         run.labels["given"],
         true=run.labels.get("true"),
         extra={name: values for name, values in run.truth.items() if name not in _NOISE}
-        | {name: run.labels[name] for name in ("holdout_client", "gold_label", "received") if name in run.labels},
+        | {name: run.labels[name] for name in OF_RUNS if name in run.labels},
         **{name: run.truth.get(name) for name in _NOISE},
     )
     found.check()

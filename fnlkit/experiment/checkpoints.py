@@ -5,6 +5,7 @@ from dataclasses import asdict, fields, replace
 import numpy as np
 import torch
 
+from fnlkit.artifacts.federation import OF_RUNS
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.safe.zip import LIMIT
 from fnlkit.client.network import Model
@@ -54,8 +55,7 @@ def _labels(experiment):
     labels = {"given": np.asarray(federation.given), "corrected": experiment.labels()}
     if federation.true is not None:
         labels["true"] = np.asarray(federation.true)
-    extra = ("holdout_client", "gold_label", "received")
-    return labels | {name: np.asarray(federation.extra[name]) for name in extra if name in federation.extra}
+    return labels | {name: np.asarray(federation.extra[name]) for name in OF_RUNS if name in federation.extra}
 
 
 def _truth(federation):

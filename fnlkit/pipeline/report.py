@@ -114,6 +114,7 @@ _ON = {
     "held_out": "held-out samples, labels as given",
     "held_out_true": "held-out samples, true labels",
     "gold": "verified samples",
+    "reviewed": "held-out samples, by random reviews",
     "estimated": "held-out samples, corrected for wrong labels",
 }
 

@@ -11,6 +11,7 @@ import torch
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.datasets.dataset import must_be
 from fnlkit.estimators.intervals import clopper_pearson, wilson
+from fnlkit.estimators.ranges import share_range
 from fnlkit.experiment.evaluation_set import held_out_positions
 from fnlkit.experiment.network import trained_network
 from fnlkit.kernels.scores import confusion
@@ -31,7 +32,8 @@ def measured(run, dataset):
         If there are such samples: ``test``; ``held_out``, by given labels, and ``held_out_true``; ``gold``.  Each is a dict
         of ``measures`` ("accuracy" or "agreement"), samples, share, low, high, interval, macro_f1, balanced, per_class, sites
         and confusion (C, C) by label and prediction.  ``estimated`` is the accuracy on true labels estimated from agreement
-        with given labels, with its assumptions.
+        with given labels, with its assumptions.  ``reviewed`` is the accuracy on true labels by random
+        reviews of held-out samples.
 
     Raises
     ------
@@ -54,6 +56,8 @@ def measured(run, dataset):
         out["held_out"] = {"measures": "agreement", **summary(counts, wilson, "Wilson", names)}
         if (found := estimated(run, counts, names)) is not None:
             out["estimated"] = found
+        if (found := by_reviews(federation, positions, predicted, owner)) is not None:
+            out["reviewed"] = found
         if federation.true is not None:
             counts = by_site(federation.true[positions], predicted, owner, len(federation), classes)
             out["held_out_true"] = {"measures": "accuracy", **summary(counts, wilson, "Wilson", names)}
@@ -111,6 +115,47 @@ def estimated(run, counts, names):
         out[name], out[f"{name}_low"], out[f"{name}_high"] = found[name]
     out["per_class"] = [one and _ranged(one) for one in found["per_class"]]
     return out | {"interval": "95 %, bootstrap over samples and noise levels", "sites": sites, "assumes": list(ASSUMES)}
+
+
+def by_reviews(federation, positions, predicted, owner):
+    """Return the accuracy on true labels of the held-out samples of reviewed sites, from random reviews; None without any.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+    positions, predicted, owner : int (h,)
+        Held-out samples, their predictions and sites.
+
+    Returns
+    -------
+    dict
+        measures, samples, share (an open sample counts as half right), low, high, interval, sites, per_class. Each site has an
+        exact range; the range over S sites holds with 95 % because each site is counted with an error of 5 % / S.
+    """
+    part = federation.extra.get("review_part")
+    if part is None:
+        return None
+    part, right = np.asarray(part)[positions], predicted == federation.given[positions]
+    known = [k for k in np.unique(owner).tolist() if (np.isin(part, (2, 3)) & (owner == k)).any()]
+    if not known:
+        return None
+    sites = [_reviewed_share(part[owner == k], right[owner == k], 0.95) for k in known]
+    sure = [_reviewed_share(part[owner == k], right[owner == k], 1 - 0.05 / len(known)) for k in known]
+    sizes = np.array([(owner == k).sum() for k in known])
+    total = {name: float(np.average([one[name] for one in sure], weights=sizes)) for name in ("share", "low", "high")}
+    rows = [{"site": federation.names[k], "samples": int(n)} | one for k, n, one in zip(known, sizes, sites, strict=True)]
+    out = {"measures": "accuracy", "samples": int(sizes.sum()), **total, "interval": "95 %, random reviews, exact"}
+    return out | {"sites": rows, "per_class": [None] * federation.classes}
+
+
+def _reviewed_share(part, right, confidence):
+    """Return {share, low, high} of right predictions of a site, given the parts of a review."""
+    certain, drawn = np.isin(part, (1, 4)), np.isin(part, (2, 3))
+    drawn_of, sizes = [int(certain.sum()), int(drawn.sum())], [int(certain.sum()), int((~certain).sum())]
+    hits = [int((right & (part == number)).sum()) for number in (1, 2)]
+    most = [hits[0] + int((part == 4).sum()), hits[1] + int((part == 3).sum())]
+    low, high = (share_range(each, drawn_of, sizes, confidence=confidence) for each in (hits, most))
+    return {"share": (low.share + high.share) / 2, "low": low.low, "high": high.high}
 
 
 def _ranged(one):

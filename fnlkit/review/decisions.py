@@ -301,9 +301,27 @@ def decide(federation, decisions, *, when, provenance=None):
     if provenance is not None:
         meta["provenance"] = [*meta.get("provenance", []), provenance]
     extra = {"received": np.array(before), **federation.extra, "reviewed": mask}
+    extra["review_part"] = _parts(federation, decisions)
     extra |= _estimates_after(extra, decisions.client, record["after"])
     out = replace(federation, given=given, extra=extra, meta=meta)
     return without_samples(out, decisions.positions[~kept])
+
+
+def _parts(federation, decisions):
+    """Return the part of each sample in the last review of its site (n,): see docs/files.md.
+
+    Ranges over held-out samples need it: samples of part 2 and 3 are a random draw from those outside parts 1 and 4.
+    """
+    part = np.array(federation.extra.get("review_part", np.zeros(len(federation.given), np.int64)))
+    held = np.asarray(federation.whole().clients[decisions.client])
+    part[held] = reviewed(federation)[held]
+    undrawn = np.concatenate([decisions.positions, decisions.unsure])
+    drawn = ~decisions.rows_suspect & ((decisions.design is not None) | np.isin(decisions.rows, undrawn))
+    decided = np.isin(decisions.rows, decisions.positions)
+    part[decisions.rows] = np.select(
+        [decisions.rows_suspect & decided, drawn & decided, drawn, decisions.rows_suspect], [1, 2, 3, 4], 0
+    )
+    return part
 
 
 def _estimates_after(extra, client, after):

@@ -6,7 +6,7 @@ The ranges use only the random draw of the reviewed samples. They hold whatever 
 import numpy as np
 
 from fnlkit.artifacts.federation import PLAIN
-from fnlkit.review.ranges import share_range
+from fnlkit.estimators.ranges import share_range
 
 # A table of classes or of pairs has at most this many rows.
 MOST_ROWS = 40

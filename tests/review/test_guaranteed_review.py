@@ -166,3 +166,45 @@ def test_bad_options_are_refused_in_one_line(world, options, words, tmp_path):
     done = command(f"fnlkit review export judged.npz --dataset digits --client 1 {options} -o review", tmp_path)
     assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "review/decisions.csv").exists()
+
+
+def test_random_reviews_of_held_out_samples_give_an_exact_accuracy():
+    """Every outcome of 4 random reviews of 10 held-out samples: the range contains the accuracy with 95 %."""
+    from itertools import combinations
+
+    from fnlkit.results.measured import by_reviews
+
+    data = datasets.load("digits")
+    federation = partitioning.federation(data, clients=2, labels="observed")
+    held = np.arange(20)
+    right = np.arange(20) % 10 < 7  # by the true labels
+    predicted = np.where(right, federation.given[held], (federation.given[held] + 1) % 10)
+    owner, covered, outcomes = np.repeat([0, 1], 10), 0, 0
+    for drawn in combinations(range(10), 4):
+        part = np.zeros(len(federation.given), np.int64)
+        part[list(drawn)] = 2
+        found = by_reviews(replace(federation, extra={"review_part": part}), held, predicted, owner)
+        outcomes += 1
+        covered += found["low"] <= 0.7 <= found["high"]
+        assert found["samples"] == 10 and [row["site"] for row in found["sites"]] == ["client 0"]
+    assert covered >= 0.95 * outcomes
+    part[:10] = [1, 4, 2, 2, 2, 2, 2, 2, 2, 2]  # sample 1 was chosen by its score and is undecided
+    found = by_reviews(replace(federation, extra={"review_part": part}), held, predicted, owner)
+    assert [round(found[name], 9) for name in ("share", "low", "high")] == [0.65, 0.6, 0.7]
+    assert by_reviews(federation, held, predicted, owner) is None
+
+
+def test_parts_of_a_review_are_stored_for_runs(world, tmp_path):
+    federation, data = world
+    chosen, text = review(federation, data, undecided=range(5))
+    part = imported(federation, data, text).extra["review_part"]
+    table = {int(row["position"]): row for row in csv.DictReader(io.StringIO(text))}
+    for position, row in table.items():
+        decided = bool(row["decision"])
+        assert part[position] == ((1 if decided else 4) if row["part"] == "candidate" else (2 if decided else 3))
+    assert part.astype(bool).sum() == 40
+    again = imported(imported(federation, data, text), data, review(imported(federation, data, text), data)[1]).extra[
+        "review_part"
+    ]
+    first = [position for position, row in table.items() if row["decision"]]
+    assert (again[first] == 1).all()

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import hypergeom
 
 from fnlkit.errors import InputError
-from fnlkit.review.ranges import share_range
+from fnlkit.estimators.ranges import share_range
 
 
 def coverage(wrong, drawn, sizes, confidence):
@@ -52,7 +52,7 @@ def test_certain_numbers_and_empty_strata():
 
 
 def test_a_coarse_grid_stays_valid(monkeypatch):
-    from fnlkit.review import ranges
+    from fnlkit.estimators import ranges
 
     fine = share_range([10, 2], [30, 70], [260, 1740])
     monkeypatch.setattr(ranges, "GRID", 12)

@@ -56,7 +56,7 @@ def share_range(hits, drawn, sizes, *, confidence: float = 0.95) -> Range:
 
     Examples
     --------
-    >>> from fnlkit.review.ranges import share_range
+    >>> from fnlkit.estimators.ranges import share_range
     >>> found = share_range([0], [100], [2000])
     >>> found.low, round(found.high, 3)
     (0.0, 0.035)
