@@ -28,8 +28,8 @@ dataset_option = click.option(
     "--dataset",
     metavar="NAME|PATH",
     default=None,
-    help="Data set: a name of `fnlkit data list`, an npz, csv or parquet file, a folder, or a spec such as "
-    "'folder(path=P, label=2)'.",
+    help="Data set: a name of `fnlkit data list`, an npz, csv or parquet file, a folder, a spec such as "
+    "'folder(path=P, label=2)', or FILE.py:NAME, your function that returns arrays.",
 )
 device_option = click.option(
     "--device",

@@ -10,6 +10,7 @@ import numpy as np
 
 from fnlkit.artifacts import files, paths, shown
 from fnlkit.artifacts.earlier import respelled_meta
+from fnlkit.components.spec import from_file
 from fnlkit.errors import InputError
 from fnlkit.kernels.scores import client_levels, confusion, transition
 
@@ -373,7 +374,7 @@ class Federation:
         if missing:
             raise InputError(f"not a federation: {missing[0]} is missing; create the file again with `fnlkit partition`")
         known = {name: arrays.pop(name, None) for name in (*_REQUIRED, *_OPTIONAL)}
-        federation = cls(dataset=meta.pop("dataset"), classes=meta.pop("classes"), **known, extra=arrays, meta=meta)
+        federation = cls(dataset=from_file(meta.pop("dataset")), classes=meta.pop("classes"), **known, extra=arrays, meta=meta)
         federation.check()
         return federation
 

@@ -191,7 +191,7 @@ class Run:
                 traffic=Traffic(**body["traffic"]),
                 rejected=body["rejected"],
                 finished=body["finished"],
-                meta=found.meta,
+                meta=found.meta | {"dataset": from_file(found.meta.get("dataset"))},
                 **groups,
             )
             run_schema.check(run)

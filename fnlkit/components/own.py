@@ -47,6 +47,8 @@ CALLS = {
     "estimator": (("evidence",), ()),
     "backbone": (("dataset", "forward"), ()),
 }
+# Functions of a user that are no components: a loader of a data set, and a measure of a model's predictions.
+FUNCTIONS = {"data set": ((), ()), "measure": (("scores", "labels"), ())}
 _ABOUT_CODE = {NameError, UnboundLocalError, AttributeError, TypeError, ImportError, ModuleNotFoundError, RuntimeError}
 _FILES = {}  # name in sys.modules -> path, of modules imported from a FILE.py
 _SOURCES = set()  # paths of all files that a user named
@@ -65,7 +67,7 @@ def load(target, what):
     ----------
     target : str
     what : str
-        A key of `CALLS`; the signature of the function is checked against it.
+        A key of `CALLS` or `FUNCTIONS`; the signature of the function is checked against it.
 
     Raises
     ------
@@ -368,7 +370,7 @@ def _imported(action, where):
 
 
 def _check(component, what, where):
-    positions, keywords = CALLS[what]
+    positions, keywords = (CALLS | FUNCTIONS)[what]
     expected = f"({', '.join([*positions, '*', *keywords, 'parameters'])})"
     if not callable(component):
         raise InputError(f"{where} is {type(component).__name__}; expected a function of {expected}")

@@ -7,7 +7,8 @@ import os
 import pathlib
 
 from fnlkit.artifacts import paths
-from fnlkit.components.spec import bind, parse
+from fnlkit.components import own
+from fnlkit.components.spec import FileText, bind, parse
 from fnlkit.datasets import places
 from fnlkit.datasets.table import ENDINGS
 from fnlkit.errors import InputError, nearest
@@ -70,8 +71,9 @@ def load(name, *, cache=None, download=False, of_site=False):
     Parameters
     ----------
     name : str or os.PathLike
-        A name of `registry()`; a spec such as ``folder(path="photos", size=64)``; or the path of an npz with x_train,
-        y_train, x_test and y_test, of a CSV or Parquet file with one row per sample, or of an image folder.
+        A name of `registry()`; a spec such as ``folder(path="photos", size=64)``; the path of an npz with x_train, y_train,
+        x_test and y_test, of a CSV or Parquet file with one row per sample, or of an image folder; or a loader of yours,
+        ``FILE.py:NAME``, a function that returns a Dataset or a dict of the arrays of an npz.
     cache : str or os.PathLike, optional
         Folder with the files of known data sets.  Default: `cache_folder()`.
     download : bool
@@ -112,6 +114,8 @@ def load(name, *, cache=None, download=False, of_site=False):
     if text.endswith((".npz", "/", *ENDINGS)) or "/" in text.partition("(")[0]:
         raise InputError(f"data set {text}: no such file or folder")
     spec = parse(text, "--dataset")
+    if ":" in spec.name:
+        return _of_user(spec)
     if spec.name not in _KNOWN:
         raise InputError(
             f"no data set {spec.name!r}{nearest(spec.name, _KNOWN)}; known: {', '.join(_KNOWN)}, "
@@ -121,6 +125,35 @@ def load(name, *, cache=None, download=False, of_site=False):
     reader = getattr(importlib.import_module(module), function)
     more = {"of_site": of_site} if spec.name == "folder" else {}
     return bind(spec, reader, "data set", given=("where", "download", "of_site"))(where=where, download=download, **more)
+
+
+def _of_user(spec):
+    """Return the data set of a user's loader, ``FILE.py:NAME``: a function that returns a Dataset, or arrays as in an npz.
+
+    Raises
+    ------
+    InputError
+        If a file names the loader, because reading the data would run its code; if it fails; or if it returns something else.
+    """
+    from fnlkit.datasets.dataset import Dataset
+    from fnlkit.datasets.local import from_arrays
+
+    if issubclass(spec.origin, FileText):
+        raise InputError(
+            f"a file names the data set {str(spec)!r}, a loader of yours: reading it runs that code; read the code, then write "
+            f"--dataset {str(spec)!r}"
+        )
+    found = bind(spec, own.load(spec.name, "data set"), "data set")()
+    if isinstance(found, dict):
+        try:
+            found = from_arrays(str(spec), found)
+        except InputError as error:
+            raise InputError(f"data set {spec.name}: {error}") from error
+    if not isinstance(found, Dataset):
+        kind = type(found).__name__
+        raise InputError(f"data set {spec.name}: returned {kind}; return arrays x_train, y_train, x_test, y_test in a dict")
+    found.name = str(spec)
+    return found
 
 
 def votes(*, data, where, download=False):

@@ -285,6 +285,39 @@ def test_unnamed_files_are_not_imported(folder):
     assert fnlkit(f"{TRAIN} --loss ce", folder).returncode == 0
 
 
+# ---- data sets and measures
+LOADER = """import numpy as np
+
+def blobs(*, samples=80, shift=3.0):
+    rng = np.random.default_rng(0)
+    y = np.arange(samples) % 2
+    x = (rng.normal(size=(samples, 4)) + shift * y[:, None]).astype(np.float32)
+    return {"x_train": x, "y_train": y, "x_test": x[:20], "y_test": y[:20]}
+
+def nothing():
+    return 3
+"""
+
+
+def test_a_user_loads_a_data_set(tmp_path):
+    (tmp_path / "mine.py").write_text(LOADER)
+    data = "--dataset 'mine.py:blobs(samples=60)'"
+    first = f"fnlkit partition {data} --clients 3 --labels true -o fed.npz && fnlkit inject-noise fed.npz -o n.npz {data}"
+    train = "fnlkit train n.npz --rounds 2 --fraction 1 --epochs 1 --engine sequential -o run.pt"
+    done = fnlkit(f"{first} && {train} {data} && fnlkit evaluate run.pt {data} --json", tmp_path)
+    assert done.returncode == 0 and '"dataset": "mine.py:blobs(samples=60)"' in done.stdout, done.stderr
+    # A file that names a loader does not run it.
+    for line in (train, "fnlkit evaluate run.pt", "fnlkit audit fed.npz -o a.npz"):
+        done = fnlkit(line, tmp_path)
+        assert done.returncode == 2 and "a loader of yours: reading it runs that code" in done.stderr, done.stderr
+    done = fnlkit("fnlkit partition --dataset mine.py:nothing", tmp_path)
+    assert done.returncode == 2 and "returned int; return arrays x_train" in done.stderr
+    done = fnlkit("fnlkit partition --dataset 'mine.py:blobs(samplse=3)'", tmp_path)
+    assert done.returncode == 2 and "did you mean 'samples'?" in done.stderr
+    done = fnlkit("fnlkit train n.npz --dataset 'mine.py:blobs(samples=60, shift=2.0)' -o run.pt", tmp_path)
+    assert done.returncode == 2 and "--dataset" in done.stderr
+
+
 # ---- losses and methods
 @pytest.mark.parametrize("method", registry.METHODS)
 def test_methods_with_their_own_loss_refuse_a_user_loss(method):
