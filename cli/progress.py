@@ -1,60 +1,102 @@
-"""Progress: a bar on a terminal, otherwise occasional lines."""
+"""Progress: a bar on a terminal, otherwise a line at least every half a minute."""
 
+import threading
 import time
 from contextlib import contextmanager
 
 from fnlkit.cli.terminal import console, printable
 
-_EVERY = 30  # seconds between lines of progress
+# Seconds without a line: at the start, and afterwards.
+_FIRST, _EVERY = 2, 30
 _NARROW = 80  # width of a terminal in columns
 
 
 @contextmanager
+def log(state):
+    """Yield a function that prints a line; a thread prints `state()` if no line was printed for a while.
+
+    Parameters
+    ----------
+    state : callable
+        Returns the current progress as text.  It is called after 2 seconds without a line, then after every 30 seconds.
+    """
+    talk, ended = console(), threading.Event()
+    due = [time.monotonic() + _FIRST]
+
+    def line(text):
+        due[0] = time.monotonic() + _EVERY
+        talk.print(text, soft_wrap=True)
+
+    def watch():
+        while not ended.wait(max(0, due[0] - time.monotonic())):
+            if time.monotonic() >= due[0]:
+                line(state())
+
+    thread = threading.Thread(target=watch, name="fnlkit-progress", daemon=True)
+    thread.start()
+    try:
+        yield line
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
 def bar(title):
-    """Yield a function (done, total, title=None) that updates a bar on a terminal, or prints a line every half a minute.
+    """Yield a function (done, total, title=None) that updates a bar on a terminal; otherwise `log` prints the progress.
 
     The bar is removed at the end.
     """
     talk = console()
-    if not talk.is_terminal:
-        began = printed = time.monotonic()
-
-        def line(done, total, text=title):
-            nonlocal printed
-            now = time.monotonic()
-            if now - printed >= _EVERY:
-                printed = now
-                left = (now - began) / max(1, done) * (total - done)
-                talk.print(f"{text}: {done:,} of {total:,}, about {left:,.0f} s left", style="dim", soft_wrap=True)
-
-        yield line
+    if talk.is_terminal:
+        with _shown(talk, "{task.percentage:>3.0f} %", transient=True) as shown:
+            task = shown.add_task(printable(title), total=None)
+            yield lambda done, total, text=title: shown.update(task, completed=done, total=total, description=printable(text))
         return
-    with _shown(talk, "{task.percentage:>3.0f} %", transient=True) as shown:
-        task = shown.add_task(printable(title), total=None)
-        yield lambda done, total, text=title: shown.update(task, completed=done, total=total, description=printable(text))
+    began, now = time.monotonic(), [0, 0, title]
+
+    def state():
+        done, total, text = now
+        if not done:
+            return f"{text}: started"
+        return f"{text}: {done:,} of {total:,}, about {(time.monotonic() - began) / done * (total - done):,.0f} s left"
+
+    def advance(done, total, text=title):
+        now[:] = done, total, text
+
+    with log(state):
+        yield advance
 
 
 @contextmanager
 def of_rounds(experiment):
-    """Yield a function that shows a finished round: a bar on a terminal, otherwise a line every tenth of the rounds."""
+    """Yield a function that shows a finished round: a bar on a terminal, otherwise lines.
+
+    A line is printed every tenth of the rounds, and by `log`.
+    """
     from fnlkit.experiment.progress import Progress
 
-    say, state = console(), Progress(experiment)
-    if say.is_terminal:
-        unit = "" if say.width < _NARROW else " client-rounds"
-        with _shown(say, "{task.completed}/{task.total}" + unit) as shown:
+    talk, state = console(), Progress(experiment)
+    if talk.is_terminal:
+        unit = "" if talk.width < _NARROW else " client-rounds"
+        with _shown(talk, "{task.completed}/{task.total}" + unit) as shown:
             task = shown.add_task("training", total=state.total, completed=state.start)
             yield lambda row: shown.update(task, completed=state.done, description=printable(state.text(row)))
         return
-    last = [state.start]
+    last, row_text = [state.start], ["training"]
 
-    def line(row):
-        now, text = state.done, state.text(row)
+    def text():
+        left = f", {state.seconds_left:.0f} s left" if state.done > state.start else ""
+        return f"{state.done}/{state.total} client-rounds, {row_text[0]}{left}"
+
+    def advance(row):
+        now, row_text[0] = state.done, state.text(row)
         if now - last[0] >= state.total / 10 or row["stage"] == "final" or now >= state.total > last[0]:
             last[0] = now
-            say.print(f"{now}/{state.total} client-rounds, {text}, {state.seconds_left:.0f} s left", soft_wrap=True)
+            line(text())
 
-    yield line
+    with log(text) as line:
+        yield advance
 
 
 def _shown(talk, count, **more):

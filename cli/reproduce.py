@@ -3,10 +3,12 @@
 import json
 import os
 import sys
+import time
 
 import click
 
 from fnlkit.cli.plumbing import Table, baseline_option, console, dataset_option, json_option, out_console, takes_file
+from fnlkit.cli.progress import log
 from fnlkit.errors import InputError, nearest
 
 
@@ -126,11 +128,18 @@ def command(recipe, as_json, export, form, tidy, dry_run, **options):
         raise InputError(f"{extra} is for recipes; {recipe} is compared with published numbers")
     if not table and options["scale"] != 1:
         raise InputError(f"--scale shortens published tables; --rounds shortens the recipe {recipe}")
-    plan = running.opened(recipe, running.Options(**options), _say)
+    latest, began = ["no run is finished"], time.monotonic()
+
+    def say(text):
+        latest[0] = text
+        _say(text)
+
+    plan = running.opened(recipe, running.Options(**options), say)
     if dry_run:
         sys.stdout.write("".join(f"{line}\n" for line in plan.commands()))
         return
-    found = plan.run()
+    with log(lambda: f"{latest[0]}, {time.monotonic() - began:,.0f} s after the start"):
+        found = plan.run()
     if export:
         _say(f"wrote {export}: {plan.export(found.jobs, export)} cells")
     if tidy:
