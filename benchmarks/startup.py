@@ -1,10 +1,12 @@
-"""CPU and wall seconds of short commands and of loading compiled kernels, and the heavy libraries that each imports.
+"""CPU and wall seconds of short commands, of compiling and loading kernels, and the heavy libraries that each imports.
 
     python -m benchmarks.startup [--repeats 5] [--only TEXT ...] [--python OTHER/bin/python]
+    python -m benchmarks.startup --readme
 
-Each command runs in a new process: the help of every command, and every command that needs no server on 1,797 digits.  CPU
-seconds are user plus system time with quartiles, wall seconds the median.  With --python an older installation runs in turn
-with this one.
+Each command runs in a new process: the help of every command, and every command that needs no server on 1,797 digits.  The
+first use of a method runs with an empty cache of compiled kernels.  CPU seconds are user plus system time with quartiles,
+wall seconds the median.  With --python an older installation runs in turn with this one.  --readme runs the first command of
+README.md in a clone of the repository and a new virtual environment, and prints its parts.
 """
 
 import argparse
@@ -80,6 +82,35 @@ cpu, wall = time.process_time(), time.perf_counter()
 print("seconds:", time.process_time() - cpu, time.perf_counter() - wall, file=sys.stderr)
 print("imports:", *({"torch", "numba"} & set(sys.modules)), file=sys.stderr)
 """
+FIRST = [f"train fed.npz --method {name} --rounds 5 -o first.pt" for name in ("fedavg", "fedcorr", "flr")]
+SHORT = "--rounds 5 --seed"
+LOOPS = {
+    "20 runs, one command each": f"""
+import subprocess, sys
+for seed in range(20):
+    line = f"train fed.npz {SHORT} {{seed}} -o run-{{seed}}.pt"
+    subprocess.run([sys.executable, "-c", "from fnlkit.cli import main; main()", *line.split()], check=True,
+                   stderr=subprocess.DEVNULL)
+print("imports: torch numba", file=sys.stderr)
+""",
+    "20 runs in one Python process": """
+import sys, fnlkit
+fed = fnlkit.load("fed.npz")
+for seed in range(20):
+    fnlkit.train(fed, rounds=5, seed=seed, say=None)
+print("imports: torch numba", file=sys.stderr)
+""",
+    "20 runs of a recipe": RUN,
+}
+RECIPE = """dataset = "digits"
+seeds = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
+methods = ["fedavg"]
+[train]
+rounds = 5
+[[regime]]
+name = "clean"
+steps = ["partition --clients 4"]
+"""
 STEPS = {"MLP": 'step(("mlp", (4, 3, 2)), 4)', "LeNet-5": 'step(("lenet5", 1, 2), 28, 28, 1)'}
 
 
@@ -104,6 +135,7 @@ def prepare(folder):
     fnlkit.save(fnlkit.estimate_noise(noisy, "knn", embeddings=vectors, say=None), folder / "judged.npz")
     fnlkit.export_review(fnlkit.load(folder / "judged.npz"), 1, folder / "page", budget=5, say=None)
     (folder / "decisions.csv").write_text((folder / "page/decisions.csv").read_text().replace(",,,,", ",keep,,,"))
+    (folder / "short.toml").write_text(RECIPE)
     (folder / "people.csv").write_text("id,a,b\n0,1,1\n1,2,2\n")
     (folder / "run.metrics.jsonl").write_text('{"round": 1, "stage": "train", "accuracy": 0.5}\n')
     np.save(folder / "samples.npy", np.zeros((3, 8, 8, 1), np.uint8))
@@ -114,8 +146,10 @@ def prepare(folder):
 def once(python, code, arguments, folder):
     """Return (CPU seconds, wall seconds, imported libraries) of a process."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "NO_COLOR": "1"}
-    for name in ("review", "demo"):
+    for name in ("review", "demo", "runs", "no-kernels"):
         shutil.rmtree(folder / name, ignore_errors=True)  # commands that write a folder require a new one
+    if arguments[-1:] == ["first.pt"]:
+        environment["NUMBA_CACHE_DIR"] = str(folder / "no-kernels")
     with tempfile.TemporaryFile("w+") as errors:
         began = time.perf_counter()
         process = subprocess.Popen(
@@ -133,18 +167,47 @@ def once(python, code, arguments, folder):
     return cpu, wall, " ".join(sorted(found["imports"], reverse=True))
 
 
+def readme():
+    """Print the CPU and wall seconds of the parts of README's first command in a new environment."""
+    root = Path(__file__).parent.parent
+    line = next(line for line in (root / "README.md").read_text().splitlines() if line.startswith("pip install -e . && "))
+    with tempfile.TemporaryDirectory() as name:
+        subprocess.run(["git", "clone", "-q", str(root), f"{name}/fnlkit"], check=True)
+        subprocess.run([sys.executable, "-m", "venv", f"{name}/venv"], check=True)
+        environment = os.environ | {"PATH": f"{name}/venv/bin{os.pathsep}{os.environ['PATH']}"}
+        environment.pop("NUMBA_CACHE_DIR", None)
+        for part in line.split(" && "):
+            began = time.perf_counter()
+            process = subprocess.Popen(["bash", "-c", part], cwd=f"{name}/fnlkit", env=environment)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode, wall = os.waitstatus_to_exitcode(status), time.perf_counter() - began
+            print(
+                f"{part:40}{usage.ru_utime + usage.ru_stime:8.2f} CPU s{wall:8.2f} s, exit code {process.returncode}",
+                flush=True,
+            )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=[""], metavar="TEXT", help="run only rows with one of these texts")
+    parser.add_argument("--readme", action="store_true", help="run only the first command of README.md, installation included")
     parser.add_argument("--python", help="interpreter of an older installation, for further columns")
     options = parser.parse_args()
+    if options.readme:
+        readme()
+        return
     pythons = [*([options.python] if options.python else []), sys.executable]
     print(f"median of {options.repeats} processes (quartiles)" + (": older, this" if options.python else ""))
     print(f"{'':52}" + f"{'CPU s':21}{'wall s':8}{'imports':28}" * len(pythons))
     rows = [(f"kernels of {name}, from the cache", LOAD.replace("{STEPS}", code), []) for name, code in STEPS.items()]
     rows += [("kernels of both networks, from the cache", LOAD.replace("{STEPS}", "\n".join(STEPS.values())), [])]
+    rows += [
+        ("import fnlkit", "import sys, fnlkit\nprint('imports:', *{'torch', 'numba'} & {*sys.modules}, file=sys.stderr)", [])
+    ]
+    rows += [(f"first use: fnlkit {line}", RUN, line.split()) for line in FIRST]
     rows += [(f"fnlkit {line}", RUN, line.split()) for line in WORK]
+    rows += [(label, code, ["reproduce", "short.toml", "-o", "runs"] if code is RUN else []) for label, code in LOOPS.items()]
     rows += [(f"fnlkit {' '.join(words)} --help", RUN, [*words, "--help"]) for words in commands_with_help()]
     with tempfile.TemporaryDirectory() as name:
         prepare(Path(name))

@@ -1,5 +1,6 @@
 """Every engine gives what sequential gives: methods x optimizers x selectors, in float64 to 1e-9, labels exactly."""
 
+import itertools
 import os
 import pathlib
 import subprocess
@@ -104,9 +105,21 @@ OWN_TERMS = (
 )
 
 
+def in_turn(methods, *others, quick):
+    """Return the product of `methods` and `others`; all but `quick` rows of each method, in turn, are slow.
+
+    Over all methods, every pair of the other values is among the quick rows.
+    """
+    rows, product = [], list(itertools.product(*others))
+    for i, method in enumerate(methods):
+        kept = {(i + k * (len(product) // quick)) % len(product) for k in range(quick)}
+        for at, values in enumerate(product):
+            rows.append(pytest.param(method, *values, marks=() if at in kept else pytest.mark.slow))
+    return rows
+
+
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("optimizer", ["fedprox", "feddyn"])
-@pytest.mark.parametrize("method", OWN_TERMS)
+@pytest.mark.parametrize(("method", "optimizer"), in_turn(OWN_TERMS, ["fedprox", "feddyn"], quick=1))
 def test_product_of_methods_with_their_own_terms(method, optimizer, engine):
     found = run(engine, method, optimizer, "power-of-choice(d=4)")
     agree(found, specification(method, optimizer, "power-of-choice(d=4)"))
@@ -115,9 +128,10 @@ def test_product_of_methods_with_their_own_terms(method, optimizer, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("selector", SELECTORS)
-@pytest.mark.parametrize("optimizer", DRIFTING)
-@pytest.mark.parametrize("method", [name for name in registry.METHODS if name not in OWN_TERMS])
+@pytest.mark.parametrize(
+    ("method", "optimizer", "selector"),
+    in_turn([name for name in registry.METHODS if name not in OWN_TERMS], DRIFTING, SELECTORS, quick=2),
+)
 def test_product(method, optimizer, selector, engine):
     found = run(engine, method, optimizer, selector)
     agree(found, specification(method, optimizer, selector))

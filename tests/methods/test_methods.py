@@ -111,7 +111,7 @@ def run(method, *, people=None, rounds=8, optimizer="fedavg", engine="sequential
         network = Network((fitting(Net, method) if isinstance(method, str) else Net)(), dtype=torch.float64)
     fed = make(engine, people, network, people[0].inputs, seed=seed)
     fed.public, fed.sends = public(), cards.may_leave(method) if isinstance(method, str) else None
-    opt = registry.optimizer(optimizer, fit or Fit(epochs=2, lr=0.1, batch_size=8))
+    opt = registry.optimizer(optimizer, fit or Fit(epochs=1, lr=0.1, batch_size=8))
     model = Model(network, network.flat.clone())
     program = (registry.method(method) if isinstance(method, str) else method)(
         fed, model, opt, registry.selector("uniform", 0.5), rounds=rounds
@@ -181,7 +181,8 @@ def test_every_method_declares_the_form_of_its_replies():
             assert str(sent).endswith("bytes") and sent.what and sent.when and sent.shape is not None
 
 
-@pytest.mark.parametrize("method", RUNS)
+# Options do not add draws: one spec of each method, the first.
+@pytest.mark.parametrize("method", {spec.partition("(")[0]: spec for spec in reversed(RUNS)}.values())
 def test_two_runs_are_equal_bit_for_bit(method):
     (a, first, steps), (b, second, again) = once(method), run(method)
     assert torch.equal(first.weights, second.weights) and len(steps) == len(again)
@@ -213,7 +214,7 @@ def test_a_program_replays_on_its_log_without_any_client(method):
     again.public = public()
     again._run = None
     model = Model(fed.network, fed.network.flat.clone())
-    opt = registry.optimizer("fedavg", Fit(epochs=2, lr=0.1, batch_size=8))
+    opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=8))
     program = registry.method(method)(again, model, opt, registry.selector("uniform", 0.5), rounds=8)
     replayed = list(program)
     assert len(replayed) == len(steps) and not again.unread

@@ -56,7 +56,7 @@ def test_centralized_runs_another_method_on_the_whole_set(data):
 
 
 def test_a_centralized_run_can_be_read(tmp_path):
-    noise = "fnlkit inject-noise --noise 'clients(rho=0.6, tau=0.5)' | fnlkit estimate-noise --estimator confident"
+    noise = "fnlkit inject-noise --noise 'clients(rho=0.6, tau=0.5)' | fnlkit estimate-noise --estimator knn"
     made = fnlkit(f"fnlkit partition --clients 4 | {noise} | fnlkit train --method centralized --rounds 2 -o run.pt", tmp_path)
     assert made.returncode == 0, made.stderr
     read = fnlkit("fnlkit evaluate run.pt --json", tmp_path)
