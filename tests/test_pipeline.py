@@ -184,6 +184,7 @@ def test_to_pandas_without_pandas_names_the_extra(run, monkeypatch):
         run.to_pandas()
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(tmp_path, monkeypatch):
     """By a kernel of its own where nbclient is installed (extra `notebook`), else its cells' sources one after the other."""
     book = json.loads((ROOT / "examples" / "quickstart.ipynb").read_text(encoding="utf-8"))

@@ -29,5 +29,5 @@ def test_numeric_tests_hold_on_another_processor(processor):
     environment = {**os.environ, **dict(zip(NAMES, PROCESSORS[processor], strict=True)), "NUMBA_CPU_FEATURES": ""}
     places = [f"tests/{name}" for name in (*NUMERIC, *COMPILED[processor])]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *places]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=4 * LIMIT)
     assert done.returncode == 0, done.stdout[-4000:]

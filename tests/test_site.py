@@ -20,6 +20,7 @@ from fnlkit.components import registry
 
 ROOT = Path(__file__).parent.parent
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
