@@ -14,11 +14,6 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-# A shared CI judges a change, not its luck: the same examples every time. Anybody else gets new ones with each run.
-hypothesis.settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    hypothesis.settings.load_profile("ci")
-
 atexit.register(shutil.rmtree, os.environ["FNLKIT_CACHE"], ignore_errors=True)
 torch.set_num_threads(1)
 # Whoever starts the tests in the background of a script hands them an ignored Ctrl-C, and they would hand it on.
@@ -27,6 +22,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run tests of minutes")
+
+
+def pytest_configure(config):
+    # A shared CI judges a change, not its luck: the same examples every time. Anybody else gets new ones with each run.
+    examples = 100 if config.getoption("--slow") else 20
+    hypothesis.settings.register_profile("fnlkit", derandomize=bool(os.environ.get("CI")), max_examples=examples, deadline=None)
+    hypothesis.settings.load_profile("fnlkit")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -1,4 +1,4 @@
-"""A few hundred broken inputs of all kinds, the same every time; `python -m benchmarks.fuzz` is the campaign."""
+"""Some broken inputs of each kind, the same every time; `python -m benchmarks.fuzz` is the campaign."""
 
 import importlib.util
 import resource
@@ -22,9 +22,9 @@ def inputs(tmp_path_factory):
 
 def test_broken_inputs_end_in_a_sentence(inputs):
     here = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # children begin with the memory of this process
-    counts, failures, peak = fuzz.campaign(inputs, 200, 0)
+    counts, failures, peak = fuzz.campaign(inputs, 64, 0)
     assert not failures, failures
-    assert set(counts) == set(fuzz.KINDS) and sum(counts.values()) >= 195
+    assert set(counts) == set(fuzz.KINDS) and sum(counts.values()) >= 60
     assert 0 < peak < here + 2**30
 
 

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -52,7 +52,6 @@ def same(left, right):
     return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.dictionaries(NAMES, ARRAYS, max_size=4), META, st.sampled_from(["npz", "pt"]))
 def test_artifacts_round_trip(arrays, meta, format):
     artifact = Artifact("fnlkit.run/1", arrays, meta)

@@ -2,8 +2,6 @@
 
 import json
 import os
-import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,30 +9,13 @@ import numpy as np
 import pytest
 
 from fnlkit.artifacts.federation import Federation
-from fnlkit.cli import data, info, inject_noise, partition
-from tests.commands import LIMIT, fnlkit
+from tests.commands import fnlkit, shell
 
 BIN = Path(sys.executable).parent
-COMMANDS = [partition.command, inject_noise.command, info.command, data.command, *data.command.commands.values()]
 
 
-def shell(command, folder, **environment):
-    """Run a command line through bash with pipefail; return the finished process."""
-    known = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1", "COLUMNS": "120"}
-    known |= {"FNLKIT_CACHE": str(folder / "cache"), **environment}
-    return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
-        cwd=folder,
-        env={key: value for key, value in known.items() if value is not None},
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=LIMIT,
-    )
-
-
-def good(command, folder, **environment):
-    done = shell(command, folder, **environment)
+def good(command, folder):
+    done = fnlkit(command, folder)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -58,13 +39,15 @@ def test_equal_seeds_give_equal_bytes(tmp_path):
 
 
 def test_noise_before_partition(tmp_path):
-    done = good(
+    """Through a real shell: processes, pipes and another program."""
+    done = shell(
         "fnlkit inject-noise --dataset digits --noise 'symmetric(eta=0.4)' -o all.npz"
         " && fnlkit partition all.npz --scheme 'openset(q=0.4)' --clients 8 -o fed.npz"
         " && cat all.npz | fnlkit partition - --scheme 'openset(q=0.4)' --clients 8 | cmp - fed.npz"
         " && fnlkit info fed.npz",
         tmp_path,
     )
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
     fed = Federation.read(tmp_path / "fed.npz")
     assert len(fed) == 8 and fed.noise_transition.shape == (10, 10) and 0.3 < (fed.given != fed.true).mean() < 0.5
     assert "8 clients" in done.stdout and "symmetric(eta=0.4)" in done.stdout
@@ -108,28 +91,18 @@ def test_data_of_the_user(tmp_path):
         ("fnlkit partition | fnlkit inject-noise --noise 'symetric'", "did you mean 'symmetric'"),
         ("fnlkit inject-noise", "no FILE and nothing in the pipe"),
         ("fnlkit inject-noise --dataset digits --noise 'clients(rho=0.5)'", "run `fnlkit partition` first"),
-        ("echo hello > x; fnlkit info x", "x: not a file of fnlkit"),
+        ("fnlkit info x", "x: not a file of fnlkit"),
         ("fnlkit info .", "is a folder"),
         ("fnlkit data info digit", "did you mean 'digits'"),
         ("fnlkit data get clothing1m", "on request"),
     ],
 )
 def test_mistakes_are_one_line(command, says, tmp_path):
-    done = shell(command, tmp_path)
+    (tmp_path / "x").write_text("hello\n")
+    done = (shell if command == "fnlkit inject-noise" else fnlkit)(command, tmp_path)
     errors = [line for line in done.stderr.splitlines() if line.startswith("fnlkit: error: ")]
     assert done.returncode == 2 and len(errors) == 1 and says in errors[0], done.stderr
     assert "Traceback" not in done.stderr and not list(tmp_path.glob(".fnlkit*"))
-
-
-@pytest.mark.parametrize("command", ["fnlkit partition -o /dev/full", "fnlkit partition > /dev/full"])
-def test_a_full_disk(command, tmp_path):
-    done = shell(command, tmp_path)
-    assert done.returncode == 1 and "No space left on device" in done.stderr and "Traceback" not in done.stderr
-
-
-def test_a_closed_pipe_is_quiet(tmp_path):
-    done = shell("fnlkit partition | head -c 10 > /dev/null", tmp_path)
-    assert "rror" not in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere; needs another user")
@@ -140,15 +113,21 @@ def test_a_read_only_folder(tmp_path):
 
 
 def test_without_home_and_with_an_odd_locale(tmp_path):
-    done = good("fnlkit partition | fnlkit info", tmp_path, HOME=None, FNLKIT_CACHE=None, LC_ALL="POSIX", PYTHONUTF8="0")
-    assert "fnlkit.federation/1" in done.stdout
+    line = "env -u HOME -u FNLKIT_CACHE LC_ALL=POSIX PYTHONUTF8=0 fnlkit"
+    done = shell(f"{line} partition | {line} info", tmp_path)
+    assert done.returncode == 0 and "fnlkit.federation/1" in done.stdout, done.stderr
 
 
 def test_a_terminal_gets_a_table_and_no_bytes(tmp_path):
     if not Path("/usr/bin/script").exists():
         pytest.skip("needs script(1)")
-    done = good("script -qec 'fnlkit partition' /dev/null", tmp_path)
-    assert "client_offsets" in done.stdout and "not written: stdout is a terminal" in done.stdout and "PK" not in done.stdout
+    done = shell("script -qec 'fnlkit partition' /dev/null", tmp_path)
+    assert (
+        done.returncode == 0
+        and "client_offsets" in done.stdout
+        and "not written: stdout is a terminal" in done.stdout
+        and "PK" not in done.stdout
+    )
 
 
 def test_hostile_text_in_a_file_does_not_reach_the_terminal(tmp_path):
@@ -174,9 +153,3 @@ def test_data_list_get_and_info(tmp_path):
     assert (facts["train"], facts["test"], facts["shape"], facts["classes"]) == (1438, 359, [8, 8, 1], 10)
     assert "**Source.**" in good("fnlkit data info eurosat", tmp_path).stdout
     assert json.loads(good("fnlkit data info eurosat --json", tmp_path).stdout) == {"name": "eurosat", "here": False}
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_the_example_of_every_help_runs(command, tmp_path):
-    (example,) = re.findall(r"Example:\n\s+(fnlkit .*)", command.help)
-    good(example, tmp_path)

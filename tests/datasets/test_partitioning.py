@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fnlkit import datasets, noise
@@ -33,7 +33,6 @@ def split(scheme, clients=20, seed=0, labels=LABELS, classes=10, **options):
     return partition(labels, classes, scheme, clients=clients, seed=seed, **options)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from(SPECS),
     st.integers(1, 12),

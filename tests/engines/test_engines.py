@@ -312,7 +312,6 @@ def test_any_sizes(sizes, batch, fit):
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=8), st.integers(1, 9), st.integers(1, 3))
-@settings(deadline=None)
 def test_the_timetable_takes_every_step_of_every_client_once_and_in_order(sizes, batch, epochs):
     sizes = sorted(sizes, reverse=True)
     plans = [plan(n, Fit(epochs=epochs, batch_size=batch), seed=0, round=0, client=i) for i, n in enumerate(sizes)]

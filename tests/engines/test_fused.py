@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -492,7 +492,6 @@ def test_gradient_is_that_of_autograd(kind):
 
 
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
 def test_any_perceptron_and_ragged_order(data):
     depth = data.draw(st.integers(0, 3))
     widths = tuple(data.draw(st.integers(1, 70)) for _ in range(depth + 1)) + (data.draw(st.integers(2, 12)),)

@@ -66,7 +66,7 @@ FACTORS = {
 REFUSALS = [r"--(optimizer|aggregator) .*: local averages no models; omit --(optimizer|aggregator)"]
 REFUSALS += [r"--aggregator (multi-)?krum needs rounds of 4 clients or more, found 1; raise --fraction"]
 REFUSALS += [r"--mixup [\d.]+: [\w-]+ trains on separate labels, which cannot be mixed; remove --mixup"]
-EACH = 5  # combinations of a method that brings its own loss
+EACH = 2  # combinations of a method that brings its own loss
 
 
 @cache

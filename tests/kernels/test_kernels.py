@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fnlkit import kernels
 from fnlkit.errors import InputError
 from tests import naive
 
-few = settings(max_examples=40, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 kinds = st.sampled_from([np.float32, np.float64])
 
@@ -32,7 +31,6 @@ def probabilities(rng, n, classes, kind):
     return (raw / raw.sum(1, keepdims=True)).astype(kind)
 
 
-@few
 @given(seeds, kinds, st.integers(1, 40), st.integers(0, 30))
 def test_counts_equal_naive(seed, kind, classes, n):
     rng = np.random.default_rng(seed)
@@ -107,7 +105,6 @@ def test_weighting_counts_is_weighting_the_normalized_matrix():
     np.testing.assert_allclose(kernels.count_matrix(probs, labels, class_weights=share), weighted)
 
 
-@few
 @given(seeds, kinds, st.integers(1, 60), st.integers(1, 5), st.integers(1, 70), st.booleans())
 def test_lid_equals_naive(seed, kind, n, d, k, grid):
     rng = np.random.default_rng(seed)
@@ -156,7 +153,6 @@ def transitions(rng, n, size):
     return 0.6 * np.eye(size) + 0.4 * rng.dirichlet(np.ones(size), (n, size))
 
 
-@few
 @given(seeds, kinds, st.integers(1, 12), st.integers(0, 11), st.sampled_from("symmetric uneven general rolled".split()))
 def test_inverse_equals_numpy(seed, kind, size, n, shape):
     rng = np.random.default_rng(seed)
@@ -222,7 +218,6 @@ def test_inverse_where_the_formula_or_elimination_fails(size, kind):
     np.testing.assert_allclose(condition, np.linalg.cond(stack, np.inf), rtol=loose)
 
 
-@few
 @example(17, np.float32, 17, 1.0)  # a class on the threshold, which rounding moved in and out for ever
 @example(17, np.float64, 17, 1.0)
 @given(seeds, kinds, st.integers(1, 20), st.sampled_from([1e-3, 1.0, 1e3]))
@@ -237,7 +232,6 @@ def test_projection_equals_naive(seed, kind, classes, scale):
     np.testing.assert_allclose(got.sum(1), 1, rtol=1e-3 if kind == np.float32 else 1e-12)
 
 
-@few
 @given(seeds, kinds, st.integers(1, 40), st.integers(1, 4), st.integers(1, 50), st.booleans(), st.booleans())
 def test_votes_equal_naive(seed, kind, n, d, k, include_self, random_ties):
     # Whole numbers: inner products are exact, so distances tie exactly and both ways see the same ties.
@@ -282,7 +276,6 @@ def test_votes_far_from_the_origin_keep_their_digits():
     np.testing.assert_array_equal(near, far)
 
 
-@few
 @given(seeds, st.integers(1, 12), st.integers(0, 30))
 def test_flipping_equals_naive(seed, classes, n):
     rng = np.random.default_rng(seed)
@@ -305,7 +298,6 @@ def test_flipping_by_the_identity_changes_nothing_and_never_draws_the_impossible
     assert kernels.flip_labels([0], T, [1 - 1e-12])[0] == 1
 
 
-@few
 @given(seeds, st.integers(2, 9), st.floats(0, 1))
 def test_randomized_response_equals_naive(seed, classes, keep):
     rng = np.random.default_rng(seed)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fnlkit import datasets
@@ -86,7 +86,6 @@ def bound(share, samples, sigmas=5):
     return sigmas * np.sqrt(share * (1 - share) / samples) + 1e-9
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.sampled_from(["symmetric(eta={})", "symmetric(eta={}, include_true=true)", "pairflip(eta={})", "random(eta={})"]),
     st.floats(0, 1),
@@ -193,7 +192,6 @@ def test_the_map_follows_from_the_data_sets_name():
         noisy("asymmetric(map=cifar100)")
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.integers(2, 30), st.floats(0, 0.45), st.floats(0, 1), st.integers(0, 2**32))
 def test_sparse_matrices(classes, level, sparsity, seed):
     T = matrices.sparse(classes, level, sparsity, np.random.default_rng(seed))
@@ -234,7 +232,6 @@ def test_full_sparsity_per_client_confuses_pairs_both_ways():
     assert ((code > 0).sum(2) == 2).all() and not np.allclose(code, code.transpose(0, 2, 1))
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=80), st.floats(0, 0.6), st.floats(0, 1), st.integers(0, 2**32))
 def test_exact_counts_lose_nothing_to_truncation(labels, level, sparsity, seed):
     labels, rng = np.array(labels), np.random.default_rng(seed)

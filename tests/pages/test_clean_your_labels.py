@@ -8,6 +8,8 @@ import pytest
 from fnlkit.artifacts.federation import Federation
 from tests.pages.steps import walk
 
+pytestmark = pytest.mark.slow
+
 
 def decided(folder):
     """Fill in the exported table as a person does who sees what each image shows."""

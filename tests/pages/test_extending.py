@@ -2,12 +2,15 @@
 
 import re
 
+import pytest
+
 from fnlkit.components import own
 from tests.pages.steps import ROOT, walk
 
 PAGE = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_page_runs_and_has_an_example_of_each_kind(tmp_path, monkeypatch):
     walk("docs/extending.md", tmp_path)
 

@@ -18,6 +18,7 @@ def own(page):
     return HERE / f"test_{Path(page).stem.replace('-', '_')}.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if not own(page).exists() and steps(page)])
 def test_the_page_runs(page, tmp_path):
     walk(page, tmp_path)

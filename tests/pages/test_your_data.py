@@ -8,6 +8,7 @@ import pytest
 from fnlkit.artifacts.federation import Federation
 from tests.pages.steps import ROOT, steps, walk
 
+pytestmark = pytest.mark.slow
 TEXT = (ROOT / "docs/your-data.md").read_text(encoding="utf-8")
 
 
