@@ -15,6 +15,8 @@ from fnlkit.artifacts import files
 from tests.commands import LIMIT
 from tests.commands import fnlkit as command
 
+pytestmark = pytest.mark.smoke
+
 ROOT = Path(__file__).parent.parent
 TRAINING = {"rounds": 2, "fraction": 0.5, "epochs": 1, "engine": "sequential"}
 OPTIONS = "--rounds 2 --fraction 0.5 --epochs 1 --engine sequential"

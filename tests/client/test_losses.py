@@ -14,6 +14,8 @@ from fnlkit.client.losses.contrastive import cores
 from fnlkit.client.losses.contrastive import peer as peer_loss
 from fnlkit.errors import InputError
 
+pytestmark = pytest.mark.smoke
+
 K, B, C, WIDTH, D = 3, 5, 4, 6, 2
 
 

@@ -22,6 +22,8 @@ from fnlkit.kernels.streams import stream
 from fnlkit.models.head import WithHead
 from tests import naive
 
+pytestmark = pytest.mark.smoke
+
 A, B = 0, 1
 
 

@@ -15,6 +15,8 @@ from fnlkit.kernels import matrices
 from fnlkit.kernels.scores import confusion, transition
 from fnlkit.noise import MODELS, Corruption, inject, requested, summary
 
+pytestmark = pytest.mark.smoke
+
 GLOBAL = [
     "symmetric(eta=0.4)",
     "symmetric(eta=0.4, include_true=true)",

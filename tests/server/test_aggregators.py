@@ -17,6 +17,8 @@ from fnlkit.server.distance import distance_aware_weights
 from fnlkit.server.residuals import repeated_median, reweighted
 from tests.toy import train
 
+pytestmark = pytest.mark.smoke
+
 K, P = 9, 13
 SLOTS = [("a", 0, 8, (8,)), ("b", 8, 13, (5,))]
 WITHSTAND = (

@@ -13,6 +13,8 @@ from fnlkit.server.clients import TooManyLost
 from fnlkit.server.selection import average_for
 from tests.toy import toy, train
 
+pytestmark = pytest.mark.smoke
+
 
 def test_one_client_equals_a_plain_torch_loop():
     fed, model = toy()
