@@ -183,7 +183,7 @@ def test_optional_networks_name_the_missing_extra(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_a_missing_gpu_is_named():
-    with pytest.raises(InputError, match="torch sees no GPU"):
+    with pytest.raises(InputError, match="cuda: not available here"):
         embed(images(), "torchvision(weights=random)", device="cuda")
 
 

@@ -87,7 +87,8 @@ tempfile.tempdir = {folder!r}
 def test_without_a_home_kernels_are_cached_in_a_temporary_folder_with_one_note(tmp_path):
     """As in a container whose user has no name, with the program in a folder that cannot be written."""
     nowhere = NOWHERE.format(folder=str(tmp_path))
-    (said,) = finish(start("", nowhere)).splitlines()
+    # On a busy machine, compiling takes long enough for a note of its own.
+    (said,) = (line for line in finish(start("", nowhere)).splitlines() if "compiling" not in line)
     (folder,) = tmp_path.iterdir()
     assert str(folder) in said and folder.stat().st_mode & 0o77 == 0 and list(folder.glob("*.kernel"))
     assert not finish(start("", nowhere))
@@ -105,7 +106,6 @@ def test_a_kernel_is_compiled_without_the_lock_of_a_process_that_does_not_end(tm
     (tmp_path / "fnlkit").mkdir()
     stuck = """
 from fnlkit._kernels import _compile
-from tests.commands import LIMIT
 import filelock
 _compile._LONGEST_WAIT, _compile._PATIENCE, held = 0.3, 0.1, []
 def locked(path, before=_compile._locked):
