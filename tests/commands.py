@@ -12,11 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from fnlkit.cli import main
+from fnlkit._kernels import _compile
+from fnlkit.cli import main, progress
 
 BIN = Path(sys.executable).parent
 # Seconds until a process counts as hanging.  No test measures speed: a machine can be busy with other work.
 LIMIT = 1800
+# Lines that commands print because something takes long would depend on the load of the machine.
+progress._FIRST = progress._EVERY = _compile._PATIENCE = LIMIT
 PLAIN = {"NO_COLOR": "1", "COLUMNS": "200"}
 ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **PLAIN}
 
