@@ -8,7 +8,12 @@ import torch
 from fnlkit.artifacts.stored import Chosen
 from fnlkit.client.client_list import held
 from fnlkit.client.scoring import sample_losses
+from fnlkit.components.spec import bind, find, parse
 from fnlkit.errors import InputError
+
+# Columns of a row of the history that a user's measure cannot replace.
+RESERVED = {"round", "stage", "clients", "client_rounds", "bytes_up", "bytes_down", "rejected", "accuracy", "agreement", "loss",
+            "label_accuracy"}  # fmt: skip
 
 
 @dataclass
@@ -22,11 +27,17 @@ class EvaluationSet:
         ``accuracy``: true labels; ``agreement``: given labels, some of which can be wrong.
     clients : int
         Number of clients that hold the samples; 0 for a test set.
+    measure : (probabilities (n, C), labels (n,)) -> number or dict of numbers, or None
+        A measure of the user, with numpy arrays.
+    measure_name : str
+        Name of its number.
     """
 
     x: object
     labels: dict
     clients: int = 0
+    measure: object = None
+    measure_name: str = ""
 
     def __len__(self):
         return len(self.x)
@@ -42,7 +53,19 @@ class EvaluationSet:
         The cross entropy refers to the labels of `name`.
         """
         out = {name: (logits.argmax(-1) == y).double().mean().item() for name, y in self.labels.items()}
-        return out | {"loss": sample_losses(logits, self.labels[self.name]).double().mean().item()}
+        out |= {"loss": sample_losses(logits, self.labels[self.name]).double().mean().item()}
+        return out | (self._measured(logits) if self.measure else {})
+
+    def _measured(self, logits):
+        """Return the numbers of the user's measure by name."""
+        value = self.measure(logits.double().softmax(-1).numpy(), self.labels[self.name].numpy())
+        found = value if isinstance(value, dict) else {self.measure_name: value}
+        for name, number in found.items():
+            if not isinstance(number, (int, float, np.number)) or not np.isfinite(number):
+                raise InputError(f"--measure {self.measure_name}: returned {number!r} for {name!r}; return finite numbers")
+            if not str(name).isidentifier() or name in RESERVED:
+                raise InputError(f"--measure {self.measure_name}: {name!r} cannot be a column; choose another name")
+        return {name: float(number) for name, number in found.items()}
 
 
 def evaluation_set(federation, dataset, train, test, measure="auto"):
@@ -56,23 +79,37 @@ def evaluation_set(federation, dataset, train, test, measure="auto"):
     dataset : fnlkit.datasets.Dataset
     train, test : array (n, ...)
         As networks read them.
-    measure : "auto" or "holdout"
-        ``holdout`` uses held-out samples and given labels only; no test sample and no true label is read.
+    measure : "auto", "holdout" or a user's FILE.py:NAME
+        ``holdout`` uses held-out samples and given labels only; no test sample and no true label is read.  A user's measure
+        requires test samples.
 
     Raises
     ------
     InputError
-        If ``holdout`` is given and no samples are held out.
+        If ``holdout`` is given and no samples are held out, or a user's measure and there are no test samples.
     """
     if measure == "holdout":
         found = held_out_set(federation, train)
         if not len(found):
             raise InputError("--measure holdout requires held-out samples; make the federation with --holdout 0.1")
         return EvaluationSet(found.x, {"agreement": found.labels["agreement"]}, found.clients)
+    measures = _of_user(measure)
+    if measures and not len(test):
+        raise InputError(f"--measure {measure}: a measure of yours requires test samples in the data set")
     if len(test):
         name = "accuracy" if federation.true is not None or dataset.test_verified else "agreement"
-        return EvaluationSet(held(test), {name: torch.from_numpy(np.asarray(dataset.y_test, np.int64))})
+        return EvaluationSet(held(test), {name: torch.from_numpy(np.asarray(dataset.y_test, np.int64))}, 0, *measures)
     return held_out_set(federation, train)
+
+
+def _of_user(measure):
+    """Return (function, name) of a user's measure, or () for ``auto``."""
+    spec = parse(measure, "--measure")
+    if spec.name == "auto" and not spec.parameters:
+        return ()
+    if ":" not in spec.name:
+        raise InputError(f"--measure {measure}: write auto, holdout, or FILE.py:NAME of a measure of yours")
+    return bind(spec, find(spec, {}, "measure"), "measure"), spec.name.rpartition(":")[2]
 
 
 def held_out_set(federation, train):

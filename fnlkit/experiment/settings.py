@@ -58,9 +58,10 @@ class Settings:
     client_optimizer: Literal["sgd", "adam"] = _setting("sgd", "Local optimizer.")
     eval_every: Count = _setting(1, "Evaluate every this many rounds.")
     seed: Natural = _setting(0, "Seed of all random draws; equal seeds give equal results.")
-    measure: Literal["auto", "holdout"] = _setting(
+    measure: SpecText = _setting(
         "auto",
-        "Samples for evaluation. auto: the test set if there is one; holdout: only held-out samples with their noisy labels.",
+        "Samples for evaluation. auto: the test set if there is one; holdout: only held-out samples with their noisy labels; "
+        "FILE.py:NAME: the test set, also with your own measure.",
     )
     select: SpecText = _setting(
         "last",

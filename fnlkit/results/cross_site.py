@@ -69,7 +69,7 @@ def _own_models(run, federation, dataset):
     settings = Settings(**known)
     visits = max(1, round(settings.rounds * settings.fraction))
     same = {"optimizer": "fedavg", "aggregator": "mean", "selector": "uniform", "fraction": 1.0, "memorization": False}
-    same |= {"select": "last", "patience": 0}
+    same |= {"select": "last", "patience": 0, "measure": "auto"}
     loss = settings.loss if _alone(run) else "ce"
     settings = replace(settings, method="local", rounds=visits, loss=loss, eval_every=10**9, **same)
     bare = replace(federation, extra={}, meta={"dataset_checksum": run.meta["dataset_checksum"]})

@@ -43,6 +43,9 @@ def summary(run, *, target=None):
         "peak_bytes": run.meta["machine"]["peak_bytes"],
     }
     out |= chosen(run, name)
+    own = str(run.settings.get("measure", "auto")).partition("(")[0].rpartition(":")[2]
+    if scored and own in scored[-1]:  # a measure of the user
+        out[f"{own}_last"] = scored[-1][own]
     if any("runner_up" in row for row in run.history):
         from fnlkit.methods.auto import explained  # imports torch
 

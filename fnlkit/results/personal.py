@@ -52,9 +52,8 @@ def personal(run, dataset):
         raise InputError("--personal tests on held-out samples; make the federation with --holdout 0.2")
     known = {name: value for name, value in run.settings.items() if name in Settings.__dataclass_fields__}
     bare = replace(federation, extra={}, meta={"dataset_checksum": run.meta["dataset_checksum"]})
-    experiment = Experiment(
-        bare, dataset, replace(Settings(**known), memorization=False, select="last", patience=0, protect="none")
-    )
+    plain = {"memorization": False, "select": "last", "patience": 0, "protect": "none", "measure": "auto"}
+    experiment = Experiment(bare, dataset, replace(Settings(**known), **plain))
     network = experiment.network
     common = run.weights.to(device=network.device, dtype=network.dtype)
     entries = dict(zip(run.memory[f"state/{entry}/clients"].tolist(), run.memory[f"state/{entry}"], strict=True))

@@ -4,6 +4,7 @@ import functools
 import json
 import textwrap
 
+import numpy as np
 import pytest
 import torch
 
@@ -316,6 +317,33 @@ def test_a_user_loads_a_data_set(tmp_path):
     assert done.returncode == 2 and "did you mean 'samples'?" in done.stderr
     done = fnlkit("fnlkit train n.npz --dataset 'mine.py:blobs(samples=60, shift=2.0)' -o run.pt", tmp_path)
     assert done.returncode == 2 and "--dataset" in done.stderr
+
+
+def test_a_user_measures_each_evaluated_model(folder):
+    text = "import numpy as np\n\ndef balanced(probs, labels, *, power=1.0):\n"
+    text += "    hit = probs.argmax(-1) == labels\n"
+    text += "    return float(np.mean([hit[labels == c].mean() for c in np.unique(labels)]) ** power)\n\n"
+    text += "def both(probs, labels):\n    return {'sharp': probs.max(-1).mean(), 'rows': len(labels)}\n\n"
+    text += "def bad(probs, labels):\n    return {'accuracy': 1.0}\n\ndef fails(probs, labels):\n    return probs['x']\n"
+    (folder / "scores.py").write_text(text)
+    done = fnlkit(f"{TRAIN} --measure scores.py:balanced && fnlkit evaluate run.pt --json", folder)
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)
+    run = Run.read(str(folder / "run.pt"))
+    assert all(0 <= each["balanced"] <= 1 for each in run.history) and row["balanced_last"] == run.history[-1]["balanced"]
+    assert row["balanced_last"] == pytest.approx(np.mean(row["class_accuracy"]))
+    assert fnlkit(f"{TRAIN} --measure scores.py:both", folder).returncode == 0
+    assert Run.read(str(folder / "run.pt")).history[-1]["rows"] == 359
+    for name, says in {
+        "bad": "'accuracy' cannot be a column",
+        "fails": "scores.py, line 14, in fails: IndexError",
+        "none": "has no 'none'",
+        "balanced(p=1)": "has no parameter 'p'",
+    }.items():
+        done = fnlkit(f"{TRAIN} --measure 'scores.py:{name}'", folder)
+        assert done.returncode == 2 and says in done.stderr.splitlines()[-1], done.stderr
+    done = fnlkit(f"{TRAIN} --measure accuracy", folder)
+    assert done.returncode == 2 and "write auto, holdout, or FILE.py:NAME" in done.stderr
 
 
 # ---- losses and methods
