@@ -4,6 +4,7 @@ import click
 
 from fnlkit.cli.plumbing import console, csv_option, emit, file_argument, keeps, output_option
 from fnlkit.cli.source import need_input
+from fnlkit.errors import InputError
 
 
 @click.command()
@@ -25,6 +26,8 @@ def command(file, above, drop, listed, sheet, output):
       fnlkit partition | fnlkit inject-noise | fnlkit estimate-noise | fnlkit correct --csv cleaned.csv -o corrected.npz
     """
     need_input(file)
+    if listed and click.get_current_context().get_parameter_source("above").name != "DEFAULT":
+        raise InputError("--above: --list corrects exactly the listed labels, whatever their scores; omit one of both")
     keeps(file, sheet, "federation", "--csv")
     from fnlkit import pipeline
 

@@ -134,9 +134,12 @@ def describe_list(review, command="fnlkit correct --list"):
     if record is None:
         return
     how = f"{record['reviews']} of {record['candidates']:,} candidates reviewed, {record['wrong']} wrong"
+    if not record["listed"]:
+        yield f"no list: no prefix of the candidates has few enough right labels ({how}); review more, or allow a larger share"
+        return
     yield f"list of {statement(record)} ({how}); `{command}` applies it"
     if record["together"]["labels"] > len(record["listed"]):
-        yield f"all lists of this file together: {statement(record['together'])}"
+        yield f"all lists of this site together: {statement(record['together'])}"
 
 
 @command.command("plan")

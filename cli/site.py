@@ -139,6 +139,10 @@ def review(data, folder, output, listed, **options):
     samples = conformed(source, task, leave_out=site["leave_out"])
     decisions = os.path.join(output, "decisions.csv")
     if not os.path.exists(decisions):
+        if listed:
+            raise InputError(
+                f"--list: there is no {decisions} yet; export the review with --guarantee and without --list first"
+            )
         if not os.path.exists(output):
             saving.private_folder(output)  # the page contains samples
         chosen = pipeline.export_review(federation, 0, output, dataset=samples, say=caution, **options)

@@ -294,7 +294,7 @@ def decide(federation, decisions, *, when, provenance=None):
     if decisions.design is not None:
         drawn = decisions.rows[decisions.rows_suspect]
         found = decisions.positions[differ(decisions.label, before[decisions.positions])]
-        record["guarantee"] = made(federation, decisions.design, decisions.strata[0], drawn, found)
+        record["guarantee"] = made(federation, decisions.client, decisions.design, decisions.strata[0], drawn, found)
     names = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
     record["classes"], record["pairs"] = by_class(federation, decisions, names)
     meta = {**federation.meta, "reviews": [*federation.meta.get("reviews", []), record]}

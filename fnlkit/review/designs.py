@@ -151,12 +151,13 @@ def candidates_of(federation, client, design, source):
     return top
 
 
-def made(federation, design, top, drawn, wrong):
+def made(federation, client, design, top, drawn, wrong):
     """Return the record of the list: statement, positions, numbers.
 
     Parameters
     ----------
     federation : fnlkit.artifacts.federation.Federation
+    client : int
     design : Design
     top : int (K,)
         Candidates in the order of their scores.
@@ -170,7 +171,8 @@ def made(federation, design, top, drawn, wrong):
     options = {"q": design.q, "confidence": design.confidence, "errors": design.errors, "groups": groups}
     found = guaranteed_list(-np.arange(len(top)), reviewed, np.isin(top, wrong), **options)
     listed = top[found.listed]
-    before = [record["guarantee"] for record in federation.meta.get("reviews", []) if record.get("guarantee")]
+    mine = [record for record in federation.meta.get("reviews", []) if record["client"] == client]
+    before = [record["guarantee"] for record in mine if record.get("guarantee")]
     return {
         "q": design.q,
         "confidence": design.confidence,
@@ -214,7 +216,7 @@ def summary(counts, terms):
 
 
 def _together(lists):
-    """Return the guarantee of several lists together: the errors of the single lists add up."""
+    """Return the guarantee of several lists of a client together: the errors of the single lists add up."""
     sure = [one["confidence"] for one in lists if one["confidence"] is not None]
     labels = sum(len(one["listed"]) for one in lists)
     if len(sure) == len(lists):

@@ -189,6 +189,8 @@ def test_an_audit_a_review_and_the_log_of_a_site(demo, tmp_path):
     done = fnlkit(["fnlkit", "sites", "show", "audit.json"], tmp_path)
     assert done.returncode == 0 and "site-2" in done.stderr + done.stdout
     site = demo / "sites/site-2"
+    done = fnlkit(["fnlkit", "site", "review", "--list"], site)
+    assert done.returncode == 2 and "--guarantee" in done.stderr and not (site / "review").exists()
     done = fnlkit(["fnlkit", "site", "review", "--budget", "12"], site)
     assert done.returncode == 0, done.stderr
     done = fnlkit(["fnlkit", "site", "review"], site)

@@ -102,6 +102,11 @@ def test_a_second_review_continues(world):
     second = imported(first, data, text).meta["reviews"][1]["guarantee"]
     assert not np.isin(second["listed"], listed).any()
     assert second["together"]["labels"] == len(listed) + len(second["listed"]) and second["together"]["q"] == 0.4
+    other = choose_guaranteed(first, 2, guarantee=0.2, budget=40)
+    elsewhere = decisions.read(decisions.table(first, data, 2, other), first, data)
+    assert (
+        decisions.decide(first, elsewhere, when="now").meta["reviews"][1]["guarantee"]["together"]["q"] == 0.2
+    )  # another site
     _, sure = review(federation, data, confidence=0.95)
     assert imported(federation, data, sure).meta["reviews"][0]["guarantee"]["together"]["confidence"] == pytest.approx(0.95)
 
@@ -144,6 +149,8 @@ def test_the_commands_apply_exactly_the_list(world, tmp_path):
         reasons = {row["sample"]: row["reason"] for row in csv.DictReader(handle)}
     text = reasons[before.ids_of([listed[0]])[0]]
     assert text.startswith(f"list 1 of {len(listed)} labels, at most 0.2 right on average (review of ")
+    both = command("fnlkit correct reviewed.npz --list --above 0.5 -o twice.npz", tmp_path)
+    assert both.returncode == 2 and "omit one of both" in both.stderr
     again = command("fnlkit correct corrected.npz --list -o twice.npz", tmp_path)
     assert again.returncode == 2 and "no list to apply" in again.stderr and not (tmp_path / "twice.npz").exists()
     dropped = fnlkit.correct(before, listed=True, drop=True)
@@ -208,3 +215,15 @@ def test_parts_of_a_review_are_stored_for_runs(world, tmp_path):
     ]
     first = [position for position, row in table.items() if row["decision"]]
     assert (again[first] == 1).all()
+
+
+def test_the_next_audit_shows_the_review_of_a_site(world):
+    federation, data = world
+    reviewed = imported(federation, data, review(federation, data)[1])
+    found = fnlkit.audit(reviewed, dataset=data, rounds=1, folds=2, detectors=(), backbone="none", say=None).facts["sites"]
+    rows = {row["site"]: row for row in found}
+    record, shown = reviewed.meta["reviews"][0]["guarantee"], rows["client 1"]["review"]
+    assert all(shown[name] == record[name] for name in ("candidates", "reviews", "wrong", "groups"))
+    assert shown["labels"] == len(record["listed"]) and shown["confidence"] is None
+    assert "on average at most 20 % are right (32 decisions)" in " ".join(rows["client 1"]["words"])
+    assert rows["client 0"]["review"] is None
