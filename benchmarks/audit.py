@@ -151,12 +151,15 @@ def main():
     parser.add_argument("--of", choices=("pair", "site"), default="pair", help="labels that --swap is a share of")
     parser.add_argument("--first", type=int, default=1000, help="seed of the first repetition")
     parser.add_argument("--shifts", action="store_true", help="sites with other inputs or classes; see benchmarks/shifts.py")
+    parser.add_argument("--mixed", action="store_true", help="with --shifts: tables with missing cells and categories")
     parser.add_argument("--jobs", type=int, default=1, help="processes of --shifts")
     options = parser.parse_args()
     if options.shifts:
         from benchmarks import shifts
 
-        print("\n".join(shifts.report(options.first, options.repetitions or 200, options.jobs, options.keep, print)))
+        combinations = shifts.MIXED if options.mixed else shifts.COMBINATIONS
+        given = options.first, options.repetitions or 200, options.jobs, options.keep, print, combinations
+        print("\n".join(shifts.report(*given)))
         return
     options.repetitions = options.repetitions or 100
     given = options.rounds, options.swap, options.random, options.of, options.keep

@@ -1,11 +1,13 @@
 """Audits of simulated federations of five sites with different inputs or classes, and with wrong labels.
 
     python -m benchmarks.audit --shifts
+    python -m benchmarks.audit --shifts --mixed
 
 At site 1 the inputs or the classes differ.  Site 3 has wrong labels, and in every second federation of a combination site 1
 has them too.  The others are clean.  Images are the embedded digits; tables have eight columns with Gaussian classes, or
-2 % positives for missed positives.  Prints how often clean sites are accused, noisy sites are named, shifts are named, and
-intervals contain the true share of wrong labels.
+2 % positives for missed positives.  Mixed tables also have missing cells, categories and columns that are mostly zero.
+Prints how often clean sites are accused, noisy sites are named, shifts are named, and intervals contain the true share of
+wrong labels.
 """
 
 import json
@@ -16,6 +18,8 @@ import numpy as np
 
 from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
+from fnlkit.datasets import columns
+from fnlkit.datasets.table import Table
 from fnlkit.review.audit import audit
 from fnlkit.review.findings import RIGHT, UNKNOWN, WRONG
 
@@ -26,6 +30,8 @@ SHIFTS = {
 }
 NOISES = ("clean", "random", "swap", "missed")
 COMBINATIONS = [(kind, shift, noise) for noise in NOISES for kind, shifts in SHIFTS.items() for shift in shifts]
+MIXED = [("mixed", shift, noise) for noise in NOISES for shift in ("none", "units", "missing", "prevalence", "classes")]
+ABSENT = 0.04  # share of missing cells of mixed tables
 RANDOM, SWAP, MISSED = 0.2, 0.3, 0.4
 WARM_UP = {"rounds": 6, "fraction": 1.0}
 CLINICAL = np.array([140.0, 4.2, 95.0, 13.5, 0.9, 250.0, 37.0, 60.0]), np.array([3.0, 0.4, 12.0, 1.4, 0.2, 60.0, 0.5, 15.0])
@@ -37,7 +43,7 @@ def federation(kind, shift, noise, both, seed):
     Parameters
     ----------
     kind, shift, noise : str
-        An entry of COMBINATIONS. The kind "noise" is a table without information about the labels.
+        An entry of COMBINATIONS or MIXED. The kind "noise" is a table without information about the labels.
     both : bool
         Whether the shifted site has wrong labels, too.
     seed : int
@@ -46,6 +52,7 @@ def federation(kind, shift, noise, both, seed):
     x, y, parts = (images if kind == "image" else tables)(shift, noise, rng)
     x = rng.normal(size=(len(y), 8)).astype(np.float32) if kind == "noise" else x.copy()
     x[parts[SHIFTED]] = shifted(x[parts[SHIFTED]], kind, shift)
+    x = mixed(x, rng) if kind == "mixed" else x
     classes, given = int(y.max()) + 1, y.copy()
     for k in (NOISY, SHIFTED)[: 1 + both]:
         given[parts[k]] = noised(y[parts[k]], noise, classes, rng)
@@ -94,6 +101,20 @@ def tables(shift, noise, rng):
         y[rng.choice(here, len(here) // 12, replace=False)] = 1
     x = centers[y] + rng.normal(size=(size, 8))
     return (CLINICAL[0] + CLINICAL[1] * x).astype(np.float32), y, parts
+
+
+def mixed(x, rng):
+    """Return a table (n, d) with missing cells, categories with rare levels and rare columns beside the numbers, encoded."""
+    size = len(x)
+    numbers = np.where(rng.random(x.shape) < ABSENT, np.nan, x).astype(np.float64)
+    cells = {f"number {j}": numbers[:, j] for j in range(x.shape[1])}
+    for j, levels in enumerate((3, 8)):
+        cells[f"category {j}"] = [f"level {c}" for c in rng.choice(levels, size, p=rng.dirichlet(np.ones(levels)))]
+    for j, share in enumerate((0.02, 0.1)):
+        cells[f"rare {j}"] = np.where(rng.random(size) < share, rng.lognormal(size=size).round(1), 0.0)
+        cells[f"mark {j}"] = (rng.random(size) < share).astype(np.float64)
+    table, rows = Table("simulated", cells, list(range(size))), np.arange(size)
+    return columns.encode(columns.learn(table, list(cells), rows, None), table, rows)
 
 
 def shifted(x, kind, shift):
@@ -179,21 +200,22 @@ def inside(one):
     return one["row"]["low"] - 1e-9 <= one["wrong"] <= one["row"]["high"] + 1e-9
 
 
-def case(seed, place, keep=None):
+def case(seed, place, keep=None, combinations=COMBINATIONS):
     """Return `once` for the combination at a place of the list, which is repeated with wrong labels at the shifted site.
 
     Results are read from the folder `keep`, and written to it, if it is given.
     """
-    file = keep and Path(keep) / f"shifts-{seed}.json"
+    kind, shift, noise = combinations[place % len(combinations)]
+    file = keep and Path(keep) / f"{'mixed' if kind == 'mixed' else 'shifts'}-{seed}.json"
     if file and file.exists():
         return json.loads(file.read_text())
-    found = once(*COMBINATIONS[place % len(COMBINATIONS)], bool(place // len(COMBINATIONS) % 2), seed)
+    found = once(kind, shift, noise, bool(place // len(combinations) % 2), seed)
     if file:
         file.write_text(json.dumps(found))
     return found
 
 
-def report(first, count, jobs=1, keep=None, show=lambda text: None):
+def report(first, count, jobs=1, keep=None, show=lambda text: None, combinations=COMBINATIONS):
     """Audit `count` federations and return the lines of the report.
 
     Parameters
@@ -207,19 +229,20 @@ def report(first, count, jobs=1, keep=None, show=lambda text: None):
         Folder for the results of single federations.
     show : callable(str)
         Receives the unexpected findings of each federation.
+    combinations : list of (kind, shift, noise)
+        COMBINATIONS or MIXED.
     """
     sites = []
     with ProcessPoolExecutor(jobs) as pool:
-        results = pool.map(case, range(first, first + count), range(count), [keep] * count)
+        results = pool.map(case, range(first, first + count), range(count), [keep] * count, [combinations] * count)
         for i, found in enumerate(results):
-            kind, shift, noise = COMBINATIONS[i % len(COMBINATIONS)]
+            kind, shift, noise = combinations[i % len(combinations)]
             sites += found
             _show(f"{first + i} {kind}, {shift}, {noise}", found, show)
     lines = [f"{count} federations of {SITES} sites, seeds {first} to {first + count - 1}", *summary(sites)]
-    for kind, shifts in SHIFTS.items():
-        for shift in shifts[1:]:
-            here = [s for s in sites if s["kind"] == kind and s["shift"] == shift]
-            lines += ["", f"{kind}, {shift} (the shifted site alone)", *summary(here)] if here else []
+    for kind, shift in dict.fromkeys((kind, shift) for kind, shift, _ in combinations if shift != "none"):
+        here = [s for s in sites if s["kind"] == kind and s["shift"] == shift]
+        lines += ["", f"{kind}, {shift} (the shifted site alone)", *summary(here)] if here else []
     return lines
 
 

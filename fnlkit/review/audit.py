@@ -22,7 +22,7 @@ from fnlkit.estimators.warmup import settings_of, trained, without
 from fnlkit.experiment import Experiment
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
-from fnlkit.review import cells, copies, crowd, findings, shifts, site
+from fnlkit.review import cells, copies, crowd, differing, findings, shifts, site
 from fnlkit.review.designs import last_counts, statement, summary
 
 ASSUMPTIONS = (
@@ -249,13 +249,15 @@ def _described(session, dataset, seed, *, embedded):
     counts = described["class_counts"].numpy()
     columns = shifts.filled(described["columns"].numpy(), counts)
     changes = shifts.possible(dataset.kind, dataset.x_train.shape[1:])
-    differing, fits = shifts.differing_columns(columns, described["class_columns"].numpy(), counts)
-    told = {"center": torch.from_numpy(shifts.reference(columns)), "tone": torch.from_numpy(np.median(columns[:, :2, 0], 0))}
+    found, fits = differing.differing_columns(columns, described["class_columns"].numpy(), counts)
+    told = {"center": torch.from_numpy(differing.reference(columns)), "suspects": torch.from_numpy(differing.suspects(found)),
+            "tone": torch.from_numpy(np.median(columns[:, :2, 0], 0))}  # fmt: skip
     width = max(4, int(np.median(counts.sum(1))) // 5)
     step = partial(shifts.describe_inputs, changes=[change.packed for change in changes], width=width, seed=seed)
     replies = session.ask(step, broadcast=told, scatter={"fits": torch.from_numpy(fits)})
     auc = shifts.compared(replies, counts, len(changes))
-    found = changes, auc, differing, fits, told["tone"].numpy()
+    found, fits = differing.seen(found, fits, auc[:, 0])
+    found = changes, auc, found, fits, told["tone"].numpy()
     if not embedded:
         return described, shifts.Compared(*found)
     moments = shifts.filled(session.ask(shifts.describe_embeddings)["embedding_moments"].numpy(), counts)

@@ -18,8 +18,6 @@ from fnlkit.kernels.streams import stream
 DIFFERENT = 0.75
 # A test of a difference needs a p-value below this.
 SIGNIFICANT = 1e-3
-# Columns differ if the ratio of their spreads exceeds FACTOR, or if they are shifted by more than OFFSET standard deviations.
-FACTOR, OFFSET = 1.5, 1.0
 # A site describes itself and its classes only with at least this many samples: the mean of one sample would be the sample.
 LEAST = 5
 # Columns beyond this number are not compared one by one.
@@ -32,6 +30,8 @@ BLOCK = 256
 TRIED = 3
 # Images are described by their means in GRID x GRID squares, vectors by at most MOST_FEATURES columns or projections.
 GRID, MOST_FEATURES = 4, 16
+# Of vectors with more columns, at most this many columns that seem to differ are described beside the projections.
+MOST_SUSPECTS = 8
 TURNS = {"": "", "mirrored": "h", "upside down": "v", "rotated by 180 degrees": "hv", "rotated by 90 degrees": "r",
          "rotated by 270 degrees": "rhv"}  # fmt: skip
 TONES = {"": 0, "intensities look inverted": -1, "contrast or brightness differs": 1}
@@ -303,7 +303,8 @@ def _described(client, received, changes):
         x = plain(client.x)
         center, spread = (row.numpy() for row in received["center"])
         fitted = _fitted(x, received["fits"])
-        return [_vector((fitted if change.tone else x).numpy(), center, spread) for change in changes]
+        suspects = received["suspects"].numpy()
+        return [_vector((fitted if change.tone else x).numpy(), center, spread, suspects) for change in changes]
     blocks = [_parts_of(plain(client.x[start : start + BLOCK])) for start in range(0, len(client), BLOCK)]
     squares, spread, edges, pixels = (np.concatenate(part) for part in zip(*blocks, strict=True))
     mean = float(pixels[:, 0].mean())
@@ -329,11 +330,14 @@ def _parts_of(x):
     return squares, gray.std((1, 2), correction=0).numpy(), edges.numpy(), pixels.numpy()
 
 
-def _vector(x, center, spread):
+def _vector(x, center, spread, suspects=()):
+    """Return columns or, of many columns, the suspects and random projections of all; with their squares."""
     x = x.reshape(len(x), -1).astype(np.float64)
     z = np.clip((x - center) / spread, -5, 5) if x.shape[1] == len(center) else x
     if z.shape[1] > MOST_FEATURES:
-        z = z @ stream(0, "shifts").standard_normal((z.shape[1], MOST_FEATURES)) / np.sqrt(z.shape[1])
+        single = z[:, [j for j in suspects if j >= 0]]
+        size = MOST_FEATURES - single.shape[1]
+        z = np.hstack([single, z @ stream(0, "shifts").standard_normal((z.shape[1], size)) / np.sqrt(z.shape[1])])
     return np.concatenate([z, z**2], 1)
 
 
@@ -387,68 +391,6 @@ def filled(statistics, counts):
     if enough.any():
         out[~enough] = np.median(out[enough], 0)
     return out
-
-
-def reference(columns):
-    """Return the median over sites of (center, spread) of each column (2, d), from the replies `columns` (N, 5, d)."""
-    center = np.median(columns[:, 3], 0)
-    spread = np.median(_spread(columns), 0)
-    return np.stack([center, np.where(spread > 0, spread, 1.0)])
-
-
-def _spread(columns):
-    """Return the spreads (N, d): the range of 80 % of the values, or the standard deviation if most values are equal."""
-    ranges = (columns[:, 4] - columns[:, 2]) / 2.563
-    return np.where(ranges > 0, ranges, columns[:, 1])
-
-
-def differing_columns(columns, class_columns, counts):
-    """Return (the columns that differ at each site, fits (N, 2, d)); see `Compared`.
-
-    A column differs if it differs overall, which wrong labels cannot cause, and within the given labels, which different
-    class shares cannot cause.
-
-    Parameters
-    ----------
-    columns : (N, 5, d)
-    class_columns : (N, 2, C, d)
-    counts : (N, C)
-    """
-    sites, _, width = columns.shape
-    fits = np.stack([np.ones((sites, width)), np.zeros((sites, width))], 1)
-    found = [[] for _ in range(sites)]
-    if class_columns.shape[-1] != width or sites < 3:
-        return found, fits
-    known = counts >= LEAST
-    mean, deviation = (np.where(known[:, :, None], class_columns[:, i], np.nan) for i in (0, 1))
-    spread = _spread(columns)
-    for k in range(sites):
-        others = np.arange(sites) != k
-        shared = known[k] & (known[others].sum(0) >= min(2, sites - 1))
-        if not shared.any():
-            continue
-        middle, scale = np.median(columns[others, 3], 0), np.median(spread[others], 0)
-        own, reference_mean = deviation[k, shared], np.nanmedian(mean[others][:, shared], 0)
-        reference_deviation = np.nanmedian(deviation[others][:, shared], 0)
-        constant = (columns[k, 1] <= 1e-6 * scale) & (np.median(columns[others, 4] - columns[others, 2], 0) > 0)
-        tiny = 1e-12 * np.maximum(1, np.abs(middle))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            factor = spread[k] / scale
-            logs = np.log(factor), np.log(np.median(own / reference_deviation, 0))
-            moved = (columns[k, 3] - middle) / scale, np.median((mean[k, shared] - reference_mean) / reference_deviation, 0)
-        for j in np.flatnonzero(scale > tiny):
-            if constant[j]:
-                found[k].append({"column": int(j), "kind": "missing", "factor": None})
-                fits[k, :, j] = 0, middle[j]
-                continue
-            # A factor of 0 means that the inner quantiles coincide at the site, for example many zeros: no unit explains it.
-            units = factor[j] > 0 and logs[0][j] * logs[1][j] > 0 and min(abs(logs[0][j]), abs(logs[1][j])) > np.log(FACTOR)
-            offset = moved[0][j] * moved[1][j] > 0 and min(abs(moved[0][j]), abs(moved[1][j])) > OFFSET
-            if units or offset:
-                found[k].append({"column": int(j), "kind": "units" if units else "offset", "factor": float(factor[j])})
-                ratio = 1 / factor[j] if units else 1.0
-                fits[k, :, j] = ratio, middle[j] - ratio * columns[k, 3, j]
-    return found, fits
 
 
 def compared(replies, counts, changes):

@@ -6,7 +6,7 @@ import torch
 
 from benchmarks import shifts as simulated
 from fnlkit.client.inputs import Inputs
-from fnlkit.review import findings, shifts, site
+from fnlkit.review import differing, findings, shifts, site
 
 
 class Site:
@@ -33,10 +33,11 @@ def differences(sites, classes=3):
     counts = np.array([np.bincount(y, minlength=classes) for _, y in sites])
     replies = [shifts.describe_columns(member, None, {}) for member in members]
     columns, by_class = (np.stack([reply[name].numpy() for reply in replies]) for name in ("columns", "class_columns"))
-    found, fits = shifts.differing_columns(columns, by_class, counts)
+    found, fits = differing.differing_columns(columns, by_class, counts)
     image = members[0].inputs.image
     changes = shifts.possible("image" if image else "vector", tuple(members[0].x.shape[1:]))
-    told = {"center": torch.from_numpy(shifts.reference(columns)), "tone": torch.from_numpy(np.median(columns[:, :2, 0], 0))}
+    told = {"center": torch.from_numpy(differing.reference(columns)), "suspects": torch.from_numpy(differing.suspects(found)),
+            "tone": torch.from_numpy(np.median(columns[:, :2, 0], 0))}  # fmt: skip
     packed = [change.packed for change in changes]
     described = [
         shifts.describe_inputs(member, None, {**told, "fits": torch.from_numpy(fit)}, changes=packed, width=60, seed=0)
@@ -44,6 +45,7 @@ def differences(sites, classes=3):
     ]
     replies = {name: np.stack([reply[name].numpy() for reply in described]) for name in ("class_means", "covariances")}
     auc = shifts.compared(replies, counts, len(changes))
+    found, fits = differing.seen(found, fits, auc[:, 0])
     return shifts.Compared(changes, auc, found, fits, told["tone"].numpy()), members, told
 
 
@@ -61,6 +63,52 @@ def test_units_and_missing_columns_are_named_and_class_shares_are_not_inputs():
     assert found.auc[4, 1] < shifts.DIFFERENT < found.auc[4, 0]  # the change of the columns undoes the difference
 
 
+def clinical(seed, missing, *, columns=8, size=1500, standard=False, sites=5):
+    """Return (x, y) of sites: numbers with marks of missing values, and a category with rare levels, one-hot."""
+    rng = np.random.default_rng(seed)
+    y, parts = rng.integers(0, 3, size), []
+    centers = 1.4 * rng.normal(size=(3, columns))
+    for number in (50 + 7 * (centers[y] + rng.normal(size=(size, columns)))).T:
+        absent = rng.random(size) < missing
+        parts += [np.where(absent, number[~absent].mean(), number), absent]
+    parts += list(np.eye(6)[rng.choice(6, size, p=[0.5, 0.3, 0.1, 0.06, 0.03, 0.01])].T)
+    x = np.stack(parts, 1)
+    x = (x - x.mean(0)) / x.std(0) if standard else x
+    return [(x[part].astype(np.float32), y[part]) for part in np.array_split(rng.permutation(size), sites)]
+
+
+@pytest.mark.parametrize(("missing", "standard"), [(0.04, False), (0.05, False), (0.1, False), (0.04, True)])
+def test_marks_of_missing_values_and_categories_have_no_unit(missing, standard):
+    for seed in range(4):
+        assert not differences(clinical(seed, missing, standard=standard))[0].differ.any()
+
+
+@pytest.mark.parametrize("columns", [4, 25])
+@pytest.mark.parametrize("factor", [10, 1000])
+def test_units_of_a_number_beside_marks_are_named(columns, factor):
+    sites = clinical(5, 0.05, columns=columns)
+    sites[2][0][:, 4] *= factor
+    found, _, _ = differences(sites)
+    assert found.differ.tolist() == [False, False, True, False, False]
+    assert [(row["column"], row["kind"]) for row in found.columns[2]] == [(4, "units")]
+    assert found.columns[2][0]["factor"] == pytest.approx(factor, rel=0.3)
+
+
+def test_a_constant_column_among_many_is_named():
+    sites = clinical(6, 0.05, columns=25)
+    sites[1][0][:, 8] = 50
+    assert [(row["column"], row["kind"]) for row in differences(sites)[0].columns[1]] == [(8, "missing")]
+
+
+def test_columns_that_no_classifier_recognizes_do_not_differ():
+    rows = [[{"column": 3, "kind": "units", "factor": 2.0}], [{"column": 1, "kind": "offset", "factor": 1.0}], []]
+    fits = np.full((3, 2, 4), 2.0)
+    kept, undone = differing.seen(rows, fits, np.array([0.5, 0.6, 0.5]))
+    assert kept == [[], rows[1], []] and undone[1].tolist() == fits[1].tolist()
+    assert undone[0].tolist() == [[1.0] * 4, [0.0] * 4]
+    assert differing.suspects(rows).tolist() == [3, 1] + [-1] * 6
+
+
 def test_classes_of_a_few_samples_are_not_described():
     """The mean of one sample is the sample."""
     rng = np.random.default_rng(1)
@@ -68,7 +116,8 @@ def test_classes_of_a_few_samples_are_not_described():
     y[0], x[0] = 2, 12345
     member = Site(x, y, 3)
     by_class = shifts.describe_columns(member, None, {})["class_columns"]
-    told = {"center": torch.tensor([[100.0] * 6, [10.0] * 6]), "fits": torch.tensor([[1.0] * 6, [0.0] * 6])}
+    told = {"center": torch.tensor([[100.0] * 6, [10.0] * 6]), "fits": torch.tensor([[1.0] * 6, [0.0] * 6]),
+            "suspects": torch.full((8,), -1)}  # fmt: skip
     changes = [change.packed for change in shifts.possible("vector", (6,))]
     described = shifts.describe_inputs(member, None, told, changes=changes, width=60, seed=0)
     without = shifts.describe_inputs(Site(x[1:], y[1:], 3), None, told, changes=changes, width=60, seed=0)
