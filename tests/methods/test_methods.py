@@ -21,6 +21,7 @@ from fnlkit.methods import feddpcont, fedefc, flr, na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
 from tests.toy import CLASSES, FEATURES, Net, clients, fitting, public
 
+SHORT = Fit(epochs=1, lr=0.1, batch_size=8)
 # Spec, and the replies beside `weights` that it must send.
 RUNS = {
     "fedavg": set(),
@@ -111,7 +112,7 @@ def run(method, *, people=None, rounds=8, optimizer="fedavg", engine="sequential
         network = Network((fitting(Net, method) if isinstance(method, str) else Net)(), dtype=torch.float64)
     fed = make(engine, people, network, people[0].inputs, seed=seed)
     fed.public, fed.sends = public(), cards.may_leave(method) if isinstance(method, str) else None
-    opt = registry.optimizer(optimizer, fit or Fit(epochs=1, lr=0.1, batch_size=8))
+    opt = registry.optimizer(optimizer, fit or Fit(epochs=2, lr=0.1, batch_size=8))
     model = Model(network, network.flat.clone())
     program = (registry.method(method) if isinstance(method, str) else method)(
         fed, model, opt, registry.selector("uniform", 0.5), rounds=rounds
@@ -123,8 +124,8 @@ def run(method, *, people=None, rounds=8, optimizer="fedavg", engine="sequential
 
 @cache
 def once(method):
-    """Return `run(method)`, for tests that only look at it."""
-    return run(method)
+    """Return the run of a method with short visits, for tests that only look at it."""
+    return run(method, fit=SHORT)
 
 
 def undeclared(fed, sends):
@@ -184,7 +185,7 @@ def test_every_method_declares_the_form_of_its_replies():
 # Options do not add draws: one spec of each method, the first.
 @pytest.mark.parametrize("method", {spec.partition("(")[0]: spec for spec in reversed(RUNS)}.values())
 def test_two_runs_are_equal_bit_for_bit(method):
-    (a, first, steps), (b, second, again) = once(method), run(method)
+    (a, first, steps), (b, second, again) = once(method), run(method, fit=SHORT)
     assert torch.equal(first.weights, second.weights) and len(steps) == len(again)
     assert all(torch.equal(x.y, y.y) for x, y in zip(a.members, b.members, strict=True))
 
@@ -192,7 +193,7 @@ def test_two_runs_are_equal_bit_for_bit(method):
 @pytest.mark.parametrize("method", RUNS)
 def test_the_budget_is_kept(method):
     # After one epoch per round, FLR+ judges only two clients clean, and its fine-tuning visits only clean clients.
-    fed, _, _ = run(method, fit=Fit(epochs=2, lr=0.1, batch_size=8)) if method == "flr-plus" else once(method)
+    fed, _, _ = run(method) if method == "flr-plus" else once(method)
     # All data on one client: a round there is as many passes as the fraction of the clients makes.
     assert fed.traffic.client_rounds == 8 * 6 * (0.5 if method == "centralized" else 1)
 
@@ -201,7 +202,7 @@ def test_the_budget_is_kept(method):
 @pytest.mark.parametrize("method", [spec for spec in RUNS if "(" in spec])
 def test_a_stacked_cohort_ends_where_single_clients_do(method):
     fed, single, _ = once(method)
-    stacked_fed, stacked, _ = run(method, engine="stacked")
+    stacked_fed, stacked, _ = run(method, engine="stacked", fit=SHORT)
     assert torch.allclose(single.weights, stacked.weights, rtol=1e-9, atol=1e-11)
     assert all(torch.equal(x.y, y.y) for x, y in zip(fed.members, stacked_fed.members, strict=True))
     assert stacked_fed.notes == fed.notes
@@ -216,7 +217,7 @@ def test_a_program_replays_on_its_log_without_any_client(method):
     again.public = public()
     again._run = None
     model = Model(fed.network, fed.network.flat.clone())
-    opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=8))
+    opt = registry.optimizer("fedavg", SHORT)
     program = registry.method(method)(again, model, opt, registry.selector("uniform", 0.5), rounds=8)
     replayed = list(program)
     assert len(replayed) == len(steps) and not again.unread
@@ -242,7 +243,7 @@ def ugly():
 
 @pytest.mark.parametrize("method", RUNS)
 def test_ugly_clients_give_finite_results(method):
-    fed, model, steps = run(method, people=ugly())
+    fed, model, steps = run(method, people=ugly(), fit=SHORT)
     assert torch.isfinite(model.weights).all() and not fed.rejected, fed.rejected
     for step in steps:
         for name, value in step.report.items():
@@ -252,7 +253,7 @@ def test_ugly_clients_give_finite_results(method):
 @pytest.mark.parametrize("optimizer", ["fedprox(mu=0.1)", "feddyn(alpha=0.1)"])
 @pytest.mark.parametrize("method", ["fedcorr", "fedefc(latest=2)", "feddpcont", "flr", "na-fedavg", "nnc(k=5)", "akd(k=5)"])
 def test_methods_combine_with_optimizers(method, optimizer):
-    _, with_it, _ = run(method, optimizer=optimizer)
+    _, with_it, _ = run(method, optimizer=optimizer, fit=SHORT)
     assert torch.isfinite(with_it.weights).all()
     assert not torch.equal(with_it.weights, once(method)[1].weights)
 
