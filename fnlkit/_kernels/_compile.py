@@ -18,6 +18,7 @@ lock          A process that compiles a function locks a file next to the cached
 """
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import io
@@ -28,6 +29,7 @@ import stat
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -115,20 +117,37 @@ def _locked(path):
 
     Work without the lock gives the same result: it is only done twice.
     """
-    from filelock import FileLock
-
-    lock = FileLock(path)
+    descriptor = None
+    with contextlib.suppress(OSError), _note_if_slow("waiting for another process that compiles"):
+        descriptor = _lock(path)
     try:
-        # filelock raises NotImplementedError where files cannot be locked, and Timeout is an OSError.
-        with contextlib.suppress(OSError, NotImplementedError), _note_if_slow("waiting for another process that compiles"):
-            lock.acquire(timeout=_LONGEST_WAIT)
         yield
     finally:
-        if lock.is_locked:
+        if descriptor is not None:
             # Before the release: afterwards, another process could have locked this file.
             with contextlib.suppress(OSError):
                 os.unlink(path)
-            lock.release()
+            os.close(descriptor)
+
+
+def _lock(path):
+    """Return a descriptor of a locked file, or raise OSError if it cannot be locked within `_LONGEST_WAIT` seconds."""
+    end = time.monotonic() + _LONGEST_WAIT
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_nlink:  # else the process before has removed it
+                return descriptor
+        except BlockingIOError:
+            if time.monotonic() > end:
+                os.close(descriptor)
+                raise
+            time.sleep(0.05)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
 
 
 _SEAL = hashlib.sha256().digest_size

@@ -13,8 +13,6 @@ from tests.commands import LIMIT
 WORK = """
 import numpy as np
 from fnlkit import kernels
-
-from tests.commands import LIMIT
 T = np.array([[0.5, 0.5], [0.25, 0.75]])
 print(kernels.flip_labels([0, 0, 1, 1], T, [0.4, 0.6, 0.2, 0.3]).tolist())
 """
@@ -35,7 +33,6 @@ def finish(process):
 
 NOTES = """
 from fnlkit._kernels import _compile
-from tests.commands import LIMIT
 _compile._PATIENCE = 0
 """
 SECOND = """
@@ -106,10 +103,11 @@ def test_a_kernel_is_compiled_without_the_lock_of_a_process_that_does_not_end(tm
     (tmp_path / "fnlkit").mkdir()
     stuck = """
 from fnlkit._kernels import _compile
-import filelock
+import fcntl, os
 _compile._LONGEST_WAIT, _compile._PATIENCE, held = 0.3, 0.1, []
 def locked(path, before=_compile._locked):
-    held.append(filelock.FileLock(path).acquire())
+    held.append(os.open(path, os.O_RDWR | os.O_CREAT))
+    fcntl.flock(held[-1], fcntl.LOCK_EX)
     return before(path)
 _compile._locked = locked
 """
