@@ -26,6 +26,8 @@ GUARANTEE = (
     click.option("--candidates", type=click.IntRange(min=1), default=None,
                  help="Number of samples with the highest scores from which the list is made. Default: 10 times the reviews, "
                       "or the estimated number of wrong labels if it is larger; at most half of the samples."),
+    click.option("--class", "of_class", metavar="CLASS", default=None,
+                 help="Given class of all candidates, for a guarantee about one class of the site."),
 )  # fmt: skip
 
 

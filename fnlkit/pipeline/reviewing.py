@@ -373,7 +373,7 @@ def consensus(federation, votes=None, method="dawid-skene", *, annotators=None, 
 
 def export_review(
     federation, client, folder, *, budget=200, at_random=0.2, guarantee=None, confidence=None, reviewer_errors=0.0,
-    candidates=None, embeddings=None, seed=0, dataset=None, say=tell,
+    candidates=None, of_class=None, embeddings=None, seed=0, dataset=None, say=tell,
 ):  # fmt: skip
     """Write review.html and decisions.csv for a site and return the Selection.
 
@@ -401,6 +401,8 @@ def export_review(
     candidates : int, optional
         Number of samples with the highest scores from which the list is made. Default: 10 times the reviews, or the estimated
         number of wrong labels if it is larger; at most half of the samples.
+    of_class : str, optional
+        Given class of all candidates: the guarantee is then about this class of the site. Default: all classes.
     embeddings : path or array (n, d), optional
         A vector per training sample, for the search of neighbors. Default: the samples themselves.
     seed : int
@@ -417,17 +419,19 @@ def export_review(
     InputError
     """
     from fnlkit.review import decisions, page
-    from fnlkit.review.suspects import choose, choose_guaranteed, client_of, neighbors_of, points_of
+    from fnlkit.review.suspects import choose, choose_guaranteed, class_of, client_of, neighbors_of, points_of
 
     federation = read(federation, TASKS)
     client = client_of(federation, str(client))
     sizes = {"budget": budget, "at_random": at_random, "seed": seed}
     if guarantee is None:
-        if confidence is not None or reviewer_errors or candidates is not None:
-            raise InputError("--confidence, --reviewer-errors and --candidates need --guarantee Q, such as --guarantee 0.2")
+        if confidence is not None or reviewer_errors or candidates is not None or of_class is not None:
+            needs = "--confidence, --reviewer-errors, --candidates and --class need --guarantee Q"
+            raise InputError(f"{needs}, such as --guarantee 0.2")
         chosen = choose(federation, client, **sizes)
     else:
-        options = {"confidence": confidence, "errors": reviewer_errors, "candidates": candidates}
+        given = None if of_class is None else class_of(federation, of_class)
+        options = {"confidence": confidence, "errors": reviewer_errors, "candidates": candidates, "given": given}
         chosen = choose_guaranteed(federation, client, guarantee=guarantee, **options, **sizes)
     vectors, _ = _rows(embeddings, "embeddings", federation)
     data = data_of(federation, dataset, say)

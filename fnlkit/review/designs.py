@@ -16,7 +16,7 @@ from fnlkit.review.guarantees import guaranteed_list, right_on_average, right_wi
 MULTIPLE, MOST = 10, 0.5
 # Number of groups of candidates by rank whose counts a real site sends.
 GROUPS = 10
-_FIELDS = ("q", "candidates", "reviews", "random", "confidence", "errors", "check")
+_FIELDS = ("q", "candidates", "reviews", "random", "confidence", "errors", "given", "check")
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Design:
         As in fnlkit.review.guarantees.guaranteed_list.
     errors : float
         As in fnlkit.review.guarantees.guaranteed_list.
+    given : int or None
+        Class of the candidates; None: all classes.
     check : str
         Digest of the candidates in their order.
     """
@@ -47,6 +49,7 @@ class Design:
     random: int
     confidence: float | None = None
     errors: float = 0.0
+    given: int | None = None
     check: str = ""
 
     def text(self):
@@ -81,8 +84,8 @@ class Design:
         return right_on_average(np.arange(self.reviews + 1), self.candidates, self.reviews) / (1 - self.errors)
 
 
-def ranked(federation, client):
-    """Return the samples of a client from which a list can be made, highest issue scores first.
+def ranked(federation, client, given=None):
+    """Return the samples of a client, or of one of its classes, from which a list can be made, highest issue scores first.
 
     Reviewed samples, samples of earlier lists and held-out samples are omitted.
     """
@@ -91,10 +94,11 @@ def ranked(federation, client):
     for record in federation.meta.get("reviews", []):
         done[record.get("guarantee", {}).get("listed", [])] = True
     held = held[~done[held]]
+    held = held if given is None else held[np.asarray(federation.given)[held] == given]
     return held[np.argsort(-np.asarray(federation.extra[f"{PREFIX}issue_score"])[held], kind="stable")]
 
 
-def planned(federation, client, reviews, *, q, candidates=None, confidence=None, errors=0.0, random=0):
+def planned(federation, client, reviews, *, q, candidates=None, confidence=None, errors=0.0, random=0, given=None):
     """Return (Design, positions of its candidates in the order of their scores).
 
     Parameters
@@ -108,6 +112,8 @@ def planned(federation, client, reviews, *, q, candidates=None, confidence=None,
     confidence, errors
         As in `Design`.
     random : int
+    given : int, optional
+        As in `Design`.
 
     Raises
     ------
@@ -122,14 +128,14 @@ def planned(federation, client, reviews, *, q, candidates=None, confidence=None,
         raise InputError(f"--reviewer-errors {errors}: expected a rate from 0 to below 1, such as 0.05")
     if errors and confidence is not None:
         raise InputError("--reviewer-errors: is for a guarantee on average; omit --confidence")
-    order = ranked(federation, client)
+    order = ranked(federation, client, given)
     if candidates is None:
         levels = federation.extra.get(f"{PREFIX}client_level")
         level = 0.0 if levels is None else float(np.nan_to_num(levels[client]))
         candidates = min(max(MULTIPLE * reviews, round(level * len(order))), math.ceil(MOST * len(order)))
     candidates = min(max(candidates, reviews), len(order))
     top = order[:candidates]
-    design = Design(float(q), len(top), min(reviews, len(top)), int(random), confidence, float(errors))
+    design = Design(float(q), len(top), min(reviews, len(top)), int(random), confidence, float(errors), given)
     return replace(design, check=_check(top)), top
 
 
@@ -145,7 +151,7 @@ def candidates_of(federation, client, design, source):
     InputError
         If the scores are not those of the export.
     """
-    top = ranked(federation, client)[: design.candidates]
+    top = ranked(federation, client, design.given)[: design.candidates]
     if _check(top) != design.check:
         raise InputError(f"{source}: the scores are not those of the export; import into the same file, or export again")
     return top
@@ -177,6 +183,7 @@ def made(federation, client, design, top, drawn, wrong):
         "q": design.q,
         "confidence": design.confidence,
         "reviewer_errors": design.errors,
+        "given": design.given,
         "candidates": len(top),
         "reviews": int(reviewed.sum()),
         "wrong": int((reviewed & np.isin(top, wrong)).sum()),

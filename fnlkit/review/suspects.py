@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fnlkit.artifacts.federation import PLAIN
 from fnlkit.components.parameters import Count, Share, checked
 from fnlkit.errors import InputError, nearest
 from fnlkit.estimators.judgment import PREFIX
@@ -99,7 +100,7 @@ def _must_be_scored(federation, client):
 @checked
 def choose_guaranteed(
     federation, client, *, guarantee, budget: Count = 200, at_random: Share = 0.2, candidates=None, confidence=None, errors=0.0,
-    seed=0,
+    given=None, seed=0,
 ):  # fmt: skip
     """Return the Selection of a review with a guarantee: random candidates and random other samples.
 
@@ -113,7 +114,7 @@ def choose_guaranteed(
     budget : int >= 1
     at_random : float in [0, 1]
         Share of the budget that is drawn from the samples that are not candidates. They show how many wrong labels are outside.
-    candidates, confidence, errors
+    candidates, confidence, errors, given
         As in fnlkit.review.designs.planned.
     seed : int
 
@@ -125,7 +126,7 @@ def choose_guaranteed(
     held = np.asarray(federation.whole().clients[client])
     open_ones = held[~reviewed(federation)[held]]
     budget = min(budget, len(open_ones))
-    options = {"q": guarantee, "candidates": candidates, "confidence": confidence, "errors": errors}
+    options = {"q": guarantee, "candidates": candidates, "confidence": confidence, "errors": errors, "given": given}
     random_ones = round(at_random * budget)
     design, top = planned(federation, client, budget - random_ones, random=random_ones, **options)
     rest = open_ones[~np.isin(open_ones, top)]
@@ -159,6 +160,21 @@ def client_of(federation, name):
         raise InputError(f"--client {name}: expected a client from 0 to {len(names) - 1}")
     known = ", ".join(names[:12]) + (" ..." if len(names) > 12 else "")
     raise InputError(f"--client {name}: no site has this name{nearest(name, names)}; the sites are {known}")
+
+
+def class_of(federation, name):
+    """Return the number of a class from its name.
+
+    Raises
+    ------
+    InputError
+    """
+    names = federation.meta.get("class_names") or list(map(str, range(federation.classes)))
+    if name not in names or federation.task not in PLAIN:
+        raise InputError(
+            f"--class {name}: no class has this name{nearest(name, names)}; the classes are {', '.join(names[:12])}"
+        )
+    return names.index(name)
 
 
 def points_of(dataset, held):

@@ -166,6 +166,7 @@ def test_the_commands_apply_exactly_the_list(world, tmp_path):
         ("--guarantee 0.2 --reviewer-errors 0.1 --confidence 0.9", "omit --confidence"),
         ("--guarantee 0.2 --at-random 1", "lower --at-random"),
         ("--confidence 0.9", "need --guarantee"),
+        ("--guarantee 0.2 --class ten", "no class has this name"),
     ],
 )
 def test_bad_options_are_refused_in_one_line(world, options, words, tmp_path):
@@ -215,6 +216,17 @@ def test_parts_of_a_review_are_stored_for_runs(world, tmp_path):
     ]
     first = [position for position, row in table.items() if row["decision"]]
     assert (again[first] == 1).all()
+
+
+def test_a_guarantee_about_one_class_of_a_site(world):
+    federation, data = world
+    chosen, text = review(federation, data, guarantee=0.8, given=3, at_random=0.7)
+    top = chosen.candidates
+    assert (federation.given[top] == 3).all() and chosen.design.candidates <= (
+        federation.given[federation.clients[1]] == 3
+    ).sum()
+    record = imported(federation, data, text).meta["reviews"][0]["guarantee"]
+    assert record["given"] == 3 and np.isin(record["listed"], top).all() and record["listed"]
 
 
 def test_the_next_audit_shows_the_review_of_a_site(world):

@@ -139,7 +139,7 @@ def test_the_page_shows_the_progress_towards_the_guarantee(browser, tmp_path):
     (tmp_path / "review.html").write_text(page.page(federation, data, 1, chosen, near, "Bonn"), encoding="utf-8")
     browser.get((tmp_path / "review.html").as_uri())
     body = browser.find_element("tag name", "body")
-    assert browser.find_element("id", "promise").text == "0 of 9 candidates decided"
+    assert browser.find_element("id", "promise").text == "0 of 12 decided"
     for _ in range(6):
         body.send_keys("h", "a")
     early = browser.find_element("id", "promise").text
@@ -151,7 +151,7 @@ def test_the_page_shows_the_progress_towards_the_guarantee(browser, tmp_path):
     found = decisions.read(browser.execute_script("return csv()"), federation, data)
     record = decisions.decide(federation, found, when="today").meta["reviews"][0]["guarantee"]
     assert len(record["listed"]) == 51
-    assert browser.find_element("id", "promise").text == "9 of 9 candidates decided; list of about 51 labels at 20 %"
+    assert browser.find_element("id", "promise").text == "12 of 12 decided; list of about 51 labels at 20 %"
 
 
 def test_nothing_shows_which_samples_were_drawn_at_random(browser, tmp_path):
