@@ -237,7 +237,7 @@ def whole(noisy, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("sent", "code", "instants"), [(signal.SIGINT, 130, (60,)), (signal.SIGTERM, 143, (2,)), (signal.SIGKILL, -9, (2, 60))]
+    ("sent", "code", "instants"), [(signal.SIGINT, 130, (60,)), (signal.SIGTERM, 143, (2,)), (signal.SIGKILL, -9, (60,))]
 )
 def test_a_stopped_run_resumes_bit_for_bit(sent, code, instants, noisy, whole, tmp_path):
     for rows in instants:

@@ -182,14 +182,6 @@ def test_every_method_declares_the_form_of_its_replies():
             assert str(sent).endswith("bytes") and sent.what and sent.when and sent.shape is not None
 
 
-# Options do not add draws: one spec of each method, the first.
-@pytest.mark.parametrize("method", {spec.partition("(")[0]: spec for spec in reversed(RUNS)}.values())
-def test_two_runs_are_equal_bit_for_bit(method):
-    (a, first, steps), (b, second, again) = once(method), run(method, fit=SHORT)
-    assert torch.equal(first.weights, second.weights) and len(steps) == len(again)
-    assert all(torch.equal(x.y, y.y) for x, y in zip(a.members, b.members, strict=True))
-
-
 @pytest.mark.parametrize("method", RUNS)
 def test_the_budget_is_kept(method):
     # After one epoch per round, FLR+ judges only two clients clean, and its fine-tuning visits only clean clients.
