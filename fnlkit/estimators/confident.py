@@ -14,7 +14,7 @@ from fnlkit.estimators import federated
 from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgment import Judgment, owners
 from fnlkit.kernels import class_thresholds, count_matrix
-from fnlkit.kernels.counting import thresholds_of
+from fnlkit.kernels.counting import confident_class, thresholds_of
 from fnlkit.kernels.scores import transition
 
 
@@ -130,13 +130,6 @@ def reply_counts(client, model, received):
     cells = label_cells(found, labels, np.array([0, len(labels)]), client.classes)[0]
     counts = count_matrix(p, labels, thresholds=limits, least_diagonal=0)
     return {"cells": torch.from_numpy(cells), "counts": torch.from_numpy(counts)}
-
-
-def confident_class(probabilities, limits):
-    """Return the class (m,) that each sample is confident in, -1 for none; limits are (C,) or (m, C)."""
-    reaches = probabilities >= limits - 1e-6  # the slack of the public code, as in fnlkit.count_matrix
-    several = reaches.sum(1)
-    return np.where(several == 0, -1, np.where(several == 1, reaches.argmax(1), probabilities.argmax(1)))
 
 
 def joint(counts, given):

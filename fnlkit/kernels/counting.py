@@ -56,6 +56,13 @@ def thresholds_of(sums, members, absent=_ABSENT):
     return np.where(members > 0, np.maximum(sums / np.maximum(members, 1), _LEAST), absent)
 
 
+def confident_class(probabilities, limits):
+    """Return the class (m,) that each sample is confident in, -1 for none; limits are (C,) or (m, C)."""
+    reaches = probabilities >= limits - _SLACK
+    several = reaches.sum(1)
+    return np.where(several == 0, -1, np.where(several == 1, reaches.argmax(1), probabilities.argmax(1)))
+
+
 def _probabilities(probs, labels, client_offsets):
     probs = checks.real(probs, "probs", 2, "(n, C)")
     if probs.shape[1] < 1:

@@ -10,8 +10,8 @@ import torch
 from fnlkit.client.network import predict
 from fnlkit.components.declarations import Sent
 from fnlkit.estimators import aum, em, federated
-from fnlkit.estimators.confident import confident_class
 from fnlkit.kernels import class_thresholds, knn_vote
+from fnlkit.kernels.counting import confident_class
 from fnlkit.kernels.streams import stream
 from fnlkit.methods.nnc import neighbors_for
 from fnlkit.review import cells, copies, shifts

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from fnlkit.components.declarations import Sent
-from fnlkit.estimators.confident import confident_class, label_cells, off_diagonal
+from fnlkit.estimators.confident import label_cells, off_diagonal
 from fnlkit.estimators.intervals import bootstrap
-from fnlkit.kernels.counting import thresholds_of
+from fnlkit.kernels.counting import confident_class, thresholds_of
 
 SENDS = {
     "label_sums": Sent("sums of the probabilities of given labels, by problem and label", "once", ("L", "c"), low=0),

@@ -1,0 +1,132 @@
+"""cleanlab's label quality scores, with sites: `from fnlkit.rank import get_label_quality_scores`."""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fnlkit.errors import InputError, nearest
+from fnlkit.kernels import checks, class_thresholds
+
+Method = Literal["self_confidence", "normalized_margin", "confidence_weighted_entropy"]
+# cleanlab's lower bound of a denominator.
+_LEAST = 1e-6
+
+
+def get_label_quality_scores(
+    labels: ArrayLike,
+    pred_probs: ArrayLike,
+    *,
+    method: Method = "self_confidence",
+    adjust_pred_probs: bool = False,
+    sites: ArrayLike | None = None,
+) -> NDArray[np.float64]:
+    """Return a quality score per label; a low score marks a label that is likely wrong.
+
+    Parameters
+    ----------
+    labels : array (n,) of int
+        Given labels, 0..C-1.
+    pred_probs : array (n, C)
+        Out-of-sample class probabilities; rows sum to 1 within 0.01.
+    method : str
+        With p the probabilities of a sample and k its label: ``self_confidence`` is p[k]; ``normalized_margin`` is
+        (p[k] - max of the others + 1) / 2; ``confidence_weighted_entropy`` is log(r + 1) / r with r = H(p) / (log(C) p[k]).
+    adjust_pred_probs : bool
+        Subtract the class thresholds (`fnlkit.class_thresholds`), add the largest one, and normalize. Not for
+        ``confidence_weighted_entropy``.
+    sites : array (n,), optional
+        Site of each sample. The thresholds of `adjust_pred_probs` are those of the site; other scores do not depend on sites.
+
+    Returns
+    -------
+    ndarray (n,) float64
+        In 0..1. As in cleanlab, a probability of exactly 1 has the score 0 under ``confidence_weighted_entropy``.
+
+    Raises
+    ------
+    InputError
+        Wrong shapes or methods, labels out of range, NaN, rows that are no probabilities, a single class for a method that
+        compares classes.
+
+    Notes
+    -----
+    Equal to ``cleanlab.rank.get_label_quality_scores`` of cleanlab 2.9; with `sites`, to its calls on the samples of each site.
+
+    Examples
+    --------
+    >>> get_label_quality_scores([0, 1], [[0.75, 0.25], [0.5, 0.5]], method="normalized_margin")
+    array([0.75, 0.5 ])
+    """
+    if method not in _SCORES:
+        raise InputError(f"`method` must be {', '.join(_SCORES)}, found {method!r}{nearest(str(method), _SCORES)}")
+    if adjust_pred_probs and method == "confidence_weighted_entropy":
+        raise InputError("`adjust_pred_probs` cannot be used with `method` 'confidence_weighted_entropy'; use another method")
+    labels, probs = read_labels(labels, pred_probs)
+    if probs.shape[1] < 2 and method != "self_confidence":
+        raise InputError(f"`method` {method!r} compares classes, but `pred_probs` has {probs.shape[1]} column")
+    probs = probs.astype(np.float64, copy=False)
+    if adjust_pred_probs:
+        order, offsets = group_by_site(sites, len(labels))
+        limits = class_thresholds(probs[order], labels[order], client_offsets=offsets)
+        shift = limits.max(1, keepdims=True) - limits
+        adjusted = np.empty_like(probs)
+        adjusted[order] = probs[order] + shift[owners(offsets)]
+        probs = adjusted / adjusted.sum(1, keepdims=True)
+    return _SCORES[method](labels, probs)
+
+
+def read_labels(labels, pred_probs):
+    """Return checked labels (n,) int64 and probabilities (n, C) float32 or float64."""
+    probs = checks.real(pred_probs, "pred_probs", 2, "(n, C)")
+    checks.finite(probs, "pred_probs")
+    checks.distributions(probs, "pred_probs", 1e-2, "apply softmax to logits first")
+    labels = checks.integers(labels, "labels", len(probs), "row of `pred_probs`")
+    checks.within(labels, "labels", probs.shape[1])
+    if not len(labels):
+        raise InputError("`labels` is empty; give at least one sample")
+    return labels, probs
+
+
+def group_by_site(sites, n):
+    """Return an index that sorts n samples by site, and the offsets (S + 1,) of the sites; one site if `sites` is None."""
+    if sites is None:
+        return slice(None), np.array([0, n])
+    names = checks.array(sites, "sites")
+    if names.shape != (n,):
+        raise InputError(f"`sites` must have shape ({n:,},), one a sample; found {names.shape}")
+    try:
+        _, site, sizes = np.unique(names, return_inverse=True, return_counts=True)
+    except TypeError as error:
+        raise InputError("`sites` must hold names or numbers of one type; convert them with astype(str)") from error
+    return np.argsort(site, kind="stable"), np.append(0, np.cumsum(sizes))
+
+
+def owners(offsets):
+    """Return the number of the site (n,) of each sample, for samples sorted by site."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+
+def _self_confidence(labels, probs):
+    return probs[np.arange(len(labels)), labels]
+
+
+def _normalized_margin(labels, probs):
+    rows = np.arange(len(labels))
+    others = probs.copy()
+    others[rows, labels] = -np.inf
+    return (probs[rows, labels] - others.max(1) + 1) / 2
+
+
+def _confidence_weighted_entropy(labels, probs):
+    logs = np.log(probs, out=np.zeros_like(probs), where=probs > 0)
+    entropy = -(probs * logs).sum(1) / np.log(probs.shape[1])
+    ratio = entropy / np.maximum(_self_confidence(labels, probs), _LEAST)
+    return np.log(ratio + 1) / np.maximum(ratio, _LEAST)
+
+
+_SCORES = {
+    "self_confidence": _self_confidence,
+    "normalized_margin": _normalized_margin,
+    "confidence_weighted_entropy": _confidence_weighted_entropy,
+}

@@ -1,0 +1,181 @@
+"""`fnlkit.filter` and `fnlkit.rank` against cleanlab: recorded results, and the library itself where it is installed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fnlkit import count_matrix
+from fnlkit.errors import InputError
+from fnlkit.filter import _FILTERS, _PRUNING, find_label_issues
+from fnlkit.rank import _SCORES, get_label_quality_scores
+
+RECORD = np.load(Path(__file__).parent / "golden/cleanlab_filter.npz", allow_pickle=False)
+CASES = "ABCDE"  # C lacks two labels, E has a label with one sample
+ADJUSTABLE = ("self_confidence", "normalized_margin")
+
+
+def case(name):
+    return [RECORD[f"{name}_{part}"] for part in ("labels", "pred_probs", "sites")]
+
+
+def made(n, classes, seed):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    scores = rng.standard_normal((n, classes)) * 1.5
+    scores[np.arange(n), np.where(rng.random(n) < 0.3, rng.integers(0, classes, n), labels)] += 2
+    probs = np.exp(scores)
+    return labels, probs / probs.sum(1, keepdims=True), rng.integers(0, 4, n)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("filter_by", _FILTERS)
+def test_filters_equal_recorded_results(name, filter_by):
+    labels, probs, sites = case(name)
+    expected = RECORD[f"{name}_{filter_by}"]
+    found = find_label_issues(labels, probs, filter_by=filter_by)
+    np.testing.assert_array_equal(found, expected)
+    by_site = find_label_issues(labels.tolist(), probs, sites=sites, filter_by=filter_by)
+    np.testing.assert_array_equal(by_site, RECORD[f"{name}_{filter_by}_by_site"])
+    if filter_by in _PRUNING:
+        fewer = find_label_issues(labels, probs, filter_by=filter_by, frac_noise=0.5, min_examples_per_class=5)
+        np.testing.assert_array_equal(fewer, RECORD[f"{name}_{filter_by}_half"])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scores_and_rankings_equal_recorded_results(name):
+    labels, probs, sites = case(name)
+    for method in _SCORES:
+        scores = get_label_quality_scores(labels, probs, method=method)
+        np.testing.assert_allclose(scores, RECORD[f"{name}_score_{method}"], rtol=0, atol=1e-9)
+        ranked = find_label_issues(labels, probs, return_indices_ranked_by=method)
+        np.testing.assert_array_equal(ranked, RECORD[f"{name}_ranked_{method}"])
+    for method in ADJUSTABLE:
+        for key, options in {"": {}, "_by_site": {"sites": sites}}.items():
+            scores = get_label_quality_scores(labels, probs, method=method, adjust_pred_probs=True, **options)
+            np.testing.assert_allclose(scores, RECORD[f"{name}_adjusted_{method}{key}"], rtol=0, atol=1e-9)
+    removed = np.arange(probs.shape[1]) % 3 + 1
+    found = find_label_issues(labels, probs, filter_by="prune_by_class", num_to_remove_per_class=removed)
+    np.testing.assert_array_equal(found, RECORD[f"{name}_removed"])
+
+
+@pytest.mark.parametrize("filter_by", _FILTERS)
+def test_sites_are_judged_separately_and_names_do_not_matter(filter_by):
+    labels, probs, sites = made(400, 4, 0)
+    probs = probs.astype(np.float32)
+    named = np.array(["Ulm", "Bonn", "Cork", "Delft"])[sites]
+    found = find_label_issues(labels, probs, sites=named, filter_by=filter_by)
+    for site in range(4):
+        own = sites == site
+        np.testing.assert_array_equal(found[own], find_label_issues(labels[own], probs[own], filter_by=filter_by))
+    assert 0 < found.sum() < 200
+
+
+def test_ranking_by_adjusted_scores_uses_thresholds_of_the_sites():
+    labels, probs, sites = made(300, 3, 1)
+    mask = find_label_issues(labels, probs, sites=sites)
+    scores = get_label_quality_scores(labels, probs, adjust_pred_probs=True, sites=sites)
+    ranked = find_label_issues(
+        labels,
+        probs,
+        sites=sites,
+        return_indices_ranked_by="self_confidence",
+        rank_by_kwargs={"adjust_pred_probs": True},
+    )
+    assert set(ranked) == set(np.flatnonzero(mask)) and (np.diff(scores[ranked]) >= 0).all()
+
+
+@pytest.mark.parametrize("filter_by", _FILTERS)
+def test_degenerate_input(filter_by):
+    # A sample with probability 1 for its label, and two with ties: none is an issue, and a single label at a site is allowed.
+    labels, probs = np.array([0, 0, 1]), np.array([[1.0, 0.0], [0.5, 0.5], [0.5, 0.5]])
+    assert not find_label_issues(labels, probs, filter_by=filter_by).any()
+    assert not find_label_issues(labels, probs, sites=["a", "a", "b"], filter_by=filter_by).any()
+    assert not find_label_issues([0], [[1.0, 0.0]], filter_by=filter_by).any()
+
+
+def test_certain_labels_have_cleanlabs_score():
+    # The entropy is 0, so r = 0 and log(r + 1) / max(r, 1e-6) = 0; for p = (1/2, 1/2), r = 1 / (1/2) = 2.
+    scores = get_label_quality_scores([0, 1], [[1.0, 0.0], [0.5, 0.5]], method="confidence_weighted_entropy")
+    np.testing.assert_allclose(scores, [0, np.log(3) / 2])
+
+
+def test_a_given_joint_replaces_the_counts():
+    labels, probs, _ = case("A")
+    none = find_label_issues(labels, probs, confident_joint=np.diag(np.bincount(labels)))
+    assert not none.any()
+    joint = np.diag(np.bincount(labels))
+    joint[0, 0], joint[0, 1] = joint[0, 0] - 2, 2  # two samples with label 0 belong to class 1
+    found = np.flatnonzero(find_label_issues(labels, probs, confident_joint=joint))
+    zeros = np.flatnonzero(labels == 0)
+    margin = probs[zeros, 1] - probs[zeros, 0]
+    assert set(found) == set(zeros[np.argsort(-margin)[:2]])
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"filter_by": "prune_by_classes"}, "did you mean 'prune_by_class'"),
+        ({"filter_by": "confident_learning", "frac_noise": 0.5}, "`frac_noise` is for"),
+        ({"frac_noise": 2}, "`frac_noise` must lie in 0..1"),
+        ({"num_to_remove_per_class": [1, 1, 1]}, "`num_to_remove_per_class` is for `filter_by` 'prune_by_class'"),
+        ({"num_to_remove_per_class": [1], "filter_by": "prune_by_class"}, "must have shape"),
+        ({"confident_joint": np.eye(3), "filter_by": "predicted_neq_given"}, "`confident_joint` is for"),
+        ({"confident_joint": np.eye(3), "sites": np.zeros(120)}, "cannot be combined with `sites`"),
+        ({"confident_joint": np.eye(2)}, "of shape"),
+        ({"multi_label": True}, "`multi_label=True` is not supported"),
+        ({"verbose": True}, "`verbose=True` is not supported"),
+        ({"rank_by_kwargs": {"x": 1}}, "the key 'x'"),
+        ({"return_indices_ranked_by": "margin"}, "`method` must be"),
+        ({"sites": [1, 2]}, "`sites` must have shape"),
+        ({"sites": [None, *range(119)]}, "of one type"),
+    ],
+)
+def test_options_that_do_not_apply_are_refused(options, message):
+    labels, probs, _ = case("A")
+    with pytest.raises(InputError, match=message):
+        find_label_issues(labels, probs, **options)
+
+
+def test_input_that_does_not_fit_is_refused():
+    labels, probs, _ = case("A")
+    bad = probs.copy()
+    bad[-1] = np.nan  # not among the rows that are checked first
+    for arguments, message in [
+        ((labels, bad), "must be finite"),
+        ((labels + 1, probs), r"must lie in 0\.\.2"),
+        ((labels[1:], probs), "`labels` must have shape"),
+        ((labels, np.log(probs)), "must sum to 1"),
+        (([], np.empty((0, 3))), "is empty"),
+    ]:
+        for function in (find_label_issues, get_label_quality_scores):
+            with pytest.raises(InputError, match=message):
+                function(*arguments)
+    with pytest.raises(InputError, match="compares classes"):
+        get_label_quality_scores([0], [[1.0]], method="normalized_margin")
+    with pytest.raises(InputError, match="`adjust_pred_probs` cannot"):
+        get_label_quality_scores(labels, probs, method="confidence_weighted_entropy", adjust_pred_probs=True)
+
+
+@pytest.mark.peers
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed, n, classes", [(0, 500, 3), (1, 800, 10), (2, 60, 20)])
+def test_results_are_cleanlabs(seed, n, classes):
+    theirs = pytest.importorskip("cleanlab.filter", reason="needs cleanlab: pip install fnlkit[bench]")
+    from cleanlab import count, rank
+
+    labels, probs, _ = made(n, classes, seed)
+    joint = count.compute_confident_joint(labels, probs)
+    # Equal remainders of the calibration: cleanlab rounds up by an unstable sort, and each count can change one sample.
+    different = np.abs(joint - count_matrix(probs, labels, calibrate=True).T).sum()
+    for filter_by in _FILTERS:
+        expected = theirs.find_label_issues(labels, probs, filter_by=filter_by, n_jobs=1)
+        found = find_label_issues(labels, probs, filter_by=filter_by)
+        assert (found != expected).sum() <= (different if filter_by in _PRUNING else 0)
+        if filter_by in _PRUNING:
+            np.testing.assert_array_equal(
+                find_label_issues(labels, probs, filter_by=filter_by, confident_joint=joint), expected
+            )
+    for method in _SCORES:
+        expected = rank.get_label_quality_scores(labels, probs, method=method)
+        np.testing.assert_allclose(get_label_quality_scores(labels, probs, method=method), expected, rtol=0, atol=1e-9)
