@@ -138,7 +138,7 @@ def test_compiled_kernels_import_no_other_package():
             for name in imports(path):
                 top = name.partition(".")[0]
                 allowed = (
-                    top in ("numpy", "numba", "llvmlite", "filelock")
+                    top in ("numpy", "numba", "llvmlite")
                     or top in sys.stdlib_module_names
                     or name.startswith("fnlkit._kernels")
                 )

@@ -18,7 +18,6 @@ lock          A process that compiles a function locks a file next to the cached
 """
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import io
@@ -118,7 +117,8 @@ def _locked(path):
     Work without the lock gives the same result: it is only done twice.
     """
     descriptor = None
-    with contextlib.suppress(OSError), _note_if_slow("waiting for another process that compiles"):
+    # Windows has no fcntl.
+    with contextlib.suppress(ImportError, OSError), _note_if_slow("waiting for another process that compiles"):
         descriptor = _lock(path)
     try:
         yield
@@ -132,6 +132,8 @@ def _locked(path):
 
 def _lock(path):
     """Return a descriptor of a locked file, or raise OSError if it cannot be locked within `_LONGEST_WAIT` seconds."""
+    import fcntl
+
     end = time.monotonic() + _LONGEST_WAIT
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

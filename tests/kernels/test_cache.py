@@ -115,6 +115,12 @@ _compile._locked = locked
     assert list((tmp_path / "fnlkit").glob("*.kernel"))
 
 
+def test_without_fcntl_nothing_is_locked(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
+    with _compile._locked(tmp_path / ".kernel.lock"):
+        assert not list(tmp_path.iterdir())
+
+
 def test_kernels_work_without_a_writable_folder(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("a file where a folder should be")
