@@ -62,6 +62,7 @@ def main():
         )
         if failed:
             raise SystemExit("\n".join(f"{name}: {error}" for name, error in failed.items()))
+        return failed
 
     if not options.keep_choices:
         found = [cell for cell in search.cells(plan, options.only) if cell.name[1] in names]

@@ -49,6 +49,7 @@ def parts():
         "readme speed": list(readme_speed()),
         "lenet5": list(lenet5_table()),
         "table10": list(table10()),
+        "estimators": list(estimator_table()),
         "regimes-features": list(features_table()),
     }
 
@@ -162,6 +163,25 @@ def lenet5_table():
     for method, each in found.items():
         if len(each) == len(regimes):
             yield f"| `{method}` | " + " | ".join(each[regime] for regime in regimes) + " |"
+
+
+def estimator_table():
+    """Yield the errors of the estimators on digits: means over seeds, and the range of the AUC."""
+    lines = [json.loads(line) for line in (RESULTS / "estimators.jsonl").read_text(encoding="utf-8").splitlines()]
+    found = {}
+    for line in lines:
+        found.setdefault(line["estimator"], []).append(line)
+    yield "| estimator | AUC samples | AUC clients | level error, bias | ranges cover | flags | T cosine, error | relabel |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for name, each in found.items():
+        average = {key: mean(line[key] for line in each) for key in each[0] if key not in ("estimator", "seed")}
+        low, high = (limit(line["sample_auc"] for line in each) for limit in (min, max))
+        cells = [f"{low:.2f} to {high:.2f}", f"{average['client_auc']:.2f}"]
+        cells += [f"{average['level_error']:.2f}, {average['level_bias']:+.2f}", f"{average['level_coverage']:.2f}"]
+        cells += [f"{average['flag_precision']:.2f}, {average['flag_recall']:.2f}"]
+        cells += [f"{average['transition_cosine']:.2f}, {average['transition_error']:.2f}"]
+        cells += [f"{average['label_accuracy']:.2f} to {average['suggested_accuracy']:.2f}"]
+        yield f"| `{name}` | {' | '.join(cells)} |"
 
 
 def table10():

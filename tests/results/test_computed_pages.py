@@ -1,10 +1,11 @@
 """Parts of README.md and docs/ that are computed from stored results."""
 
+import json
 import re
 
 import pytest
 
-from benchmarks import auto, pages
+from benchmarks import auto, estimators, pages
 from fnlkit.errors import InputError
 
 
@@ -46,3 +47,11 @@ def test_the_choice_of_auto_is_compared_with_always_infer():
     found = auto.choice(auto.Scores(one + two))
     assert found["chosen"] == {"plain": 0, "prune": 1, "infer": 1} and (found["runs"], found["returned"]) == (2, 1)
     assert list(found["regrets"].values()) == [5.0, 0.0] and found["ahead"]["mean"] == 0.0
+
+
+def test_estimators_repeat_their_stored_errors():
+    """One of the rows: the estimator without a training, with the seed 0."""
+    stored = [json.loads(line) for line in (pages.RESULTS / "estimators.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(stored) == len(estimators.SPECS) * len(estimators.SEEDS)
+    row = next(line for line in stored if (line["estimator"], line["seed"]) == ("knn", 0))
+    assert estimators.measure("knn", 0) == {name: row[name] for name in estimators.FACTS}
