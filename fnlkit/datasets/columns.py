@@ -83,6 +83,31 @@ def learn(table, names, rows, sites, *, categorical=(), ordinal=(), text=()):
     return out
 
 
+def doubts(table, columns, categorical=()):
+    """Return notes about columns that were read as categories although most of their cells are numbers.
+
+    Parameters
+    ----------
+    table : fnlkit.datasets.table.Table
+    columns : list of dict
+        As returned by `learn`.
+    categorical : collection of str
+        Columns that the user declared.
+    """
+    out = []
+    for name in [column["name"] for column in columns if column["kind"] == "one-hot" and column["name"] not in categorical]:
+        values, odd = table.numbers(name)
+        count = int(np.isfinite(values).sum())
+        if count > len(odd):
+            text = table.texts(name)[odd[0]][:40]
+            out.append(
+                f"column {name!r} is read as categories, although {count:,} of {count + len(odd):,} cells are numbers; "
+                f"{len(odd):,} are not, such as {text!r} in row {table.rows[odd[0]]}: correct them to read numbers, or write "
+                f'categorical=["{name}"]'
+            )
+    return out
+
+
 def _free(levels, rows):
     """Return whether a column is free text: mostly distinct texts, or sentences."""
     return len(levels) > _FEW_TEXTS and (2 * len(levels) > rows or np.median([len(t.split()) for t in levels]) >= _SENTENCE)

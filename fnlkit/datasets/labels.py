@@ -1,5 +1,6 @@
 """Convert label texts to named classes."""
 
+import difflib
 import math
 import re
 from collections import Counter
@@ -12,6 +13,8 @@ from fnlkit.errors import InputError
 
 # More classes than this, with fewer samples per class than this, are probably not classes.
 _FEW, _LEAST, _USUAL = 20, 2, 10
+# A class with at most _RARE samples can be a typing error of a similar name with _MANY times as many; short names are alike.
+_RARE, _MANY, _SIMILAR, _SHORT, _MOST_RARE = 2, 5, 0.85, 3, 20
 _JOINED = "|;,+&/"
 _WHOLE = re.compile(r"(-?\d+)\.0+")
 # These texts can mean a missing label, but they can also be class names. The user has to decide.
@@ -113,6 +116,29 @@ def doubts(names, labels):
     for same in [text for text, count in alike.items() if count > 1]:
         twins = [name for name in names if " ".join(name.lower().split()) == same]
         out.append(f"classes {', '.join(map(repr, twins))} differ only in case or spaces; rename them if they are equal")
+    counts = np.bincount(labels, minlength=len(names))
+    for rare, usual in _misspelled(names, counts):
+        few = "1 sample" if counts[rare] == 1 else f"{counts[rare]} samples"
+        out.append(
+            f"class {names[rare]!r} has {few} and is spelled like {names[usual]!r} ({counts[usual]:,} samples); "
+            "correct the label if it is a typing error"
+        )
+    return out
+
+
+def _misspelled(names, counts):
+    """Return pairs (rare class, class of a similar name with many more samples), of at most _MOST_RARE rare classes."""
+    out = []
+    for i in np.flatnonzero((counts > 0) & (counts <= _RARE))[:_MOST_RARE]:
+        text = names[i].lower()
+        # Grades and other names that differ in digits are similar, but no typing errors.
+        others = {
+            names[j].lower(): j
+            for j in np.flatnonzero(counts >= _MANY * counts[i])
+            if re.findall(r"\d+", names[j]) == re.findall(r"\d+", names[i]) and names[j].lower() != text
+        }
+        close = difflib.get_close_matches(text, others, 1, cutoff=_SIMILAR) if len(text) > _SHORT else []
+        out += [(int(i), int(others[name])) for name in close]
     return out
 
 

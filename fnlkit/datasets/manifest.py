@@ -445,6 +445,7 @@ class Manifest:
             f"{len(self.table):,} rows; {roles}{left}",
             *self.table.notes,
             *(columns.descriptions(learned) if learned else ()),
+            *columns.doubts(self.table, learned or (), self.lists.get("categorical", ())),
         ]
 
     def _name(self):

@@ -20,7 +20,7 @@ from fnlkit.datasets.manifest import is_manifest, opened
 from fnlkit.datasets.sites import npz_of_one
 from fnlkit.deploy.backbone import with_backbone
 from fnlkit.deploy.releases import Withheld
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, nearest
 
 # Settings that only the server uses, and the selection of one of the agreed tasks. A site does not compare them.
 FREE = (
@@ -218,7 +218,8 @@ def conformed(text, task, *, leave_out="", memory=""):
     if extra:
         count, known = int((data.y_train == names.index(extra[0])).sum()), ", ".join(task.classes[:12])
         raise InputError(
-            f"{shown(text)}: the class {extra[0]!r} ({count:,} samples) is none of the partners' classes ({known}); rename it, "
+            f"{shown(text)}: the class {extra[0]!r} ({count:,} samples) is none of the partners' classes ({known})"
+            f"{nearest(extra[0], task.classes)}; rename it, "
             "or leave its samples out with leave_out"
         )
     number = np.array([task.classes.index(name) if name in task.classes else -1 for name in names], np.int64)
@@ -264,7 +265,8 @@ def _must_have_levels(table, columns):
         odd = [row for row, text in enumerate(table.texts(name)) if text not in known]
         if odd:
             text, levels = table.texts(name)[odd[0]][:40], ", ".join(column["levels"][:12])
-            table.fail(odd, f"column {name!r} holds {text!r}, which the partners did not agree on ({levels}); correct the cell")
+            both = "correct the cell, or, if it is right, let the coordinator write the project with it in the --dataset"
+            table.fail(odd, f"column {name!r} holds {text!r}, which the partners did not agree on ({levels}); {both}")
 
 
 def columns_of(value):

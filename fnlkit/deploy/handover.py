@@ -18,7 +18,7 @@ from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import shown
 from fnlkit.deploy import credentials
 from fnlkit.deploy.identity import is_name, parse_address
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, nearest
 from fnlkit.kernels.streams import stream
 
 FOLDER, SITE = "coordinator", "site.toml"
@@ -81,10 +81,12 @@ def read_site(folder):
         valid["port"] = 0 < site["port"] < 65536
         valid["agreed"] = site["agreed"] == "agreed.toml"
         valid["memory"] = site["memory"] == "memory"
+    if unknown := sorted(set(site) - set(_SITE)):
+        raise InputError(f"{shown(path)}: {unknown[0]} is no entry{nearest(unknown[0], _SITE)}; correct the name")
     for name in _SITE:
         if not valid[name]:
             raise InputError(f"{shown(path)}: has no usable {name}; restore the file that the coordinator sent")
-    parse_address(site["superlink"], f"{shown(path)}: superlink")
+    parse_address(site["superlink"], f"{shown(path)}: superlink", default=None)
     _check_links(folder, (f"{site['name']}.key", f"{site['name']}.key.pub"))
     for name in ("data", "memory", "agreed"):
         if site[name]:

@@ -29,15 +29,17 @@ def check_names(names, count):
         raise InputError(f"--name: expected {count} different names; upper and lower case are the same on some machines")
 
 
-def parse_address(text, option="--address"):
+def parse_address(text, option="--address", *, default=PORT):
     """Return (host, port) of an address HOST or HOST:PORT.
 
     Parameters
     ----------
     text : str
-        A host name or an IPv4 address, optionally with a port. Default port: 8000.
+        A host name or an IPv4 address, optionally with a port.
     option : str
         Name of the option or entry in the message.
+    default : int or None
+        Port of an address without one; None if the address must state it.
 
     Raises
     ------
@@ -45,6 +47,6 @@ def parse_address(text, option="--address"):
     """
     host, colon, port = text.partition(":")
     valid = _HOST.fullmatch(host) and (not colon or re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536)
-    if not valid:
+    if not valid or not (port or default):
         raise InputError(f"{option} {text!r}: expected a host and a port, such as server.example.org:{PORT}")
-    return host, int(port or PORT)
+    return host, int(port or default)

@@ -18,13 +18,20 @@ from fnlkit.components.spec import from_file, own_names
 from fnlkit.deploy import scale
 from fnlkit.deploy.agreement import columns_of
 from fnlkit.deploy.backbone import common
-from fnlkit.errors import InputError
+from fnlkit.errors import InputError, nearest
 from fnlkit.experiment import cards, combination
 from fnlkit.experiment.criteria import AGREEMENT, criterion
 from fnlkit.experiment.settings import Settings, option
 
 MOST_SAMPLES = 10_000  # largest number of samples of a site, unless the partners agree on a different number
 TASKS = ("train", "audit", "estimate", "evaluate")
+
+
+# Entries of a project's configuration beside the settings of training.
+_LISTS = {"shape": int, "classes": str, "mean": float, "std": float, "keys": str, "names": str, "tasks": str}
+_COUNTS = ("sites", "max_samples", "folds", "audit_rounds")
+_TEXTS = ("estimator", "backbone", "backbone_checksum", "backbone_version", "scale")
+_OTHERS = ("per_sample", "task", "kind", "scaling", "columns", "wait", "timeout", "server_data", "output", "run")
 
 
 @dataclass(frozen=True)
@@ -167,17 +174,22 @@ def read_config(config):
     InputError
         If an entry is invalid. The message is a single line that names the entry.
     """
+    settings = {f.name for f in fields(Settings)}
+    known = {*settings, *_LISTS, *_COUNTS, *_TEXTS, *_OTHERS}
+    if unknown := sorted(set(config) - known):
+        raise InputError(
+            f"the project's configuration: {unknown[0]} is no entry of this version of fnlkit{nearest(unknown[0], known)}; "
+            "correct the name"
+        )
     name = ""
     try:
         found = {}
-        lists = {"shape": int, "classes": str, "mean": float, "std": float, "keys": str, "names": str, "tasks": str}
-        for name, kind in lists.items():
+        for name, kind in _LISTS.items():
             found[name] = _listed(config[name], kind)
-        for name in ("sites", "max_samples", "folds", "audit_rounds"):
+        for name in _COUNTS:
             if type(config[name]) is not int or config[name] < 1:
                 raise ValueError
-        texts = ("estimator", "backbone", "backbone_checksum", "backbone_version", "scale")
-        for name, kind in (("per_sample", bool), *((name, str) for name in texts)):
+        for name, kind in (("per_sample", bool), *((name, str) for name in _TEXTS)):
             if type(config[name]) is not kind:
                 raise ValueError
         name = "names"
@@ -206,7 +218,7 @@ def read_config(config):
             f"the project's configuration {what} {name}; write the project again with `fnlkit flower-app`"
         ) from None
     must_be_of_sites(found["keys"], config["sites"])
-    settings = Settings(**{f.name: from_file(config[f.name]) for f in fields(Settings) if f.name in config})
+    settings = Settings(**{name: from_file(config[name]) for name in settings if name in config})
     about = {name: config[name] for name in ("estimator", "folds", "audit_rounds", "per_sample")}
     judging = Judging(found.pop("tasks"), **from_file(about))
     about = {name: config[name] for name in ("backbone", "backbone_checksum", "backbone_version", "scaling")}

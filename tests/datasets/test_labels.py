@@ -63,6 +63,23 @@ def test_several_labels_in_one_are_doubted(names, doubted):
     assert any("join" in text for text in doubts(names, np.arange(len(names)))) == doubted
 
 
+@pytest.mark.parametrize(
+    ("classes", "named"),
+    [
+        ({"benign": 40, "malignant": 30, "malignat": 1}, "malignat"),
+        ({"Pneumonia": 40, "clear": 30, "pnuemonia": 2}, "pnuemonia"),
+        ({"benign": 40, "malignant": 30, "malignat": 9}, None),  # not rare
+        ({"grade 1": 40, "grade 2": 30, "grade 3": 1}, None),
+        ({"male": 40, "female": 1, "cat": 30, "cap": 1}, None),
+        ({"sample a": 2, "sample b": 2}, None),  # all classes are rare
+    ],
+)
+def test_a_rare_class_that_is_spelled_like_another_is_named(classes, named):
+    labels = np.repeat(np.arange(len(classes)), list(classes.values()))
+    found = [text for text in doubts(list(classes), labels) if "spelled" in text]
+    assert len(found) == (named is not None) and all(repr(named) in text for text in found)
+
+
 def test_free_text_columns_are_not_categories(tmp_path):
     labels = ["ab"[i % 2] for i in range(200)]
     own = [f"note {i}" for i in range(20)]

@@ -215,6 +215,15 @@ def test_categories_ranks_and_missing_values(tmp_path):
     assert "stage: 1" in datasets.load(f'manifest(file="{path}", categorical=stage)').columns
 
 
+def test_numbers_that_become_categories_are_noted(tmp_path):
+    rows = [f"{20 + i % 8},{i % 3},w{i % 2},{i % 2}" if i % 7 else f"unknown {i % 2},{i % 3},w0,1" for i in range(60)]
+    path = write(tmp_path / "t.csv", "age,stage,ward,y", *rows)
+    found = [note for note in datasets.load(path).notes if "are numbers" in note]
+    assert len(found) == 1 and "'age'" in found[0] and "51 of 60 cells" in found[0] and "row 2" in found[0]
+    declared = datasets.load(f'manifest(file="{path}", categorical=[age, stage])')
+    assert not any("are numbers" in note for note in declared.notes) and "age: 21" in declared.columns
+
+
 def test_scales_and_categories_come_from_training_rows_only(tmp_path):
     path = write(tmp_path / "t.csv", "x,kind,split,label", "1,a,train,u", "3,b,train,v", "100,c,test,u", ",a,test,v")
     data = datasets.load(path)

@@ -73,6 +73,8 @@ def test_addresses(text, expected):
     [
         ("superlink", "$(touch X):8123"),
         ("superlink", "h:1 --insecure"),
+        ("superlink", "server.example.org"),
+        ("leave_ot", "3"),
         ("name", "../evil"),
         ("name", "-rf"),
         ("memory", "../elsewhere"),
@@ -92,6 +94,13 @@ def test_a_folder_that_names_code_or_other_places_is_refused(entry, value, site,
         done = fnlkit(shlex.join(["fnlkit", "site", *words]), site)
         assert done.returncode == 2 and entry in done.stderr and len(done.stderr.splitlines()) == 1
     assert (sorted(os.listdir(site.parent)), sorted(os.listdir(site))) == before
+
+
+def test_a_misspelled_setting_is_named_before_anything_is_sent(site, project):
+    text = (site / "agreed.toml").read_text()
+    (site / "agreed.toml").write_text(text.replace("\nrounds = 1\n", "\nround = 1\n"))
+    done = fnlkit(f"fnlkit site check {project.parent / 'ours.npz'} --project .", site)
+    assert done.returncode == 2 and "round is no entry" in done.stderr and "'rounds'" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["start.sh", "Bonn.key", "own.key", "memory", "bin", "bin/flower-superexec", "Containerfile"])
