@@ -62,6 +62,8 @@ def fresh(data, name):
 def keep_judgment(folder, federation, client):
     """Write the judgment of each sample that a client holds to judged.npz; do nothing if there is none.
 
+    An estimate finds no copies or outliers, and keeps those of an earlier audit of the same data.
+
     Parameters
     ----------
     folder : str
@@ -84,8 +86,22 @@ def keep_judgment(folder, federation, client):
         of, arrays["copy_of"], arrays["far"] = rows["audit/copy_of"].numpy(), np.full(size, -1), np.zeros(size, bool)
         arrays["copy_of"][held] = np.where(of < 0, -1, held[of])
         arrays["far"][held] = rows["audit/far"].numpy()
+    else:
+        arrays |= _found_before(folder, federation)
     found = judged(federation, {PREFIX + name: values for name, values in arrays.items()})
     found.write(os.path.join(folder, JUDGED))
+
+
+def _found_before(folder, federation):
+    """Return copies and outliers (n,) of an earlier judged.npz of the same data; {} without one."""
+    path = os.path.join(folder, JUDGED)
+    if not os.path.exists(path):
+        return {}
+    before = Federation.read(path)
+    if before.meta.get("dataset_checksum") != federation.meta["dataset_checksum"]:
+        return {}
+    names = ("copy_of", "far")
+    return {name: before.extra[PREFIX + name] for name in names if PREFIX + name in before.extra}
 
 
 def decided(folder, federation):

@@ -251,6 +251,27 @@ def test_a_review_with_a_guarantee_at_a_site(demo, tmp_path):
     assert "The last review lists 24 labels" in " ".join(found["site-1"]["words"]) and found["site-0"]["review"] is None
 
 
+def test_an_estimate_keeps_the_copies_and_outliers_of_an_audit(tmp_path):
+    from types import SimpleNamespace
+
+    import torch
+
+    data = SimpleNamespace(y_train=np.array([0, 1, 1, 0]), checksum="a", class_names=["x", "y"], ids=None, name="ours")
+    federation = labels.fresh(data, "Bonn")
+    rows = {"estimate/issue": torch.tensor([0.1, 0.9, 0.2, 0.3]), "estimate/flagged": torch.tensor([False, True, False, False]),
+            "estimate/guess": torch.tensor([0, 0, 1, 0])}  # fmt: skip
+    found = {"audit/copy_of": torch.tensor([-1, -1, 1, -1]), "audit/far": torch.tensor([False, False, False, True])}
+    labels.keep_judgment(tmp_path, federation, SimpleNamespace(rows=rows | found))
+    again = rows | {"estimate/issue": torch.tensor([0.5, 0.6, 0.7, 0.8])}
+    labels.keep_judgment(tmp_path, federation, SimpleNamespace(rows=again))
+    extra = Federation.read(str(tmp_path / "judged.npz")).extra
+    assert extra["estimate_copy_of"].tolist() == [-1, -1, 1, -1] and extra["estimate_far"].tolist() == [False] * 3 + [True]
+    assert extra["estimate_issue_score"] == pytest.approx([0.5, 0.6, 0.7, 0.8])
+    other = labels.fresh(SimpleNamespace(**vars(data) | {"checksum": "b"}), "Bonn")
+    labels.keep_judgment(tmp_path, other, SimpleNamespace(rows=again))
+    assert "estimate_copy_of" not in Federation.read(str(tmp_path / "judged.npz")).extra
+
+
 @pytest.mark.parametrize(
     ("line", "named"),
     [
