@@ -23,7 +23,7 @@ from fnlkit.experiment import Experiment
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
 from fnlkit.review import cells, copies, crowd, differing, findings, shifts, site
-from fnlkit.review.designs import last_counts, statement, summary
+from fnlkit.review.designs import guaranteed_reviews, last_counts, statement, summary
 
 ASSUMPTIONS = (
     "whether a label is wrong depends on the class and not on the sample",
@@ -160,7 +160,7 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
         parts = [] if rows is None else np.split(rows, whole.client_offsets[1:-1])
         for client, part in zip(session.clients.members, parts, strict=False):
             client.rows[f"input/{name}"] = torch.from_numpy(np.ascontiguousarray(part))
-    for k in sorted({one["client"] for one in whole.meta.get("reviews", []) if one.get("guarantee")} if sites is None else ()):
+    for k in sorted({record["client"] for record in guaranteed_reviews(whole)} if sites is None else ()):
         session.clients.members[k].last_review = tuple(map(torch.from_numpy, last_counts(whole, k)))
     described, inputs = _described(session, dataset, seed, embedded=points is not None)
     if predicted is not None:

@@ -8,6 +8,7 @@ from fnlkit.components.parameters import Share, checked
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review.decisions import without_samples
+from fnlkit.review.designs import applied_lists, guaranteed_reviews
 from fnlkit.review.levels import differ
 from fnlkit.review.suspects import reviewed
 
@@ -87,8 +88,8 @@ def correct_listed(federation, *, drop=False, provenance=None):
     InputError
         If there is no list, or if a client would have no sample left.
     """
-    records = [one for one in federation.meta.get("reviews", []) if one.get("guarantee", {}).get("listed")]
-    done = {one["sha256"] for each in federation.meta.get("corrections", []) for one in each.get("lists", [])}
+    records = [one for one in guaranteed_reviews(federation) if one["guarantee"]["listed"]]
+    done = {one["sha256"] for one in applied_lists(federation)}
     records = [one for one in records if one["sha256"] not in done]
     if not records:
         raise InputError(

@@ -91,11 +91,58 @@ def ranked(federation, client, given=None):
     """
     held = np.asarray(federation.clients[client])
     done = np.asarray(federation.extra.get("reviewed", np.zeros(len(federation.given), bool))).astype(bool).copy()
-    for record in federation.meta.get("reviews", []):
-        done[record.get("guarantee", {}).get("listed", [])] = True
+    for record in guaranteed_reviews(federation):
+        done[record["guarantee"]["listed"]] = True
     held = held[~done[held]]
     held = held if given is None else held[np.asarray(federation.given)[held] == given]
     return held[np.argsort(-np.asarray(federation.extra[f"{PREFIX}issue_score"])[held], kind="stable")]
+
+
+def guaranteed_reviews(federation):
+    """Return the records of reviews with a guarantee.
+
+    Raises
+    ------
+    InputError
+        If a record is damaged.
+    """
+    out = [record for record in federation.meta.get("reviews", []) if record.get("guarantee")]
+    for record in out:
+        one = record["guarantee"]
+        groups = one.get("groups") if isinstance(one, dict) else None
+        right = is_list(one, len(federation.given)) and type(record.get("client")) is int
+        right = right and 0 <= record["client"] < len(federation)
+        right = right and all(isinstance(record.get(name), str) for name in ("sha256", "when"))
+        right = right and isinstance(groups, list) and len(groups) == GROUPS
+        right = right and all(isinstance(row, list) and [type(n) for n in row] == [int] * 4 for row in groups)
+        if not right:
+            raise InputError("`reviews` has a damaged list of a review with a guarantee; import the review again")
+    return out
+
+
+def applied_lists(federation):
+    """Return the records of the lists that `fnlkit correct --list` applied.
+
+    Raises
+    ------
+    InputError
+        If a record is damaged.
+    """
+    lists = [record.get("lists", []) for record in federation.meta.get("corrections", [])]
+    out = [one for each in lists for one in (each if isinstance(each, list) else [each])]
+    for one in out:
+        if not is_list(one, len(federation.given)) or not all(isinstance(one.get(name), str) for name in ("sha256", "when")):
+            raise InputError("`corrections` has a damaged list; apply `fnlkit correct --list` again")
+    return out
+
+
+def is_list(one, size):
+    """Return whether a record has the positions and the guarantee of a list."""
+    if not isinstance(one, dict):
+        return False
+    positions, sure = one.get("listed"), one.get("confidence")
+    whole = isinstance(positions, list) and all(type(i) is int and 0 <= i < size for i in positions)
+    return whole and type(one.get("q")) is float and (sure is None or type(sure) is float) and type(one.get("reviews")) is int
 
 
 def planned(federation, client, reviews, *, q, candidates=None, confidence=None, errors=0.0, random=0, given=None):
@@ -177,8 +224,7 @@ def made(federation, client, design, top, drawn, wrong):
     options = {"q": design.q, "confidence": design.confidence, "errors": design.errors, "groups": groups}
     found = guaranteed_list(-np.arange(len(top)), reviewed, np.isin(top, wrong), **options)
     listed = top[found.listed]
-    mine = [record for record in federation.meta.get("reviews", []) if record["client"] == client]
-    before = [record["guarantee"] for record in mine if record.get("guarantee")]
+    before = [record["guarantee"] for record in guaranteed_reviews(federation) if record["client"] == client]
     return {
         "q": design.q,
         "confidence": design.confidence,
@@ -205,7 +251,7 @@ def last_counts(federation, client):
 
     The terms are q and the confidence, which is 0 for a guarantee on average.
     """
-    records = [one for one in federation.meta.get("reviews", []) if one.get("guarantee") and one["client"] == client]
+    records = [one for one in guaranteed_reviews(federation) if one["client"] == client]
     if not records:
         return np.zeros((GROUPS, 4), np.int64), np.zeros(2)
     last = records[-1]["guarantee"]

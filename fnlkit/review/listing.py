@@ -6,6 +6,7 @@ from fnlkit.artifacts.sheets import Sheet
 from fnlkit.datasets.targets import words
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
+from fnlkit.review.designs import applied_lists
 from fnlkit.review.suspects import reviewed
 
 
@@ -116,12 +117,11 @@ def _decided(federation):
 def _listed(federation):
     """Return {position: list, its guarantee and its review} of the samples that `correct --list` changed or left out."""
     out = {}
-    for record in federation.meta.get("corrections", []):
-        for number, one in enumerate(record.get("lists", []), 1):
-            sure = "on average" if one["confidence"] is None else f"with probability {one['confidence']:g}"
-            text = f"list {number} of {len(one['listed'])} labels, at most {one['q']:g} right {sure}"
-            text += f" (review of {one['when']}, {one['reviews']} decisions, {one['sha256'][:12]})"
-            out |= dict.fromkeys(one["listed"], text)
+    for number, one in enumerate(applied_lists(federation), 1):
+        sure = "on average" if one["confidence"] is None else f"with probability {one['confidence']:g}"
+        text = f"list {number} of {len(one['listed'])} labels, at most {one['q']:g} right {sure}"
+        text += f" (review of {one['when']}, {one['reviews']} decisions, {one['sha256'][:12]})"
+        out |= dict.fromkeys(one["listed"], text)
     return out
 
 

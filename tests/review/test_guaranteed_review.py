@@ -239,3 +239,24 @@ def test_the_next_audit_shows_the_review_of_a_site(world):
     assert shown["labels"] == len(record["listed"]) and shown["confidence"] is None
     assert "on average at most 20 % are right (32 decisions)" in " ".join(rows["client 1"]["words"])
     assert rows["client 0"]["review"] is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record["guarantee"].update(listed=[10**6]),
+        lambda record: record["guarantee"].update(groups=[[1, 2]]),
+        lambda record: record["guarantee"].update(q="a lot"),
+        lambda record: record.update(guarantee=[3]),
+        lambda record: record.update(client="Bonn"),
+        lambda record: record.update(client=3),
+    ],
+)
+def test_a_damaged_record_is_refused_in_one_line(world, change, tmp_path):
+    federation, data = world
+    out = imported(federation, data, review(federation, data)[1])
+    change(out.meta["reviews"][0])
+    out.write(tmp_path / "reviewed.npz")
+    for line in ("correct reviewed.npz --list -o out.npz", "review plan reviewed.npz --dataset digits --budget 9 -o out.csv"):
+        done = command(f"fnlkit {line}", tmp_path)
+        assert done.returncode == 2 and "import the review again" in done.stderr and done.stderr.count("\n") == 1
