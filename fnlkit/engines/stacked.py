@@ -128,7 +128,8 @@ class Stacked(Sequential):
                 self.note(f"stacked: {len(part)} clients at once do not fit into memory; trying {len(part) // 2}")
                 halve = True
             weights, reason = None, failure(error, part[0].client.id, self.rounds).name  # an error text can contain samples
-            cause = _layer(error, self.network.module) or name
+            # Not before halves are tried: the frames of the traceback would keep their tensors once they were read.
+            cause = name if halve else _layer(error, self.network.module) or name
         if halve:  # here, because the traceback of the error would keep the tensors that did not fit
             self._together(part[: len(part) // 2], fit, scattered)
             return self._together(part[len(part) // 2 :], fit, scattered)
