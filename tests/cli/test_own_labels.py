@@ -55,7 +55,7 @@ def test_the_model_is_not_trained_on_held_out_samples(own):
 
 
 def test_words_and_pictures(own):
-    done = ran("fnlkit evaluate run.pt", own)
+    done = ran("fnlkit evaluate run.pt --confusion", own)
     for words in ("agreement with given labels", "not verified", "held-out samples, given label", "verified samples, true"):
         assert words in done.stdout, words
     done = ran("fnlkit train judged.npz --rounds 1 --fraction 1 -o again.pt", own)
