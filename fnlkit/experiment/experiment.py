@@ -21,6 +21,7 @@ from fnlkit.kernels.scores import confusion
 from fnlkit.methods.centralized import visits
 from fnlkit.methods.fedavg import Round
 from fnlkit.models.devices import device_of
+from fnlkit.server.admission import check_any_accepted
 from fnlkit.server.selection import cohort_size
 
 
@@ -140,6 +141,7 @@ class Experiment:
             with torch.inference_mode(False):
                 if not self.selection.stops(self.history):
                     self._train(on_round, checkpoint, checkpoint_every)
+            check_any_accepted(self.clients.log, self.clients.rejected)
             self._score_last_model(on_round)
             self.finished = True
         except BaseException:

@@ -197,6 +197,19 @@ def too_few(asked, accepted, log, share, clients):
     return accepted < max(1, math.ceil(share * asked))
 
 
+def check_any_accepted(log, rejected):
+    """Raise TooManyLost if a whole run has no accepted reply; runs of few single-client rounds end before `too_few` judges.
+
+    Parameters
+    ----------
+    log : list of Exchange
+    rejected : list of dict
+        round, client and reason of each rejected reply.
+    """
+    if rejected and not any(len(entry.kept) for entry in log):
+        raise lost(rejected[-1]["round"], [rejected[-1]["client"]], [rejected[-1]["reason"]])
+
+
 def user_error(replies):
     """Return the message of a user error that occurred on every client, or None."""
     if not replies or not all(isinstance(reply, Failure) and reply.code == "input" for reply in replies):

@@ -19,6 +19,7 @@ from fnlkit.experiment.interrupts import deferred_interrupts
 from fnlkit.experiment.network import trained_network
 from fnlkit.results import evaluation
 from fnlkit.server.clients import let_go
+from tests.commands import fnlkit
 
 
 def problem(seed=0, count=8, size=24, classes=4, public=0):
@@ -376,3 +377,12 @@ def test_a_reference_of_true_labels_names_a_remedy_that_helps():
     with pytest.raises(InputError, match="partition --labels true") as raised:
         Experiment(replaced, dataset, settings("oracle"))
     assert "inject-noise" not in str(raised.value)
+
+
+def test_a_short_run_without_any_accepted_reply_fails(tmp_path):
+    """Three rounds of one client each are too few to judge a single round, but no model was trained."""
+    (tmp_path / "mine.py").write_text("def broken(logits, batch):\n    raise ValueError\n")
+    train = "fnlkit train --loss mine.py:broken --rounds 3 --fraction 0.05 -o run.pt"
+    done = fnlkit(f"fnlkit partition | {train}", tmp_path)
+    assert done.returncode == 1 and "1 of 1 replies rejected" in done.stderr.splitlines()[-1]
+    assert not Run.read(str(tmp_path / "run.pt")).finished
