@@ -9,6 +9,8 @@ from fnlkit.review.shifts import LEAST, MOST_SUSPECTS
 
 # Columns differ if the ratio of their spreads exceeds FACTOR, or if they are shifted by more than OFFSET standard deviations.
 FACTOR, OFFSET = 1.5, 1.0
+# A column is constant if most values are equal and its standard deviation is at most this share of the spread elsewhere.
+CONSTANT = 0.1
 # Of a column with two values, the variance is the product of the distances of the mean to them, up to this share.
 TWO_VALUES = 1e-6
 
@@ -70,7 +72,10 @@ def differing_columns(columns, class_columns, counts):
         middle, scale = np.median(columns[others, 3], 0), np.median(spread[others], 0)
         own, reference_mean = deviation[k, shared], np.nanmedian(mean[others][:, shared], 0)
         reference_deviation = np.nanmedian(deviation[others][:, shared], 0)
-        constant = (columns[k, 1] <= 1e-6 * scale) & (np.median(columns[others, 4] - columns[others, 2], 0) > 0)
+        # Missing cells of a constant column get the mean of all sites, so that it is not quite constant.
+        ranges = columns[:, 4] - columns[:, 2]
+        single = ranges[k] <= 1e-6 * scale
+        constant = single & (columns[k, 1] <= CONSTANT * scale) & (np.median(ranges[others], 0) > 0)
         tiny = 1e-12 * np.maximum(1, np.abs(middle))
         varies = reference_deviation > 0  # a class without spread at the other sites has no scale
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -80,8 +85,7 @@ def differing_columns(columns, class_columns, counts):
             moved = (columns[k, 3] - middle) / scale, np.median(np.where(varies, distance, 0.0), 0)
             units = (logs[0] * logs[1] > 0) & (np.minimum(*np.abs(logs)) > np.log(FACTOR))
             offset = (moved[0] * moved[1] > 0) & (np.minimum(*np.abs(moved)) > OFFSET)
-        # A factor of 0 means that the inner quantiles coincide at the site, for example many zeros: no unit explains it.
-        units &= factor > 0
+        units &= ~single  # most values are equal at the site, for example many zeros: no unit explains it
         for j in np.flatnonzero(compared & (scale > tiny)):
             if constant[j]:
                 found[k].append({"column": int(j), "kind": "missing", "factor": None})
