@@ -35,12 +35,13 @@ SECTIONS = {
     "Federation": ("dataset", "features", "embeddings", "rounds", "fraction", "min_replies", "max_update_ratio", "seed"),
     "Measurement": ("eval_every", "measure", "select", "patience", "memorization", "metrics", "log"),
     "Protection": ("protect", "privacy_key", "ledger"),
-    "Run": ("engine", "device", "workers", "at_once", "client_timeout", "checkpoint_every", "resume", "output"),
+    "Run": ("engine", "device", "workers", "at_once", "client_timeout", "checkpoint_every", "resume", "overwrite",
+            "output"),
 }  # fmt: skip
 # Options that --help only names.
 RARE = ("client_optimizer", "weight_decay", "decay", "clip", "augment", "mixup", "standardize", "precision", "features",
         "embeddings", "min_replies", "max_update_ratio", "eval_every", "patience", "memorization", "metrics", "log", "protect",
-        "privacy_key", "ledger", "workers", "at_once", "client_timeout", "checkpoint_every", "aggregator",
+        "privacy_key", "ledger", "overwrite", "workers", "at_once", "client_timeout", "checkpoint_every", "aggregator",
         "selector")  # fmt: skip
 
 
@@ -67,6 +68,7 @@ RARE = ("client_optimizer", "weight_decay", "decay", "clip", "augment", "mixup",
               help="Rounds between checkpoints.")  # fmt: skip
 @click.option("--resume", metavar="RUN", default=None,
               help="Continue this run; start a new one if the file does not exist.")  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="Replace an unfinished run at -o.")
 @ledger_option
 @click.option("--privacy-key", metavar="FILE", default=None,
               help="Secret key of privacy noise, to publish the output. Default: draws follow from --seed.")  # fmt: skip
@@ -90,6 +92,7 @@ def command(
     features,
     checkpoint_every,
     resume,
+    overwrite,
     ledger,
     privacy_key,
     metrics,
@@ -125,6 +128,7 @@ def command(
         at_once=at_once,
         client_timeout=client_timeout,
         resume=resume,
+        overwrite=overwrite,
         ledger=ledger,
         privacy_key=privacy_key,
         output=None if output == "-" else output,

@@ -12,8 +12,8 @@ from fnlkit.results.trained import TrainedRun
 
 
 def train(federation, method=None, *, preset=None, dataset=None, features=None, embeddings=None, engine="auto", device="auto",
-          workers=0, at_once=0, client_timeout=None, resume=None, ledger=None, privacy_key=None, output=None, metrics=None,
-          log=None, checkpoint_every=10, say=tell, on_round=None, watch=None, **settings):  # fmt: skip
+          workers=0, at_once=0, client_timeout=None, resume=None, overwrite=False, ledger=None, privacy_key=None, output=None,
+          metrics=None, log=None, checkpoint_every=10, say=tell, on_round=None, watch=None, **settings):  # fmt: skip
     """Train a global model over a federation and return the run.
 
     Parameters
@@ -34,6 +34,8 @@ def train(federation, method=None, *, preset=None, dataset=None, features=None, 
         Options of the engine, as for `fnlkit train`.
     resume : TrainedRun or path, optional
         Run to resume. If the file does not exist yet, training starts from the first round.
+    overwrite : bool
+        Replace an unfinished run at `output`. Default: raise if its rounds would be lost.
     ledger : path or "none", optional
         File that sums up the privacy cost of releases. Default: a file next to the data with `privacy_key`, else none.
     privacy_key : path, optional
@@ -94,6 +96,8 @@ def train(federation, method=None, *, preset=None, dataset=None, features=None, 
     written = ledger_path("none" if privacy_key is None and ledger is None else ledger, federation.dataset)
     must_differ({"-o": target, "--metrics": rows, "--ledger": written, "--privacy-key": privacy_key})
     with locked(target), locked(rows, "--metrics"), torch_threads():
+        if not overwrite:
+            _keep_unfinished(target, resume)
         experiment = Experiment(
             federation,
             data,
@@ -188,6 +192,22 @@ def _resumed(resume, say):
     if say:
         say(f"--resume {resume}: the file does not exist yet; training starts from the first round")
     return None
+
+
+def _keep_unfinished(target, resume):
+    """Raise if `target` is an unfinished run that is not resumed, because its rounds would be lost."""
+    named = isinstance(resume, (str, os.PathLike))
+    if not os.path.isfile(target) or named and os.path.realpath(resume) == os.path.realpath(target):
+        return
+    try:
+        run = TrainedRun.read(target)
+    except InputError:
+        return  # another file, or a damaged one
+    if run.history and not run.finished:
+        raise InputError(
+            f"-o {target}: contains {len(run.history):,} rounds of an unfinished run; add --resume {target} to continue it, or "
+            "--overwrite to replace it"
+        )
 
 
 def _samples(federation, dataset, features, embeddings):

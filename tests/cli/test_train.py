@@ -109,6 +109,12 @@ def test_an_interrupted_run_prints_the_command_that_resumes_it(error, code, fed,
     assert found == code
     (said,) = [text for text in err.splitlines() if "are saved in" in text]
     assert said.startswith(f"2 rounds are saved in {run}; continue with: fnlkit train ")
+    before = run.read_bytes()
+    code, _, err = fnlkit(f"fnlkit {line}", tmp_path)  # without --resume
+    assert code == 2 and f"--resume {run}" in err.splitlines()[-1] and "--overwrite" in err.splitlines()[-1]
+    assert run.read_bytes() == before
+    assert fnlkit(f"fnlkit {line} --rounds 1 --overwrite", tmp_path)[0] == 0 and len(Run.read(str(run)).history) == 1
+    run.write_bytes(before)
     code, _, err = fnlkit(said.partition("continue with: ")[2], tmp_path)
     assert code == 0 and len([row for row in Run.read(str(run)).history if row["stage"] != "final"]) == 4
 
