@@ -39,9 +39,9 @@ def changes(tree):
 
 
 def draw(folder, count, seed):
-    """Return `count` mutants (path, line, old text, new text of the file) of a folder."""
+    """Return `count` mutants (path, line, change, new text of the file) of a folder or file."""
     found = []
-    for path in sorted((ROOT / folder).rglob("*.py")):
+    for path in sorted((ROOT / folder).rglob("*.py")) or [ROOT / folder]:
         text = path.read_text(encoding="utf-8")
         found += [(path, at) for at, _ in enumerate(changes(ast.parse(text)))]
     out = []
@@ -81,7 +81,7 @@ def prepare(folder, commit):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", help="part of the library that is changed")
+    parser.add_argument("folder", help="folder or file of the library that is changed")
     parser.add_argument("--tests", nargs="+", required=True, help="files or folders that pytest runs")
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
