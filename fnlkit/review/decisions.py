@@ -106,7 +106,8 @@ def read(text, federation, dataset, source="decisions"):
 
     The column ``decision`` holds ``keep``, ``drop``, ``relabel`` or ``unsure``, and the column ``label`` the new class of
     ``relabel``.  The name of a class in ``decision`` is read as ``relabel`` to it.  In a table without the column ``label``,
-    which earlier versions wrote, a word that is both a decision and a class is refused.
+    which earlier versions wrote, a word that is both a decision and a class is refused.  Rows that an earlier import decided
+    in the same way are left out, so that the rest of a table can be imported later.
 
     Parameters
     ----------
@@ -131,7 +132,8 @@ def read(text, federation, dataset, source="decisions"):
     cells = {name: list(map(unguarded, found.texts(called[0]))) for name, called in columns.items() if called}
     names = list(map(str, dataset.class_names))
     label_of = _reader(federation.task, names)
-    positions, labels, suspect, unsure, clients = [], [], [], [], set()
+    positions, labels, suspect, unsure, clients, left_out = [], [], [], [], set(), []
+    imported = _Imported(federation, names)
     drop = np.full_like(federation.given[0], np.nan if federation.task == "regression" else -1)
     design = _design(cells, source)
     wanted = PARTS[design is not None]
@@ -141,6 +143,15 @@ def read(text, federation, dataset, source="decisions"):
         if not 0 <= position < len(federation.given):
             found.fail([i], f"position is {position}; expected a position from 0 to {len(federation.given) - 1:,}")
         now = words(federation.task, names, federation.given[[position]])[0]
+        if imported.has(position) and cells["given"][i] == imported.before(position):
+            decision, label = _decided(found, cells, i, label_of, names)
+            if design is not None or not imported.agrees(position, decision, label):
+                how = " otherwise" if design is None else ""
+                found.fail([i], f"an earlier import decided this sample{how}; import the whole table into the federation from "
+                                "which it was exported")  # fmt: skip
+            clients.add(client)
+            left_out.append(i)
+            continue
         if cells["given"][i] != now.strip():
             found.fail([i], f"given label is {cells['given'][i]!r} but {now!r} in the federation; export the review again")
         if cells["part"][i] not in wanted:
@@ -148,7 +159,7 @@ def read(text, federation, dataset, source="decisions"):
         clients.add(client)
         decision, label = _decided(found, cells, i, label_of, names)
         if decision == "unsure":
-            unsure.append(i)
+            unsure.append(position)
         elif decision:
             positions.append(position)
             labels.append({"keep": federation.given[position], "drop": drop}.get(decision, label))
@@ -156,10 +167,11 @@ def read(text, federation, dataset, source="decisions"):
     client = clients.pop() if len(clients) == 1 else -1
     if not 0 <= client < len(federation):
         raise InputError(f"{source}: expected the review of one client of this federation, 0 to {len(federation) - 1}")
-    held, seen = np.asarray(federation.whole().clients[client]), [int(text) for text in cells["position"]]
-    if len(set(seen)) < len(seen) or not np.isin(seen, held).all():
+    held, seen = np.asarray(federation.whole().clients[client]), np.array(list(map(int, cells["position"])), np.int64)
+    rest = ~np.isin(np.arange(len(seen)), left_out)
+    rows, listed = seen[rest], np.array(listed, bool)[rest]
+    if len(set(seen.tolist())) < len(seen) or not np.isin(rows, held).all():
         raise InputError(f"{source}: a sample is listed twice or does not belong to client {client}; export the review again")
-    rows, listed = np.array(seen, np.int64), np.array(listed, bool)
     strata = _strata(federation, held[~reviewed(federation)[held]], client, rows, listed, design, source)
     return Decisions(
         client,
@@ -168,12 +180,42 @@ def read(text, federation, dataset, source="decisions"):
         np.array(suspect, bool),
         sorted(set(cells.get("reviewer", [])) - {""}),
         hashlib.sha256(text.encode()).hexdigest(),
-        rows[unsure],
+        np.array(unsure, np.int64),
         rows,
         listed,
         strata,
         design,
     )
+
+
+class _Imported:
+    """Decisions of earlier imports into a federation."""
+
+    def __init__(self, federation, names):
+        self.mask, self.given, self.task, self.names = reviewed(federation), federation.given, federation.task, names
+        self.dropped, self.changed = set(), {}
+        for record in federation.meta.get("reviews", []):
+            self.dropped |= set(record.get("dropped", []))
+            for position, before, _ in record.get("changed", []):
+                self.changed[position] = before
+
+    def has(self, position):
+        """Return whether an earlier import decided a sample."""
+        return bool(self.mask[position])
+
+    def before(self, position):
+        """Return the text of the label before the last decision."""
+        label = np.asarray(self.changed.get(position, self.given[position]), self.given.dtype)
+        return words(self.task, self.names, label[None])[0].strip()
+
+    def agrees(self, position, decision, label):
+        """Return whether a decision is the earlier one, or none."""
+        if decision in ("", "unsure"):
+            return True
+        if decision == "drop" or position in self.dropped:
+            return decision == "drop" and position in self.dropped
+        wanted = self.changed.get(position, self.given[position]) if decision == "keep" else label
+        return bool(np.array_equal(np.asarray(wanted, self.given.dtype), self.given[position]))
 
 
 def _design(cells, source):

@@ -92,6 +92,29 @@ def test_unsure_samples_stay_open_and_widen_the_interval(world):
     assert (out.given == federation.given).all()
 
 
+def test_the_rest_of_a_table_is_imported_later(world):
+    federation, data = world
+    rows = rows_of(world)
+    other, later = (NAMES[(NAMES.index(rows[i]["given"]) + 1) % 10] for i in (2, 5))
+    for row, (decision, label) in zip(rows, [("keep", ""), ("drop", ""), ("relabel", other), ("drop", "")], strict=False):
+        row["decision"], row["label"] = decision, label
+    first = decisions.decide(federation, decisions.read(text_of(rows), federation, data), when="today")
+    rows[4]["decision"], rows[5]["label"] = "keep", later
+    found = decisions.read(text_of(rows), first, data)
+    p = [int(row["position"]) for row in rows]
+    assert found.positions.tolist() == p[4:6] and found.rows.tolist() == p[4:]
+    second = decisions.decide(first, found, when="tomorrow")
+    assert np.flatnonzero(second.extra["reviewed"]).tolist() == sorted(p[:6])
+    assert second.given[p[2]] == NAMES.index(other) and second.given[p[5]] == NAMES.index(later)
+    assert not np.isin([p[1], p[3]], np.concatenate(second.clients)).any()
+    assert not len(decisions.read(text_of(rows), second, data).positions)
+    for i, change in ((0, "drop"), (1, "keep"), (2, "keep")):
+        changed = [dict(row) for row in rows]
+        changed[i]["decision"], changed[i]["label"] = change, ""
+        with pytest.raises(InputError, match=f"row {i + 2}: an earlier import decided this sample otherwise"):
+            decisions.read(text_of(changed), second, data)
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
