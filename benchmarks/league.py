@@ -195,6 +195,8 @@ def code_statement():
         by.setdefault(cell.get("code", "bfc1613"), {}).setdefault(cell["method"])
     newer = "; ".join(f"{code}: {_names(names)}" for code, names in by.items() if code != "bfc1613")
     yield f"- **Code:** commit bfc1613, and newer for some methods ({newer or 'none'})."
+    if changed := stored_league().changed:
+        yield f"- **‡:** the code of the method has changed since its runs: {_names(sorted(changed))}."
 
 
 def first_league():

@@ -133,7 +133,9 @@ def readme_league():
     )
     for name in (*[name for name in order if name in (*SHOWN, *best)], "oracle"):
         cells = " | ".join(f"{found.ahead(name, world)['mean']:+.1f}" for world in found.worlds)
-        yield f"| `{name}` | {mean(found.differences(name)):+.1f} | {cells} |"
+        yield f"| {found.label(name)} | {mean(found.differences(name)):+.1f} | {cells} |"
+    if found.changed & {*SHOWN, *best}:
+        yield from ("", "‡: the code of the method has changed since.")
 
 
 def readme_speed():
