@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -19,6 +20,7 @@ from fnlkit.cli import COMMANDS
 from fnlkit.cli import group as commands
 
 ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 HOMES = {
     "numba": ("fnlkit/_kernels/",),
     "faiss": ("fnlkit/kernels/neighbors.py",),
@@ -123,10 +125,8 @@ def test_heavy_libraries_are_imported_in_one_place():
 
 
 def test_every_required_package_is_imported():
-    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
-    (required,) = [node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "install_requires"]
     modules = {"scikit-learn": "sklearn", "faiss-cpu": "faiss", "pillow": "PIL"}
-    names = [re.match(r"[\w-]+", line)[0] for line in ast.literal_eval(required)]
+    names = [re.match(r"[\w-]+", line)[0] for line in PROJECT["dependencies"]]
     imported = {name.partition(".")[0] for path in FILES for name in imports(path)}
     imported |= {"torchvision", "torchaudio"}  # imported by name, fnlkit/models/vision.py
     assert not {modules.get(name, name) for name in names} - imported

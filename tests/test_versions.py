@@ -1,10 +1,13 @@
-"""The versions with which the tests passed (.ci/constraints.txt) satisfy the requirements of setup.py."""
+"""The versions with which the tests passed (.ci/constraints.txt) satisfy the requirements of pyproject.toml."""
 
-import ast
+import re
+import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
@@ -15,16 +18,40 @@ PINNED = dict(
 )
 
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def extras():
+    """Return {extra: requirements}; an extra contains the requirements of the extras that it names."""
+    own, found = PROJECT["optional-dependencies"], {}
+    for name, lines in own.items():
+        inner = [extra for line in map(Requirement, lines) if line.name == "fnlkit" for extra in line.extras]
+        outer = [line for line in lines if Requirement(line).name != "fnlkit"]
+        found[name] = [*outer, *(line for extra in inner for line in own[extra])]
+    return found
+
+
+def python_versions():
+    """Return the versions of Python in the classifiers."""
+    return re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+
+
 def requirements():
     """Return the requirements of the package and of its extras `test` and `flower`."""
-    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
-    keywords = {node.arg: node.value for node in ast.walk(tree) if isinstance(node, ast.keyword)}
-    extras = dict(zip(map(ast.literal_eval, keywords["extras_require"].keys), keywords["extras_require"].values, strict=True))
-    lists = [keywords["install_requires"], extras["test"], extras["flower"]]
-    return sorted({each.value for part in lists for each in ast.walk(part) if isinstance(each, ast.Constant)})
+    return sorted({*PROJECT["dependencies"], *extras()["test"], *extras()["flower"]})
 
 
 @pytest.mark.parametrize("text", requirements())
 def test_a_tested_version_satisfies_the_requirement(text):
     required = Requirement(text)
     assert Version(PINNED[required.name.lower()]) in required.specifier
+
+
+def test_the_allowed_versions_of_python_are_the_classified_ones():
+    allowed = SpecifierSet(PROJECT["requires-python"])
+    assert python_versions() == [f"3.{minor}" for minor in range(9, 30) if f"3.{minor}.0" in allowed]
+
+
+def test_all_files_name_the_same_version():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"(?m)^version: (.*)$", citation)[1] == PROJECT["version"] == version("fnlkit")
