@@ -149,9 +149,24 @@ def _talkative(command):
     return command
 
 
+def _versions(ctx, option, wanted):
+    if wanted:
+        from fnlkit.pipeline.doctor import packages
+
+        for name, version in packages([]).items():
+            click.echo(f"{name} {version or 'MISSING'}")
+        ctx.exit()
+
+
+_VERSION = {
+    "is_flag": True, "expose_value": False, "callback": _versions, "is_eager": True,
+    "help": "Print the versions of fnlkit, Python and the libraries.",
+}  # fmt: skip
+
+
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("-v", "--verbose", is_eager=True, **_VERBOSE)
-@click.version_option(package_name="fnlkit")
+@click.option("--version", **_VERSION)
 def group():
     """Federated learning with noisy labels.
 

@@ -62,7 +62,7 @@ def packages(broken):
 
     A library that is missing, too old or too new is reported as broken.
     """
-    out = {"python": platform.python_version(), "fnlkit": metadata.version("fnlkit")}
+    out = {"fnlkit": metadata.version("fnlkit"), "python": platform.python_version()}
     for need in _needs():
         if need.marker is not None and not need.marker.evaluate({"extra": ""}):
             continue

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -38,6 +39,14 @@ def test_versions_caches_and_gpu_are_named(found):
     assert {"torch", "numpy", "numba", "python", "fnlkit"} <= set(found["packages"]) and all(found["packages"].values())
     assert "plot" in found["extras"] and {one["what"] for one in found["caches"]} == {"data and embeddings", "compiled kernels"}
     assert found["gpu"]["usable"] or found["gpu"]["why"]
+
+
+def test_version_prints_the_versions_of_the_libraries(tmp_path, monkeypatch):
+    lines = fnlkit("fnlkit --version", tmp_path).stdout.splitlines()
+    assert lines[0] == f"fnlkit {metadata.version('fnlkit')}" and f"torch {metadata.version('torch')}" in lines
+    before = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "scipy" else before(name))
+    assert "scipy MISSING" in fnlkit("fnlkit --version", tmp_path).stdout.splitlines()
 
 
 def test_without_json_the_check_prints_a_table(tmp_path):
