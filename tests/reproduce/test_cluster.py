@@ -159,6 +159,7 @@ def test_a_run_that_broke_off_gives_way_to_the_finished_one(place):
     assert fnlkit("fnlkit reproduce mine.toml --merge nowhere", place).stderr.endswith("--merge nowhere: no such folder\n")
 
 
+@pytest.mark.slow
 def test_the_pages_scripts_make_runs_that_merge(place):
     """A Slurm task and two of xargs in real processes, each of which starts its own: fifteen seconds of imports."""
     (place / "mine.sh").write_text(SLURM)
