@@ -69,10 +69,14 @@ def killed(copy, tests):
 
 
 def prepare(folder, commit):
-    """Write the repository to a folder, with the tests of a commit."""
+    """Write the repository and its compiled kernels to a folder, with the tests of a commit."""
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
     folder.mkdir()
     subprocess.run(["tar", "x"], cwd=folder, input=archive, check=True)
+    cache = Path("fnlkit/_kernels/__pycache__")
+    (folder / cache).mkdir()
+    for path in (ROOT / cache).glob("*.kernel"):
+        shutil.copy(path, folder / cache)
     if commit:
         shutil.rmtree(folder / "tests")
         tests = subprocess.run(["git", "archive", commit, "tests"], cwd=ROOT, capture_output=True, check=True).stdout
