@@ -3,7 +3,7 @@
 import click
 from click.core import ParameterSource
 
-from fnlkit.cli.plumbing import console, setting_options
+from fnlkit.cli.plumbing import console, printable, setting_options
 
 
 @click.command()
@@ -106,5 +106,23 @@ def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names
     files = write_project(folder, data, Settings(**given), **about, name=task, judging=judging, more=more)
     if demo:
         handover.make_demo(folder, data, known, given.get("seed", 0))
-    for path in files:
-        console().print(f"wrote {path}", style="dim", soft_wrap=True)
+    for note in data.notes:
+        console().print(printable(f"{note[0].upper()}{note[1:]}."), style="dim", soft_wrap=True)
+    for text in _written(files, folder, known if place else (), demo):
+        console().print(printable(text), style="dim", soft_wrap=True)
+
+
+def _written(files, folder, sites, demo):
+    """Yield lines with what was written and the next step."""
+    yield from (f"wrote {path}" for path in files)
+    if not sites:
+        yield "next: see docs/deployment.md; with --address, certificates and folders for the sites are written, too"
+        return
+    yield f"wrote {folder}/coordinator: certificates and start.sh, for this machine only"
+    yield from (f"wrote {folder}/sites/{name}: send this folder to {name}" for name in sites)
+    if demo:
+        yield f"wrote {folder}/demo.sh"
+        yield f"next: {folder}/demo.sh starts the server and all sites; then `fnlkit sites run {folder}`"
+        return
+    yield (f"next: start the server with {folder}/coordinator/start.sh, send the folders, and admit the keys that the sites "
+           f"return: `fnlkit sites admit {folder} SITE.key.pub`")  # fmt: skip

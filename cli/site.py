@@ -123,6 +123,7 @@ def review(data, folder, output, listed, **options):
     from fnlkit import pipeline
     from fnlkit.artifacts import saving
     from fnlkit.artifacts.federation import Federation
+    from fnlkit.datasets.dataset import must_be
     from fnlkit.deploy import checking, handover, labels
     from fnlkit.deploy.agreement import conformed
     from fnlkit.errors import InputError
@@ -137,6 +138,7 @@ def review(data, folder, output, listed, **options):
         raise InputError(f"{judged}: there is no result of an audit yet; the coordinator starts audits")
     federation = Federation.read(judged)
     samples = conformed(source, task, leave_out=site["leave_out"])
+    must_be(samples, federation.meta, len(federation.given), what="the audit", of_site=True)
     decisions = os.path.join(output, "decisions.csv")
     if not os.path.exists(decisions):
         if listed:
@@ -261,7 +263,8 @@ def log(folder, as_json):
 
 def _content(line):
     if "failure" in line:
-        return f"failure: {' '.join(map(str, line['failure']))}"
+        reason = line.get("told", {}).get("refused", "")
+        return f"failure: {' '.join(map(str, line['failure']))}" + (f", refused: {reason}" if reason else "")
     if "arrays" in line:
         forms = (f"{name} {array['dtype']} {tuple(array['shape'])}" for name, array in line["arrays"].items())
         return ", ".join(forms) or "no data"

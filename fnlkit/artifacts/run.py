@@ -196,14 +196,27 @@ class Run:
             )
             run_schema.check(run)
         except InputError as error:
-            raise InputError(f"{paths.shown(source)}: not a usable run: {error}") from error
+            raise InputError(f"{paths.shown(source)}: {_older(found.meta) or 'not a usable run'}: {error}") from error
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
             detail = " ".join(str(error).split())[:120]
             shown = paths.shown(source)
-            raise InputError(f"{shown}: not a usable run ({type(error).__name__}: {detail}); train it again") from error
+            what = _older(found.meta) or "not a usable run"
+            raise InputError(f"{shown}: {what} ({type(error).__name__}: {detail}); train it again") from error
         if not trust:
             run.settings = from_file(run.settings)
         return run
+
+
+def _older(meta):
+    """Return a text if an older version of fnlkit wrote the run, or ""."""
+    from importlib.metadata import version
+
+    try:
+        wrote = meta["provenance"][-1]["versions"]["fnlkit"]
+        older = [int(part) for part in wrote.split(".")] < [int(part) for part in version("fnlkit").split(".")]
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        return ""
+    return f"written by an older version, fnlkit {wrote}, whose runs only that version reads" if older else ""
 
 
 def _tensor(values):

@@ -238,7 +238,7 @@ def _rows(x, positions):
     return x[positions] if isinstance(x, np.ndarray) else Chosen(x, positions)
 
 
-def must_be(dataset, meta, size, *, what):
+def must_be(dataset, meta, size, *, what, of_site=False):
     """Raise unless a data set is the source of a file with sample positions.
 
     Positions in a training set are invalid for another training set, and for the same rows in another order.
@@ -252,6 +252,8 @@ def must_be(dataset, meta, size, *, what):
         Number of training samples in the file.
     what : str
         Name of the file in messages, for example ``the federation``.
+    of_site : bool
+        Whether a person at a site reads the message: commands of a site have no option ``--dataset``.
 
     Returns
     -------
@@ -263,11 +265,9 @@ def must_be(dataset, meta, size, *, what):
     InputError
         If the sizes or checksums differ.  The message contains both sizes, or the first 12 digits of both checksums.
     """
+    name = "join again with the original data" if of_site else "name the original data with --dataset"
     if len(dataset.y_train) != size:
-        raise InputError(
-            f"{what} labels {size:,} samples but {dataset.name} has {len(dataset.y_train):,}; name the original data set with "
-            "--dataset"
-        )
+        raise InputError(f"{what} labels {size:,} samples but {dataset.name} has {len(dataset.y_train):,}; {name}")
     before = meta.get("dataset_checksum")
     if not before:
         return (
@@ -280,8 +280,8 @@ def must_be(dataset, meta, size, *, what):
             changed += ", or fnlkit 0.2 or older wrote it, which computed the SHA-256 with these options differently"
         raise InputError(
             f"{dataset.name} is not the data set of {what}: the SHA-256 is {dataset.checksum[:12]}... now and was "
-            f"{str(before)[:12]}... before, so {changed}; name the original data with --dataset, or start again with "
-            "`fnlkit partition` on the new data"
+            f"{str(before)[:12]}... before, so {changed}; {name}, or start again with "
+            f"{'an audit of' if of_site else '`fnlkit partition` on'} the new data"
         )
     return None
 

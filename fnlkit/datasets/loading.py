@@ -113,7 +113,7 @@ def load(name, *, cache=None, download=False, of_site=False):
         return local.npz(path.resolve(), where=where, of_site=of_site)
     if text.endswith((".npz", "/", *ENDINGS)) or "/" in text.partition("(")[0]:
         raise InputError(f"data set {text}: no such file or folder")
-    spec = parse(text, "--dataset")
+    spec = parse(text, "DATA" if of_site else "--dataset")
     if ":" in spec.name:
         return _of_user(spec)
     if spec.name not in _KNOWN:

@@ -283,7 +283,7 @@ def folder(*, path, size=0, label=0, window="", seconds=0.0, where, download=Fal
     if label == 0 and len(inner) > 1 and _shared(parts):
         raise InputError(
             f"{paths.shown(path)}: classes can be {', '.join(names[:4])} or the sub-folders {', '.join(inner[:4])}; "
-            f"write --dataset 'folder(path=\"{paths.shown(path)}\", label=1)' for the first or label=2 for the second"
+            f"write the data set as 'folder(path=\"{paths.shown(path)}\", label=1)' for the first or label=2 for the second"
         )
     names = [name for name in (inner if label == 2 else names) if name not in UNLABELED]
     least = 1 if of_site else 2

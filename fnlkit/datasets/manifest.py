@@ -191,8 +191,8 @@ class Manifest:
         found = [column for column in self.table.called(*ROLES[role]) if column not in taken]
         if len(found) > 1:
             raise InputError(
-                f"{paths.shown(self.file)}: the {role} can be in {' or '.join(map(repr, found))}; write "
-                f'--dataset \'manifest(file="{paths.shown(self.file)}", {role}="{found[0]}")\''
+                f"{paths.shown(self.file)}: the {role} can be in {' or '.join(map(repr, found))}; write the "
+                f'data set as \'manifest(file="{paths.shown(self.file)}", {role}="{found[0]}")\''
             )
         return found[0] if found else None
 
@@ -274,8 +274,8 @@ class Manifest:
         """
         if "label" not in self.roles:
             raise InputError(
-                f"{paths.shown(self.file)}: no column is named {' or '.join(ROLES['label'])}; write --dataset "
-                f'\'manifest(file="{paths.shown(self.file)}", label="NAME")\' with one of {self.table.known()}'
+                f"{paths.shown(self.file)}: no column is named {' or '.join(ROLES['label'])}; write the data "
+                f'set as \'manifest(file="{paths.shown(self.file)}", label="NAME")\' with one of {self.table.known()}'
             )
         if self.reading["task"] == "tokens" and not {"token", "sentence"} <= self.roles.keys():
             raise InputError(

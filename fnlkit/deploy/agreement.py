@@ -265,7 +265,7 @@ def _must_have_levels(table, columns):
         odd = [row for row, text in enumerate(table.texts(name)) if text not in known]
         if odd:
             text, levels = table.texts(name)[odd[0]][:40], ", ".join(column["levels"][:12])
-            both = "correct the cell, or, if it is right, let the coordinator write the project with it in the --dataset"
+            both = "correct the cell, or, if it is right, ask the coordinator to write the project from a table that has it"
             table.fail(odd, f"column {name!r} holds {text!r}, which the partners did not agree on ({levels}); {both}")
 
 

@@ -15,6 +15,8 @@ from fnlkit.engines.flower.visits import answer, checked
 from fnlkit.errors import InputError
 
 required()
+# Errors with which a site refuses a request; the ledger contains their reason.
+_REFUSALS = (Undeclared, Withheld, secret.Refused)
 
 
 def server_app(conduct):
@@ -159,7 +161,7 @@ def _failed(message, error, declared, round):
         code = error.code if isinstance(error, Withheld) else codes.get(type(error), found.code)
         name = found.name if code != "undeclared" else "Undeclared"
     _, code, name, _ = told = leaving.failure(code, name)
-    line = {"failure": [code, name]} | ({"refused": str(error)} if isinstance(error, Undeclared | Withheld) else {})
+    line = {"failure": [code, name]} | ({"refused": str(error)} if isinstance(error, _REFUSALS) else {})
     if declared is not None and declared.secret and message.metadata.message_type == "train":
         return Message(Error(code=0, reason=f"{code} {name}"), reply_to=message), line
     content = wire.write({"replies": [[-1 if declared is None else declared.client, told]]})

@@ -16,7 +16,7 @@ import numpy as np
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import shown
-from fnlkit.deploy import credentials
+from fnlkit.deploy import credentials, identity
 from fnlkit.deploy.identity import is_name, parse_address
 from fnlkit.errors import InputError, nearest
 from fnlkit.kernels.streams import stream
@@ -41,7 +41,8 @@ def parts(address, names, agreed):
     host, port = address
     made = credentials.of_server(host)
     out = {f"{FOLDER}/{name}": content for name, content in made.items()}
-    out[f"{FOLDER}/start.sh"] = _START.format(telemetry=_TELEMETRY, port=port).encode()
+    listen = "127.0.0.1" if identity.is_loopback(host) else "0.0.0.0"  # noqa: S104 - sites connect from other machines
+    out[f"{FOLDER}/start.sh"] = _START.format(telemetry=_TELEMETRY, host=listen, port=port).encode()
     out[".gitignore"] = f"{FOLDER}/\nsites/\n".encode()
     for client, name in enumerate(names):
         about = {"client": client, "name": name, "superlink": f"{host}:{port}", "data": "", "memory": "memory",
@@ -211,7 +212,7 @@ _START = """\
 cd "$(dirname "$0")"
 {telemetry}
 exec flower-superlink --ssl-ca-certfile ca.crt --ssl-certfile server.crt --ssl-keyfile server.key \\
-    --host 0.0.0.0 --port {port} --enable-supernode-auth --database link.db --disable-runtime-dependency-installation
+    --host {host} --port {port} --enable-supernode-auth --database link.db --disable-runtime-dependency-installation
 """
 
 _JOIN = """\

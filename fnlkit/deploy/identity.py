@@ -29,6 +29,11 @@ def check_names(names, count):
         raise InputError(f"--name: expected {count} different names; upper and lower case are the same on some machines")
 
 
+def is_loopback(host):
+    """Return whether a host name or IPv4 address reaches this machine only."""
+    return host.lower() == "localhost" or bool(re.fullmatch(r"127(\.[0-9]{1,3}){3}", host))
+
+
 def parse_address(text, option="--address", *, default=PORT):
     """Return (host, port) of an address HOST or HOST:PORT.
 

@@ -41,7 +41,7 @@ def labels_of(folder, data, name):
         return fresh(data, name)
     federation = Federation.read(path)
     try:
-        must_be(data, federation.meta, len(federation.given), what="the review")
+        must_be(data, federation.meta, len(federation.given), what="the review", of_site=True)
     except InputError as error:
         raise InputError(
             f"{shown(path)}: {error}; the data changed since the review: move the file away to use the labels as received"

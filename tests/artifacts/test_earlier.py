@@ -34,6 +34,16 @@ def test_a_run_is_resumed_with_todays_names(tmp_path):
     assert len(Run.read(tmp_path / "new.pt").history) == 3
 
 
+def test_a_run_without_settings_of_today_is_named_as_older(tmp_path):
+    run = Run.read(OLD / "run.pt")
+    run.settings = {name: value for name, value in run.settings.items() if name != "client_optimizer"}
+    for wrote, named in (("0.1.0", "written by an older version, fnlkit 0.1.0"), ("999.0", "not a usable run")):
+        run.meta["provenance"][-1]["versions"]["fnlkit"] = wrote
+        run.write(tmp_path / "run.pt")
+        with pytest.raises(InputError, match=rf"run.pt: {named}.*: settings: client_optimizer"):
+            Run.read(tmp_path / "run.pt")
+
+
 def test_memory_of_clients_has_todays_names():
     before = {"state/normalisers": torch.ones(2), "rows/neighbour_disagreement": torch.zeros(3), "state/normalisers/clients": 1}
     assert list(respelled_memory(before)) == ["state/normalizers", "rows/neighbor_disagreement", "state/normalizers/clients"]

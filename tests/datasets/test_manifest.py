@@ -62,7 +62,7 @@ def test_columns_are_named_and_others_become_fields(tmp_path):
     assert "not used: klinik, scanner" in data.notes[0]
     with pytest.raises(InputError, match="label='diagnosis': no column 'diagnosis'; did you mean 'diagnose'"):
         datasets.load(f'manifest(file="{path}", path=bild, label=diagnosis)')
-    with pytest.raises(InputError, match=r"cases.csv: the path can be in 'path' or 'file'; write --dataset 'manifest"):
+    with pytest.raises(InputError, match=r"cases.csv: the path can be in 'path' or 'file'; write the data set as 'manifest"):
         datasets.load(cases(tmp_path, header="path,label,file,split,id"))
 
 

@@ -96,6 +96,26 @@ def test_a_folder_that_names_code_or_other_places_is_refused(entry, value, site,
     assert (sorted(os.listdir(site.parent)), sorted(os.listdir(site))) == before
 
 
+@pytest.mark.parametrize(
+    ("host", "listens"),
+    [("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1"), ("server.example.org", "0.0.0.0"), ("10.1.2.3", "0.0.0.0")],
+)
+def test_a_server_for_this_machine_listens_to_this_machine_only(host, listens):
+    start = handover.parts((host, 8123), ["Bonn"], b"")["coordinator/start.sh"].decode()
+    assert f"--host {listens} --port 8123 " in start
+
+
+def test_the_written_folders_and_the_next_step_are_printed(tmp_path):
+    rows = [f"{i},{('malignant', 'benign')[i % 2]}" for i in range(30)]
+    (tmp_path / "ours.csv").write_text("\n".join(["a,label", *rows, "3,malignat"]))
+    done = fnlkit("fnlkit flower-app new --dataset ours.csv --sites 2 --name Bonn --name Cork --address localhost", tmp_path)
+    assert done.returncode == 0, done.stderr
+    printed = " ".join(done.stderr.split())
+    for path in ("new/pyproject.toml", "new/coordinator", "new/sites/Bonn", "new/sites/Cork"):
+        assert path in printed and (tmp_path / path).exists()
+    assert "fnlkit sites admit new" in printed and "'malignat' has 1 sample" in printed
+
+
 def test_a_misspelled_setting_is_named_before_anything_is_sent(site, project):
     text = (site / "agreed.toml").read_text()
     (site / "agreed.toml").write_text(text.replace("\nrounds = 1\n", "\nround = 1\n"))

@@ -191,6 +191,10 @@ def test_an_audit_a_review_and_the_log_of_a_site(demo, tmp_path):
     site = demo / "sites/site-2"
     done = fnlkit(["fnlkit", "site", "review", "--list"], site)
     assert done.returncode == 2 and "--guarantee" in done.stderr and not (site / "review").exists()
+    data = dict(np.load(site / "data.npz"))
+    np.savez(tmp_path / "fewer.npz", **data | {"x": data["x"][1:], "y": data["y"][1:]})
+    done = fnlkit(["fnlkit", "site", "review", str(tmp_path / "fewer.npz"), "--project", str(site)], tmp_path)
+    assert done.returncode == 2 and "original data" in done.stderr and "--dataset" not in done.stderr
     done = fnlkit(["fnlkit", "site", "review", "--budget", "12"], site)
     assert done.returncode == 0, done.stderr
     done = fnlkit(["fnlkit", "site", "review"], site)

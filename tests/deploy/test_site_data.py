@@ -145,7 +145,7 @@ def test_features_of_other_scales_are_scaled(tables, capsys):
     [
         ("age,CRP,ward,stage,label", None, "crp"),
         ("a,b,c,d,label", None, "age"),
-        (HEAD, ("north", "nowhere"), "'nowhere', .*correct the cell, or, if it is right, .* --dataset"),
+        (HEAD, ("north", "nowhere"), "'nowhere', .*correct the cell, or, if it is right, .* the coordinator"),
         (HEAD, ("well", "healthy"), "healthy"),
         (HEAD, (",well", ",wel"), "'wel' .*did you mean 'well'"),
         (HEAD, (".", ",5,", 1), "row 2"),

@@ -123,6 +123,18 @@ def test_a_site_runs_only_agreed_settings(change, place, tmp_path, capsys, caplo
     assert set(sent(deployed, {"hello": 1}, kind="query")) == {"client", "samples", "version"}
 
 
+def test_the_ledger_has_the_reason_of_a_refusal(place, tmp_path, monkeypatch):  # noqa: F811
+    from fnlkit.deploy import handover
+
+    masked = Deployed(place, tmp_path, "fedavg", protect="secagg")
+    assert "Refused" in sent(masked, request(masked))  # an update that is not masked
+    (line,) = lines(masked)
+    assert line["failure"][1] == "Refused" and "is not masked" in line["told"]["refused"]
+    monkeypatch.setattr(handover, "read_site", lambda folder: {"memory": str(tmp_path / "memory-1")})
+    done = fnlkit("fnlkit site log", tmp_path)
+    assert done.returncode == 0 and "refused: the server requests" in " ".join((done.stdout + done.stderr).split())
+
+
 def test_masks_of_sites_that_were_asked_for_different_things_do_not_cancel():
     """A server that makes all other updates known, by other weights or steps, would read the last one from the sum."""
     from flwr.clientapp import ClientApp
