@@ -89,10 +89,10 @@ def vote(client, model, received, *, k, include_self, ties, correct, least):
     return {"noise_level": torch.tensor(level, dtype=torch.float64)}
 
 
-def vote_if_missed(client, model, received, **options):
+def vote_if_missed(client, model, received, *, k, include_self, ties, correct, least):
     """Vote at a client that missed the round of the votes."""
     if "input/embedding" in client.rows:
-        vote(client, model, received, **options)
+        vote(client, model, received, k=k, include_self=include_self, ties=ties, correct=correct, least=least)
 
 
 # ---- the server

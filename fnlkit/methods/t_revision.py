@@ -23,9 +23,10 @@ _BETAS = (0.9, 0.999)  # of torch.optim.Adam
 
 
 # ---- on the client
-def estimate_if_missed(client, model, received, **options):
+def estimate_if_missed(client, model, received, *, percentile, anchor, weighting, limit, report):
     """Estimate T at a client that missed the round of the estimates."""
     if "transition" not in client.state:
+        options = {"percentile": percentile, "anchor": anchor, "weighting": weighting, "limit": limit, "report": report}
         keep_anchor_transition(client, model, received, **options)
 
 
