@@ -115,4 +115,4 @@ def test_only_functions_with_the_arguments_of_a_step_enter_the_table(monkeypatch
         added = {name for module, name in functions() if module == nnc.__name__}
     finally:
         functions.cache_clear()
-    assert added == {"vote", "added"}
+    assert added == {"vote", "vote_if_missed", "added"}
