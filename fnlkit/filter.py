@@ -1,12 +1,12 @@
 """cleanlab's filter of wrong labels, with sites: `from fnlkit.filter import find_label_issues`."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fnlkit.errors import InputError, nearest
-from fnlkit.kernels import class_thresholds, count_matrix
+from fnlkit.kernels import checks, class_thresholds, count_matrix
 from fnlkit.kernels.counting import confident_class
 from fnlkit.rank import Method, get_label_quality_scores, group_by_site, owners, read_labels
 
@@ -19,7 +19,7 @@ Filter = Literal[
     "low_normalized_margin",
     "low_self_confidence",
 ]
-_FILTERS = Filter.__args__
+_FILTERS = get_args(Filter)
 _PRUNING = _FILTERS[:3]
 # A sample is no issue if its label is the predicted class after this addition to the probability of the label.
 _SLACK = 1e-6
@@ -103,24 +103,25 @@ def find_label_issues(
         raise InputError("`multi_label=True` is not supported; audit such labels with `fnlkit partition --task multilabel`")
     if verbose:
         raise InputError("`verbose=True` is not supported; omit it")
+    threads = None if n_jobs is None else checks.positive(n_jobs, "n_jobs")
     labels, probs = read_labels(labels, pred_probs)
     order, offsets = group_by_site(sites, len(labels))
     y, p = labels[order], probs[order]
     if filter_by in _PRUNING:
         if confident_joint is None:
-            counts = count_matrix(p, y, client_offsets=offsets, calibrate=True, threads=n_jobs)
+            counts = count_matrix(p, y, client_offsets=offsets, calibrate=True, threads=threads)
         else:
             counts = _given_counts(confident_joint, p.shape[1])
         counts = _pruning_counts(counts, min_examples_per_class, frac_noise)
         found = _pruned(y, p, offsets, counts, filter_by, min_examples_per_class, num_to_remove_per_class)
         found &= ~_agree(y, p)
     elif filter_by == "confident_learning":
-        found = _confident_issues(y, p, offsets, n_jobs)
+        found = _confident_issues(y, p, offsets, threads)
     elif filter_by == "predicted_neq_given":
         found = (p.argmax(1) != y) & ~_agree(y, p)
     else:
         scores = get_label_quality_scores(y, p, method=filter_by.removeprefix("low_"))
-        found = _lowest(scores, _confident_issues(y, p, offsets, n_jobs), offsets)
+        found = _lowest(scores, _confident_issues(y, p, offsets, threads), offsets)
     mask = np.zeros(len(labels), bool)
     mask[order] = found
     if return_indices_ranked_by is None:
@@ -187,11 +188,10 @@ def _pruned(labels, probs, offsets, counts, filter_by, least, removed):
             continue
         own, numbers = probs[rows, given], counts[site, :, given]
         wrong = len(rows) - numbers[given] if removed is None else removed[given]
-        by_class[rows[np.argsort(own, kind="stable")[: max(wrong, 0)]]] = True
+        by_class[rows[_smallest(own, wrong)]] = True
         for true in np.flatnonzero(numbers):
             if true != given and filter_by != "prune_by_class":
-                margin = probs[rows, true] - own
-                by_rate[rows[np.argsort(-margin, kind="stable")[: numbers[true]]]] = True
+                by_rate[rows[_smallest(own - probs[rows, true], numbers[true])]] = True
     return {"prune_by_class": by_class, "prune_by_noise_rate": by_rate, "both": by_class & by_rate}[filter_by]
 
 
@@ -213,6 +213,14 @@ def _lowest(scores, issues, offsets):
     """Return the samples (n,) with the lowest scores of each site, as many as the site has issues."""
     found = np.zeros(len(scores), bool)
     for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
-        order = np.argsort(scores[start:stop], kind="stable")
-        found[start + order[: issues[start:stop].sum()]] = True
+        found[start + _smallest(scores[start:stop], issues[start:stop].sum())] = True
     return found
+
+
+def _smallest(values, number):
+    """Return the positions of the `number` smallest values (n,); of equal values, the first ones."""
+    if not 0 < number < len(values):
+        return np.arange(len(values) if number > 0 else 0)
+    limit = np.partition(values, number - 1)[number - 1]
+    below = np.flatnonzero(values < limit)
+    return np.append(below, np.flatnonzero(values == limit)[: number - len(below)])

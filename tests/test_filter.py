@@ -94,6 +94,15 @@ def test_degenerate_input(filter_by):
     assert not find_label_issues([0], [[1.0, 0.0]], filter_by=filter_by).any()
 
 
+def test_of_equal_scores_the_first_samples_are_issues():
+    # Four samples with label 0 and equal margins; the joint moves two of them to class 1.
+    probs = [[0.25, 0.75]] * 4 + [[0.2, 0.8]] * 2
+    joint = [[2, 2], [0, 2]]
+    for filter_by in _PRUNING:
+        found = find_label_issues([0, 0, 0, 0, 1, 1], probs, filter_by=filter_by, confident_joint=joint)
+        assert found.tolist() == [True, True, False, False, False, False]
+
+
 def test_certain_labels_have_cleanlabs_score():
     # The entropy is 0, so r = 0 and log(r + 1) / max(r, 1e-6) = 0; for p = (1/2, 1/2), r = 1 / (1/2) = 2.
     scores = get_label_quality_scores([0, 1], [[1.0, 0.0], [0.5, 0.5]], method="confidence_weighted_entropy")
@@ -123,6 +132,7 @@ def test_a_given_joint_replaces_the_counts():
         ({"confident_joint": np.eye(3), "filter_by": "predicted_neq_given"}, "`confident_joint` is for"),
         ({"confident_joint": np.eye(3), "sites": np.zeros(120)}, "cannot be combined with `sites`"),
         ({"confident_joint": np.eye(2)}, "of shape"),
+        ({"n_jobs": 0}, "`n_jobs` must be an integer of at least 1"),
         ({"multi_label": True}, "`multi_label=True` is not supported"),
         ({"verbose": True}, "`verbose=True` is not supported"),
         ({"rank_by_kwargs": {"x": 1}}, "the key 'x'"),
