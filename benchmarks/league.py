@@ -289,7 +289,7 @@ def statements(league):
     yield (
         f"- **Units:** {len(league.worlds)} worlds ({len(league.regimes)} regimes). Methods are ranked in each world by their "
         f"mean over its regimes. By Nemenyi's test (critical difference {apart:.1f} ranks) {_names(clear)} "
-        f"{'differs' if len(clear) == 1 else 'differ'} from `fedavg`."
+        f"{'differs' if len(clear) < 2 else 'differ'} from `fedavg`."
     )
     sure = [name for name in order if name != "fedavg" and league.signed_rank(name)[0] >= 0.95]
     elsewhere = [name for name in sure if name not in DEVELOPED]
