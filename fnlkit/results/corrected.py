@@ -5,6 +5,7 @@ Natarajan, Dhillon, Ravikumar, Tewari. Learning with noisy labels. NeurIPS 2013 
 
 import numpy as np
 
+from fnlkit.estimators.intervals import clopper_pearson
 from fnlkit.kernels.streams import stream
 
 ASSUMES = (
@@ -24,6 +25,8 @@ def corrected(counts, T, level, low, high, *, seed=0):
     With Q[true, predicted] of a site, the counts of its given labels are N[given, predicted] = T' Q, so Q = T'^-1 N.  The
     interval is a percentile bootstrap of the counts in which the noise is drawn too: the off-diagonal of T is scaled so that
     the site's level varies over its interval. All sites vary together, because an error in an estimated level affects all.
+    If all predictions agree, no draw differs: the intervals of shares therefore contain the exact interval of Clopper and
+    Pearson for as many samples, and those of macro_f1 and balanced the mean of the classes' intervals if no draw differs.
 
     Parameters
     ----------
@@ -57,10 +60,17 @@ def corrected(counts, T, level, low, high, *, seed=0):
         step = np.where(z < 0, level[k] - low[k], high[k] - level[k]) / 1.96
         again[:, k] = undone(drawn, scaled(T[k], level[k], np.clip(level[k] + z * step, 0, None)))
     value, spread = figures(point.sum(0)), figures(again.sum(1))
-    out = {name: _range(value[name], spread[name]) for name in ("share", "macro_f1", "balanced")}
-    out["per_class"] = [_range(v, s) for v, s in zip(value["per_class"], spread["per_class"].T, strict=True)]
-    each = [(figures(point[k])["share"], figures(again[:, k])["share"]) for k in range(N)]
-    out["sites"] = [_range(v, s) if sizes[k] else None for k, (v, s) in enumerate(each)]
+    rows = np.maximum(point.sum(0).sum(1), 0)
+    out = {"share": _range(value["share"], spread["share"], sizes.sum())}
+    out["per_class"] = [_range(*one) for one in zip(value["per_class"], spread["per_class"].T, rows, strict=True)]
+    known = [one for one in out["per_class"] if one]
+    for name in ("macro_f1", "balanced"):
+        out[name] = _range(value[name], spread[name])
+        if known and out[name] and out[name][1] == out[name][2]:
+            _, low, high = np.mean(known, 0)
+            out[name] = out[name][0], float(min(low, out[name][1])), float(max(high, out[name][2]))
+    shares = [(figures(point[k])["share"], figures(again[:, k])["share"]) if sizes[k] else None for k in range(N)]
+    out["sites"] = [one and _range(*one, sizes[k]) for k, one in enumerate(shares)]
     return out
 
 
@@ -99,8 +109,10 @@ def figures(Q):
     return {"share": share, "macro_f1": np.nanmean(f1, -1), "balanced": np.nanmean(recall, -1), "per_class": recall}
 
 
-def _range(value, draws):
+def _range(value, draws, samples=None):
+    """Return (value, low, high) from draws; of a share of `samples`, at least the exact interval."""
     if np.isnan(value):
         return None
     low, high = np.nanpercentile(draws, [2.5, 97.5])
-    return float(value), float(min(low, value)), float(max(high, value))
+    ends = (value, value) if samples is None else clopper_pearson(value * samples, samples)
+    return float(value), float(min(low, value, ends[0])), float(max(high, value, ends[1]))

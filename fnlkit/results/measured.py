@@ -114,7 +114,11 @@ def estimated(run, counts, names):
     for name in ("macro_f1", "balanced"):
         out[name], out[f"{name}_low"], out[f"{name}_high"] = found[name]
     out["per_class"] = [one and _ranged(one) for one in found["per_class"]]
-    return out | {"interval": "95 %, bootstrap over samples and noise levels", "sites": sites, "assumes": list(ASSUMES)}
+    return out | {
+        "interval": "95 %, bootstrap over samples and noise levels, not below Clopper-Pearson",
+        "sites": sites,
+        "assumes": list(ASSUMES),
+    }
 
 
 def by_reviews(federation, positions, predicted, owner):

@@ -131,7 +131,9 @@ def skill(row):
 
 
 def confused(row):
-    """Return a site's confusions as text."""
+    """Return a site's confusions as text; a dash if its labels look right, because the model's mistakes explain them."""
+    if row["confused"] and row["finding"] == RIGHT:
+        return "-"
     return "; ".join(f"{c['true']} given as {c['given']} {100 * c['share']:.0f} %" for c in row["confused"]) or "-"
 
 

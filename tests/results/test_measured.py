@@ -43,6 +43,17 @@ def test_where_the_interval_covers_and_where_not(share, level, accuracy, least, 
     assert least <= round(25 * coverage(share, level, accuracy, 25)[0]) <= most
 
 
+def test_the_interval_of_a_perfect_agreement_has_the_exact_width():
+    """72 of 72 right: 1 - 0.025 ** (1 / 72) is the exact bound; no draw of the bootstrap has a mistake."""
+    counts = np.array([np.diag([40, 32]), np.diag([0, 0])])
+    found = corrected(counts, np.array([matrix(0.1, 2)] * 2), [0.1] * 2, [0.05] * 2, [0.15] * 2)
+    assert found["share"][0] == found["share"][2] == 1 and found["share"][1] == pytest.approx(0.025 ** (1 / 72))
+    assert found["sites"][0] == found["share"] and found["sites"][1] is None
+    assert all(one[1] < found["share"][1] for one in found["per_class"])
+    for name in ("balanced", "macro_f1"):
+        assert 0.8 < found[name][1] < found["share"][1] and found[name][2] == 1
+
+
 def test_no_accuracy_is_estimated_from_too_noisy_labels():
     assert corrected(np.ones((1, 2, 2)), np.array([[[0.1, 0.9], [0, 1]]]), [0.4], [0.3], [0.5]) is None
     assert corrected(np.zeros((1, 2, 2)), np.eye(2)[None], [0.0], [0.0], [0.0]) is None

@@ -55,6 +55,8 @@ def test_noisy_sites_and_swapped_classes_are_named(doubtful, found):
         level = (federation.given[held] != data.y_train[held]).mean()
         assert rows[name]["low"] <= level <= rows[name]["high"]
     assert all(rows[name]["low"] < 0.01 for name in ("Aix", "Cork", "Essen <b>"))
+    mistakes = [{"true": "3", "given": "8", "samples": 5.0, "share": 0.14, "low": 0.06, "high": 0.29}]
+    assert report.confused(rows["Aix"] | {"confused": mistakes}) == "-" != report.confused(rows["Bonn"])
     assert "Bonn" in report.sentence(found.sites) and "Aix" not in report.sentence(found.sites)
 
 
