@@ -123,6 +123,20 @@ def test_a_site_runs_only_agreed_settings(change, place, tmp_path, capsys, caplo
     assert set(sent(deployed, {"hello": 1}, kind="query")) == {"client", "samples", "version"}
 
 
+def test_a_changed_setting_is_agreed_by_the_one_new_file(place, tmp_path, capsys):  # noqa: F811
+    """As docs/deployment.md: the site replaces agreed.toml, and nothing else, and need not start again."""
+    deployed = Deployed(place, tmp_path, "fedavg")
+    changed, agreed = tmp_path / "project/pyproject.toml", tmp_path / "agreed.toml"
+    agreed.write_bytes(changed.read_bytes())
+    deployed.nodes[101]["agreed"] = str(agreed)
+    changed.write_text(changed.read_text().replace("[tool.flwr.app.config]\n", "[tool.flwr.app.config]\nlr = 0.02\n"))
+    config = deployed.config | {"lr": 0.02}
+    assert told(sent(deployed, {"hello": 1}, kind="query", config=config)) == "terms"
+    assert "lr is None, in this run 0.02" in capsys.readouterr().err
+    agreed.write_bytes(changed.read_bytes())
+    assert set(sent(deployed, {"hello": 1}, kind="query", config=config)) == {"client", "samples", "version"}
+
+
 def test_the_ledger_has_the_reason_of_a_refusal(place, tmp_path, monkeypatch):  # noqa: F811
     from fnlkit.deploy import handover
 
