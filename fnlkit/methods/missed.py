@@ -21,7 +21,7 @@ def catching_up(opt, clients, replies, step):
 
 
 def ask_again(clients, ids, replies, model, step):
-    """Run a step once more on each client of `ids` without a reply; one that is still away does not stop the run.
+    """Run a step once more on the clients of `ids` without a reply; those that are still away do not stop the run.
 
     Parameters
     ----------
@@ -34,8 +34,9 @@ def ask_again(clients, ids, replies, model, step):
     step : client step
         Replies nothing.
     """
-    for i in np.setdiff1d(ids, replies.ids):
-        clients.round([i], model, step, expect=())  # alone: a cohort of one is judged together with earlier visits
+    missing = np.setdiff1d(ids, replies.ids)
+    if len(missing):
+        clients.round(missing, model, step, expect=(), optional=True)
 
 
 def completed(levels, ids):

@@ -131,7 +131,7 @@ class Clients(Transactional):
             self.on_release(self.rounds, epsilon)
 
     def round(self, ids, model, *steps, expect=None, broadcast=None, scatter=None, secret=None, protected=False, sides=None,
-              compare=None):  # fmt: skip
+              compare=None, optional=False):  # fmt: skip
         """Run steps on clients and return their replies.
 
         Parameters
@@ -158,6 +158,8 @@ class Clients(Transactional):
         compare : callable, optional
             Called with the replies that fit their declarations, {position in the sorted `ids`: {name: Tensor}}; returns
             {position: reason} of those to reject.
+        optional : bool
+            True if the caller can do without any reply: failed clients do not stop the run, however many they are.
 
         Returns
         -------
@@ -167,10 +169,10 @@ class Clients(Transactional):
         Raises
         ------
         TooManyLost
-            If fewer than the share `keep` of the cohort gave an accepted reply.
+            If fewer than the share `keep` of the cohort gave an accepted reply, unless the round is `optional`.
         InputError
-            If all clients failed because of a user error, or if the method requests a reply that it does not declare or that no
-            protection covers.
+            If all clients failed because of a user error, unless the round is `optional`; or if the method requests a reply
+            that it does not declare or that no protection covers.
         """
         if self._in_once:
             raise InputError("clients.round was called within clients.once, which a resumed run cannot repeat; call it outside")
@@ -196,7 +198,7 @@ class Clients(Transactional):
             raise InputError(admission.forbidden(extra, allowed, **declared))
         names = names_of(replies, allowed, required, exact=expect is not None)
         self._meter(ids, model, broadcast, scatter, replies, names)
-        kept, norms = self._accept(ids, model, replies, names, sides or {}, compare)
+        kept, norms = self._accept(ids, model, replies, names, sides or {}, compare, optional)
         self.rounds += 1
         names = list(replies[kept[0]]) if kept else []
         values = {name: [replies[j][name] for j in kept] for name in names if name != "weights"}
@@ -236,7 +238,7 @@ class Clients(Transactional):
                 self.note(f"the counts {name} of client {i} are missing in some rounds: {admission.printable(reason)}")
         return [reply[name] for reply, reason in zip(replies, reasons, strict=True) if reason is None]
 
-    def _accept(self, ids, model, replies, names, sides, compare):
+    def _accept(self, ids, model, replies, names, sides, compare, optional):
         """Convert replies in place; return the positions of accepted replies and the norms of their updates."""
         start, samples, sides = model.weights, self.sizes[ids].long().tolist(), self._sides() | sides
         reasons, norms = admission.examine(replies, names, self.sends or {}, self.network, start, samples, **sides)
@@ -249,10 +251,10 @@ class Clients(Transactional):
             self.note(f"an update more than {self.bound:g} times as long as usual was rejected (--max-update-ratio)")
         for j, reason in long.items():
             reasons[j] = reason
-        message = admission.user_error(replies)
+        message = None if optional else admission.user_error(replies)
         if message is not None and (len(ids) > 1 or self._too_few(ids, [])):
             raise InputError(message)
-        kept = self.refuse(self.rounds, ids, reasons)
+        kept = self.refuse(self.rounds, ids, reasons, optional=optional)
         return kept, np.array([norms[j] for j in kept if j in norms])
 
     def _sides(self):
@@ -269,7 +271,7 @@ class Clients(Transactional):
     def _too_few(self, ids, kept):
         return admission.too_few(len(ids), len(kept), self.log, self.keep, len(self))
 
-    def refuse(self, round, ids, reasons):
+    def refuse(self, round, ids, reasons, *, optional=False):
         """Reject clients of a round: record the reasons, undo their visits, and return the positions of the others.
 
         Parameters
@@ -278,11 +280,13 @@ class Clients(Transactional):
         ids : int64 (K,)
         reasons : list of (str or None)
             None for an accepted client.
+        optional : bool
+            As for `round`.
 
         Raises
         ------
         TooManyLost
-            If fewer than the share `keep` are accepted.
+            If fewer than the share `keep` are accepted, unless the round is `optional`.
         """
         reasons = [admission.printable(reason) for reason in reasons]
         kept = [j for j, reason in enumerate(reasons) if reason is None]
@@ -290,7 +294,7 @@ class Clients(Transactional):
             if reason:
                 self.rejected.append({"round": round, "client": client, "reason": reason})
                 self._undo_visit(client)
-        if self._too_few(ids, kept):
+        if not optional and self._too_few(ids, kept):
             raise admission.lost(round, ids.tolist(), reasons)
         return kept
 

@@ -9,7 +9,7 @@ from fnlkit.client.training import Fit
 from fnlkit.components import registry
 from fnlkit.components.spec import parse
 from fnlkit.errors import InputError
-from fnlkit.methods.missed import completed
+from fnlkit.methods.missed import ask_again, completed
 from fnlkit.server.clients import TooManyLost
 from tests.toy import Net, fitting, toy
 
@@ -55,6 +55,27 @@ def test_a_client_that_missed_a_stages_only_round(method):
         assert report["noisy_clients"][2]
     else:
         assert report["noise_level"][2] == report["noise_level"].max() > 0
+
+
+@pytest.mark.parametrize("error", [ValueError, InputError])
+@pytest.mark.parametrize("back", [(), (13, 20)])
+def test_clients_that_are_still_away_do_not_stop_the_run(back, error):
+    """Twelve of 24 clients miss a round; they are asked once more, and all but `back` miss this round too."""
+    fed, model = toy(count=24, keep=0.5)
+    visits = []
+
+    def breaks(client, model, received):
+        visits.append(client.id)
+        if client.id >= 12 and not (client.id in back and visits.count(client.id) > 1):
+            raise error("away")
+        client.state["done"] = torch.ones(())
+
+    replies = fed.round(range(24), model, breaks, expect=())
+    ask_again(fed, range(24), replies, model, breaks)
+    assert visits == [*range(24), *range(12, 24)]
+    assert [i for i, client in enumerate(fed.members) if "done" in client.state] == [*range(12), *back]
+    with pytest.raises((TooManyLost, InputError)):  # any other round
+        fed.round(range(12, 24), model, breaks, expect=())
 
 
 def refuses(client, model, received):
