@@ -16,6 +16,7 @@ from fnlkit.components.declarations import LARGEST, Sent, method
 from fnlkit.components.parameters import NotNegative, Positive, Rounds, Share, checked
 from fnlkit.kernels.mixture import fitted_from
 from fnlkit.methods.fedavg import Round
+from fnlkit.server.selection import cohort_size
 
 
 # ---- on the client
@@ -195,7 +196,8 @@ def feddiv(
     loss = partial(consistent, prior=prior, debias=debias)
     fit = partial(fit_filter, losses=losses)
     limits = {"level": level, "relabel_level": relabel_level, "confidence": confidence}
-    first = first_visits(clean_visits, (rounds - warmup) * getattr(select, "fraction", 1.0))
+    share = cohort_size(clients, getattr(select, "fraction", 1.0)) / len(clients)
+    first = first_visits(clean_visits, (rounds - warmup) * share)
     select_samples = partial(filter_samples, losses=losses, clean_visits=first, **limits)
     for r in range(rounds):
         step = {"mixup": alpha}

@@ -183,6 +183,13 @@ def test_feddivs_visits_on_clean_samples_are_the_share_of_the_public_codes_visit
     assert registry.of_budget("feddiv(warmup=2)", 8) != registry.of_budget("feddiv(warmup=2)", 9)
 
 
+def test_feddivs_expected_visits_follow_the_cohort_that_is_selected():
+    """A single client is visited in every round, whatever the fraction: 19 visits with the filter, one of them first."""
+    runs = [f"feddiv(warmup=2{more})" for more in ("", ", clean_visits=1", ", clean_visits=0")]
+    default, one, none = (train(method=method, rounds=21, fraction=0.1, count=1)[1].weights for method in runs)
+    assert torch.equal(default, one) and not torch.equal(default, none)
+
+
 def test_feddivs_filter_is_the_mean_of_the_clients_by_size():
     fed, _, steps = train(method="feddiv(warmup=2)", rounds=5, fraction=0.25)
     last, sizes = {}, fed.sizes.numpy()
