@@ -112,18 +112,16 @@ def review(data, folder, output, listed, **options):
     """Write a page with the suspicious samples of the last audit; after the decisions, import them.
 
     The first call writes review.html and decisions.csv. Open the page in a browser, decide, and save decisions.csv in the same
-    folder. The second call imports the decisions: the next run uses the reviewed labels, and the received labels are kept in
-    the folder `memory`. Nothing leaves this machine. After a review with --guarantee, the next audit sends the numbers of
-    right, wrong and listed labels by group of ranks.
+    folder. The second call imports the decisions: the next run uses the reviewed labels. The received labels and all imported
+    tables are kept in the folder `memory`, and a further review adds to the decisions. Nothing leaves this machine. After a
+    review with --guarantee, the next audit sends the numbers of right, wrong and listed labels by group of ranks.
 
     \b
     Example:
       fnlkit site review --project from-coordinator -o review --budget 100 --guarantee 0.2
     """
     from fnlkit import pipeline
-    from fnlkit.artifacts import saving
-    from fnlkit.artifacts.federation import Federation
-    from fnlkit.datasets.dataset import must_be
+    from fnlkit.artifacts import files, saving
     from fnlkit.deploy import checking, handover, labels
     from fnlkit.deploy.agreement import conformed
     from fnlkit.errors import InputError
@@ -131,14 +129,10 @@ def review(data, folder, output, listed, **options):
     site = handover.read_site(folder)
     _, task = checking.agreed_task(site["agreed"])
     source = os.path.abspath(data) if data else site["data"]
-    judged = os.path.join(site["memory"], labels.JUDGED)
     if not source:
         raise InputError("DATA: this site has not joined; name the data, or run `fnlkit site join` first")
-    if not os.path.exists(judged):
-        raise InputError(f"{judged}: there is no result of an audit yet; the coordinator starts audits")
-    federation = Federation.read(judged)
     samples = conformed(source, task, leave_out=site["leave_out"])
-    must_be(samples, federation.meta, len(federation.given), what="the audit", of_site=True)
+    federation = labels.to_review(site["memory"], samples, site["name"])
     decisions = os.path.join(output, "decisions.csv")
     if not os.path.exists(decisions):
         if listed:
@@ -148,20 +142,24 @@ def review(data, folder, output, listed, **options):
         if not os.path.exists(output):
             saving.private_folder(output)  # the page contains samples
         chosen = pipeline.export_review(federation, 0, output, dataset=samples, say=caution, **options)
+        labels.exported(site["memory"], federation)
         many = f"{output}: review.html and decisions.csv, {describe_selection(chosen)}"
         console().print(f"{many}; decide, then run this command again", soft_wrap=True)
         return
-    found = pipeline.import_review(federation, decisions, dataset=samples, say=caution)
+    text = files.read_text(decisions)
+
+    def change(before):
+        found = pipeline.import_review(before, decisions, dataset=samples, say=caution)
+        return pipeline.correct(found, listed=True) if listed else found
+
+    found = labels.review_imported(site["memory"], federation, change)
     last = found.meta["reviews"][-1]
-    if not last["decided"]:
-        raise InputError(f"{decisions}: contains no decision; open {output}/review.html, decide, and save the file there")
     for line in describe_list(last, "fnlkit site review --list"):
         console().print(line, soft_wrap=True)
     if listed:
-        found = pipeline.correct(found, listed=True)
         facts = found.meta["corrections"][-1]
         console().print(f"{facts['flagged']} listed, {facts['changed']} relabeled, {facts['dropped']} left out")
-    labels.decided(site["memory"], found)
+    labels.decided(site["memory"], found, text)
     many = f"{last['decided']} decided: {len(last['changed'])} labels changed, {len(last['dropped'])} samples left out"
     console().print(f"{many}; the next run uses these labels. Move {decisions} away before the next review")
 

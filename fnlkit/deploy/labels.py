@@ -1,22 +1,27 @@
 """Labels of a site: what an audit found about each sample, and the decisions of the site's reviewers.
 
 Both stay in the site's folder `memory`. An audit or estimate writes judged.npz, a review reviewed.npz. The next run uses the
-reviewed labels and omits dropped samples.
+reviewed labels and omits dropped samples. Reviews accumulate, and a copy of each imported table is kept.
 """
 
+import hashlib
 import os
 from dataclasses import replace
 
 import numpy as np
 
+from fnlkit.artifacts import saving
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.paths import shown
 from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
 from fnlkit.estimators.apply import judged
 from fnlkit.estimators.judgment import PREFIX
+from fnlkit.review.suspects import reviewed
 
 JUDGED, REVIEWED = "judged.npz", "reviewed.npz"
+# Labels and scores from which the last review was exported.
+EXPORTED = "exported.npz"
 
 
 def labels_of(folder, data, name):
@@ -104,7 +109,86 @@ def _found_before(folder, federation):
     return {name: before.extra[PREFIX + name] for name in names if PREFIX + name in before.extra}
 
 
-def decided(folder, federation):
-    """Write the federation of a review to reviewed.npz, without the judgment of the labels before the review."""
+def to_review(folder, data, name):
+    """Return the Federation to review: the labels of `labels_of` with the scores of the last audit or estimate.
+
+    Parameters
+    ----------
+    folder, data, name
+        As in `labels_of`.
+
+    Raises
+    ------
+    InputError
+        If there was no audit, or if the data changed since the audit or the review.
+    """
+    path = os.path.join(folder, JUDGED)
+    if not os.path.exists(path):
+        raise InputError(f"{path}: there is no result of an audit yet; the coordinator starts audits")
+    scored = Federation.read(path)
+    must_be(data, scored.meta, len(scored.given), what="the audit", of_site=True)
+    arrays = {each: values for each, values in scored.extra.items() if each.startswith(PREFIX)}
+    return judged(labels_of(folder, data, name), arrays, facts=scored.meta.get("estimate"))
+
+
+def exported(folder, federation):
+    """Keep the Federation from which a review is exported."""
+    federation.write(os.path.join(folder, EXPORTED))
+
+
+def review_imported(folder, current, change):
+    """Return the Federation after an import of decisions that omits no earlier decision.
+
+    A table is imported into the labels and scores of its export, so that it can be imported again after a change, and after
+    another audit.  If this would omit a decision or a correction since, it is imported into the current labels.
+
+    Parameters
+    ----------
+    folder : str
+        The site's folder `memory`.
+    current : Federation
+        From `to_review`.
+    change : callable
+        Returns the Federation with the decisions from the Federation before.
+    """
+    path = os.path.join(folder, EXPORTED)
+    if os.path.exists(path):
+        before = Federation.read(path)
+        if _precedes(before, current):
+            found = change(before)
+            if _keeps(current, found):
+                return found
+    found = change(current)
+    exported(folder, current)
+    return found
+
+
+def _precedes(before, current):
+    """Return whether a Federation is an earlier state of the current one."""
+    same = before.meta.get("dataset_checksum") == current.meta.get("dataset_checksum")
+    records = [(each.meta.get(name, []) for each in (before, current)) for name in ("reviews", "corrections")]
+    return same and all(now[: len(old)] == old for old, now in records)
+
+
+def _keeps(current, found):
+    """Return whether each decided sample of a Federation is decided in another one, which has as many corrections."""
+    fewer = len(found.meta.get("corrections", [])) < len(current.meta.get("corrections", []))
+    return not fewer and bool(reviewed(found)[reviewed(current)].all())
+
+
+def decided(folder, federation, text=None):
+    """Write the federation of a review to reviewed.npz, without the judgment of the labels before the review.
+
+    Parameters
+    ----------
+    folder : str
+        The site's folder `memory`.
+    federation : Federation
+    text : str, optional
+        The imported table; its copy decisions-SHA256.csv is kept.
+    """
+    if text is not None:
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        saving.write_bytes([text.encode()], os.path.join(folder, f"decisions-{digest}.csv"))
     extra = {name: values for name, values in federation.extra.items() if not name.startswith(PREFIX)}
     replace(federation, extra=extra).write(os.path.join(folder, REVIEWED))

@@ -1,18 +1,24 @@
 """Commands of a site and of the coordinator: folders to hand over, checks before anything is sent, reviews, the ledger."""
 
 import csv
+import hashlib
 import json
 import shlex
+import shutil
 import stat
 import tomllib
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from fnlkit import pipeline
 from fnlkit.artifacts.federation import Federation
+from fnlkit.cli.site import command as site_command
 from fnlkit.deploy import agreement, checking, handover, labels
 from fnlkit.errors import WorkStopped
+from fnlkit.estimators.apply import judged
+from fnlkit.estimators.judgment import PREFIX
 from tests import commands
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
@@ -136,8 +142,6 @@ def test_joining_again_keeps_the_key(demo):
 
 def test_the_container_reads_all_from_folders_of_the_machine(demo, tmp_path):
     """The image contains no file of the site; the folder and the data have the same paths in the container."""
-    import shutil
-
     site = tmp_path / "a folder"
     shutil.copytree(demo / "sites/site-2", site)
     (tmp_path / "data").mkdir()
@@ -219,6 +223,68 @@ def test_an_audit_a_review_and_the_log_of_a_site(demo, tmp_path):
     path.write_text(path.read_text().replace('"round": 0', '"round": 1', 1))
     done = fnlkit(["fnlkit", "site", "log"], site)
     assert done.returncode == 2 and "left.jsonl" in done.stderr
+
+
+def test_reviews_of_a_site_accumulate(demo, tmp_path):
+    """A second review without another audit keeps the decisions of the first; a table can be imported again."""
+    site = tmp_path / "site"
+    shutil.copytree(demo / "sites/site-2", site, ignore=shutil.ignore_patterns("memory", "review"))
+    (site / "memory").mkdir(mode=0o700)
+    samples = agreement.conformed(str(site / "data.npz"), checking.agreed_task(str(site / "agreed.toml"))[1])
+    start = labels.fresh(samples, "site-2")
+    size = len(start.given)
+    scores = {
+        "issue_score": np.linspace(0, 1, size),
+        "flagged": np.zeros(size, bool),
+        "suggested_label": (start.given + 1) % 10,
+    }
+    found = judged(start, {PREFIX + name: values for name, values in scores.items()})
+    found.write(site / "memory/judged.npz")
+
+    def review(*words):
+        found = CliRunner().invoke(site_command, ["review", "--project", str(site), "-o", str(site / "review"), *words])
+        assert found.exit_code == 0, found.output + str(found.exception)
+        return found.output
+
+    def fill(decision, count=None):
+        table = site / "review/decisions.csv"
+        with table.open(newline="") as handle:
+            rows = list(csv.DictReader(handle))
+        for row in rows[:count]:
+            row["decision"] = decision
+        with table.open("w", newline="") as handle:
+            sheet = csv.DictWriter(handle, rows[0])
+            sheet.writeheader()
+            sheet.writerows(rows)
+        return {int(row["position"]) for row in rows[:count]}
+
+    def decided():
+        found = Federation.read(site / "memory/reviewed.npz")
+        return set(np.flatnonzero(found.extra["reviewed"]).tolist()), found
+
+    review("--budget", "12")
+    fill("keep", 5)
+    review()
+    first = fill("7")  # the same table, completed and changed
+    review()
+    assert decided()[0] == first and (decided()[1].given[sorted(first)] == 7).all() and len(decided()[1].meta["reviews"]) == 1
+    (site / "review/decisions.csv").rename(site / "review/old.csv")
+    review("--budget", "8", "--guarantee", "0.5")
+    second = fill("keep", 3)
+    assert not first & fill("keep", 3) and len(first) == 12
+    review()
+    review()  # the same table again
+    now, federation = decided()
+    assert now == first | second and (federation.given[sorted(first)] == 7).all() and len(federation.meta["reviews"]) == 2
+    (site / "review/decisions.csv").rename(site / "review/second.csv")
+    (site / "review/old.csv").rename(site / "review/decisions.csv")
+    table = site / "review/decisions.csv"
+    table.write_text(table.read_text().replace(",7,", ",,", 1))  # an older table with a decision less
+    done = CliRunner().invoke(site_command, ["review", "--project", str(site), "-o", str(site / "review")])
+    assert "no row is decided yet" in str(done.exception)
+    assert decided()[0] == now
+    kept = {hashlib.sha256(path.read_bytes()).hexdigest() for path in (site / "memory").glob("decisions-*.csv")}
+    assert kept >= {record["sha256"] for record in federation.meta["reviews"]} and len(kept) == 3
 
 
 def test_a_review_with_a_guarantee_at_a_site(demo, tmp_path):
