@@ -240,7 +240,7 @@ class _Shelf:
             _, name = self._file(signature, dispatcher.targetctx.codegen())
 
             def is_compiled():
-                return tuple(signature) in dispatcher.overloads or any((each / name).exists() for each in cache_folders())
+                return tuple(signature) in dispatcher.overloads or any(os.path.exists(each / name) for each in cache_folders())
 
             # Before the lock of the file: a thread that compiles a caller of this function holds numba's lock.
             with global_compiler_lock:

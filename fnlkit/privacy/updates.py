@@ -280,7 +280,7 @@ def stated(sums, epsilon, delta, *, hidden=True):
     sums : Sums
     epsilon, delta : float
     hidden : bool
-        Whether the noise depends on a privacy key; False for old runs, whose noise depends on the seed.
+        Whether the noise depends on a privacy key; False for simulations, whose noise depends on the seed.
     """
     source = (
         "The noise depends on a secret key that is not part of the run: a reader of the key file can remove the noise."
