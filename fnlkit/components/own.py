@@ -50,6 +50,7 @@ CALLS = {
 # Functions of a user that are no components: a loader of a data set, and a measure of a model's predictions.
 FUNCTIONS = {"data set": ((), ()), "measure": (("scores", "labels"), ())}
 _ABOUT_CODE = {NameError, UnboundLocalError, AttributeError, TypeError, ImportError, ModuleNotFoundError, RuntimeError}
+_LONGEST_PATH = 4096
 _FILES = {}  # name in sys.modules -> path, of modules imported from a FILE.py
 _SOURCES = set()  # paths of all files that a user named
 _CONTENTS = {}  # path of a data file -> (size and times, SHA-256)
@@ -168,8 +169,8 @@ def digest(target):
     None is returned if there is no file.
 
     It covers the named file, the Python files in its folder that it imports, at any depth, and the regular files that a
-    text in this code names, relative to the file's folder: ``np.load(HERE / "scorer.npz")``. Names that the code computes,
-    or receives as a parameter, are not covered. Only the packages above a dotted module are imported.
+    text in this code names, relative to the file's folder: ``np.load(HERE / "scorer.npz")``. Names that the code computes
+    are not covered; see `data_digest` for names in parameters. Only the packages above a dotted module are imported.
 
     Parameters
     ----------
@@ -177,6 +178,24 @@ def digest(target):
     """
     path = _source(target)
     return None if path is None or not os.path.isfile(path) else _digest(path)
+
+
+def data_digest(target, name):
+    """Return the SHA-256 of a file that a parameter of a component names, or None if it names no regular file.
+
+    Parameters
+    ----------
+    target : str
+        Name of the component.
+    name : str
+        Relative to the folder of the component's file, else to the current folder.
+    """
+    source = _source(target)
+    if not name.strip() or "\0" in name or len(name) > _LONGEST_PATH:
+        return None
+    name = os.path.expanduser(name)
+    paths = [os.path.join(os.path.dirname(source), name)] if source else []
+    return next((_content(path) for path in map(os.path.abspath, [*paths, name]) if os.path.isfile(path)), None)
 
 
 def imported_digest(target):

@@ -198,7 +198,12 @@ def own_names(text):
     text : str or Spec
         A text that is not a spec has no such names.
     """
-    names, left = {}, [text]
+    return list(dict.fromkeys(spec.name for spec in _own_specs(text)))
+
+
+def _own_specs(text):
+    """Yield the specs of a user's components in a spec."""
+    left = [text]
     while left:
         value = left.pop(0)
         if isinstance(value, str):
@@ -207,25 +212,47 @@ def own_names(text):
             except InputError:
                 continue
         if isinstance(value, Spec):
-            names |= {value.name: None} if ":" in value.name else {}
+            if ":" in value.name:
+                yield value
             left += [inner for inner in value.parameters.values() if not isinstance(inner, str) or ":" in inner]
         elif isinstance(value, list):
             left += [inner for inner in value if not isinstance(inner, str) or ":" in inner]
-    return list(names)
+
+
+def data_files(text, names=None):
+    """Return {name: SHA-256} of the data files that parameters of a user's components name.
+
+    A name is relative to the folder of the component's file, else to the current folder. Names of other files are left out.
+
+    Parameters
+    ----------
+    text : str or Spec
+    names : iterable of str, optional
+        Only of these components. Default: all.
+    """
+    out = {}
+    for spec in _own_specs(text):
+        for value in spec.parameters.values() if names is None or spec.name in names else ():
+            for one in value if isinstance(value, list) else [value]:
+                name = one.name if isinstance(one, Spec) and not one.parameters else one
+                if isinstance(name, str) and (digest := own.data_digest(spec.name, name)):
+                    out[name] = digest
+    return out
 
 
 def digests(specs):
-    """Return {name: SHA-256 of its files} of imported users' components in specs.
+    """Return {name: SHA-256 of its files} of imported users' components in specs, and of their `data_files`.
 
-    Files count as they were when this process imported them.
+    Code counts as it was when this process imported it.
 
     Parameters
     ----------
     specs : iterable of object
         Values other than texts are skipped, and so are components that this process did not import.
     """
-    names = [name for text in specs if isinstance(text, str) and ":" in text for name in own_names(text)]
-    return {name: digest for name in names if (digest := own.imported_digest(name))}
+    specs = [text for text in specs if isinstance(text, str) and ":" in text]
+    code = {name: digest for text in specs for name in own_names(text) if (digest := own.imported_digest(name))}
+    return {name: digest for text in specs for name, digest in data_files(text, code).items()} | code
 
 
 def renamed(text, name_of):

@@ -213,12 +213,11 @@ def _check_federation(federation, dataset, run):
 
 
 def _check_code(user_files, run):
-    recorded = run.meta.get("own")  # digests of a user's files; the earliest runs have none
-    for name in [] if recorded is None else sorted(recorded.keys() | user_files):
+    recorded = run.meta.get("own")  # digests of a user's files; the earliest runs have none, or none of data files
+    for name in [] if recorded is None else sorted(recorded.keys() | {name for name in user_files if ":" in name}):
         if recorded.get(name) != user_files.get(name):
-            raise InputError(
-                f"--resume: the code of {name} changed since the run was made; restore the earlier version, or train again"
-            )
+            what = f"the code of {name}" if ":" in name else f"the file {name}"
+            raise InputError(f"--resume: {what} changed since the run was made; restore the earlier version, or train again")
     if run.meta.get("unsaved"):
         raise InputError(
             f"--resume: the optimizer's {run.meta['unsaved'][0]} stored state in its attributes, which no run saves; store it "

@@ -15,7 +15,7 @@ from fnlkit.artifacts import saving
 from fnlkit.artifacts.paths import shown
 from fnlkit.artifacts.run import Run
 from fnlkit.components import own, presets, registry
-from fnlkit.components.spec import parse, renamed
+from fnlkit.components.spec import data_files, parse, renamed
 from fnlkit.datasets.partitioning import federation
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings, option
@@ -160,7 +160,9 @@ def difference(job, run):
 _PARTITION = inspect.signature(federation).parameters
 _NOISE = ("clients(rho=0.6, tau=0.5)", "symmetric(eta=0.4)")  # with clients, and before there are any
 _DEFAULTS = {
-    "partition": {name: _PARTITION[name].default for name in ("scheme", "clients", "min_samples", "labels", "public")},
+    "partition": {
+        name: _PARTITION[name].default for name in ("scheme", "clients", "min_samples", "labels", "public", "holdout")
+    },
     "inject-noise": {"noise": None},
     "estimate-noise": {"estimator": "knn", "apply": "none"},
 }
@@ -180,7 +182,7 @@ def _other_steps(wanted, provenance):
         for name, value, before in pairs:
             if name == "--noise" and value is None and before in _NOISE:
                 continue
-            if value != before and not _equal(value, before, step.get("own") or {}):
+            if not _equal(value, before, step.get("own") or {}):
                 return f"made by {verb} {name} {before}, where the recipe has {value}"
     return None
 
@@ -206,14 +208,17 @@ def _equal(wanted, found, recorded):
     ----------
     wanted, found : object
     recorded : dict of str to str
-        The digest of each user's component when the file was made.  Components are equal if their code is equal, in any folder.
+        The digests of each user's component and of its data files when the file was made.  Components are equal if their code
+        and data are equal, in any folder.
     """
     try:
         if isinstance(found, (bool, int, float)):
             return float(wanted) == float(found)
+        if any(recorded.get(name, digest) != digest for name, digest in data_files(str(wanted)).items()):
+            return False
         wanted, found = _with_code(str(wanted), own.digest), _with_code(str(found), recorded.get)
         return wanted == found or parse(wanted) == parse(found)
-    except ValueError:  # not a number, or not a spec
+    except (ValueError, TypeError):  # not a number, or not a spec
         return False
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fnlkit import datasets
 from fnlkit.components import own
-from fnlkit.components.spec import own_names
+from fnlkit.components.spec import data_files, own_names
 
 NAME = "settled.jsonl"
 
@@ -79,7 +79,7 @@ class Settled:
         quoted = value.replace("'", '"').split('"')[1::2]
         bare = value.replace("=", " ").replace("(", " ").replace(")", " ").replace(",", " ").split()
         files = [self._content(name) for name in (*bare, *quoted) if (self.folder / name).is_file()]
-        return files + [own.digest(name) for name in own_names(value)]
+        return files + [own.digest(name) for name in own_names(value)] + [*data_files(value).values()]
 
     def _content(self, name):
         """Return the SHA-256 of a file's bytes, cached while the file's size and time do not change."""

@@ -114,7 +114,7 @@ def decided_by(run):
                     name = f"{command} --{name.replace('_', '-')}"
                     out[name] = value if name not in out else f"{out[name]} + {value}"
     for name, digest in dict(run.meta.get("own") or {}).items():
-        out[f"code of {name}"] = str(digest)[:12]
+        out[f"code of {name}" if ":" in name else f"file {name}"] = str(digest)[:12]
     for name in ("dataset_checksum", "embedding"):
         out[name.replace("_", " ")] = str(run.meta.get(name) or "none")[:12]
     return out

@@ -159,7 +159,11 @@ def here(monkeypatch):
     monkeypatch.setattr(reproduce, "ThreadPoolExecutor", InTurn)
 
 
-LOSS = "def loss(logits, batch):\n    return {} * (1 - logits.softmax(-1).gather(-1, batch.y[..., None])[..., 0])\n"
+LOSS = """
+def loss(logits, batch, *, times=""):
+    factor = float((Path(__file__).parent / times).read_text()) if times else 1.0
+    return {} * factor * (1 - logits.softmax(-1).gather(-1, batch.y[..., None])[..., 0])
+"""
 OWN = """
 title = "own"
 dataset = "DATA"
@@ -169,11 +173,11 @@ rounds = 1
 epochs = 1
 fraction = 0.5
 model = "mlp(hidden=[8])"
-loss = "parts/mine.py:loss"
+loss = "parts/mine.py:loss(times=times.txt)"
 engine = "sequential"
 [[regime]]
 name = "one"
-steps = ["partition --clients 4 --labels true", "inject-noise --noise 'parts/mine.py:noise(step=1)'"]
+steps = ["partition --clients 4 --labels true", "inject-noise --noise 'parts/mine.py:noise(step=1, more=[more.txt])'"]
 methods = ["parts/mine.py:plain"]
 published = { "parts/mine.py:plain" = [50.0, 1.0] }
 """
@@ -188,9 +192,10 @@ from fnlkit.noise import Corruption
 def plain(clients, model, opt, select, *, rounds):
     return (yield from fedavg(clients, model, opt, select, rounds=rounds))
 
-def noise(ground, *, step=1):
+def noise(ground, *, step=1, more=()):
     labels = ground.labels.copy()
     shift = int(Path(f"{os.path.dirname(__file__)}/shift.txt").read_text())
+    shift *= len((Path(__file__).parent / str(more[0])).read_text())
     labels[::3] = (labels[::3] + step * STEP * shift) % ground.classes
     return Corruption(labels)
 """
@@ -204,7 +209,8 @@ def mine(tmp_path):
     (folder / "own.toml").write_text(OWN.replace("DATA", str(folder / "data.npz")))
     (folder / "parts/mine.py").write_text(LOSS.format(1.0) + PARTS)
     (folder / "parts/beside.py").write_text("STEP = 1\n")
-    (folder / "parts/shift.txt").write_text("1")
+    for name in ("shift", "times", "more"):
+        (folder / f"parts/{name}.txt").write_text("1")
     samples(folder / "data.npz", 0)
     samples(folder / "other.npz", 2)
     yield folder
@@ -224,15 +230,18 @@ def edit(path, old, new):
     path.write_text(text.replace(old, new))
 
 
-NOISE_STEP = ", \"inject-noise --noise 'parts/mine.py:noise(step=1)'\""
+NOISE_STEP = ", \"inject-noise --noise 'parts/mine.py:noise(step=1, more=[more.txt])'\""
 CHANGES = {
     "a setting": lambda at: edit(at / "own.toml", "epochs = 1", "epochs = 2"),
     "a step's option": lambda at: edit(at / "own.toml", "step=1", "step=2"),
     "an option more": lambda at: edit(at / "own.toml", "--clients 4", "--clients 4 --scheme 'dirichlet(alpha=1)'"),
+    "held-out samples": lambda at: edit(at / "own.toml", "--clients 4", "--clients 4 --holdout 0.2"),
     "a step less": lambda at: edit(at / "own.toml", NOISE_STEP, ""),
     "a component": lambda at: edit(at / "parts/mine.py", "return 1.0", "return 2.0"),
     "a file beside a component": lambda at: (at / "parts/beside.py").write_text("STEP = 2  # another length"),
     "a data file that a component names": lambda at: (at / "parts/shift.txt").write_text("2"),
+    "a data file in a parameter": lambda at: (at / "parts/times.txt").write_text("2"),
+    "a data file in a parameter of a step": lambda at: (at / "parts/more.txt").write_text("11"),
     "the data": lambda at: samples(at / "data.npz", 1),
     "another data set": lambda at: edit(at / "own.toml", "data.npz", "other.npz"),
 }
@@ -279,7 +288,7 @@ def test_runs_merge_only_with_equal_user_code(mine, here, tmp_path):
 
 def test_a_recipe_with_a_users_component_runs_as_a_command(mine):
     """In real processes; a path is seen from the recipe's folder, whatever the current one, or absolute."""
-    edit(mine / "own.toml", 'loss = "parts/mine.py:loss"', f"loss = '\"{mine}/parts/mine.py:loss\"'")
+    edit(mine / "own.toml", '"parts/mine.py:loss(times=times.txt)"', f"'\"{mine}/parts/mine.py:loss\"'")
     done = fnlkit("fnlkit reproduce 'my recipes/own.toml' --jobs 1 -o runs", mine.parent)
     assert done.returncode == 0 and "50.00 ± 1.00" in done.stdout, done.stderr
 
@@ -307,6 +316,20 @@ def test_a_run_is_not_resumed_with_other_code(mine, here):
     assert two.meta["provenance"][-1]["own"] == two.meta["own"] and [*two.meta["own"]] == ["parts/mine.py:loss"]
     edit(mine / "parts/mine.py", "return 2.0", "return 1.0")
     assert fnlkit(more, mine).returncode == 0
+
+
+def test_a_run_is_not_resumed_with_another_data_file(mine, here):
+    """A parameter of a component names the file."""
+    train = (
+        "fnlkit train fed.npz --model 'mlp(hidden=[8])' --loss 'parts/mine.py:loss(times=\"times.txt\")' --engine sequential"
+    )
+    made = f"fnlkit partition --dataset data.npz --clients 4 -o fed.npz && {train} --rounds 1 -o a.pt"
+    assert fnlkit(made, mine).returncode == 0
+    (mine / "parts/times.txt").write_text("2")
+    done = fnlkit(f"{train} --rounds 2 -o a.pt --resume a.pt", mine)
+    assert done.returncode == 2 and "the file times.txt changed" in done.stderr, done.stderr
+    (mine / "parts/times.txt").write_text("1")
+    assert fnlkit(f"{train} --rounds 2 -o a.pt --resume a.pt", mine).returncode == 0
 
 
 def test_a_published_number_belongs_to_a_method_or_to_one_way_to_write_it():
