@@ -89,6 +89,11 @@ def join(folder, data, leave_out):
 
     site = handover.read_site(folder)
     checking.leaving_of(data, site["agreed"], leave_out, site["memory"])
+    if site["data"] and site["data"] != os.path.abspath(data) and (kept := handover.made_here(site)):
+        names = ", ".join(os.path.relpath(path, site["folder"]) for path in kept)
+        caution(
+            f"{names}: kept from an earlier `fnlkit site join` with {site['data']}; if you did not join before, remove them"
+        )
     for path in handover.join(folder, data, leave_out):
         console().print(f"wrote {path}", style="dim", soft_wrap=True)
     public = os.path.join(site["folder"], f"{site['name']}.key.pub")

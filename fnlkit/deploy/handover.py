@@ -1,7 +1,8 @@
 """Folders of a deployment: the coordinator's, one to hand over to each site, and a demonstration on one machine.
 
 A site reads its folder as a message of somebody else: names and addresses follow strict patterns, because `start.sh` contains
-them, symbolic links are refused, and `bin/`, which precedes the search path of commands, contains one known program.
+them, symbolic links are refused, and `bin/`, which precedes the search path of commands, contains one known program.  Keys,
+memory and decisions are made at the site: whoever brings them along knows the keys, or decides for the reviewers.
 """
 
 import json
@@ -21,7 +22,7 @@ from fnlkit.deploy.identity import is_name, parse_address
 from fnlkit.errors import InputError, nearest
 from fnlkit.kernels.streams import stream
 
-FOLDER, SITE = "coordinator", "site.toml"
+FOLDER, SITE, REVIEW = "coordinator", "site.toml", "review"
 _SITE = {"client": int, "name": str, "superlink": str, "data": str, "memory": str, "agreed": str, "port": int, "leave_out": str}
 _PROGRAM = "flower-superexec"
 _TELEMETRY = "export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1"
@@ -98,15 +99,35 @@ def read_site(folder):
 def _check_links(folder, names):
     """Raise InputError if a file that fnlkit reads or writes in a site's folder is a symbolic link, or if `bin` has others."""
     fixed = (SITE, "agreed.toml", "ca.crt", "own.crt", "own.key", "start.sh", "bin", "memory", "README.md", "Containerfile")
-    parts = [folder / name for name in (*fixed, "fnlkit-site.service", *names)]
-    for inner in ("bin", "memory"):
+    parts = [folder / name for name in (*fixed, "fnlkit-site.service", REVIEW, *names)]
+    for inner in ("bin", "memory", REVIEW):
         if (folder / inner).is_dir() and not (folder / inner).is_symlink():
             parts += (folder / inner).iterdir()
     for part in parts:
         if part.is_symlink():
             raise InputError(f"{shown(part)}: is a symbolic link; the folder of a site contains none, remove it")
+        if part.exists() and not (part.is_file() or part.is_dir()):
+            raise InputError(f"{shown(part)}: is no regular file; remove it")
         if part.parent.name == "bin" and (part.name != _PROGRAM or not part.is_file()):
             raise InputError(f"{shown(part)}: is no program of fnlkit; remove it, because the site would run it")
+
+
+def made_here(site):
+    """Return the paths of keys, memory and decisions in a site's folder, which a coordinator does not send.
+
+    Features in `memory` are not among them: `fnlkit site check` stores them before the site joins.
+
+    Parameters
+    ----------
+    site : dict
+        From `read_site`.
+    """
+    folder = Path(site["folder"])
+    names = (f"{site['name']}.key", f"{site['name']}.key.pub", "own.key", "own.crt", REVIEW)
+    found = [folder / name for name in names if (folder / name).exists()]
+    memory = Path(site["memory"])
+    kept = sorted(memory.iterdir()) if memory.is_dir() else [memory] if memory.exists() else []
+    return found + [path for path in kept if not path.name.startswith("features-")]
 
 
 def join(folder, data, leave_out=""):
@@ -125,6 +146,8 @@ def join(folder, data, leave_out=""):
     """
     site = read_site(folder)
     folder = Path(site["folder"])
+    if not site["data"] and (brought := made_here(site)):
+        raise InputError(f"{shown(brought[0])}: this site has not joined, so that the file is not its own; remove it")
     for name, value in (("the folder", str(folder)), ("DATA", os.path.abspath(data)), ("--leave-out", leave_out)):
         if not value.isprintable():
             raise InputError(f"{name} {value!r}: contains a control character, which no start script can contain; rename it")

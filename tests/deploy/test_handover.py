@@ -123,7 +123,9 @@ def test_a_misspelled_setting_is_named_before_anything_is_sent(site, project):
     assert done.returncode == 2 and "round is no entry" in done.stderr and "'rounds'" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["start.sh", "Bonn.key", "own.key", "memory", "bin", "bin/flower-superexec", "Containerfile"])
+@pytest.mark.parametrize(
+    "name", ["start.sh", "Bonn.key", "own.key", "memory", "bin", "bin/flower-superexec", "Containerfile", "review"]
+)
 def test_links_in_the_folder_are_refused_and_their_targets_unchanged(name, site, project, tmp_path):
     target = tmp_path / "target"
     target.write_text("precious")
@@ -139,6 +141,31 @@ def test_a_foreign_program_in_the_folder_is_refused(site, project):
     (site / "bin/fnlkit").write_text("#!/bin/sh\n")
     with pytest.raises(InputError, match="bin/fnlkit"):
         handover.join(site, project.parent / "ours.npz")
+
+
+@pytest.mark.parametrize("name", ["Bonn.key", "own.key", "memory/privacy.key", "memory/reviewed.npz", "review/decisions.csv"])
+def test_keys_memory_and_decisions_do_not_come_with_the_folder(name, site, project):
+    """A coordinator that sends `memory/privacy.key` knows the draws that protect the site's labels."""
+    (site / name).parent.mkdir(exist_ok=True)
+    (site / name).write_text("of somebody else")
+    with pytest.raises(InputError, match=f"{name.partition('/')[0]}.*not joined"):
+        handover.join(site, project.parent / "ours.npz")
+    if name == "Bonn.key":  # without its public key, it cannot be kept
+        return
+    settings = tomllib.loads((site / "site.toml").read_text())
+    (site / "site.toml").write_text(handover.to_toml(settings | {"data": "/x.npz"}))  # claims that the site joined before
+    done = fnlkit(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site)
+    assert done.returncode == 0 and "did not join before" in done.stderr and name.removesuffix("/decisions.csv") in done.stderr
+    again = fnlkit(shlex.join(["fnlkit", "site", "join", ".", "--data", str(project.parent / "ours.npz")]), site)
+    assert again.returncode == 0 and "did not join before" not in again.stderr
+
+
+@pytest.mark.parametrize("name", ["memory/left.jsonl", "start.sh", "Bonn.key"])
+def test_pipes_in_the_folder_are_refused(name, site):
+    (site / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(site / name)
+    done = fnlkit("fnlkit site log --project .", site)
+    assert done.returncode == 2 and "no regular file" in done.stderr
 
 
 def test_a_joined_site_keeps_keys_and_memory_to_its_owner(site, project):
