@@ -196,10 +196,13 @@ def _must_exist(dataset, model, embeddings):
     from fnlkit import datasets
     from fnlkit.components.spec import bind, find, parse
     from fnlkit.models import NETWORKS
+    from fnlkit.reproduce import checking
 
     if model:
         spec = parse(model, "--model")
         bind(spec, find(spec, NETWORKS, "model"), "model", given=("input_shape", "classes"))
+    if dataset:
+        checking.must_be_stored(dataset, "--dataset")
     if dataset and not os.path.exists(dataset) and dataset.partition("(")[0] not in datasets.registry():
         known = datasets.registry()
         raise InputError(f"--dataset {dataset}: no such file or data set{nearest(dataset, known)}; known: {', '.join(known)}")

@@ -1,10 +1,12 @@
 """Check the components of a recipe before its first command: names, parameters and values, built-in or the user's own."""
 
+import os
 from dataclasses import fields
 from importlib import import_module
 
 from fnlkit.components import registry
-from fnlkit.components.spec import bind, find, parse
+from fnlkit.components.spec import bind, find, own_names, parse
+from fnlkit.errors import InputError
 from fnlkit.experiment import Settings
 from fnlkit.experiment.criteria import criterion
 
@@ -34,6 +36,21 @@ def must_run(method, options):
     settings = {field.name: options[field.name] for field in fields(Settings) if field.name in options}
     criterion(Settings(**settings, method=method).select)
     registry.method(method)
+
+
+def must_be_stored(dataset, option):
+    """Raise InputError if a data set is a user's function: the commands of a recipe read data sets by name or from files.
+
+    Parameters
+    ----------
+    dataset : str
+    option : str
+        For the message.
+    """
+    if own_names(dataset) and not os.path.exists(dataset):
+        raise InputError(
+            f"{option} {dataset}: a recipe reads no function; write its arrays with np.savez and name the npz file"
+        )
 
 
 def must_be_components(named):

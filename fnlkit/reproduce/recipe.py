@@ -131,6 +131,8 @@ def check_components(recipe, *, every=True):
     every : bool
         False checks methods and settings only: other components of included recipes import torch and are checked by tests.
     """
+    for dataset in (recipe["dataset"], *(regime["dataset"] for regime in recipe["regime"] if "dataset" in regime)):
+        checking.must_be_stored(dataset, "dataset")
     for regime in recipe["regime"]:
         common, seen = recipe["train"] | regime.get("train", {}), []
         try:

@@ -94,6 +94,15 @@ def test_a_dry_run_checks_components_and_their_parameters(old, new, named, folde
     assert done.returncode == 2 and named in done.stderr and not done.stdout, done.stderr
 
 
+def test_a_function_of_the_user_is_no_data_set_of_a_recipe(folder):
+    """Before the first command: `train` would refuse to run the function."""
+    done = fnlkit("fnlkit reproduce r.toml --dataset mine.py:noise --dry-run", folder)
+    assert done.returncode == 2 and "--dataset mine.py:noise" in done.stderr and "np.savez" in done.stderr, done.stderr
+    edit(folder, ('dataset = "digits"', 'dataset = "mine.py:noise"'))
+    done = fnlkit("fnlkit reproduce r.toml --dry-run", folder)
+    assert done.returncode == 2 and "r.toml: dataset mine.py:noise" in done.stderr and not done.stdout, done.stderr
+
+
 def test_a_failed_search_is_an_error_and_its_method_is_not_in_the_table(folder, here):
     edit(folder, ("method.trust = [0.5]", "method.trust = [9.0]"), ("seeds = [0, 1]", "seeds = [0]"))
     done = fnlkit("fnlkit reproduce r.toml --jobs 1 -o runs --json", folder)
