@@ -15,10 +15,12 @@ from fnlkit.deploy import handover, identity
 from fnlkit.errors import InputError
 from tests.commands import fnlkit
 
+NEEDS = "certificates need Flower: pip install 'fnlkit[flower]'"
+
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    pytest.importorskip("cryptography", reason="certificates need Flower: pip install 'fnlkit[flower]'")
+    pytest.importorskip("cryptography", reason=NEEDS)
     folder = tmp_path_factory.mktemp("handover")
     done = fnlkit("fnlkit flower-app project --dataset digits --sites 1 --name Bonn --address localhost --rounds 1", folder)
     assert done.returncode == 0, done.stderr
@@ -101,11 +103,13 @@ def test_a_folder_that_names_code_or_other_places_is_refused(entry, value, site,
     [("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1"), ("server.example.org", "0.0.0.0"), ("10.1.2.3", "0.0.0.0")],
 )
 def test_a_server_for_this_machine_listens_to_this_machine_only(host, listens):
+    pytest.importorskip("cryptography", reason=NEEDS)
     start = handover.parts((host, 8123), ["Bonn"], b"")["coordinator/start.sh"].decode()
     assert f"--host {listens} --port 8123 " in start
 
 
 def test_the_written_folders_and_the_next_step_are_printed(tmp_path):
+    pytest.importorskip("cryptography", reason=NEEDS)
     rows = [f"{i},{('malignant', 'benign')[i % 2]}" for i in range(30)]
     (tmp_path / "ours.csv").write_text("\n".join(["a,label", *rows, "3,malignat"]))
     done = fnlkit("fnlkit flower-app new --dataset ours.csv --sites 2 --name Bonn --name Cork --address localhost", tmp_path)
