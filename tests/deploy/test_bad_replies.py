@@ -12,7 +12,7 @@ from fnlkit.deploy import scale, terms
 from fnlkit.estimators import federated
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.pipeline import partition
-from fnlkit.review import site
+from fnlkit.review import shifts, site
 from fnlkit.server.replies import Malformed, admitted
 from tests.deploy.test_tasks import CANARY, SITES, Deployed, place  # noqa: F401
 
@@ -73,6 +73,25 @@ def test_detector_counts_of_another_length_are_refused_in_an_audit(place, tmp_pa
     found = Deployed(place, tmp_path).run()
     assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
     assert "'detected' is" in found["lost"][f"site-{HOSTILE}"]
+
+
+@pytest.mark.parametrize(
+    ("module", "step", "name", "side"),
+    [
+        (shifts, "describe_columns", "columns", 1),
+        (shifts, "describe_inputs", "class_means", 2),
+        (shifts, "describe_inputs", "covariances", 0),
+        (site, "try_changes", "agreeing", 0),
+    ],
+)
+def test_descriptions_of_another_shape_are_refused_in_an_audit(module, step, name, side, place, tmp_path, monkeypatch):  # noqa: F811
+    def longer(reply):
+        return reply | {name: torch.cat([reply[name], reply[name].narrow(side, 0, 1)], side)}
+
+    tamper(monkeypatch, place, module, step, longer)
+    found = Deployed(place, tmp_path).run()
+    assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
+    assert f"'{name}' is" in found["lost"][f"site-{HOSTILE}"]
 
 
 def moments(mean, std=1.0, known=50):
