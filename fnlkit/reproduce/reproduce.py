@@ -29,6 +29,8 @@ from fnlkit.results.comparison import score_name
 from fnlkit.results.grouping import baseline_among, pivot
 from fnlkit.results.statistics import holm, paired, significant, spread
 
+DIGITS = 4  # of stored scores, in percent
+
 
 @dataclass(frozen=True)
 class Job:
@@ -209,12 +211,7 @@ def run(all_jobs, folder, *, at_once, on_done=None, on_changed=None):
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {
-        **os.environ,
-        "FNLKIT_THREADS": "1",
-        "NUMBA_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-    }
+    environment = {**os.environ, "FNLKIT_THREADS": "1", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     failed, children = {}, Children(folder, environment)
     settled = Settled(folder, dict.fromkeys(job.dataset for job in all_jobs))
     # Concurrent runs share the cores.
@@ -319,7 +316,7 @@ def _memorized(runs):
     return out
 
 
-def cells(all_jobs, folder):
+def cells(all_jobs, folder, digits=None):
     """Return one dict per regime and method with finished runs: the scores of each seed in percent, and the cost.
 
     Runs that are not finished are left out, because half a run would look like a bad method.
@@ -328,6 +325,8 @@ def cells(all_jobs, folder):
     ----------
     all_jobs : list of Job
     folder : str or Path
+    digits : int, optional
+        Round the scores.  Default: not rounded.
 
     Returns
     -------
@@ -350,7 +349,7 @@ def cells(all_jobs, folder):
             groups.setdefault((job.regime, job.label), []).append((job, found, run))
     out = []
     for (regime, label), found in groups.items():
-        measures, scores = _scores(found)
+        measures, scores = _scores(found, digits)
         out.append({
             "regime": regime,
             "method": label,
@@ -367,10 +366,9 @@ def cells(all_jobs, folder):
 def rows(all_jobs, folder, baseline=None, stored=()):
     """Return one dict per regime and method: scores in percent, differences from the baseline, published scores, cost.
 
-    ``measures`` is ``accuracy``, or ``agreement`` with unverified labels.  ``best`` is the best evaluation of each
-    seed's run, ``late`` the mean of the evaluations in the last fifth of its client-rounds, ``kept`` the score of the
-    model that the run keeps (`cells`).  ``baseline`` is the method that others are compared with.
-    ``ahead`` is the mean difference from the
+    ``measures`` is ``accuracy``, or ``agreement`` with unverified labels.  ``best`` is the best evaluation of each seed's
+    run, ``late`` the mean of the evaluations in the last fifth of its client-rounds, ``kept`` the score of the model that the
+    run keeps (`cells`).  ``baseline`` is the method that others are compared with. ``ahead`` is the mean difference from the
     baseline in the same regime, over common seeds, with its spread and half its 95 % interval (Student's, of these paired
     differences); it is None for the baseline itself. ``p`` is the p-value of the paired t-test, ``holm`` the p-value after
     Holm's correction over all rows, and ``clear`` is true if ``holm`` is below 0.05.  ``global_memorized`` and
@@ -391,7 +389,8 @@ def rows(all_jobs, folder, baseline=None, stored=()):
     InputError
         If a run has no evaluation.
     """
-    found = [*stored, *cells(all_jobs, folder)]
+    # Rounded like stored scores, so that equal runs have equal scores.
+    found = [*stored, *cells(all_jobs, folder, DIGITS if stored else None)]
     if not found:
         return []
     baseline = baseline or baseline_among([*(cell["method"] for cell in stored), *(job.label for job in all_jobs)])
@@ -432,7 +431,7 @@ def summarized(table):
     return pivot(groups, "regime", "kept")
 
 
-def _scores(found):
+def _scores(found, digits):
     """Return (``accuracy`` or ``agreement``, {best, last, late, kept: {seed: percent}}) of the runs of one cell."""
     measures, out = score_name(found[0][1]), {"best": {}, "last": {}, "late": {}, "kept": {}}
     for job, summary, _ in found:
@@ -444,5 +443,5 @@ def _scores(found):
                 raise InputError(
                     f"{job.name}: the run has no {measures} to compare; its federation needs test or held-out samples"
                 )
-            values[job.seed] = 100 * value
+            values[job.seed] = 100 * value if digits is None else round(100 * value, digits)
     return measures, out

@@ -16,13 +16,12 @@ from fnlkit.components import own
 from fnlkit.components.spec import renamed
 from fnlkit.errors import InputError
 from fnlkit.reproduce.recipe import entries
-from fnlkit.reproduce.reproduce import cells, selected
+from fnlkit.reproduce.reproduce import DIGITS, cells, selected
 from fnlkit.reproduce.spaces import seeds_of
 
 KIND = "fnlkit.cells/2"
 _SCORES = ("best", "last", "late", "kept")
 _MAX_BYTES = 2**25
-_DIGITS = 4
 
 
 def fingerprints(recipe, **train):
@@ -64,7 +63,7 @@ def write(recipe, all_jobs, folder, target, **train):
     InputError
         If no run is finished.
     """
-    found = cells(all_jobs, folder)
+    found = cells(all_jobs, folder, DIGITS)
     if not found:
         raise InputError(f"--export {target}: no run in {folder} is finished")
     machine = {"engine", "cpu_capability", "torch"}
@@ -79,15 +78,9 @@ def write(recipe, all_jobs, folder, target, **train):
         "regimes": fingerprints(recipe, **train),
         "search": _plan(recipe),
     }
-    lines = [header, *map(rounded, found)]
+    lines = [header, *({**cell, "seconds": round(cell["seconds"], 1)} for cell in found)]
     saving.write_bytes(["".join(json.dumps(line) + "\n" for line in lines).encode()], target)
     return len(found)
-
-
-def rounded(cell):
-    """Return a cell as it is stored: scores rounded, seeds as text."""
-    out = {name: {str(seed): round(value, _DIGITS) for seed, value in cell[name].items()} for name in _SCORES}
-    return {**cell, **out, "seconds": round(cell["seconds"], 1)}
 
 
 def _plan(recipe):
