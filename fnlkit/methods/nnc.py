@@ -90,8 +90,8 @@ def vote(client, model, received, *, k, include_self, ties, correct, least):
 
 
 def vote_if_missed(client, model, received, *, k, include_self, ties, correct, least):
-    """Vote at a client that missed the round of the votes."""
-    if "input/embedding" in client.rows:
+    """Vote at a client that missed the round of the votes: a vote leaves a row, also in a run that is resumed."""
+    if "neighbor_disagreement" not in client.rows:
         vote(client, model, received, k=k, include_self=include_self, ties=ties, correct=correct, least=least)
 
 

@@ -1,6 +1,7 @@
 """Reference: training on the true labels, the upper bound of label correction."""
 
 import numpy as np
+import torch
 
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import checked
@@ -11,8 +12,10 @@ from fnlkit.methods.missed import catching_up
 # ---- on the client
 def take_truth(client, model, received):
     """Replace the working labels by the true labels, then delete the copy; later calls have no effect."""
-    if "input/true" in client.rows:
-        client.y.copy_(client.rows.pop("input/true"))
+    truth = client.rows.pop("input/true", None)
+    if "took_truth" not in client.state:  # a resumed run provides the row again
+        client.y.copy_(truth)
+        client.state["took_truth"] = torch.ones((), dtype=torch.bool)
 
 
 # ---- the server

@@ -11,6 +11,7 @@ import torch
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.components import registry
+from fnlkit.engines import sequential
 from fnlkit.errors import InputError
 from fnlkit.estimators import estimate
 from fnlkit.estimators.warmup import model_probabilities
@@ -98,6 +99,27 @@ def test_a_resumed_run_ends_bit_for_bit_like_one_never_stopped(method, optimizer
         run = finish(federation, dataset, chosen, stop_after=stop, resume=run)
         assert not run.finished and len(run.history) == stop + 1
         run = reread(run, tmp_path)
+    same(reread(finish(federation, dataset, chosen, resume=run), tmp_path), reread(whole, tmp_path))
+
+
+@pytest.mark.parametrize(("method", "missed"), [("nnc(k=5)", 0), ("oracle(usual=nnc(k=5))", 0), ("t-revision", 2)])
+def test_a_resumed_run_in_which_a_client_makes_up_for_a_missed_round(method, missed, tmp_path, monkeypatch):
+    """The clients that did not miss the round do its step once, also after the run is resumed."""
+    visit = sequential._replies
+
+    def lossy(network, twin, client, *arguments, seed, round):
+        if (client.id, round) == (1, missed):
+            raise ConnectionError
+        return visit(network, twin, client, *arguments, seed=seed, round=round)
+
+    monkeypatch.setattr(sequential, "_replies", lossy)
+    federation, dataset = problem()
+    chosen = settings(method, fraction=0.5)
+    whole = finish(federation, dataset, chosen)
+    assert [row["client"] for row in whole.rejected] == [1]
+    run = None
+    for stop in (2, 5, 9):
+        run = reread(finish(federation, dataset, chosen, stop_after=stop, resume=run), tmp_path)
     same(reread(finish(federation, dataset, chosen, resume=run), tmp_path), reread(whole, tmp_path))
 
 
