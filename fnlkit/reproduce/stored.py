@@ -13,9 +13,9 @@ from pathlib import Path
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.run import Run
 from fnlkit.components import own
-from fnlkit.components.spec import renamed
+from fnlkit.components.spec import data_files, own_names, renamed
 from fnlkit.errors import InputError
-from fnlkit.reproduce.recipe import entries
+from fnlkit.reproduce.recipe import entries, step
 from fnlkit.reproduce.reproduce import DIGITS, cells, selected
 from fnlkit.reproduce.spaces import seeds_of
 
@@ -27,6 +27,8 @@ _MAX_BYTES = 2**25
 def fingerprints(recipe, **train):
     """Return {regime: SHA-256 of the steps and common options}; cells with equal fingerprints can be compared.
 
+    Users' components are identified by their code and data files.
+
     Parameters
     ----------
     recipe : dict
@@ -35,9 +37,31 @@ def fingerprints(recipe, **train):
     """
     out, replacing = {}, {name: value for name, value in train.items() if value is not None}
     for regime in recipe["regime"]:
-        facts = [regime["steps"], recipe["train"] | regime.get("train", {}) | replacing, regime.get("backbone")]
+        options = recipe["train"] | regime.get("train", {}) | replacing
+        facts = [
+            [_identified_step(text) for text in regime["steps"]],
+            {name: _identified(value) for name, value in options.items()},
+            _identified(regime.get("backbone")),
+        ]
         out[regime["name"]] = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return out
+
+
+def _identified_step(text):
+    """Return a step, or the list of its words if it names a user's component."""
+    words = []
+    for word in step(text):
+        option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        found = _identified(value)
+        words.append(word if found == value else [option + equals, found])
+    return text if words == step(text) else words
+
+
+def _identified(value):
+    """Return a value of an option; a spec with users' components has digests of their files instead of paths."""
+    if not isinstance(value, str) or not own_names(value):
+        return value
+    return [renamed(value, lambda part: f"{own.digest(part)}:{part.rpartition(':')[2]}"), data_files(value)]
 
 
 def write(recipe, all_jobs, folder, target, **train):

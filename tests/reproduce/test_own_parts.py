@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from fnlkit.errors import InputError
-from fnlkit.reproduce import recipe, search, spaces
+from fnlkit.reproduce import recipe, search, spaces, stored
 from tests.commands import fnlkit
 from tests.reproduce.test_reproduce import Here
 from tests.reproduce.test_reproduce import here as here  # noqa: PLC0414
@@ -160,6 +160,25 @@ def test_untuned_results_are_compared_with_an_untuned_method(searched):
     assert done.returncode == 2 and "another search" in done.stderr
     done = fnlkit("fnlkit reproduce r.toml -o new --add 'mine.py:copy(truts=1)' --stored own.jsonl --no-search", searched)
     assert done.returncode == 2 and "did you mean 'trust'" in done.stderr
+
+
+def test_stored_results_of_other_code_do_not_fit(folder, tmp_path):
+    """The code of steps and common options counts, and its folder does not."""
+    edit(folder, ('loss = "ce"', 'loss = "mine.py:loss"'), ("symmetric(eta=0.4)", "noise.py:noise(step=1)"))
+    (folder / "noise.py").write_text(MINE)
+
+    def fingerprint(at):
+        return stored.fingerprints(recipe.load(str(at / "r.toml")))["first"]
+
+    first, other = fingerprint(folder), tmp_path / "other"
+    other.mkdir()
+    for name in ("r.toml", "mine.py", "noise.py"):
+        shutil.copy(folder / name, other)
+    assert fingerprint(other) == first
+    for name in ("mine.py", "noise.py"):
+        (other / name).write_text(MINE + "# edited")
+        assert fingerprint(other) != first
+        (other / name).write_text(MINE)
 
 
 def test_a_merged_folder_is_neither_searched_nor_trained_again(searched, monkeypatch):
