@@ -41,12 +41,12 @@ def read(text, federation, dataset, source):
     Raises
     ------
     InputError
-        If the format or a class is unknown, if a task names two samples, or if a sample is not in the federation or has two
-        different labels.
+        If the format or a class is unknown, if a task or an id names two samples, or if a sample is not in the federation or
+        has two different labels.
     """
     rows = _label_studio(text, source) if source.lower().endswith(".json") else _cvat(text, source)
     names = {str(name).strip(): c for c, name in enumerate(dataset.class_names)}
-    find, labels, who = _finder(federation), {}, {}
+    find, labels, who = _finder(federation, source), {}, {}
     for values, label, reviewer in rows:
         found = {position for value in values if (position := find(value)) is not None}
         if len(found) > 1:
@@ -79,15 +79,18 @@ def read(text, federation, dataset, source):
     return out
 
 
-def _finder(federation):
-    """Return a function from a text to the position of the sample with this id or path, or None."""
+def _finder(federation, source):
+    """Return a function from a text to the position of the sample with this id or path, or None.
+
+    The function raises InputError if several samples have this id or path.
+    """
     known, short = {}, {}
     texts = [federation.ids_of(np.arange(len(federation.given)))]
     paths = federation.extra.get("sample_path")
     texts += [] if paths is None else [list(map(str, paths))]
     for column in texts:
         for position, text in enumerate(column):
-            known.setdefault(text, position)
+            known.setdefault(text, set()).add(position)
             short.setdefault(text.rsplit("/", 1)[-1], set()).add(position)
 
     def find(value):
@@ -101,8 +104,11 @@ def _finder(federation):
         value = parse_qs(parts.query).get("d", [parts.path])[0] if parts.query else value
         pieces = value.split("/")
         for start in range(len(pieces)):
-            if (found := known.get("/".join(pieces[start:]))) is not None:
-                return found
+            found = known.get("/".join(pieces[start:]), ())
+            if len(found) > 1:
+                raise InputError(f"{source}: {value[:80]!r} is the id or path of {len(found)} samples; name one by a unique id")
+            if found:
+                return next(iter(found))
         for name in (pieces[-1], _UPLOADED.sub("", pieces[-1])):
             if len(short.get(name, ())) == 1:
                 return next(iter(short[name]))

@@ -65,6 +65,17 @@ def test_labels_of_several_sites_are_taken_over(judged, kind, tmp_path):
     assert done.returncode == 0 and np.array_equal(fnlkit.load(tmp_path / "out.npz").given, expected)
 
 
+@pytest.mark.parametrize("column", ["sample_id", "sample_path"])
+def test_an_id_or_path_of_several_samples_is_refused(judged, column, tmp_path):
+    """Two rows of a table can name the same image; the first one is not the one that was meant."""
+    federation, _ = judged
+    names = np.array([f"scans/{i // 2}.png" for i in range(len(federation.given))])
+    twice = replace(federation, extra=federation.extra | {column: names})
+    (tmp_path / "export.json").write_text(json.dumps([task({"image": "scans/4.png"}, "1")]))
+    with pytest.raises(InputError, match="export.json.*scans/4.png.*2 samples"):
+        fnlkit.import_review(twice, tmp_path / "export.json")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
