@@ -18,6 +18,7 @@ from fnlkit.kernels import class_thresholds
 from fnlkit.kernels.scores import anchor_transition
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.fedefc import ACCURACY, TRANSITION, conditioned, corrected, keep_transition, prestop, watched
+from fnlkit.methods.missed import catching_up
 
 
 # ---- on the client
@@ -61,6 +62,12 @@ def prune(client, model, received):
     kept = len(client) - flagged.sum()
     keep = np.where(flagged, 0.0, len(client) / kept) if kept else np.ones(len(client))
     client.rows["keep"] = torch.from_numpy(keep).to(model.weights.dtype)
+
+
+def keep_unpruned(client, model, received):
+    """Keep all samples of a client that missed the round of pruning."""
+    if "keep" not in client.rows:
+        client.rows["keep"] = torch.ones(len(client), dtype=model.weights.dtype)
 
 
 def confident_issues(probabilities, labels):
@@ -142,13 +149,15 @@ def confident_learning(clients, model, opt, select, *, rounds, local_epochs: Nat
     local_epochs : int >= 0
         If positive, prune as FedLN's baseline does (Tsouvalas 2024, Section 5.2).  Before the first round each client
         trains the initial model for this many epochs and prunes by the predictions of this model; federated training then
-        starts from the initial model.  20 in that paper.  Costs one additional round of all clients.
+        starts from the initial model.  20 in that paper.  Costs one additional round of all clients; a client that misses it
+        keeps all its samples.
     start, patience, compare, ties, accuracy, latest : int, str
         As in `fedefc`; unused with local_epochs.
     """
     if local_epochs:
         replies = clients.round(np.arange(len(clients)), model, opt.fit.changed(epochs=local_epochs), prune)
         yield Round(model, "pruning", replies)
+        opt = catching_up(opt, clients, replies, keep_unpruned)
         for _ in range(rounds):
             model, replies = opt.round(clients, select(clients, model), model, loss=kept_cross_entropy)
             yield Round(model, "training", replies)

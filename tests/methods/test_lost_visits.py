@@ -19,9 +19,13 @@ def test_levels_of_clients_without_a_reply():
     assert completed([0.0, 0.2], [0, 1]).tolist() == [0.0, 0.2] and completed([0.0, 0.0], []).tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("method", ["oracle", "nnc(k=3)", "t-revision", "fednoro", "na-fedavg", "akd(source=logits)"])
+ONLY_ROUNDS = {"take_truth", "vote", "keep_anchor_transition", "prune", "score_classes", "score_samples"}
+STAGED = "oracle", "nnc(k=3)", "t-revision", "confident-learning(local_epochs=1)", "fednoro", "na-fedavg", "akd(source=logits)"
+
+
+@pytest.mark.parametrize("method", STAGED)
 def test_a_client_that_missed_a_stages_only_round(method):
-    """It makes up for the round at its next visit, or counts as noisy."""
+    """It makes up for the round at its next visit, keeps all samples, or counts as noisy."""
     fed, model = toy(count=6)
     for client in fed.members:
         client.rows |= {"input/true": 0 * client.y, "input/embedding": client.x.float()}
@@ -32,7 +36,7 @@ def test_a_client_that_missed_a_stages_only_round(method):
     def away(ids, weights, parts, *received):
         names = {getattr(part, "func", part).__name__ for part in parts if not isinstance(part, Fit)}
         replies = visit(ids, weights, parts, *received)
-        if names & {"take_truth", "vote", "keep_anchor_transition", "score_classes", "score_samples"} and not only:
+        if names & ONLY_ROUNDS and not only:
             only.append(fed.rounds)
             fed.members[2].rows, fed.members[2].state = dict(before[0]), dict(before[1])
             replies[2] = Failure("silent", "")
@@ -51,6 +55,8 @@ def test_a_client_that_missed_a_stages_only_round(method):
         assert "input/embedding" not in client.rows and "neighbor_disagreement" in client.rows
     elif method == "t-revision":
         assert "transition" in client.state
+    elif method.startswith("confident-learning"):
+        assert (client.rows["keep"] == 1).all() and (fed.members[0].rows["keep"] != 1).any()
     elif method == "fednoro":
         assert report["noisy_clients"][2]
     else:
