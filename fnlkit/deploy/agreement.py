@@ -85,9 +85,10 @@ def config_of(path):
     InputError
         If the file cannot be read.
     """
+    text = files.read_text(from_home(path))
     try:
-        own = tomllib.loads(files.read_text(from_home(path)))["tool"]["flwr"]["app"]["config"]
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, RecursionError) as error:
+        own = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"agreed {shown(path)}: is no pyproject.toml of `fnlkit flower-app` ({type(error).__name__}); "
             "give the site's copy of the project's"

@@ -24,6 +24,7 @@ from fnlkit.kernels.streams import stream
 
 FOLDER, SITE, REVIEW = "coordinator", "site.toml", "review"
 _SITE = {"client": int, "name": str, "superlink": str, "data": str, "memory": str, "agreed": str, "port": int, "leave_out": str}
+_MAX_BYTES, _MOST_SITES = 2**14, 10**6
 _PROGRAM = "flower-superexec"
 _TELEMETRY = "export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1"
 
@@ -72,14 +73,15 @@ def read_site(folder):
     if not path.is_file():
         raise InputError(f"{shown(path)}: is missing; name the folder that the coordinator sent, with --project FOLDER")
     _check_links(folder, ())
+    text = files.read_text(str(path), max_bytes=_MAX_BYTES)
     try:
-        site = tomllib.loads(files.read_text(str(path)))
-    except tomllib.TOMLDecodeError as error:
+        site = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # no TOML, a number of too many digits, or nested too deeply
         raise InputError(f"{shown(path)}: {error}; correct the file") from None
     valid = {name: type(site.get(name)) is kind for name, kind in _SITE.items()}
     if all(valid.values()):
         valid["name"] = is_name(site["name"])
-        valid["client"] = site["client"] >= 0
+        valid["client"] = 0 <= site["client"] < _MOST_SITES
         valid["port"] = 0 < site["port"] < 65536
         valid["agreed"] = site["agreed"] == "agreed.toml"
         valid["memory"] = site["memory"] == "memory"

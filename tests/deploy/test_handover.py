@@ -164,6 +164,17 @@ def test_keys_memory_and_decisions_do_not_come_with_the_folder(name, site, proje
     assert again.returncode == 0 and "did not join before" not in again.stderr
 
 
+@pytest.mark.parametrize(
+    "text", ["x = " + 5000 * "[" + 5000 * "]", "x = " + 5000 * "9", "client = 0x" + 5000 * "f", 20000 * "#"]
+)
+def test_settings_beyond_all_limits_are_refused_in_one_line(text, site):
+    own = (site / "site.toml").read_text()
+    own = own.replace("client = 0\n", "") if text.startswith("client") else own
+    (site / "site.toml").write_text(f"{own}{text}\n")
+    done = fnlkit("fnlkit site log --project .", site)
+    assert done.returncode == 2 and "site.toml" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize("name", ["memory/left.jsonl", "start.sh", "Bonn.key"])
 def test_pipes_in_the_folder_are_refused(name, site):
     (site / name).parent.mkdir(exist_ok=True)
