@@ -147,7 +147,8 @@ class Experiment:
         except BaseException:
             self.clients.rollback()
             if checkpoint and self.history:
-                checkpoint(self.snapshot())
+                with deferred_interrupts():  # a second Ctrl-C waits until the run is saved
+                    checkpoint(self.snapshot())
             raise
         finally:
             self.clients.close()

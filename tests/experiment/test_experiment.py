@@ -182,6 +182,23 @@ def test_a_signal_waits_until_a_round_is_complete(number):
         signal.signal(number, before)
 
 
+def test_a_second_interruption_waits_until_the_run_is_saved():
+    """As two Ctrl-C, or `timeout -s INT`, which sends the signal to the process and to its group."""
+    experiment, saved = Experiment(*problem(), settings(rounds=4)), []
+
+    def stop(row):
+        if row["round"] == 1:
+            raise KeyboardInterrupt
+
+    def save(run):
+        signal.raise_signal(signal.SIGINT)
+        saved.append(len(run.history))
+
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(on_round=stop, checkpoint=save)
+    assert saved == [2]
+
+
 def test_more_rounds_continue_a_finished_run(tmp_path):
     federation, dataset = problem()
     short = finish(federation, dataset, settings(rounds=5, eval_every=3))
