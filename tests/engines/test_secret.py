@@ -216,7 +216,7 @@ def test_a_failing_site_is_named_without_its_error_text(broken, place, tmp_path,
         return answer(message, _changed(context, broken, str(wrong)) if message.metadata.message_type == "train" else context)
 
     deployed.grid.app = other
-    with pytest.raises(TooManyLost, match=r"client 1: (failed|its site cannot be opened): \w+"):
+    with pytest.raises(TooManyLost, match=r"site-1: (failed|its site cannot be opened): \w+"):
         deployed.train()
     assert deployed.grid.left and not any(CANARY.encode() in each for each in deployed.grid.left)
     deployed.grid.app = answer
