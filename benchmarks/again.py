@@ -14,7 +14,7 @@ import subprocess
 
 from benchmarks.league import CELLS, ROOT, SEARCH
 from fnlkit.artifacts import saving
-from fnlkit.reproduce import recipe, reproduce, search, stored
+from fnlkit.reproduce import recipe, reproduce, search
 
 
 def merged(old, new):
@@ -77,7 +77,7 @@ def main():
 def replace(jobs, folder, code):
     """Replace the stored cells of finished jobs."""
     header, *old = read(CELLS)
-    fresh = [stored.rounded(cell) | {"code": code} for cell in reproduce.cells(jobs, folder)]
+    fresh = [cell | {"code": code} for cell in reproduce.cells(jobs, folder, digits=reproduce.DIGITS)]
     write(CELLS, [header, *merged(old, fresh)])
 
 
