@@ -115,11 +115,11 @@ def test_a_missed_round_costs_no_more_than_the_client(method):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["clean", "wrong"])
 @pytest.mark.parametrize("method", METHODS)
-def test_any_missed_round(method, kind):
-    for r in positions(complete(method, kind)[2], middle=True):
-        must_be_close(method, kind, r)
+def test_any_missed_round(method):
+    """With right labels: a method that cannot withstand a client with wrong labels ends anywhere with and without it."""
+    for r in positions(complete(method, "clean")[2], middle=True):
+        must_be_close(method, "clean", r)
 
 
 @pytest.mark.parametrize("method", METHODS)
