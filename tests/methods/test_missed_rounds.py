@@ -114,12 +114,18 @@ def test_a_missed_round_costs_no_more_than_the_client(method):
                 must_be_close(method, "wrong", r)
 
 
+# These methods end lower if a client with a third of the samples and only wrong labels misses a round; the cause is not known.
+LOWER = ("fedefc", "forward", "coteaching-plus", "fedrn", "dividemix")
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["clean", "wrong"])
 @pytest.mark.parametrize("method", METHODS)
-def test_any_missed_round(method):
-    """With right labels: a method that cannot withstand a client with wrong labels ends anywhere with and without it."""
-    for r in positions(complete(method, "clean")[2], middle=True):
-        must_be_close(method, "clean", r)
+def test_any_missed_round(method, kind, request):
+    if kind == "wrong" and method in LOWER:
+        request.applymarker(pytest.mark.xfail(reason="ends lower than with all replies; find the cause", strict=True))
+    for r in positions(complete(method, kind)[2], middle=True):
+        must_be_close(method, kind, r)
 
 
 @pytest.mark.parametrize("method", METHODS)
