@@ -35,6 +35,10 @@ DEVELOPED = {
     "auto": ("digits", "text", "people", "heart", "speech", "scans", "images"),
     "t-revision": ("images",),
     "rofl": ("images",),
+    # Other seeds of these data, benchmarks/results/baselines.txt.
+    "feddiv": ("digits",),
+    "trace-regularization": ("people", "digits"),
+    "crowd-layer": ("people", "digits"),
 }
 # Methods whose code has changed since their stored cells without ``code``; `benchmarks.again` replaces the cells.
 CHANGED = ("auto", "crowd-layer", "elr", "feddiv", "feddpcont", "fedem", "rhfl", "trace-regularization")
@@ -272,6 +276,7 @@ def development_table(league):
     yield "| method | settings compared before the league | on the data of | mean in other worlds | P(better) there |"
     yield "|---|---|---|---|---|"
     counts = {"fedem": str(settings_of_fedem()), "auto": "several versions", "t-revision": "2", "rofl": "2"}
+    counts |= {"feddiv": "4", "trace-regularization": "4", "crowd-layer": "3"}
     for method, worlds in DEVELOPED.items():
         if method not in league.methods:
             continue
