@@ -42,6 +42,9 @@ from fnlkit.estimators import DETECTORS
 @click.option("--model", default="auto", show_default=True, metavar="SPEC",
               help="Network, as for `fnlkit train --model`; auto selects by the samples.")  # fmt: skip
 @click.option("--device", default="auto", show_default=True, help="Device; auto uses a GPU if there is one.")
+@click.option("--quick", is_flag=True,
+              help="Audit from sums of the sites in seconds, as `fnlkit site summarize` and `fnlkit site judge` do with files. "
+                   "Trains no model and searches no copies.")  # fmt: skip
 @click.option("--html", metavar="FILE.html", default=None, callback=takes_file,
               help="Also write the results as a page.")  # fmt: skip
 @click.option("--pictures", type=click.IntRange(min=0), default=6, show_default=True,
@@ -49,7 +52,7 @@ from fnlkit.estimators import DETECTORS
 @json_option
 @seed_option
 @output_option("JUDGED.npz")
-def command(file, dataset, embeddings, backbone, probabilities, detectors, folds, device, html, pictures, as_json, seed,
+def command(file, dataset, embeddings, backbone, probabilities, detectors, folds, device, quick, html, pictures, as_json, seed,
             output, **warm_up):  # fmt: skip
     """Find sites with wrong labels, their number, and the classes that are confused, without true labels.
 
@@ -78,6 +81,7 @@ def command(file, dataset, embeddings, backbone, probabilities, detectors, folds
             seed=seed,
             dataset=dataset,
             device=device,
+            quick=quick,
             say=say,
             progress=progress,
             **warm_up,
@@ -120,6 +124,7 @@ def _tables(facts):
     return [
         table,
         printable(facts["words"]),
+        *([facts["mode"]] if facts.get("mode") else []),
         *found,
         facts["range"],
         facts["basis"],

@@ -16,6 +16,15 @@ leave_out_option = click.option(
     default="",
     help="Classes of this site that the project does not have; their samples are not used.",
 )
+scale_option = click.option("--scale", "scaled", metavar="SCALE.json", default=None,
+                            help="Result of the task scale, if the project takes the scale from the sites.")  # fmt: skip
+
+
+def place_options(f):
+    """Add --project and --site, which name a site's folder or the project's file."""
+    f = click.option("--site", "name", metavar="NAME", default="", help="Name of this site, if --project is a file.")(f)
+    return click.option("--project", "folder", metavar="PATH", default=".", show_default=True,
+                        help="Folder that the coordinator sent, or the project's pyproject.toml.")(f)  # fmt: skip
 
 
 @click.group()
@@ -104,7 +113,7 @@ def join(folder, data, leave_out):
 
 @command.command()
 @click.argument("data", metavar="[DATA]", required=False)
-@project_option
+@place_options
 @click.option("-o", "--output", default="review", show_default=True, metavar="FOLDER",
               help="Folder for review.html and decisions.csv.")  # fmt: skip
 @click.option("--budget", type=click.IntRange(min=1), default=200, show_default=True, help="Number of samples to review.")
@@ -113,7 +122,7 @@ def join(folder, data, leave_out):
     "--list", "listed", is_flag=True, help="After the import, also correct the labels of the list with the guarantee."
 )
 @seed_option
-def review(data, folder, output, listed, **options):
+def review(data, folder, name, output, listed, **options):
     """Write a page with the suspicious samples of the last audit; after the decisions, import them.
 
     The first call writes review.html and decisions.csv. Open the page in a browser, decide, and save decisions.csv in the same
@@ -131,7 +140,7 @@ def review(data, folder, output, listed, **options):
     from fnlkit.deploy.agreement import conformed
     from fnlkit.errors import InputError
 
-    site = handover.read_site(folder)
+    site = handover.locate_site(folder, name)
     _, task = checking.agreed_task(site["agreed"])
     source = os.path.abspath(data) if data else site["data"]
     if not source:
@@ -167,6 +176,62 @@ def review(data, folder, output, listed, **options):
     labels.decided(site["memory"], found, text)
     many = f"{last['decided']} decided: {len(last['changed'])} labels changed, {len(last['dropped'])} samples left out"
     console().print(f"{many}; the next run uses these labels. Move {decisions} away before the next review")
+
+
+@command.command()
+@click.argument("data", metavar="DATA")
+@place_options
+@leave_out_option
+@scale_option
+@click.option(
+    "-o", "--output", required=True, metavar="FIRST.npz", callback=takes_file, help="File to send to the coordinator."
+)
+def summarize(data, folder, name, leave_out, scaled, output):
+    """Write the first file of an audit by mail: class sums and second moments of DATA. Nothing is sent.
+
+    The contents are printed and written to a text file beside FIRST.npz, to decide before sending it.
+
+    \b
+    Example:
+      fnlkit site summarize ours.csv --project project/pyproject.toml --site bonn -o bonn-1.npz
+    """
+    from fnlkit.artifacts import files, saving
+    from fnlkit.deploy import mail
+
+    found, lines = mail.summarize(mail.open_site(data, folder, name=name, scaled=scaled, leave_out=leave_out))
+    files.write(found, output)
+    text = f"{output.removesuffix('.npz')}.txt"
+    saving.write_bytes(["".join(f"{line}\n" for line in lines).encode()], text)
+    for line in lines:
+        click.echo(printable(line))
+    console().print(f"wrote {output} and {text}; if you agree, send {output} to the coordinator", soft_wrap=True)
+
+
+@command.command()
+@click.argument("data", metavar="DATA")
+@click.argument("heads", metavar="HEADS.npz")
+@place_options
+@leave_out_option
+@scale_option
+@click.option(
+    "-o", "--output", required=True, metavar="SECOND.npz", callback=takes_file, help="File to send to the coordinator."
+)
+def judge(data, heads, folder, name, leave_out, scaled, output):
+    """Write the second file of an audit by mail: counts of given by predicted class of DATA. Nothing is sent.
+
+    HEADS.npz is the coordinator's answer to the first files; a site answers one per project. The suspicious samples stay here,
+    for `fnlkit site review`.
+
+    \b
+    Example:
+      fnlkit site judge ours.csv heads.npz --project project/pyproject.toml --site bonn -o bonn-2.npz
+    """
+    from fnlkit.artifacts import files
+    from fnlkit.deploy import mail
+
+    site = mail.open_site(data, folder, name=name, scaled=scaled, leave_out=leave_out)
+    files.write(mail.judge(site, heads), output)
+    console().print(f"wrote {output}; send it to the coordinator", soft_wrap=True)
 
 
 @command.command()

@@ -35,6 +35,9 @@ KINDS = {
     "fnlkit.model": 1,
     "fnlkit.state": 1,
     "fnlkit.steps": 1,
+    "fnlkit.sums": 1,
+    "fnlkit.heads": 1,
+    "fnlkit.judged": 1,
 }
 RESERVED = ("kind", "meta", "sha256")
 PLAIN = "a plain npz without {!r}, not a file of fnlkit; use --dataset PATH.npz to read your own data"

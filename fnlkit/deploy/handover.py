@@ -18,6 +18,7 @@ import numpy as np
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import shown
 from fnlkit.deploy import credentials, identity
+from fnlkit.deploy.agreement import config_of
 from fnlkit.deploy.identity import is_name, parse_address
 from fnlkit.errors import InputError, nearest
 from fnlkit.kernels.streams import stream
@@ -96,6 +97,40 @@ def read_site(folder):
         if site[name]:
             site[name] = str(folder / os.path.expanduser(site[name]))
     return site | {"folder": str(folder)}
+
+
+def locate_site(project, name=""):
+    """Return the settings of a site as `read_site` does, from its folder or from the project's pyproject.toml.
+
+    Without a folder, the site's memory is ``memory-NAME`` beside the file.
+
+    Parameters
+    ----------
+    project : str
+    name : str
+        Name of the site; required if `project` is a file.
+
+    Raises
+    ------
+    InputError
+    """
+    if not os.path.isfile(project):
+        site = read_site(project)
+        if name and name != site["name"]:
+            raise InputError(f"--site {name}: the folder {shown(project)} is that of {site['name']}; leave out --site")
+        return site
+    names = config_of(project).get("names")
+    try:
+        names = json.loads(names)
+        number = names.index(name)
+    except (ValueError, TypeError, AttributeError):
+        listed = ", ".join(map(str, names[:12])) if isinstance(names, list) else "none"
+        raise InputError(f"--site {name or '(missing)'}: is no site of {shown(project)}; its sites are {listed}") from None
+    if not is_name(name):
+        raise InputError(f"{shown(project)}: the name of a site has odd characters; write the project again")
+    folder = Path(project).absolute().parent
+    return {"client": number, "name": name, "agreed": str(project), "memory": str(folder / f"memory-{name}"), "data": "",
+            "leave_out": "", "folder": str(folder)}  # fmt: skip
 
 
 def _check_links(folder, names):

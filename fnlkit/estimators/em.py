@@ -178,7 +178,7 @@ def log_likelihoods(logits, labels, *, prior=1.0):
     one_hot = np.eye(logits.shape[1])[labels]
     out = np.empty(len(TEMPERS))
     for i, temper in enumerate(TEMPERS):
-        p = _softmax(temper * logits)
+        p = softmax(temper * logits)
         T = _maximized(p, labels, one_hot, np.ones(len(p)), _start(p.shape[1]), prior, 40)
         out[i] = np.log(np.maximum((p * T.T[labels]).sum(1), 1e-300)).sum()
     return out
@@ -201,14 +201,14 @@ def fit(logits, labels, temper, *, prior=1.0, rng):
         level, low, high; counts (C, C), expected numbers of samples by true and given class; posterior (n, C),
         p(true | sample, given label); draws (DRAWS,), the levels of the bootstrap.
     """
-    p, one_hot = _softmax(temper * logits), np.eye(logits.shape[1])[labels]
+    p, one_hot = softmax(temper * logits), np.eye(logits.shape[1])[labels]
     everyone = np.ones(len(p))
     T = _maximized(p, labels, one_hot, everyone, _start(p.shape[1]), prior, 300)
-    posterior = _posterior(p, labels, T)
+    posterior = posterior_of(p, labels, T)
     draws = np.empty(DRAWS)
     for i in range(DRAWS):
         weights = rng.multinomial(len(p), everyone / len(p)).astype(np.float64)
-        again = _posterior(p, labels, _maximized(p, labels, one_hot, weights, T, prior, 15))
+        again = posterior_of(p, labels, _maximized(p, labels, one_hot, weights, T, prior, 15))
         draws[i] = 1 - weights @ (again * one_hot).sum(1) / len(p)
     low, high = np.percentile(draws, [2.5, 97.5])
     level = float(1 - (posterior * one_hot).sum() / len(p))
@@ -223,7 +223,7 @@ def _start(classes):
 
 def _maximized(p, labels, one_hot, weights, T, prior, most):
     for _ in range(most):
-        counts = (_posterior(p, labels, T) * weights[:, None]).T @ one_hot
+        counts = (posterior_of(p, labels, T) * weights[:, None]).T @ one_hot
         np.einsum("ii->i", counts)[:] += prior
         new = transition(counts)
         if np.abs(new - T).max() < 1e-5:
@@ -232,11 +232,13 @@ def _maximized(p, labels, one_hot, weights, T, prior, most):
     return T
 
 
-def _posterior(p, labels, T):
+def posterior_of(p, labels, T):
+    """Return p(true | sample, given label) (n, C) from p(true | sample) (n, C), labels (n,) and T[true, given]."""
     joint = p * T.T[labels]
     return joint / np.maximum(joint.sum(1, keepdims=True), 1e-300)
 
 
-def _softmax(logits):
+def softmax(logits):
+    """Return probabilities (n, C) of logits (n, C)."""
     shifted = np.exp(logits - logits.max(1, keepdims=True))
     return shifted / shifted.sum(1, keepdims=True)

@@ -115,7 +115,8 @@ class Agreed:
 
 
 def audit(federation, *, embeddings=None, backbone="auto", probabilities=None, detectors=DETECTORS, folds=5, seed=0,
-          dataset=None, device="auto", rounds=25, fraction=1.0, model="auto", say=tell, progress=None, **warm_up):  # fmt: skip
+          dataset=None, device="auto", rounds=25, fraction=1.0, model="auto", quick=False, say=tell, progress=None,
+          **warm_up):  # fmt: skip
     """Estimate the wrong labels and the confused classes of each site, without true labels.
 
     Parameters
@@ -144,6 +145,10 @@ def audit(federation, *, embeddings=None, backbone="auto", probabilities=None, d
         Share of the sites that train in each round.
     model : str
         Name of the network, as for `train`.
+    quick : bool
+        Audit from sums instead of trained models: the sites compute class sums once and counts once, as in `fnlkit site
+        summarize` and `fnlkit site judge`, with equal results. Copies and outliers are not searched, and `detectors`, `folds`,
+        `rounds`, `fraction` and `model` are not used.
     say : callable(str) or None
         Receives notes, the choice of features, the estimated time and the name of each model.
     progress : callable(done, total, what) or None
@@ -183,12 +188,31 @@ def audit(federation, *, embeddings=None, backbone="auto", probabilities=None, d
     if vectors is None:
         vectors, source = embedded(data, backbone, device=device, say=say, progress=progress)
     if federation.task not in PLAIN:
+        if quick:
+            raise InputError(f"--quick is for labels that are classes, not for {federation.task}; omit it")
         return _audit_task(federation, data, vectors, folds=folds, seed=seed, say=say, dataset=dataset, source=source)
+    if quick:
+        if given is not None:
+            raise InputError("--quick computes its own probabilities from sums; omit --probs")
+        return _audit_quickly(federation, data, vectors, seed=seed, dataset=dataset, source=source)
     how = {"folds": folds, "seed": seed, "warm_up": warm_up, "device": device, "say": say, "progress": progress}
     found = audit(federation, data, embeddings=vectors, probabilities=given, detectors=tuple(detectors), **how)
     facts = report.facts(found, federation, data) | {"features": source, "probabilities": of}
     record = {"dataset": named(dataset), "embeddings": source, "probs": of, "detectors": ",".join(detectors), "folds": folds}
     record = provenance("audit", seed, **record, **warm_up)
+    how = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": found.traffic.bytes_down}
+    return Audited(judged(federation, found.arrays(federation), provenance=record, facts=how), facts, data)
+
+
+def _audit_quickly(federation, data, vectors, *, seed, dataset, source):
+    """Return the Audited of an audit from sums."""
+    from fnlkit.estimators.apply import judged
+    from fnlkit.review import quick, report
+
+    found = quick.quick_audit(federation, data, embeddings=vectors, seed=seed)
+    facts = report.facts(found, federation, data, sends=quick.SENDS) | {"features": source, "probabilities": None}
+    facts |= {"mode": quick.MODE, "digest": quick.digest(found.sites)}
+    record = provenance("audit", seed, dataset=named(dataset), embeddings=source, quick=True)
     how = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": found.traffic.bytes_down}
     return Audited(judged(federation, found.arrays(federation), provenance=record, facts=how), facts, data)
 

@@ -187,7 +187,14 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
     }
     copied = session.ask(partial(copies.find_copies, neighbors=neighbors, across=across), broadcast=message)
     shared = _shared(session, copied, message, embeddings is not None) if across else ([{} for _ in whole.names],) * 2
-    rows = _sites(whole, dataset, described, inputs, tables, own, judged, assessed, copied, shared, detected)
+    counts, terms = described["review_counts"], described["review_terms"]
+    rows = site_rows(
+        names=whole.names, classes=list(map(str, dataset.class_names)), columns=dataset.columns, inputs=inputs, tables=tables,
+        counts=described["class_counts"].numpy(), within=own["within"].numpy(), doubted=own["doubted"].numpy(),
+        expected=judged["counts"], assessed=assessed, copied={name: copied[name] for name in ("copies", "near_copies", "far")},
+        shared=shared, detected=detected, unlabeled=list(whole.meta.get("client_unlabeled", [0] * len(whole))),
+        reviews=[summary(a.numpy(), b.numpy()) for a, b in zip(counts, terms, strict=True)],
+    )  # fmt: skip
     kept = _kept(session.clients.members, evidence, whole, ("em", *detectors))
     return Audit(rows, found.transition, found, *kept, evidence.traffic, list(experiment.clients.notes))
 
@@ -372,39 +379,56 @@ def _detected(session, assessed, detectors, seed):
     return out
 
 
-def _sites(federation, dataset, described, inputs, tables, own, judged, assessed, copied, shared, detected):
-    names, classes = federation.names, list(map(str, dataset.class_names))
-    bare = federation.meta.get("client_unlabeled", [0] * len(federation))
-    exact, near = shared
-    by_class = findings.shares_differ(tables["predicted"].sum(2))
-    out = []
-    for k, counts in enumerate(described["class_counts"].numpy()):
+def site_rows(*, names, classes, columns, counts, inputs, tables, within, doubted, expected, assessed, copied=None, shared=None,
+              detected=None, unlabeled=None, reviews=None):  # fmt: skip
+    """Return the rows of `Audit.sites`.
+
+    Parameters
+    ----------
+    names, classes, columns : list of str
+        Names of sites and classes, and of the columns of a table or None.
+    counts : int (N, C)
+    inputs : fnlkit.review.shifts.Compared
+    tables : dict
+        chosen (N,), predicted (N, C, C), known (N, C), shares_differ (N,).
+    within, doubted : int (N, C, C)
+    expected : (N, C, C)
+        Expected numbers of samples by true and given class.
+    assessed : list of dict
+        From fnlkit.review.findings.assess, with the entries judge and unseen.
+    copied, shared, detected, unlabeled, reviews : optional
+        Numbers of copies and outliers, copies at other sites, flags of detectors, numbers of samples without a label, and
+        fnlkit.review.designs.summary of each site. None: not searched.
+    """
+    exact, near = shared or ([{} for _ in names],) * 2
+    by_class, out = findings.shares_differ(tables["predicted"].sum(2)), []
+    for k, held in enumerate(counts):
         one = assessed[k]
         trusted = one["judge"] == "others"
-        only = [classes[c] for c in np.flatnonzero(~tables["known"][k] & (counts >= 5))]
+        flags = detected[k] if detected and detected[k] else ({}, [])
         row = {
             "client": k,
             "site": names[k],
-            "samples": int(counts.sum()),
+            "samples": int(held.sum()),
             "level": one["level"],
             **{name: one[name] for name in ("low", "high", "p", "judge", "contradicted", "separable", "unseen")},
             "noisier": one["accused"],
-            "skill": {"others": findings.skill_of(tables["predicted"][k]), "own": findings.skill_of(own["within"].numpy()[k])},
-            "skill_by_class": findings.skill_by_class(tables["predicted"][k], own["doubted"].numpy()[k], classes),
-            "inputs": inputs.at(k, tables["chosen"], dataset.columns),
+            "skill": {"others": findings.skill_of(tables["predicted"][k]), "own": findings.skill_of(within[k])},
+            "skill_by_class": findings.skill_by_class(tables["predicted"][k], doubted[k], classes),
+            "inputs": inputs.at(k, tables["chosen"], columns),
             "shares_differ": bool(tables["shares_differ"][k] and (by_class[k] or not trusted)),
-            "only_here": only,
-            "confused": findings.confusions(judged["counts"][k], classes) if trusted else [],
-            "classes": findings.by_class(judged["counts"][k], one["cells"], classes) if trusted else [],
-            "matrix": judged["counts"][k].tolist() if trusted else None,
-            "detectors": detected[k][0] if detected[k] else {},
-            "agreed": detected[k][1] if detected[k] else [],
-            "missing": [classes[c] for c in np.flatnonzero(counts == 0)],
-            "balance": float(counts.max() / counts.sum()),
-            "largest": classes[int(counts.argmax())],
-            **{name: int(copied[name][k]) for name in ("copies", "near_copies", "far")},
-            "unlabeled": int(bare[k]),
-            "review": summary(described["review_counts"][k].numpy(), described["review_terms"][k].numpy()),
+            "only_here": [classes[c] for c in np.flatnonzero(~tables["known"][k] & (held >= 5))],
+            "confused": findings.confusions(expected[k], classes) if trusted else [],
+            "classes": findings.by_class(expected[k], one["cells"], classes) if trusted else [],
+            "matrix": expected[k].tolist() if trusted else None,
+            "detectors": flags[0],
+            "agreed": flags[1],
+            "missing": [classes[c] for c in np.flatnonzero(held == 0)],
+            "balance": float(held.max() / held.sum()),
+            "largest": classes[int(held.argmax())],
+            **{name: copied and int(copied[name][k]) for name in ("copies", "near_copies", "far")},
+            "unlabeled": unlabeled and int(unlabeled[k]),
+            "review": reviews and reviews[k],
             "shared": {names[other]: number for other, number in exact[k].items()},
             "near_shared": {names[other]: number for other, number in near[k].items()},
         }  # fmt: skip

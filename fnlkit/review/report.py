@@ -34,7 +34,7 @@ BASIS = (
 )
 
 
-def facts(audit, federation, dataset):
+def facts(audit, federation, dataset, sends=SENDS | crowd.SENDS):
     """Return the results of an audit as plain values for JSON.
 
     Parameters
@@ -42,21 +42,43 @@ def facts(audit, federation, dataset):
     audit : fnlkit.review.audit.Audit
     federation : fnlkit.artifacts.federation.Federation
     dataset : fnlkit.datasets.Dataset
+    sends : dict of str to Sent
+        Declared replies.
+    """
+    classes = list(map(str, dataset.class_names))
+    return facts_of(audit.sites, federation.dataset, classes, audit.traffic, sends, shared_samples(federation), audit.notes)
+
+
+def facts_of(sites, dataset, classes, traffic, sends, more=(), notes=()):
+    """Return the results of an audit as plain values for JSON.
+
+    Parameters
+    ----------
+    sites : list of dict
+        As of fnlkit.review.audit.Audit.
+    dataset : str
+        Name of the data set.
+    classes : list of str
+    traffic : fnlkit.artifacts.exchange.Traffic
+    sends : dict of str to Sent
+        Declared replies.
+    more, notes : sequence of str
+        Further assumptions, and notes.
     """
     return {
-        "dataset": federation.dataset,
-        "name": data_set(federation.dataset),
-        "samples": int(federation.whole().client_offsets[-1]),
-        "classes": list(map(str, dataset.class_names)),
-        "sites": [row | {"basis": "assumptions"} for row in audit.sites],
-        "sent": left(audit.traffic, SENDS | crowd.SENDS),
-        "assumptions": [*ASSUMPTIONS, *shared_samples(federation)],
+        "dataset": dataset,
+        "name": data_set(dataset),
+        "samples": sum(row["samples"] for row in sites),
+        "classes": classes,
+        "sites": [row | {"basis": "assumptions"} for row in sites],
+        "sent": left(traffic, sends),
+        "assumptions": [*ASSUMPTIONS, *more],
         "range": RANGE,
         "basis": BASIS,
-        "notes": audit.notes,
-        "look": look(audit.sites),
-        "words": sentence(audit.sites),
-    }  # fmt: skip
+        "notes": list(notes),
+        "look": look(sites),
+        "words": sentence(sites),
+    }
 
 
 def needs_a_look(row):
@@ -89,9 +111,11 @@ def following(sites, judged):
     ----------
     sites : list of dict
     judged : str
-        The file with the judgment.
+        The file with the judgment. "" if the sites keep it.
     """
     noisy = [row["site"] for row in sites if row["noisier"]]
+    if not judged:
+        return [f"fnlkit site review DATA --project PATH  # at {name}" for name in noisy]
     file = shlex.quote(judged)
     if not noisy:
         return [f"fnlkit train {file} -o run.pt"]
@@ -154,6 +178,7 @@ def odd(row):
     found += [f"{number} nearly also at {other}" for other, number in row["near_shared"].items()]
     if row["balance"] > LARGE:
         found.append(f"{100 * row['balance']:.0f} % are {row['largest']}")
+    found += [f"fewer than 5 of {name}, left out" for name in row.get("withheld", [])[:3]]
     found += [f"no {name}" for name in row["missing"][:3]]
     if len(row["missing"]) > 3:
         found.append(f"{len(row['missing']) - 3} more classes missing")
@@ -223,7 +248,7 @@ def page(facts, judged="judged.npz", suspects=None):
     facts : dict
         From `facts`.
     judged : str
-        The file with the judgment, which the next command reads.
+        The file with the judgment, which the next command reads. "" if the sites keep it.
     suspects : dict, optional
         From `first_suspects`.
     """

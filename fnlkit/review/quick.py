@@ -1,0 +1,132 @@
+"""Audit from sums of a simulated federation: the steps of fnlkit.review.summaries, one site after another."""
+
+import hashlib
+import json
+
+import numpy as np
+import torch
+
+from fnlkit.artifacts.exchange import Traffic
+from fnlkit.client.client_list import ClientList
+from fnlkit.client.inputs import Inputs, intake
+from fnlkit.client.scaling import Moments, pooled, reply_moments
+from fnlkit.components.declarations import Sent
+from fnlkit.datasets.dataset import must_be
+from fnlkit.errors import InputError
+from fnlkit.estimators.judgment import Judgment
+from fnlkit.kernels.scores import transition
+from fnlkit.review import shifts, summaries
+from fnlkit.review.audit import Audit
+
+MODE = (
+    "Audit from sums (quick): linear classifiers from class sums and second moments of the other sites. It finds less than an "
+    "audit with trained models where classes are not separated by a linear boundary, and it does not search for copies."
+)
+_LIMIT = {"low": -1e30, "high": 1e30}
+SENDS = {
+    "known": Sent.counts("numbers of known values by column", "once", ("d",)),
+    "total": Sent("sums of the columns", "once", ("d",), **_LIMIT),
+    "squares": Sent("sums of squared differences from the site's mean by column", "once", ("d",), low=0),
+    "counts": Sent.counts("numbers of samples by class, of classes with 5 samples or more", "first file", ("C",)),
+    "withheld": Sent("classes with 1 to 4 samples, which are left out", "first file", ("C",)),
+    "width": Sent("number of features", "first file", ()),
+    "sums": Sent("sums of clipped features by class", "first file", ("C", "m"), **_LIMIT),
+    "moments": Sent("second moments of at most a quarter as many features as samples", "first file", ("m", "m"), **_LIMIT),
+    "columns": shifts.SENDS["columns"]._replace(when="first file"),
+    "class_columns": shifts.SENDS["class_columns"]._replace(when="first file"),
+    **{name: Sent(f"{what}; cells below 5 are merged or withheld", "second file", ("C", "C"), **_LIMIT) for name, what in (
+        ("predicted", "numbers of samples by predicted and given class"),
+        ("within", "numbers of samples by given class and the prediction of a cross-validated model of the site itself"),
+        ("expected", "expected numbers of samples by true and given class"),
+        ("doubted", "numbers of samples for which both models predict the same other class"))},
+    **{f"{name}_rest": Sent(f"withheld cells of {name} together, if 5 or more", "second file", (), **_LIMIT)
+       for name in ("predicted", "within", "expected", "doubted")},
+    "supported": Sent("number of labels that only the site's own model predicts, if 5 or more", "second file", (), **_LIMIT),
+    "certain": Sent("samples of which the own model is most certain: other predictions (if 5 or more), all", "second file",
+                    (2,), **_LIMIT),
+    **{name: Sent(f"{what} of the estimated share of wrong labels", "second file", (), low=0) for name, what in (
+        ("level", "value"), ("low", "lower end"), ("high", "upper end"), ("deviation", "standard deviation"))},
+    **{name: shifts.SENDS[name]._replace(when="second file") for name in ("class_means", "covariances")},
+}  # fmt: skip
+
+
+def digest(rows):
+    """Return the SHA-256 of the rows of an audit."""
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+
+
+def traffic_of(*files):
+    """Return the Traffic of sites that send these arrays.
+
+    Parameters
+    ----------
+    *files : list of dict of arrays
+        One dict per site.
+    """
+    out = Traffic()
+    for arrays in (arrays for sites in files for arrays in sites):
+        for name, values in arrays.items():
+            out.received(name, np.asarray(values).nbytes)
+    return out
+
+
+def quick_audit(federation, dataset, *, embeddings=None, scale=None, seed=0):
+    """Return the fnlkit.review.audit.Audit of a federation from sums of its sites.
+
+    Parameters
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+    dataset : fnlkit.datasets.Dataset
+    embeddings : float (n, D), optional
+        The classifiers judge labels by these features instead of the samples.
+    scale : (mean (d,), std (d,)), optional
+        Of the columns of a table. Default: from sums of the sites.
+    seed : int
+
+    Raises
+    ------
+    InputError
+        If there are fewer than three sites, or if too few samples can send sums.
+    """
+    if len(federation) < 3:
+        raise InputError(f"a quick audit compares at least 3 sites, found {len(federation)}; leave out --quick")
+    must_be(dataset, federation.meta, len(federation.given), what="the federation")
+    whole = federation.whole()
+    x, _, shape, image = intake(dataset)
+    rows = None if embeddings is None else {"input/embedding": np.asarray(embeddings, np.float32)[whole.client_indices]}
+    members = ClientList(x, whole.client_offsets, whole.client_indices, whole.given, whole.classes, Inputs(image), rows=rows)
+    clients = [take(members, k) for k in range(len(members))]
+    moments = []
+    if embeddings is None and dataset.kind == "vector" and dataset.features is None and scale is None:
+        moments = [{name: values.numpy() for name, values in reply_moments(c, None, {}).items()} for c in clients]
+        scale = pooled(Moments(m["known"], m["total"], m["squares"]) for m in moments)
+    scale = scale and summaries.scale_of(*scale)
+    changes = shifts.possible(dataset.kind, dataset.x_train.shape[1:])
+    firsts = [summaries.summarize(client, scale) for client in clients]
+    heads = summaries.make_heads(firsts, scale)
+    seconds = [summaries.judge(client, heads, k, changes=changes, seed=seed) for k, client in enumerate(clients)]
+    classes = list(map(str, dataset.class_names))
+    rows, T = summaries.conclude(
+        firsts, heads, seconds, changes=changes, classes=classes, names=whole.names, columns=dataset.columns
+    )
+    kept = {name: torch.cat([c.rows[f"estimate/{name}"] for c in clients]).numpy() for name in ("issue", "flagged", "guess")}
+    counts = np.stack([second["expected"] for second in seconds])
+    level, low, high = (np.array([float(second[name]) for second in seconds]) for name in ("level", "low", "high"))
+    by_site = {"client_transition": transition(np.maximum(counts, 0).astype(float))}
+    judgment = Judgment(level, low, high, level, kept["issue"], kept["flagged"], kept["guess"], transition=T, **by_site)
+    none = np.zeros(len(whole.client_indices), bool)
+    traffic = traffic_of(moments, firsts, seconds)
+    traffic.broadcast(sum(np.asarray(values).nbytes for values in heads.values()) * len(clients))
+    return Audit(rows, T, judgment, np.full(len(none), -1), none, {"em": kept["flagged"]}, traffic, [])
+
+
+def take(members, k):
+    """Return client k of a ClientList with its samples and rows in memory."""
+    from fnlkit.client.client import Client
+
+    a, b = int(members.offsets[k]), int(members.offsets[k + 1])
+    index = members.indices[a:b]
+    x = torch.from_numpy(np.ascontiguousarray(members.source[index]))
+    rows = {name: torch.from_numpy(values[a:b]) for name, values in members.sources.items()}
+    given = members.given[a:b].clone()
+    return Client(k, x, given.clone(), given, members.classes, members.inputs, rows=rows)

@@ -1,0 +1,526 @@
+"""Audit from sums: a site sends class sums and second moments once, receives a classifier, and sends counts once.
+
+The classifier of a site is linear discriminant analysis with a shrunken covariance, computed from the sums of the other sites.
+Sums of few samples reveal these samples.  A class with fewer than LEAST samples is therefore left out everywhere.  Second
+moments have at most a quarter as many dimensions as the site has samples.  Counts below LEAST are merged with others or
+withheld.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from fnlkit.errors import InputError
+from fnlkit.estimators import em, federated
+from fnlkit.kernels.scores import transition
+from fnlkit.kernels.streams import stream
+from fnlkit.review import differing, findings, shifts, site
+from fnlkit.review.shifts import LEAST
+
+# Numbers of features that a site can send; it sends the first ones, at most one for PER_FEATURE samples.
+SIZES, PER_FEATURE = (8, 16, 32, 64, 128, 256), 4
+# Random rectified features of raw images and sounds, beside their values.
+RANDOM = 128
+# Features are clipped to norm CLIP * sqrt(number of features), and single columns of a table to FARTHEST standard deviations.
+CLIP, FARTHEST = 1.5, 5.0
+SHRINKAGE = 0.1
+# The number of features of a head is the largest one that sites with this share of the samples have sent.
+SHARE = 0.8
+# The inputs of two sites are compared by at most this many features of the sums.
+COMPARED = 16
+# A site with more samples estimates its transitions from this many of them, drawn at random.
+MOST_JUDGED = 20_000
+# Stands for a withheld count; it is between 0 and LEAST - 1 and is read as HALF.
+WITHHELD, MERGED, HALF = -1, -2, 2
+# Arrays of both files that are whole numbers.
+COUNTS = {"counts", "width", "predicted", "within", "expected", "doubted", "supported", "certain"}
+COUNTS |= {f"{name}_rest" for name in ("predicted", "within", "expected", "doubted")}
+LARGEST = 1e6  # of an entry of a head or of its message
+
+
+# ---- at the site
+def scale_of(mean, std):
+    """Return (mean, std) of columns, rounded so that sums in another order give the same scale.
+
+    Parameters
+    ----------
+    mean, std : (d,)
+    """
+    std = np.array([float(f"{value:.3g}") for value in np.asarray(std, np.float64)])
+    return np.round(np.asarray(mean, np.float64) / std, 3) * std, std
+
+
+def features(client, scale=None):
+    """Return the features (n, D) of a client's samples, of which the first ones are a random rotation or projection.
+
+    Columns of a table are standardized by `scale`.  Features of a backbone and sounds are standardized within each sample.
+    Images are averaged to at most 16 pixels a side.  Raw images and sounds have RANDOM rectified random features more.
+
+    Parameters
+    ----------
+    client : fnlkit.client.client.Client
+    scale : (mean (d,), std (d,)), optional
+        Of the columns of a table.
+    """
+    embedded, x = "input/embedding" in client.rows, site.points_of(client)
+    raw = not embedded and client.x.ndim > 2
+    if client.inputs.image and not embedded:
+        x = 2 * x - 1
+    elif scale is not None and not embedded:
+        x = (x - scale[0]) / scale[1]
+    else:
+        x = x - x.mean(1, keepdims=True)
+        x = x / np.maximum(np.sqrt((x**2).mean(1, keepdims=True)), 1e-9)
+    x = np.clip(x, -FARTHEST, FARTHEST)
+    width = x.shape[1]
+    draws = stream(0, "summaries").standard_normal((width, SIZES[-1] if width > SIZES[-1] else width))
+    first = x @ (draws / np.sqrt(width) if width > SIZES[-1] else np.linalg.qr(draws)[0])
+    if raw:
+        weights = stream(1, "summaries").standard_normal((width, RANDOM)) * 2 / np.sqrt(width)
+        first = np.hstack([first, np.maximum(x @ weights, 0)])[:, : SIZES[-1]]
+    bound = CLIP * np.sqrt(first.shape[1])
+    return first * np.minimum(1, bound / np.maximum(np.linalg.norm(first, axis=1, keepdims=True), 1e-12))
+
+
+def dimensions(samples, width):
+    """Return how many of `width` features a site with this many samples may send."""
+    return max((size for size in {*SIZES, width} if size <= min(width, samples // PER_FEATURE)), default=0)
+
+
+def sums(points, labels, classes):
+    """Return counts (C,), class sums (C, D) and second moments (D, D) of features (n, D)."""
+    by_class = np.zeros((classes, points.shape[1]))
+    np.add.at(by_class, labels, points)
+    return np.bincount(labels, minlength=classes), by_class, points.T @ points
+
+
+def large_classes(client):
+    """Return (client with the classes of at least LEAST samples only, mask (n,) of these samples)."""
+    counts = torch.bincount(client.y, minlength=client.classes)
+    mask = (counts >= LEAST)[client.y]
+    rows = {name: values[mask] for name, values in client.rows.items() if name.startswith("input/")}
+    return replace(
+        client, samples=client.x[mask], y=client.y[mask], given=client.given[mask], rows=rows, parts={}
+    ), mask.numpy()
+
+
+def summarize(client, scale=None):
+    """Return the arrays of a site's first file.
+
+    Parameters
+    ----------
+    client : fnlkit.client.client.Client
+    scale : (mean (d,), std (d,)), optional
+        As for `features`.
+
+    Returns
+    -------
+    dict
+        counts (C,) (0 for withheld classes), withheld bool (C,), width (number of features), sums (C, m), moments (m, m),
+        and columns, class_columns as fnlkit.review.shifts declares them.
+    """
+    held = torch.bincount(client.y, minlength=client.classes).numpy()
+    withheld = (held > 0) & (held < LEAST)
+    client, _ = large_classes(client)
+    labels = client.y.numpy()
+    if not len(labels):
+        raise InputError(f"no class has {LEAST} samples or more, so that no sum may leave this site; leave it out of the audit")
+    points = features(client, scale)
+    counts, by_class, moments = sums(points[:, : dimensions(len(labels), points.shape[1])], labels, client.classes)
+    described = {name: values.numpy() for name, values in shifts.describe_columns(client, None, {}).items()}
+    first = {"counts": counts, "withheld": withheld, "width": np.array(points.shape[1]), "sums": by_class}
+    return first | {"moments": (moments + moments.T) / 2} | described
+
+
+def judge(client, heads, number, *, changes, seed=0):
+    """Return the arrays of a site's second file, and keep the judgment of each sample as an audit does.
+
+    Parameters
+    ----------
+    client : fnlkit.client.client.Client
+    heads : dict of arrays
+        From `make_heads`.
+    number : int
+        Number of the site among the sites of the heads.
+    changes : list of fnlkit.review.shifts.Change
+        Changes of the inputs to compare.
+    seed : int
+
+    Returns
+    -------
+    dict
+        predicted, within, expected (C, C) as `hide_small` returns them, with ``NAME_rest``; doubted (C, C) and doubted_rest;
+        supported; certain (2,); class_means, covariances (fnlkit.review.shifts); level, low, high, deviation.
+    """
+    whole, (client, mask) = client, large_classes(client)
+    labels, received = client.y.numpy(), {name: torch.from_numpy(np.asarray(heads[name])) for name in heads}
+    scale = (heads["mean"], heads["std"]) if len(heads["mean"]) else None
+    size = int(heads["sizes"][number])
+    scores = features(client, scale)[:, :size] @ heads["coefficients"][number][:, :size].T + heads["offsets"][number]
+    client.rows["input/probabilities"] = torch.from_numpy(em.softmax(scores))
+    site.use_given_probabilities(client, None, {})
+    message = {"chosen": 0, "known": received["known"][number], "adapt": bool(heads["differ"][number])}
+    message["trained_shares"] = received["shares"][number]
+    predicted = site.choose_change(client, None, message)["predicted"].numpy()
+    own = {name: values.numpy() for name, values in site.judge_within(client, None, {}, seed=seed).items()}
+    judged = _estimate(client, seed)
+    reply = {}
+    for name, table in (("predicted", predicted), ("within", own["within"]), ("expected", _whole(judged["counts"], labels))):
+        reply[name], reply[f"{name}_rest"] = hide_small(table)
+    small = own["doubted"] < LEAST
+    reply["doubted"] = np.where(small, 0, own["doubted"])
+    reply["doubted_rest"], reply["supported"] = _hide(own["doubted"][small].sum()), _hide(own["supported"])
+    reply["certain"] = np.array([_hide(own["certain"][0]), own["certain"][1]])
+    reply |= {name: np.array(judged[name]) for name in ("level", "low", "high", "deviation")}
+    width = int(heads["compared"])
+    told = {name: received[name] for name in ("center", "suspects", "tone")} | {"fits": received["fits"][number]}
+    packed = [change.packed for change in changes]
+    described = shifts.describe_inputs(client, None, told, changes=packed, width=width, seed=seed)
+    described = {name: values.numpy() for name, values in described.items()}
+    if described["covariances"].shape[-1] * PER_FEATURE > len(labels):  # too few samples to send these moments
+        described = {name: np.zeros_like(values) for name, values in described.items()}
+    if findings.skill_of(predicted)["kappa"] < findings.SKILL:
+        p = client.rows["audit/within"].numpy()
+        judged["issue"], judged["guess"] = 1 - p[np.arange(len(labels)), labels], labels
+    rows = {"issue": np.zeros(len(mask)), "flagged": np.zeros(len(mask), bool), "guess": whole.y.numpy().copy()}
+    rows["issue"][mask], rows["guess"][mask] = judged["issue"], judged["guess"]
+    rows["flagged"] = rows["guess"] != whole.y.numpy()
+    federated.keep_judgment(whole, rows["issue"], rows["flagged"], rows["guess"])
+    return reply | described
+
+
+def _estimate(client, seed):
+    """Return the estimates of fnlkit.estimators.em for a client, with the tempering that fits its labels best.
+
+    Beside level, low, high, deviation and counts (C, C): issue (n,) and guess (n,).
+    """
+    logits, labels = em.scores_of(federated.predictions(client)), client.y.numpy()
+    rng, used = stream(seed, "em", client=client.id), np.arange(len(labels))
+    if len(labels) > MOST_JUDGED:
+        used = np.sort(rng.permutation(len(labels))[:MOST_JUDGED])
+    temper = em.best_temper(em.log_likelihoods(logits[used], labels[used]))
+    found = em.fit(logits[used], labels[used], temper, rng=rng)
+    T = transition(found["counts"] + np.eye(client.classes))
+    posterior = found["posterior"] if len(used) == len(labels) else em.posterior_of(em.softmax(temper * logits), labels, T)
+    counts = posterior.T @ np.eye(client.classes)[labels]
+    issue = 1 - posterior[np.arange(len(labels)), labels]
+    return {**found, "deviation": float(found["draws"].std()), "counts": counts, "issue": issue, "guess": posterior.argmax(1)}
+
+
+def _whole(counts, labels):
+    """Return expected counts (C, C) as whole numbers whose columns sum to the numbers of the given labels."""
+    out = np.floor(counts + 0.5).astype(np.int64)
+    np.fill_diagonal(out, 0)
+    total = np.bincount(labels, minlength=len(out))
+    for c in np.flatnonzero(out.sum(0) > total):
+        out[:, c] = 0
+    return out + np.diag(total - out.sum(0))
+
+
+def _hide(count):
+    return np.array(int(count) if count >= LEAST else WITHHELD)
+
+
+def hide_small(table):
+    """Return (cells, rest) of counts (C, C) whose sums by column are known.
+
+    Cells of 1 to LEAST - 1 samples are withheld; the known total of a column states their sum.  If this sum is below LEAST, the
+    diagonal is withheld as well (MERGED), and `rest` states the sum over all such columns, or WITHHELD if it is below LEAST.
+
+    Parameters
+    ----------
+    table : int (C, C)
+
+    Examples
+    --------
+    >>> from fnlkit.review.summaries import hide_small
+    >>> cells, rest = hide_small([[20, 6, 0], [3, 20, 2], [4, 0, 30]])
+    >>> cells.tolist(), int(rest)
+    ([[20, 6, 0], [-1, 20, -1], [-1, 0, -2]], -1)
+    """
+    table = np.asarray(table, np.int64)
+    small, merged = (table > 0) & (table < LEAST), 0
+    cells, hidden = np.where(small, WITHHELD, table), np.where(small, table, 0).sum(0)
+    for c in np.flatnonzero((hidden > 0) & (hidden < LEAST)):
+        if small[c, c]:  # the total would state the diagonal
+            cells[table[:, c].argmax(), c] = WITHHELD
+        else:
+            cells[c, c], merged = MERGED, merged + hidden[c]
+    return cells, _hide(merged)
+
+
+# ---- the coordinator
+def restore(cells, rest, totals):
+    """Return counts (C, C) with the withheld cells of `hide_small` filled evenly.
+
+    Parameters
+    ----------
+    cells : int (C, C)
+    rest : int
+    totals : int (C,)
+        Sums of the columns.
+
+    Raises
+    ------
+    ValueError
+        If the cells are larger than the totals.
+    """
+    cells, totals = np.asarray(cells, np.int64), np.asarray(totals, np.int64)
+    out, places = np.maximum(cells, 0), cells == WITHHELD
+    missing, few = totals - out.sum(0), np.flatnonzero(np.diag(cells) == MERGED)
+    if (missing < 0).any() or (~places.any(0) & (missing > 0))[np.diag(cells) != MERGED].any():
+        raise ValueError
+    shares = _allot(HALF * len(few) if rest == WITHHELD else int(rest), totals[few])
+    for c, number in zip(few, shares, strict=True):
+        most = min((LEAST - 1) * int(places[:, c].sum()), LEAST - 1, int(missing[c]))
+        number = min(max(int(number), int(places[:, c].sum())), most)
+        out[c, c], missing[c] = missing[c] - number, number
+    for c in np.flatnonzero(missing):
+        out[places[:, c], c] += _allot(missing[c], np.ones(places[:, c].sum()))
+    return out
+
+
+def _allot(number, weights):
+    """Return whole numbers that sum to `number`, proportional to weights (m,), largest remainders first."""
+    exact = number * np.asarray(weights, np.float64) / max(np.sum(weights), 1e-300)
+    out = np.floor(exact).astype(np.int64)
+    out[np.argsort(out - exact, kind="stable")[: int(number - out.sum())]] += 1
+    return out
+
+
+def bound_of(width):
+    """Return the largest norm of the features of a sample."""
+    return CLIP * np.sqrt(width)
+
+
+def impossible(first, classes, most):
+    """Return why no data can have the sums of a first file, as a text; "" if some can.
+
+    Parameters
+    ----------
+    first : dict of arrays
+        From `summarize`.
+    classes, most : int
+        Number of classes, and the largest number of samples of a site.
+    """
+    counts, n = np.asarray(first["counts"]), int(np.sum(first["counts"]))
+    size = first["sums"].shape[1] if first["sums"].ndim == 2 else -1
+    d = first["columns"].shape[-1] if first["columns"].ndim else 0
+    shapes = {"counts": (classes,), "withheld": (classes,), "sums": (classes, size), "moments": (size, size), "width": (),
+              "columns": (5, d), "class_columns": (2, classes, *first["class_columns"].shape[2:3])}  # fmt: skip
+    for name, shape in shapes.items():
+        if first[name].shape != shape:
+            return f"{name} has the shape {first[name].shape} instead of {shape}"
+    if (counts < 0).any() or not 0 < n <= most:
+        return f"the counts sum to {n:,}, and a site of this project has 1 to {most:,} samples"
+    if ((counts > 0) & (counts < LEAST)).any():
+        return f"a class has fewer than {LEAST} samples, and such classes are withheld"
+    width = int(first["width"])
+    if not 0 < width <= SIZES[-1] or size != dimensions(n, width):
+        return f"the sums have {size} features, and {n:,} samples may have {dimensions(n, max(1, min(width, SIZES[-1])))}"
+    bound = bound_of(width) * (1 + 1e-9)
+    if (np.linalg.norm(first["sums"], axis=1) > counts * bound + 1e-9).any():
+        return "a class sum is longer than that many clipped samples can be"
+    if np.trace(first["moments"]) > n * bound**2 + 1e-9 or not np.allclose(first["moments"], first["moments"].T):
+        return "the second moments are larger than those of clipped samples, or not symmetric"
+    if size and np.linalg.eigvalsh(_within(first)).min() < -1e-9 * max(1.0, bound**2):
+        return "a variance within the classes is negative"
+    if (first["columns"][1] < 0).any() or (first["class_columns"][1] < 0).any():
+        return "a standard deviation is negative"
+    if (np.diff(first["columns"][2:], axis=0) < 0).any():
+        return "the quantiles of a column decrease"
+    return ""
+
+
+def _within(first):
+    """Return the covariance (m, m) within the classes."""
+    n = np.maximum(first["counts"], 1)[:, None]
+    return (first["moments"] - first["sums"].T @ (first["sums"] / n)) / max(1, int(first["counts"].sum()))
+
+
+def discriminant(counts, by_class, moments, shrinkage=SHRINKAGE):
+    """Return (coefficients (C, D), offsets (C,)) of linear discriminant analysis with a shrunken covariance.
+
+    The covariance within the classes is (1 - s) S + s t I, where t is its mean variance.  A class without samples has a large
+    negative offset.
+
+    Source: Friedman 1989, Regularized discriminant analysis, equation 18 with a pooled covariance.
+    """
+    n, total = np.maximum(counts, 1.0), max(1.0, np.sum(counts))
+    means = by_class / n[:, None]
+    values, vectors = np.linalg.eigh((moments - (means.T * counts) @ means) / total)
+    values = np.maximum(values, 0)
+    values = (1 - shrinkage) * values + shrinkage * values.mean() + 1e-9
+    coefficients = means @ (vectors / values) @ vectors.T
+    offsets = np.log(n / total) - 0.5 * (coefficients * means).sum(1)
+    return np.where(counts[:, None] > 0, coefficients, 0), np.where(counts > 0, offsets, -1e3)
+
+
+def different(firsts):
+    """Return the mask (N,) of sites whose features differ from those of most sites, by the sums; none if most differ."""
+    counts = np.stack([first["counts"] for first in firsts])
+    sizes = np.array([first["sums"].shape[1] for first in firsts])
+    width = min(COMPARED, *sizes[sizes > 0]) if (sizes > 0).any() else 0
+    counts = np.where(sizes[:, None] > 0, counts, 0)
+    means, within = np.zeros((len(firsts), 1, counts.shape[1], width)), np.zeros((len(firsts), 1, width, width))
+    for k in np.flatnonzero(sizes if width else sizes * 0):
+        means[k, 0] = firsts[k]["sums"][:, :width] / np.maximum(counts[k], 1)[:, None]
+        within[k, 0] = _within(firsts[k])[:width, :width]
+    if not width:
+        return np.zeros(len(firsts), bool)
+    found = shifts.compared({"class_means": means, "covariances": within}, counts, 1)[:, 0] >= shifts.DIFFERENT
+    return found if found.sum() <= (len(found) - 1) / 2 else np.zeros(len(found), bool)
+
+
+def compare_columns(firsts):
+    """Return (columns (N, 5, d), findings and fits of fnlkit.review.differing.differing_columns)."""
+    counts = np.stack([first["counts"] for first in firsts])
+    columns = shifts.filled(np.stack([first["columns"] for first in firsts]), counts)
+    return columns, *differing.differing_columns(columns, np.stack([first["class_columns"] for first in firsts]), counts)
+
+
+def make_heads(firsts, scale=None):
+    """Return the message to the sites: for each one a classifier from the sums of the others.
+
+    Sites with other inputs than most sites enter no classifier but are judged.
+
+    Parameters
+    ----------
+    firsts : list of dict
+        From `summarize`, in the order of the sites.
+    scale : (mean (d,), std (d,)), optional
+        As for `summarize`.
+
+    Returns
+    -------
+    dict of arrays
+        coefficients (N, C, M), sizes (N,), offsets (N, C), known (N, C), shares (N, C), differ (N,), center (2, d),
+        suspects, tone (2,), fits (N, 2, d), compared, mean (d,), std (d,).
+    """
+    counts = np.stack([first["counts"] for first in firsts])
+    sites, sizes = len(firsts), np.array([first["sums"].shape[1] for first in firsts])
+    apart, (columns, found, fits) = different(firsts), compare_columns(firsts)
+    apart |= np.array([bool(rows) for rows in found]) if sum(map(bool, found)) <= (sites - 1) / 2 else apart
+    parts = []
+    for k in range(sites):
+        others = (np.arange(sites) != k) & (sizes > 0)
+        if (others & ~apart).sum() >= 2:
+            others &= ~apart
+        held = [counts[others & (sizes >= size)].sum() for size in sizes]
+        usable = [size for size, number in zip(sizes, held, strict=True) if number >= SHARE * counts[others].sum()]
+        size = int(max(usable, default=0))
+        ids = np.flatnonzero(others & (sizes >= size))
+        total = (
+            counts[ids].sum(0),
+            *(sum((firsts[j][name][..., :size] for j in ids), np.zeros(1)) for name in ("sums", "moments")),
+        )
+        if not size or not len(ids):
+            raise InputError(f"at least two sites need {PER_FEATURE * SIZES[0]} samples or more; found too few")
+        parts.append((size, total[0], *discriminant(total[0], total[1], total[2][:size])))
+    widest = max(part[0] for part in parts)
+    coefficients = np.stack([np.pad(part[2], ((0, 0), (0, widest - part[0]))) for part in parts])
+    shares = np.stack([part[1] / part[1].sum() for part in parts])
+    mean, std = scale or (np.zeros(0), np.ones(0))
+    return {
+        "coefficients": coefficients,
+        "sizes": np.array([part[0] for part in parts]),
+        "offsets": np.stack([part[3] for part in parts]),
+        "known": findings.seen_elsewhere(counts) & (shares > 0),
+        "shares": shares,
+        "differ": findings.shares_differ(counts),
+        "center": differing.reference(columns),
+        "suspects": differing.suspects(found),
+        "tone": np.median(columns[:, :2, 0], 0),
+        "fits": fits,
+        "compared": np.array(max(4, int(np.median(counts.sum(1))) // 5)),
+        "mean": np.asarray(mean, np.float64),
+        "std": np.asarray(std, np.float64),
+    }
+
+
+def implausible(second, first):
+    """Return why no data with the sums of a first file can have a second file, as a text; "" if some can."""
+    counts, classes = first["counts"], len(first["counts"])
+    shapes = {name: values.shape for name, values in second.items() if values.shape}
+    single = {"predicted", "within", "expected", "doubted", "certain", "class_means", "covariances"}
+    changes, side = (second["class_means"].shape + (0, 0, 0))[0:3:2]
+    described = shapes.get("class_means"), shapes.get("covariances")
+    if set(shapes) != single or described != ((changes, classes, side), (changes, side, side)):
+        return "an array has a shape that no second file has"
+    for name in ("predicted", "within", "expected", "doubted"):
+        if second[name].shape != (classes, classes) or (second[name] < MERGED).any():
+            return f"{name} has no counts of {classes} by {classes} classes"
+        if name != "doubted":
+            try:
+                restore(second[name], int(second[f"{name}_rest"]), counts)
+            except (ValueError, TypeError):
+                return f"{name} does not fit the class counts of the first file"
+    if not 0 <= float(second["low"]) <= float(second["high"]) <= 1 or not 0 <= float(second["level"]) <= 1:
+        return "the range of wrong labels is no range within 0 and 1"
+    if int(second["doubted"].sum() + max(0, second["doubted_rest"])) > counts.sum() or second["certain"].shape != (2,):
+        return "more labels are doubted than the first file has samples"
+    if any(np.linalg.eigvalsh(part).min() < -1e-6 * max(1e-9, np.trace(part)) for part in second["covariances"]):
+        return "a variance of the inputs is negative"
+    return ""
+
+
+def compare_inputs(firsts, seconds, changes):
+    """Return the fnlkit.review.shifts.Compared inputs of the sites."""
+    counts = np.stack([first["counts"] for first in firsts])
+    columns, found, fits = compare_columns(firsts)
+    replies = {name: np.stack([second[name] for second in seconds]) for name in ("class_means", "covariances")}
+    silent = np.array([not second["covariances"].any() for second in seconds])
+    auc = shifts.compared(replies, np.where(silent[:, None], 0, counts), len(changes))
+    found, fits = differing.seen(found, fits, auc[:, 0])
+    return shifts.Compared(changes, auc, found, fits, np.median(columns[:, :2, 0], 0))
+
+
+def conclude(firsts, heads, seconds, *, changes, classes, names, columns=None):
+    """Return (rows of the sites, T[true, given]) by the rules of an audit.
+
+    Parameters
+    ----------
+    firsts, seconds : list of dict
+        From `summarize` and `judge`, in the order of the sites.
+    heads : dict of arrays
+        From `make_heads`.
+    changes : list of fnlkit.review.shifts.Change
+    classes, names : list of str
+        Names of classes and sites.
+    columns : list of str, optional
+        Names of the columns of a table.
+    """
+    from fnlkit.review.audit import site_rows
+
+    counts = np.stack([first["counts"] for first in firsts])
+    restored = {
+        name: np.stack([restore(s[name], int(s[f"{name}_rest"]), c) for s, c in zip(seconds, counts, strict=True)])
+        for name in ("predicted", "within", "expected")
+    }
+    predicted, within = restored["predicted"], restored["within"]
+    read = lambda value: HALF if value == WITHHELD else int(value)  # noqa: E731
+    doubted = np.stack([s["doubted"] for s in seconds]).astype(np.int64)
+    for k, second in enumerate(seconds):
+        off = np.where((doubted[k] == 0) & ~np.eye(len(classes), dtype=bool), predicted[k], 0).reshape(-1)
+        doubted[k] += _allot(min(read(second["doubted_rest"]), off.sum()), off).reshape(doubted[k].shape)
+    supported = np.array([read(s["supported"]) for s in seconds])
+    certain = np.array([[min(read(s["certain"][0]), s["certain"][1]), s["certain"][1]] for s in seconds])
+    inputs = compare_inputs(firsts, seconds, changes)
+    chosen = np.zeros(len(firsts), int)
+    judges = findings.judges(inputs.after(chosen), predicted, within)
+    estimates = {name: np.array([float(s[name]) for s in seconds]) for name in ("level", "low", "high", "deviation")}
+    estimates["counts"] = restored["expected"].astype(np.float64)
+    unseen = (counts * ~heads["known"]).sum(1) / counts.sum(1)
+    assessed = findings.assess(judges, estimates, predicted, within, doubted, supported, certain, unseen)
+    for row, name, share in zip(assessed, judges, unseen.tolist(), strict=True):
+        row["judge"], row["unseen"] = name, share if name == "others" else 0.0
+    tables = {"chosen": chosen, "predicted": predicted, "known": heads["known"], "shares_differ": heads["differ"]}
+    rows = site_rows(
+        names=names, classes=classes, columns=columns, counts=counts, inputs=inputs, tables=tables, within=within,
+        doubted=doubted, expected=estimates["counts"], assessed=assessed,
+    )  # fmt: skip
+    for row in rows:
+        row["withheld"] = [classes[c] for c in np.flatnonzero(firsts[row["client"]]["withheld"])]
+        row["missing"] = [name for name in row["missing"] if name not in row["withheld"]]
+    return rows, transition(estimates["counts"].sum(0))

@@ -1,0 +1,220 @@
+"""Audit by two files per site: equal to the audit in one place, small cells withheld, bad files and messages refused."""
+
+import importlib.util
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fnlkit.artifacts import files
+from fnlkit.deploy import leaving
+from fnlkit.review import summaries
+from tests import commands
+
+SPEC = importlib.util.spec_from_file_location("audit_by_mail", Path(__file__).parents[2] / "examples/audit_by_mail.py")
+EXAMPLE = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(EXAMPLE)
+NAMES, WRONG, SHIFTED = EXAMPLE.NAMES, EXAMPLE.NOISY, EXAMPLE.OTHER_UNIT
+
+
+def fnlkit(text, folder, ends=0):
+    """Return the finished command `fnlkit TEXT`; of a failed one, the only line on stderr."""
+    done = commands.fnlkit(f"fnlkit {text}", folder)
+    assert done.returncode == ends, done.stderr
+    if ends:
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("fnlkit: error:")
+        return line
+    return done
+
+
+@pytest.fixture(scope="module")
+def mailed(tmp_path_factory):
+    """A folder with all files of an audit by mail."""
+    folder = tmp_path_factory.mktemp("mail")
+    EXAMPLE.main(folder)
+    names = " ".join(f"--name {name}" for name in NAMES)
+    fnlkit(f"flower-app project --dataset all.csv --sites 5 {names}", folder)
+    for name in NAMES:
+        fnlkit(f"site summarize {name}.csv {at(name)} -o {name}-1.npz", folder)
+    fnlkit(f"sites audit {several(1)} -o heads.npz", folder)
+    for name in NAMES:
+        fnlkit(f"site judge {name}.csv heads.npz {at(name)} -o {name}-2.npz", folder)
+    fnlkit(f"sites audit {several(1)} {several(2)} --html audit.html -o audit.json", folder)
+    return folder
+
+
+def at(name):
+    return f"--project project/pyproject.toml --site {name}"
+
+
+def several(number):
+    return " ".join(f"{name}-{number}.npz" for name in NAMES)
+
+
+@pytest.fixture
+def copy(mailed, tmp_path):
+    """A copy of the folder to change."""
+    return shutil.copytree(mailed, tmp_path / "copy")
+
+
+def changed(path, change, target=None):
+    """Write a file of fnlkit again after `change(arrays, meta)`."""
+    one = files.read(path)
+    change(one.arrays, one.meta)
+    files.write(one, target or path)
+
+
+def test_the_files_and_the_audit_in_one_place_give_the_same_result(mailed):
+    fnlkit("partition --dataset all.csv --scheme sites --labels observed -o fed.npz", mailed)
+    done = fnlkit("audit fed.npz --quick --json -o judged.npz", mailed)
+    quick, mail = json.loads(done.stdout), json.loads((mailed / "audit.json").read_text())
+    assert quick["sites"] == mail["sites"] and quick["digest"] == mail["digest"] and quick["mode"] == mail["mode"]
+    rows = {row["site"]: row for row in mail["sites"]}
+    assert [name for name in NAMES if rows[name]["noisier"]] == [WRONG] and 0.2 < rows[WRONG]["level"] < 0.4
+    assert [name for name in NAMES if rows[name]["inputs"]["differ"]] == [SHIFTED]
+    assert "quick" in (mailed / "audit.html").read_text()
+
+
+def test_small_classes_and_cells_leave_in_no_file(mailed):
+    for name in NAMES:
+        first = files.read(mailed / f"{name}-1.npz")
+        assert first.arrays["counts"].tolist()[3] == 0 and first.arrays["withheld"].tolist() == [False] * 3 + [True]
+        assert first.arrays["moments"].shape[0] <= first.arrays["counts"].sum() // 4
+        second = files.read(mailed / f"{name}-2.npz").arrays
+        for table in ("predicted", "within", "expected", "doubted"):
+            assert not ((second[table] > 0) & (second[table] < 5)).any()
+        assert (mailed / f"{name}-1.txt").read_text().count("\n") > 4
+        left = leaving.read(str(mailed / f"project/memory-{name}/left.jsonl"))
+        assert [set(line["arrays"]) for line in left] == [set(first.arrays), set(second)]
+
+
+def test_hidden_cells_are_restored_within_their_totals():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        classes = rng.integers(2, 8)
+        table = rng.poisson(rng.choice([0.5, 2, 4]), (classes, classes)) + np.diag(rng.integers(5, 40, classes))
+        cells, rest = summaries.hide_small(table)
+        again = summaries.restore(cells, rest, table.sum(0))
+        assert (again.sum(0) == table.sum(0)).all() and (again >= 0).all()
+        shown = cells >= 0
+        assert (again[shown] == table[shown]).all() and not ((cells > 0) & (cells < 5)).any()
+        # No column states the sum of withheld cells if this sum is below 5.
+        hidden = np.where(shown, 0, table)
+        assert not ((hidden.sum(0) > 0) & (hidden.sum(0) < 5)).any()
+
+
+def test_discriminant_analysis_from_sums_equals_that_of_scikit_learn():
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, 3, 400)
+    x = rng.normal(size=(3, 5))[y] + rng.normal(size=(400, 5)) @ rng.normal(size=(5, 5))
+    counts, by_class, moments = summaries.sums(x, y, 4)
+    coefficients, offsets = summaries.discriminant(counts, by_class, moments, shrinkage=0.0)
+    scores = (x @ coefficients.T + offsets)[:, :3]
+    theirs = LinearDiscriminantAnalysis(solver="eigen").fit(x, y).decision_function(x)
+    np.testing.assert_allclose(scores - scores.mean(1, keepdims=True), theirs - theirs.mean(1, keepdims=True), atol=1e-6)
+    assert offsets[3] < -100
+
+
+def test_a_site_answers_one_message_and_keeps_the_suspects(copy):
+    fnlkit(f"site judge aix.csv heads.npz {at('aix')} -o again.npz", copy)  # the same message: the same file
+    assert (copy / "again.npz").read_bytes() == (copy / "aix-2.npz").read_bytes()
+    changed(copy / "heads.npz", lambda arrays, meta: arrays["coefficients"].__imul__(2), copy / "other.npz")
+    line = fnlkit(f"site judge aix.csv other.npz {at('aix')} -o second.npz", copy, ends=2)
+    assert "other.npz" in line and not (copy / "second.npz").exists()
+    assert "refused" in leaving.read(str(copy / "project/memory-aix/left.jsonl"))[-1]["told"]
+    flagged = files.read(copy / f"project/memory-{WRONG}/judged.npz").arrays["estimate_flagged"]
+    assert 40 < flagged.sum() < 90
+
+
+def hostile(name, value):
+    def change(arrays, meta):
+        arrays[name] = np.asarray(value(arrays[name]))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (hostile("coefficients", lambda v: v * 1e9), "classifier"),
+        (hostile("coefficients", lambda v: np.where(v == v.max(), np.nan, v)), "coefficients"),
+        (hostile("coefficients", lambda v: np.zeros((5, 4, 4096))), "classifier"),
+        (hostile("offsets", lambda v: v[:, :2]), "offsets"),
+        (hostile("compared", lambda v: 10**6), "features"),
+        (hostile("mean", lambda v: v + 1), "scale"),
+        (lambda arrays, meta: meta["firsts"].update(aix="0" * 64), "first file"),
+        (lambda arrays, meta: arrays.update(more=np.zeros(3)), "arrays"),
+    ],
+)
+def test_a_hostile_message_is_refused_before_it_is_answered(change, named, copy):
+    shutil.rmtree(copy / "project/memory-aix")
+    fnlkit(f"site summarize aix.csv {at('aix')} -o aix-1.npz", copy)
+    changed(copy / "heads.npz", change)
+    line = fnlkit(f"site judge aix.csv heads.npz {at('aix')} -o second.npz", copy, ends=2)
+    assert named in line and not (copy / "second.npz").exists()
+
+
+def test_a_second_first_file_of_other_data_is_refused(copy):
+    lines = (copy / "aix.csv").read_text().splitlines()
+    (copy / "aix.csv").write_text("\n".join(lines[:-9]) + "\n")
+    before = (copy / "aix-1.npz").read_bytes()
+    assert "difference" in fnlkit(f"site summarize aix.csv {at('aix')} -o aix-1.npz", copy, ends=2)
+    assert (copy / "aix-1.npz").read_bytes() == before
+
+
+def put(name, place, value):
+    def change(arrays, meta):
+        arrays[name][place] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "named"),
+    [
+        ("bonn-1.npz", lambda a, m: m.update(project="0" * 64), "project"),
+        ("bonn-1.npz", lambda a, m: m.update(features=99), "features"),
+        ("bonn-1.npz", lambda a, m: m.update(classes=["a", "b", "c", "e"]), "classes"),
+        ("bonn-1.npz", lambda a, m: m["scale"][0].__setitem__(0, 5.0), "scale"),
+        ("bonn-1.npz", lambda a, m: m.update(site="nowhere"), "nowhere"),
+        ("bonn-1.npz", lambda a, m: m.update(site="aix"), "aix"),
+        ("bonn-1.npz", put("moments", (0, 0), np.nan), "moments"),
+        ("bonn-1.npz", put("counts", 0, 10**9), "counts"),
+        ("bonn-1.npz", put("counts", 0, 3), "fewer than 5"),
+        ("bonn-1.npz", put("moments", (0, 0), 0.0), "variance"),
+        ("bonn-1.npz", put("sums", 0, 1e7), "class sum"),
+        ("bonn-1.npz", put("columns", (1, 0), -1.0), "deviation"),
+        ("bonn-1.npz", lambda a, m: a.pop("moments"), "moments"),
+        ("bonn-2.npz", put("predicted", (0, 0), 10**6), "predicted"),
+        ("bonn-2.npz", put("low", (), 2.0), "range"),
+        ("bonn-2.npz", lambda a, m: m.update(heads="0" * 64), "heads"),
+        ("bonn-2.npz", lambda a, m: a.update(certain=np.zeros(3, np.int64)), "bonn"),
+    ],
+)
+def test_files_that_do_not_fit_are_named_in_one_line(path, change, named, copy):
+    changed(copy / path, change)
+    (copy / "audit.json").unlink()
+    line = fnlkit(f"sites audit {several(1)} {several(2)} -o audit.json", copy, ends=2)
+    assert named in line and not (copy / "audit.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("paths", "named"),
+    [
+        (f"{several(1)} aix-2.npz", "bonn, cork, dole, evry"),
+        (f"{several(1)} aix-1.npz", "aix"),
+        (f"{several(2)}", "first files"),
+        ("aix-1.npz bonn-1.npz", "3 sites"),
+        ("heads.npz", "heads.npz"),
+        ("aix.csv", "aix.csv"),
+    ],
+)
+def test_missing_and_repeated_files_are_named(paths, named, mailed):
+    assert named in fnlkit(f"sites audit {paths} -o {shlex.quote('out.npz')}", mailed, ends=2)
+    assert not (mailed / "out.npz").exists()
