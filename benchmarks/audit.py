@@ -152,13 +152,14 @@ def main():
     parser.add_argument("--first", type=int, default=1000, help="seed of the first repetition")
     parser.add_argument("--shifts", action="store_true", help="sites with other inputs or classes; see benchmarks/shifts.py")
     parser.add_argument("--mixed", action="store_true", help="with --shifts: tables with missing cells and categories")
+    parser.add_argument("--quick", action="store_true", help="with --shifts: audit from sums, as fnlkit audit --quick")
     parser.add_argument("--jobs", type=int, default=1, help="processes of --shifts")
     options = parser.parse_args()
     if options.shifts:
         from benchmarks import shifts
 
         combinations = shifts.MIXED if options.mixed else shifts.COMBINATIONS
-        given = options.first, options.repetitions or 200, options.jobs, options.keep, print, combinations
+        given = options.first, options.repetitions or 200, options.jobs, options.keep, print, combinations, options.quick
         print("\n".join(shifts.report(*given)))
         return
     options.repetitions = options.repetitions or 100

@@ -2,6 +2,7 @@
 
     python -m benchmarks.audit --shifts
     python -m benchmarks.audit --shifts --mixed
+    python -m benchmarks.audit --shifts --quick      # from sums, as fnlkit audit --quick
 
 At site 1 the inputs or the classes differ.  Site 3 has wrong labels, and in every second federation of a combination site 1
 has them too.  The others are clean.  Images are the embedded digits; tables have eight columns with Gaussian classes, or
@@ -10,7 +11,9 @@ Prints how often clean sites are accused, noisy sites are named, shifts are name
 wrong labels.
 """
 
+import contextlib
 import json
+import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -22,6 +25,7 @@ from fnlkit.datasets import columns
 from fnlkit.datasets.table import Table
 from fnlkit.review.audit import audit
 from fnlkit.review.findings import RIGHT, UNKNOWN, WRONG
+from fnlkit.review.quick import quick_audit
 
 SHIFTED, NOISY, SITES = 1, 3, 5
 SHIFTS = {
@@ -152,10 +156,14 @@ def noised(y, noise, classes, rng):
     return given
 
 
-def once(kind, shift, noise, both, seed):
+def once(kind, shift, noise, both, seed, quick=False):
     """Return a dict per site: what is true, and the row of the audit."""
     made, data = federation(kind, shift, noise, both, seed)
-    found = audit(made, data, warm_up=WARM_UP | ({"batch_size": 40} if kind != "image" else {}), seed=seed)
+    found = (
+        quick_audit(made, data, seed=seed)
+        if quick
+        else audit(made, data, warm_up=WARM_UP | ({"batch_size": 40} if kind != "image" else {}), seed=seed)
+    )
     rows = {row["client"]: row for row in found.sites}
     return [
         {"kind": kind, "shift": shift if k == SHIFTED else "none", "noise": noise, "seed": seed, "row": rows[k],
@@ -200,22 +208,22 @@ def inside(one):
     return one["row"]["low"] - 1e-9 <= one["wrong"] <= one["row"]["high"] + 1e-9
 
 
-def case(seed, place, keep=None, combinations=COMBINATIONS):
+def case(seed, place, keep=None, combinations=COMBINATIONS, quick=False):
     """Return `once` for the combination at a place of the list, which is repeated with wrong labels at the shifted site.
 
     Results are read from the folder `keep`, and written to it, if it is given.
     """
     kind, shift, noise = combinations[place % len(combinations)]
-    file = keep and Path(keep) / f"{'mixed' if kind == 'mixed' else 'shifts'}-{seed}.json"
+    file = keep and Path(keep) / f"{'quick-' * quick}{'mixed' if kind == 'mixed' else 'shifts'}-{seed}.json"
     if file and file.exists():
         return json.loads(file.read_text())
-    found = once(kind, shift, noise, bool(place // len(combinations) % 2), seed)
+    found = once(kind, shift, noise, bool(place // len(combinations) % 2), seed, quick)
     if file:
         file.write_text(json.dumps(found))
     return found
 
 
-def report(first, count, jobs=1, keep=None, show=lambda text: None, combinations=COMBINATIONS):
+def report(first, count, jobs=1, keep=None, show=lambda text: None, combinations=COMBINATIONS, quick=False):
     """Audit `count` federations and return the lines of the report.
 
     Parameters
@@ -231,15 +239,20 @@ def report(first, count, jobs=1, keep=None, show=lambda text: None, combinations
         Receives the unexpected findings of each federation.
     combinations : list of (kind, shift, noise)
         COMBINATIONS or MIXED.
+    quick : bool
+        Audit from sums.
     """
-    sites = []
-    with ProcessPoolExecutor(jobs) as pool:
-        results = pool.map(case, range(first, first + count), range(count), [keep] * count, [combinations] * count)
+    sites, seconds = [], time.process_time()
+    with ProcessPoolExecutor(jobs) if jobs > 1 else contextlib.nullcontext() as pool:
+        each = range(first, first + count), range(count), [keep] * count, [combinations] * count, [quick] * count
+        results = pool.map(case, *each) if pool else map(case, *each)
         for i, found in enumerate(results):
             kind, shift, noise = combinations[i % len(combinations)]
             sites += found
             _show(f"{first + i} {kind}, {shift}, {noise}", found, show)
     lines = [f"{count} federations of {SITES} sites, seeds {first} to {first + count - 1}", *summary(sites)]
+    if jobs == 1:
+        lines.append(f"{'CPU seconds per site':46}{(time.process_time() - seconds) / SITES / count:.2f}")
     for kind, shift in dict.fromkeys((kind, shift) for kind, shift, _ in combinations if shift != "none"):
         here = [s for s in sites if s["kind"] == kind and s["shift"] == shift]
         lines += ["", f"{kind}, {shift} (the shifted site alone)", *summary(here)] if here else []

@@ -34,7 +34,7 @@ _MAX_BYTES = 2**26
 _ABOUT = ("project", "features", "kind", "shape", "classes", "columns", "sites", "most", "scale", "seed")
 _FIRST = {"counts", "withheld", "width", "sums", "moments", "columns", "class_columns"}
 _SECOND = {f"{name}{end}" for name in ("predicted", "within", "expected", "doubted") for end in ("", "_rest")}
-_SECOND |= {"supported", "certain", "class_means", "covariances", "level", "low", "high", "deviation"}
+_SECOND |= {"chosen", "supported", "certain", "class_means", "covariances", "level", "low", "high", "deviation"}
 
 
 class Refused(Withheld):

@@ -41,6 +41,7 @@ SENDS = {
         ("doubted", "numbers of samples for which both models predict the same other class"))},
     **{f"{name}_rest": Sent(f"withheld cells of {name} together, if 5 or more", "second file", (), **_LIMIT)
        for name in ("predicted", "within", "expected", "doubted")},
+    "chosen": Sent("number of the change of the inputs with which the classifier fits best", "second file", ()),
     "supported": Sent("number of labels that only the site's own model predicts, if 5 or more", "second file", (), **_LIMIT),
     "certain": Sent("samples of which the own model is most certain: other predictions (if 5 or more), all", "second file",
                     (2,), **_LIMIT),

@@ -34,7 +34,7 @@ MOST_JUDGED = 20_000
 # Stands for a withheld count; it is between 0 and LEAST - 1 and is read as HALF.
 WITHHELD, MERGED, HALF = -1, -2, 2
 # Arrays of both files that are whole numbers.
-COUNTS = {"counts", "width", "predicted", "within", "expected", "doubted", "supported", "certain"}
+COUNTS = {"counts", "width", "chosen", "predicted", "within", "expected", "doubted", "supported", "certain"}
 COUNTS |= {f"{name}_rest" for name in ("predicted", "within", "expected", "doubted")}
 LARGEST = 1e6  # of an entry of a head or of its message
 
@@ -151,28 +151,12 @@ def judge(client, heads, number, *, changes, seed=0):
     -------
     dict
         predicted, within, expected (C, C) as `hide_small` returns them, with ``NAME_rest``; doubted (C, C) and doubted_rest;
-        supported; certain (2,); class_means, covariances (fnlkit.review.shifts); level, low, high, deviation.
+        chosen (number of the change with which the head fits best); supported; certain (2,); class_means, covariances
+        (fnlkit.review.shifts); level, low, high, deviation.
     """
     whole, (client, mask) = client, large_classes(client)
     labels, received = client.y.numpy(), {name: torch.from_numpy(np.asarray(heads[name])) for name in heads}
     scale = (heads["mean"], heads["std"]) if len(heads["mean"]) else None
-    size = int(heads["sizes"][number])
-    scores = features(client, scale)[:, :size] @ heads["coefficients"][number][:, :size].T + heads["offsets"][number]
-    client.rows["input/probabilities"] = torch.from_numpy(em.softmax(scores))
-    site.use_given_probabilities(client, None, {})
-    message = {"chosen": 0, "known": received["known"][number], "adapt": bool(heads["differ"][number])}
-    message["trained_shares"] = received["shares"][number]
-    predicted = site.choose_change(client, None, message)["predicted"].numpy()
-    own = {name: values.numpy() for name, values in site.judge_within(client, None, {}, seed=seed).items()}
-    judged = _estimate(client, seed)
-    reply = {}
-    for name, table in (("predicted", predicted), ("within", own["within"]), ("expected", _whole(judged["counts"], labels))):
-        reply[name], reply[f"{name}_rest"] = hide_small(table)
-    small = own["doubted"] < LEAST
-    reply["doubted"] = np.where(small, 0, own["doubted"])
-    reply["doubted_rest"], reply["supported"] = _hide(own["doubted"][small].sum()), _hide(own["supported"])
-    reply["certain"] = np.array([_hide(own["certain"][0]), own["certain"][1]])
-    reply |= {name: np.array(judged[name]) for name in ("level", "low", "high", "deviation")}
     width = int(heads["compared"])
     told = {name: received[name] for name in ("center", "suspects", "tone")} | {"fits": received["fits"][number]}
     packed = [change.packed for change in changes]
@@ -180,6 +164,23 @@ def judge(client, heads, number, *, changes, seed=0):
     described = {name: values.numpy() for name, values in described.items()}
     if described["covariances"].shape[-1] * PER_FEATURE > len(labels):  # too few samples to send these moments
         described = {name: np.zeros_like(values) for name, values in described.items()}
+    head = tuple(heads[name][number] for name in ("coefficients", "offsets", "sizes"))
+    chosen, p = _probabilities(client, head, told, changes, scale)
+    client.rows["input/probabilities"] = torch.from_numpy(p)
+    site.use_given_probabilities(client, None, {})
+    message = {"chosen": 0, "known": received["known"][number], "adapt": bool(heads["differ"][number])}
+    message["trained_shares"] = received["shares"][number]
+    predicted = site.choose_change(client, None, message)["predicted"].numpy()
+    own = {name: values.numpy() for name, values in site.judge_within(client, None, {}, seed=seed).items()}
+    judged = _estimate(client, seed)
+    reply = {"chosen": np.array(chosen)}
+    for name, table in (("predicted", predicted), ("within", own["within"]), ("expected", _whole(judged["counts"], labels))):
+        reply[name], reply[f"{name}_rest"] = hide_small(table)
+    small = own["doubted"] < LEAST
+    reply["doubted"] = np.where(small, 0, own["doubted"])
+    reply["doubted_rest"], reply["supported"] = _hide(own["doubted"][small].sum()), _hide(own["supported"])
+    reply["certain"] = np.array([_hide(own["certain"][0]), own["certain"][1]])
+    reply |= {name: np.array(judged[name]) for name in ("level", "low", "high", "deviation")}
     if findings.skill_of(predicted)["kappa"] < findings.SKILL:
         p = client.rows["audit/within"].numpy()
         judged["issue"], judged["guess"] = 1 - p[np.arange(len(labels)), labels], labels
@@ -188,6 +189,33 @@ def judge(client, heads, number, *, changes, seed=0):
     rows["flagged"] = rows["guess"] != whole.y.numpy()
     federated.keep_judgment(whole, rows["issue"], rows["flagged"], rows["guess"])
     return reply | described
+
+
+def _probabilities(client, head, told, changes, scale):
+    """Return (number of a change, probabilities (n, C) of the head under it).
+
+    Columns are changed if the message states how.  Another change of images must raise the agreement with the labels by a tenth
+    of the samples; `fnlkit.review.shifts.describe_inputs` came before.
+    """
+    coefficients, offsets, size = head
+    embedded, fits = "input/embedding" in client.rows, told["fits"].numpy()
+    if embedded or len(changes) == 1:
+        tried = [0]
+    elif client.inputs.image:
+        tried = range(len(changes))
+    else:
+        tried = [1] if (fits[0] != 1).any() or (fits[1] != 0).any() else [0]
+    best = None
+    for number in tried:
+        change = changes[number]
+        x = shifts.changed(client, client.x, change, told) if change else client.x
+        points = features(replace(client, samples=x), scale)[:, :size]
+        p = em.softmax(points @ coefficients[:, :size].T + offsets)
+        agreeing = int((p.argmax(1) == client.y.numpy()).sum())
+        # A change with fewer parts comes first, and another one must be better by more than chance.
+        if best is None or agreeing > best[0] + (0.1 if best[1] == 0 else 0.02) * len(p):
+            best = agreeing, number, p
+    return best[1:]
 
 
 def _estimate(client, seed):
@@ -411,13 +439,12 @@ def make_heads(firsts, scale=None):
         usable = [size for size, number in zip(sizes, held, strict=True) if number >= SHARE * counts[others].sum()]
         size = int(max(usable, default=0))
         ids = np.flatnonzero(others & (sizes >= size))
-        total = (
-            counts[ids].sum(0),
-            *(sum((firsts[j][name][..., :size] for j in ids), np.zeros(1)) for name in ("sums", "moments")),
-        )
         if not size or not len(ids):
             raise InputError(f"at least two sites need {PER_FEATURE * SIZES[0]} samples or more; found too few")
-        parts.append((size, total[0], *discriminant(total[0], total[1], total[2][:size])))
+        total = counts[ids].sum(0)
+        by_class = sum(firsts[j]["sums"][:, :size] for j in ids)
+        moments = sum(firsts[j]["moments"][:size, :size] for j in ids)
+        parts.append((size, total, *discriminant(total, by_class, moments)))
     widest = max(part[0] for part in parts)
     coefficients = np.stack([np.pad(part[2], ((0, 0), (0, widest - part[0]))) for part in parts])
     shares = np.stack([part[1] / part[1].sum() for part in parts])
@@ -456,6 +483,8 @@ def implausible(second, first):
                 restore(second[name], int(second[f"{name}_rest"]), counts)
             except (ValueError, TypeError):
                 return f"{name} does not fit the class counts of the first file"
+    if not 0 <= int(second["chosen"]) < len(second["covariances"]):
+        return "the change of the inputs is none of those that were compared"
     if not 0 <= float(second["low"]) <= float(second["high"]) <= 1 or not 0 <= float(second["level"]) <= 1:
         return "the range of wrong labels is no range within 0 and 1"
     if int(second["doubted"].sum() + max(0, second["doubted_rest"])) > counts.sum() or second["certain"].shape != (2,):
@@ -507,7 +536,9 @@ def conclude(firsts, heads, seconds, *, changes, classes, names, columns=None):
     supported = np.array([read(s["supported"]) for s in seconds])
     certain = np.array([[min(read(s["certain"][0]), s["certain"][1]), s["certain"][1]] for s in seconds])
     inputs = compare_inputs(firsts, seconds, changes)
-    chosen = np.zeros(len(firsts), int)
+    # A difference of columns that no classifier recognizes counts as none.
+    chosen = [int(s["chosen"]) for s in seconds]
+    chosen = np.array([n if changes[n].tone != "columns" or inputs.columns[k] else 0 for k, n in enumerate(chosen)])
     judges = findings.judges(inputs.after(chosen), predicted, within)
     estimates = {name: np.array([float(s[name]) for s in seconds]) for name in ("level", "low", "high", "deviation")}
     estimates["counts"] = restored["expected"].astype(np.float64)

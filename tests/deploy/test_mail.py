@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fnlkit.artifacts import files
+from fnlkit.client.client import Client
+from fnlkit.client.inputs import Inputs
 from fnlkit.deploy import leaving
-from fnlkit.review import summaries
+from fnlkit.review import shifts, summaries
 from tests import commands
 
 SPEC = importlib.util.spec_from_file_location("audit_by_mail", Path(__file__).parents[2] / "examples/audit_by_mail.py")
@@ -119,6 +122,24 @@ def test_discriminant_analysis_from_sums_equals_that_of_scikit_learn():
     theirs = LinearDiscriminantAnalysis(solver="eigen").fit(x, y).decision_function(x)
     np.testing.assert_allclose(scores - scores.mean(1, keepdims=True), theirs - theirs.mean(1, keepdims=True), atol=1e-6)
     assert offsets[3] < -100
+
+
+def test_sites_of_different_sizes_send_nested_features():
+    rng, clients = np.random.default_rng(2), []
+    y = rng.integers(0, 3, 400)
+    x = (2 * rng.normal(size=(3, 40))[y] + rng.normal(size=(400, 40))).astype(np.float32)
+    for k, part in enumerate(np.split(np.arange(400), [15, 60, 160])):
+        labels = torch.from_numpy(y[part])
+        clients.append(Client(k, torch.from_numpy(x[part]), labels, labels, 3, Inputs(False)))
+    firsts = [summaries.summarize(client, (np.zeros(40), np.ones(40))) for client in clients]
+    assert [first["sums"].shape[1] for first in firsts] == [0, 8, 16, 40]
+    few = summaries.features(clients[3])[:, :8]
+    np.testing.assert_allclose(sum(few), summaries.summarize(clients[3])["sums"].sum(0)[:8], rtol=1e-9)
+    heads = summaries.make_heads(firsts)
+    assert heads["sizes"].tolist() == [16, 16, 40, 8]
+    second = summaries.judge(clients[2], heads, 2, changes=shifts.possible("vector", (40,)))
+    predicted = summaries.restore(second["predicted"], int(second["predicted_rest"]), firsts[2]["counts"])
+    assert predicted.trace() > 0.9 * predicted.sum()
 
 
 def test_a_site_answers_one_message_and_keeps_the_suspects(copy):

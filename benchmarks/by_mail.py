@@ -1,0 +1,210 @@
+"""Audit from two small files per site: CPU time, size of the files, samples that an attacker recovers, ranking of suspects.
+
+    python -m benchmarks.by_mail --cost
+    python -m benchmarks.by_mail --reconstruction
+    python -m benchmarks.by_mail --ranking --real FOLDER
+
+`--reconstruction` uses the attacks of benchmarks.reconstruction.  The sites hold digits as tables of 64 columns.  The attacker
+holds both files and public data: other digits with the same classes and scale.  Candidates are class means of the features,
+turned back to columns; class means of columns, and these plus and minus a standard deviation; mean and quantiles of columns;
+the vertices of the span of the second moments; and the class means of the second file, which are compared with the described
+features.  All count up to their length.  `without limits`: second moments of 5 samples alone, to show that the attack works.
+`public`: an attacker who guesses the class means of the public data.
+
+`--ranking` prints how well suspects are ranked (AUC; share of wrong labels among the first 50) by the audit from sums, by the
+thorough audit, and by cleanlab with cross-validated logistic regression on all sites' samples in one place.  The labels of JIRA
+(nine projects as sites, 500 files of each) and of LabelMe (one answer per image, five random sites) are wrong in reality.  In
+the other sets, 20 % random labels are wrong at every second site.  FOLDER contains jira/jira.npz (Yatish et al. 2019) and
+labelme/ (Rodrigues and Pereira 2018), which are not part of this repository.
+"""
+
+import argparse
+import time
+
+import numpy as np
+import torch
+
+from benchmarks.reconstruction import Data, recovered, span
+from fnlkit import datasets
+from fnlkit.artifacts import files
+from fnlkit.artifacts.federation import Federation
+from fnlkit.client.client import Client
+from fnlkit.client.inputs import Inputs
+from fnlkit.kernels.streams import stream
+from fnlkit.review import shifts, summaries
+from fnlkit.review.audit import audit
+from fnlkit.review.quick import quick_audit
+
+INCLUDED = "heart", "mriqc", "digits", "spoken-digits"
+SIZES, CLASSES, PUBLIC, SITES = (20, 32, 100, 300), 10, 600, 3
+COSTS = ((1_000, 128), (100_000, 256))
+
+
+def site(x, y, number):
+    """Return the Client of a table (n, d) with labels (n,)."""
+    x, y = torch.from_numpy(np.asarray(x, np.float32)), torch.from_numpy(np.asarray(y, np.int64))
+    return Client(number, x, y, y, CLASSES, Inputs(False))
+
+
+def cost(samples, width, seed=0):
+    """Return CPU seconds of the first and second file of a site, and the bytes of first file, heads and second file."""
+    rng = np.random.default_rng(seed)
+    centers, clients = 0.5 * rng.normal(size=(CLASSES, width)), []
+    for k in range(SITES):
+        y = rng.integers(0, CLASSES, samples)
+        clients.append(site(centers[y] + rng.normal(size=(samples, width)), y, k))
+    scale, changes = (np.zeros(width), np.ones(width)), shifts.possible("vector", (width,))
+    firsts = [summaries.summarize(client, scale) for client in clients[1:]]
+    started = time.process_time()
+    firsts.insert(0, summaries.summarize(clients[0], scale))
+    first = time.process_time() - started
+    heads = summaries.make_heads(firsts, scale)
+    started = time.process_time()
+    second = summaries.judge(clients[0], heads, 0, changes=changes)
+    judged = time.process_time() - started
+    kinds = ("fnlkit.sums/1", firsts[0]), ("fnlkit.heads/1", heads), ("fnlkit.judged/1", second)
+    sizes = [sum(len(memoryview(c).cast("B")) for c in files.encode(files.Artifact(kind, parts))) for kind, parts in kinds]
+    return first, judged, sizes
+
+
+def attack(size, seed):
+    """Return {attack: (exactly, approximately) recovered shares} of a site with `size` digits."""
+    data, rng = Data(seed), stream(seed, "by mail")
+    # A small site has few classes, so that some have samples enough to leave.
+    order = np.argsort(data.y >= max(3, size // 10), kind="stable")
+    order[size:] = order[size:][stream(seed, "others").permutation(len(order) - size)]
+    data.x, data.y, data.true = data.x[order], data.y[order], data.true[order]
+    public, own = slice(len(data.x) - PUBLIC, None), data.x[:size].astype(np.float64)
+    mean, std = data.x[public].mean(0), np.maximum(data.x[public].std(0), 0.02)
+    scale = mean.astype(np.float64), std.astype(np.float64)
+    starts = np.cumsum([0, size, 250, 250, 250])
+    clients = [site(data.x[a:b], data.y[a:b], k) for k, (a, b) in enumerate(zip(starts[:-1], starts[1:], strict=True))]
+    firsts = [summaries.summarize(client, scale) for client in clients]
+    heads = summaries.make_heads(firsts, scale)
+    changes = shifts.possible("vector", (64,))
+    second = summaries.judge(clients[0], heads, 0, changes=changes)
+    first, m = firsts[0], firsts[0]["sums"].shape[1]
+    rotation = np.linalg.qr(stream(0, "summaries").standard_normal((64, 64)))[0][:, :m]
+    turn = lambda rows: rows @ rotation.T * scale[1] + scale[0]  # noqa: E731
+    held = first["counts"] > 0
+    means = first["class_columns"][0][held]
+    away = first["class_columns"][1][held]
+    candidates = {
+        "first file, class sums": turn(first["sums"][held] / first["counts"][held, None]),
+        "first file, class columns": np.concatenate([means, means - away, means + away]),
+        "first file, columns": first["columns"][[0, 2, 3, 4]],
+        "first file, span of moments": turn(span(first["moments"] @ rotation.T, rng) @ rotation) if m else own[:0],
+        "public": np.stack([data.x[public][data.true[public] == c].mean(0) for c in range(CLASSES)]),
+    }
+    every = data.x.astype(np.float64)
+    out = {name: recovered(np.maximum(rows, 0), own, every, scaled=True) for name, rows in candidates.items()}
+    out["without limits, 5 samples"] = recovered(span(own[:5].T @ own[:5], rng), own[:5], every, scaled=True)
+    kept, _ = summaries.large_classes(clients[0])
+    told = {name: torch.from_numpy(np.asarray(heads[name])) for name in ("center", "suspects", "tone")}
+    told["fits"] = torch.from_numpy(heads["fits"][0])
+    points = shifts._described(kept, told, changes)[0]
+    width = int(heads["compared"])
+    if points.shape[1] > width:
+        points = points @ (stream(0, "shifts").standard_normal((points.shape[1], width)) / np.sqrt(points.shape[1]))
+    out["second file, class means"] = recovered(second["class_means"][0], points, points)
+    return out
+
+
+def federation_of(name, seed, real=None):
+    """Return (Federation, Dataset with the true labels, embeddings or None) of a data set.
+
+    Parameters
+    ----------
+    name : str
+        jira, labelme, or an included data set.
+    seed : int
+    real : str, optional
+        Folder of jira and labelme.
+    """
+    rng, embeddings = stream(seed, "ranking"), None
+    if name == "jira":
+        with np.load(f"{real}/jira/jira.npz") as table:
+            x, given, true, group = (table[key] for key in ("x", "given", "true", "project"))
+        held = np.concatenate([rng.permutation(np.flatnonzero(group == one))[:500] for one in np.unique(group)])
+        x, given, true, group = x[held], given[held], true[held], group[held]
+        x = (np.sign(x) * np.log1p(np.abs(x))).astype(np.float32)
+    elif name == "labelme":
+        x = np.load(f"{real}/labelme/LabelMe_VGG_avg_train.npy").reshape(-1, 512).astype(np.float32)
+        true = np.loadtxt(f"{real}/labelme/LabelMe_Z_train.txt", dtype=int)
+        answers = np.loadtxt(f"{real}/labelme/answers.txt", dtype=int)
+        given = np.array([rng.choice(row[row >= 0]) if (row >= 0).any() else -1 for row in answers])
+        x, true, given = x[given >= 0], true[given >= 0], given[given >= 0]
+        group, embeddings = rng.permutation(len(x)) % 5, x
+    else:
+        data = datasets.load(name)
+        x, true, site_names = np.asarray(data.x_train), data.y_train, data.fields.get("site") if data.fields else None
+        group = rng.permutation(len(x)) % 5 if site_names is None else np.asarray(site_names)
+        names = sorted(one for one in np.unique(group) if (group == one).sum() >= 30)
+        held = np.isin(group, names)
+        x, true, group, given = x[held], true[held], group[held], true[held].copy()
+        classes = int(true.max()) + 1
+        wrong = np.isin(group, names[1::2]) & (rng.random(len(x)) < 0.2)
+        given[wrong] = (given[wrong] + rng.integers(1, classes, wrong.sum())) % classes
+    classes, parts = int(true.max()) + 1, [np.flatnonzero(group == one) for one in np.unique(group)]
+    true, given = np.asarray(true, np.int64), np.asarray(given, np.int64)
+    data = datasets.Dataset("simulated", "image" if x.ndim > 2 else "vector", true, true[:0], [str(c) for c in range(classes)],
+                            lambda: (x, x[:0]), observed=True)  # fmt: skip
+    offsets = np.cumsum([0, *map(len, parts)])
+    return Federation("simulated", classes, offsets, np.concatenate(parts), given), data, embeddings
+
+
+def rank(name, seed, real):
+    """Return {audit: (AUC, precision at 50)} of the suspects of a data set."""
+    from cleanlab.rank import get_label_quality_scores
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+    from sklearn.model_selection import cross_val_predict
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    made, data, embeddings = federation_of(name, seed, real)
+    held, given = made.client_indices, made.given[made.client_indices]
+    wrong = given != data.y_train[held]
+    quick = quick_audit(made, data, embeddings=embeddings, seed=seed).judgment.issue
+    thorough = audit(made, data, embeddings=embeddings, detectors=(), seed=seed).judgment.issue
+    points = np.asarray(data.x_train)[held].reshape(len(held), -1)
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300, C=0.1))
+    p = cross_val_predict(model, points, given, cv=5, method="predict_proba")
+    scores = {"from sums": quick, "thorough": thorough, "cleanlab": -get_label_quality_scores(given, p)}
+    hits = {key: wrong[np.argsort(-score, kind="stable")[:50]].mean() for key, score in scores.items()}
+    return {key: (roc_auc_score(wrong, score), hits[key]) for key, score in scores.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--cost", action="store_true", help="CPU time and size of the files")
+    parser.add_argument("--reconstruction", action="store_true", help="samples that an attacker recovers")
+    parser.add_argument("--ranking", action="store_true", help="ranking of suspects")
+    parser.add_argument("--real", metavar="FOLDER", help="folder of jira and labelme, for --ranking")
+    parser.add_argument("--first", type=int, default=500, help="first seed of --reconstruction and --ranking")
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    if options.cost:
+        print("samples  columns  first file [CPU s]  second file [CPU s]  first, heads, second [bytes]")
+        for samples, width in COSTS:
+            first, judged, sizes = cost(samples, width)
+            print(f"{samples:7,}  {width:7}  {first:18.2f}  {judged:19.2f}  {', '.join(f'{size:,}' for size in sizes)}")
+    if options.reconstruction:
+        seeds = range(options.first, options.first + options.seeds)
+        print(f"recovered samples in %, exactly / approximately, mean of seeds {seeds[0]} to {seeds[-1]}")
+        for size in SIZES:
+            found = [attack(size, seed) for seed in seeds]
+            for name in found[0]:
+                exact, near = 100 * np.mean([one[name] for one in found], 0)
+                print(f"{size:4} samples  {name:32} {exact:5.1f} / {near:5.1f}")
+    if options.ranking:
+        seeds = range(options.first, options.first + options.seeds)
+        print(f"AUC / share of wrong labels among the first 50, mean of seeds {seeds[0]} to {seeds[-1]}")
+        for name in (("jira", "labelme") if options.real else ()) + INCLUDED:
+            found = [rank(name, seed, options.real) for seed in seeds]
+            means = {key: np.mean([one[key] for one in found], 0) for key in found[0]}
+            print(f"{name:14}" + "  ".join(f"{key} {a:.3f} / {100 * b:3.0f} %" for key, (a, b) in means.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
