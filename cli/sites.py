@@ -13,6 +13,8 @@ import click
 from fnlkit.cli.plumbing import Table, console, json_option, printable, takes_file
 
 _HERE = "here"
+# States in which a task writes no more.
+_ENDED = ("completed", "failed", "stopped")
 
 
 @click.group()
@@ -126,7 +128,8 @@ def _registered(folder, key, known=None, seconds=60):
 def run(folder, task, scaled, model, server_data, min_replies, output):
     """Run a task over the connected sites and follow it to the end; the same command continues a stopped task.
 
-    The command exits with 0 only if the task is completed. Ctrl-C stops following, and the task goes on.
+    The command exits with 0 only if the task is completed. Ctrl-C stops following, and the task goes on: the same command
+    follows it again, and `fnlkit sites stop` ends it.
 
     \b
     Example:
@@ -144,67 +147,202 @@ def run(folder, task, scaled, model, server_data, min_replies, output):
     config |= {"server_data": os.path.abspath(server_data)} if server_data else {}
     config |= {"scale": _result(scaled, "--scale", "scale")["scale"]} if scaled else {}
     config |= {"min_replies": min_replies} if min_replies is not None else {}
-    state = Path(f"{output}.status.json")
-    state.unlink(missing_ok=True)
-    text = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
-    number = str(_flwr(folder, "run", str(folder), _HERE, "--run-config", text, "--format", "json")["run-id"])
-    saving.write_bytes([json.dumps({"task": task, "output": output, "run": number}).encode()],
-                       str(folder / "coordinator" / "last.json"))  # fmt: skip
-    shown, asked = "", time.monotonic()
-    while True:
-        found = _last(folder)
-        now = f"{found.get('step', '')} {found.get('done') or ''}".strip() or found["state"]
-        if now != shown:
-            console().print(printable(now), style="dim")
-            shown = now
-        if found["state"] in ("completed", "failed") or time.monotonic() > asked + 20:  # a killed server writes no state
-            asked = time.monotonic()
-            (listed,) = _flwr(folder, "list", _HERE, "--run-id", number, "--format", "json")["runs"]
-            if listed["status"].startswith("finished"):
-                break
-        time.sleep(1)
+    number = _running(folder)
+    if number is None:
+        _valid(folder, config)
+        Path(f"{output}.status.json").unlink(missing_ok=True)
+        text = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
+        number = str(_flwr(folder, "run", str(folder), _HERE, "--run-config", text, "--format", "json")["run-id"])
+        saving.write_bytes([json.dumps({"task": task, "output": output, "run": number, "config": config}).encode()],
+                           str(folder / "coordinator" / "last.json"))  # fmt: skip
+    elif (before := _last(folder))["output"] != output or before["task"] != task:
+        raise InputError(f"the task {before['task']} into {before['output']} is running; wait for it, or end it by "
+                         f"`fnlkit sites stop {folder}`")  # fmt: skip
+    elif before.get("config", config) != config:
+        raise InputError(f"this task is running with other options; end it by `fnlkit sites stop {folder}`, or repeat them")
+    else:
+        console().print("following the running task", style="dim")
+    try:
+        listed = _follow(folder, number)
+    except KeyboardInterrupt:
+        click.echo(f"the task goes on; the same command follows it, `fnlkit sites stop {folder}` ends it", err=True)
+        raise
     found = _last(folder)
     if listed["status"] != "finished:completed":
-        reason = found.get("reason") or f"the server process ended ({listed['status']})"
-        raise WorkStopped(f"{reason}; the same command continues the task")
+        stopped = f"the task was stopped ({listed['status']})" if "stopped" in listed["status"] else ""
+        ended = f"the server process ended ({listed['status']}); its log is that of {folder}/coordinator/start.sh"
+        raise WorkStopped(f"{found.get('reason') or stopped or ended}; the same command continues the task")
     for line in _told(found):
         click.echo(printable(line))
     if task != "train":
         _print(output)
 
 
+def _valid(folder, config):
+    """Raise InputError if the project file with the configuration of a task cannot be run."""
+    from fnlkit.deploy import scale, terms
+    from fnlkit.deploy.agreement import config_of
+    from fnlkit.errors import InputError
+
+    path = folder / "pyproject.toml"
+    try:
+        settings, task = terms.read_config(config_of(str(path)) | config)
+        terms.deployable(settings, task)
+        scale.must_have_scale(task)
+    except InputError as error:
+        raise InputError(f"{path}: {error}; nothing was sent") from None
+
+
+def _status_of(folder, number):
+    """Return Flower's entry of a run."""
+    (listed,) = _flwr(folder, "list", _HERE, "--run-id", number, "--format", "json")["runs"]
+    return listed
+
+
+def _running(folder):
+    """Return the number of the last task if it is still running, otherwise None."""
+    last = _last(folder)
+    if last is None or last["state"] in _ENDED or not _is_alive(folder, last):
+        return None
+    return last["run"]
+
+
+def _is_alive(folder, last):
+    """Return whether a task that has written no end is still running."""
+    from fnlkit.errors import WorkStopped
+
+    try:
+        return not _status_of(folder, last["run"])["status"].startswith("finished")
+    except WorkStopped as error:
+        if "is the server running" in str(error) and "not found" not in str(error).lower():
+            raise
+        return False  # the server has lost its database
+
+
+def _follow(folder, number):
+    """Print the lines of a task until it ends; return Flower's entry of it."""
+    shown, printed, asked = "", 0, time.monotonic()
+    while True:
+        found = _last(folder)
+        events = found.get("events", [])
+        for _, text in events[printed:]:
+            console().print(printable(text), style="dim", soft_wrap=True)
+        printed = len(events)
+        now = f"{found.get('step', '')} {found.get('done') or ''}".strip() or found["state"]
+        if now != shown and not any(text == now for _, text in events[-3:]):
+            console().print(printable(now), style="dim")
+        shown = now
+        if found["state"] in _ENDED or time.monotonic() > asked + 20:  # a killed server writes no state
+            asked = time.monotonic()
+            listed = _status_of(folder, number)
+            if listed["status"].startswith("finished"):
+                return listed
+        time.sleep(1)
+
+
 @command.command()
-@click.argument("paths", metavar="FILE.npz...", nargs=-1, required=True)
-@click.option("--html", metavar="FILE.html", default=None, callback=takes_file, help="Also write the results as a page.")
-@click.option("-o", "--output", required=True, metavar="FILE", callback=takes_file,
-              help="File heads.npz, which the sites answer; with the second files, the results as JSON.")  # fmt: skip
-def audit(paths, html, output):
-    """Audit sites by mail: from the first files compute the heads to send, and from all files the result.
+@click.argument("folder", metavar="DIR")
+def stop(folder):
+    """End the running task. Finished rounds and steps are kept: the same `fnlkit sites run` continues it.
 
     \b
     Example:
-      fnlkit sites audit *-1.npz -o heads.npz
-      fnlkit sites audit *-1.npz *-2.npz --html audit.html -o audit.json
+      fnlkit sites stop project
     """
-    from fnlkit.artifacts import files, saving
-    from fnlkit.deploy import mail
     from fnlkit.errors import InputError
-    from fnlkit.review import report
 
-    firsts, seconds, about = mail.read_all(paths)
-    if not seconds:
-        if html or not output.endswith(".npz"):
-            raise InputError(
-                f"-o {output}: only first files are named, which give heads.npz; add the second files for a result"
-            )
-        files.write(mail.heads(firsts, about), output)
-        console().print(f"wrote {output} from {len(firsts)} sites; send it to them", soft_wrap=True)
-        return
-    found = mail.result(firsts, seconds, about)
-    if html:
-        saving.write_bytes([report.page(found, "").encode()], html)
-    saving.write_bytes([json.dumps(found, indent=1).encode()], output)
-    _print(output)
+    folder = _folder(folder)
+    number = _running(folder)
+    if number is None:
+        raise InputError(f"{folder}: no task is running; `fnlkit sites status {folder}` shows the last one")
+    _flwr(folder, "stop", number, _HERE, "--format", "json")
+    last = _last(folder)
+    click.echo(f"stopped: {last['task']} into {last['output']}; the same `fnlkit sites run` continues it")
+
+
+@command.command()
+@click.argument("folder", metavar="DIR")
+def log(folder):
+    """Print the lines of the last task with their times: steps, and sites that were refused, failed or were awaited.
+
+    \b
+    Example:
+      fnlkit sites log project
+    """
+    from fnlkit.errors import InputError
+
+    last = _last(_folder(folder))
+    if last is None:
+        raise InputError(f"{folder}: no task was run; start one by `fnlkit sites run`")
+    for at, text in last.get("events", []):
+        click.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}  {printable(text)}")
+    for line in _told(last):
+        click.echo(printable(line))
+
+
+@command.command()
+@click.argument("folder", metavar="DIR")
+@click.argument("names", metavar="SITE...", nargs=-1, required=True)
+def remove(folder, names):
+    """Withdraw the keys of sites: they can no longer connect, and a task does not wait for them.
+
+    An audit continues without them. A training needs all sites: admit a new key of the site, or write a new project.
+
+    \b
+    Example:
+      fnlkit sites remove project site-1
+    """
+    from fnlkit.artifacts import saving
+    from fnlkit.deploy import checking
+    from fnlkit.deploy.agreement import config_of
+    from fnlkit.errors import InputError, WorkStopped
+
+    folder = _folder(folder)
+    config, path = config_of(str(folder / "pyproject.toml")), folder / "coordinator" / "nodes.json"
+    known = json.loads(config["names"])
+    keys = dict(zip(known, json.loads(config["keys"]) or [""] * len(known), strict=True))
+    nodes = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for name in names:
+        if not keys.get(name):
+            raise InputError(f"{name}: is no admitted site ({', '.join(each for each in known if keys[each])})")
+    if set(names) == {name for name in known if keys[name]}:
+        raise InputError("these are all admitted sites; a project without keys would accept any site, so keep one")
+    for name in names:
+        if (node := nodes.pop(keys[name], None)) is not None:
+            try:
+                _flwr(folder, "supernode", "unregister", node, _HERE, "--format", "json")
+            except WorkStopped as error:
+                if "not found" not in str(error).lower():  # the server has lost its database
+                    raise
+        checking.set_keys(folder, {name: ""})
+        saving.write_bytes([json.dumps(nodes).encode()], str(path))
+        click.echo(f"removed {name}; it cannot connect until `fnlkit sites admit` registers a new key")
+
+
+@command.command()
+@click.argument("folder", metavar="DIR")
+def renew(folder):
+    """Write new certificates of the server, valid for a year; keys and settings stay.
+
+    Restart the server. Each site replaces its ca.crt by the new file, and runs `fnlkit site join` and start.sh again.
+
+    \b
+    Example:
+      fnlkit sites renew project
+    """
+    from fnlkit.artifacts import saving
+    from fnlkit.deploy import credentials, handover
+
+    folder = _folder(folder)
+    place = folder / "coordinator"
+    made = credentials.renewed((place / "ca.key").read_bytes(), (place / "server.crt").read_bytes())
+    for name, content in made.items():
+        saving.write_bytes([content], str(place / name), mode=handover.mode_of(name))
+    for site in sorted((folder / "sites").glob("*/site.toml")):
+        saving.write_bytes([made["ca.crt"]], str(site.parent / "ca.crt"))
+    click.echo(f"new certificates, valid for {credentials.DAYS} days: restart {place}/start.sh")
+    click.echo(f"send {place}/ca.crt to each site, which replaces its ca.crt and runs: fnlkit site join FOLDER --data DATA; "
+               "FOLDER/start.sh")  # fmt: skip
 
 
 @command.command()
@@ -277,8 +415,24 @@ def status(folder, as_json):
     Example:
       fnlkit sites status project
     """
-    folder = _folder(folder)
-    rows, last = _sites(folder), _last(folder)
+    from fnlkit.errors import WorkStopped
+
+    folder, problem = _folder(folder), None
+    last = _last(folder)
+    try:
+        rows = _sites(folder)
+        if last and last["state"] not in _ENDED and not _is_alive(folder, last):
+            last |= {"state": "ended", "reason": "the server process ended before the task; the same command continues it"}
+    except WorkStopped as error:
+        if last is None:
+            raise
+        problem = error
+        if last["state"] not in _ENDED:
+            last |= {"state": "unknown", "reason": f"last written: {last['state']}"}
+    if problem is not None:
+        for line in _described(last):
+            console().print(printable(line))
+        raise problem
     if as_json:
         click.echo(json.dumps({"sites": rows, "task": last}))
         return
@@ -288,9 +442,15 @@ def status(folder, as_json):
             printable(row["site"]), row["state"], row["contact"] or "-", *(_shown(row[k]) for k in ("samples", "version"))
         )
     console().print(table)
-    if last:
-        for line in _told(last):
-            console().print(printable(line))
+    for line in _described(last) if last else ():
+        console().print(printable(line))
+
+
+def _described(last):
+    """Yield lines about the last task, with its last messages if it did not end well."""
+    if last["state"] not in ("completed", "stopped"):
+        yield from (text for _, text in last.get("events", [])[-3:])
+    yield from _told(last)
 
 
 def _shown(value):

@@ -4,6 +4,7 @@ The text of an exception can quote samples, so it stays on the client.
 """
 
 import contextlib
+import errno
 import logging
 import sys
 import traceback
@@ -28,11 +29,13 @@ _WORDS = {
     "terms": "its site did not agree to these settings",
     "release": "its site does not release labels at this price, or again",
     "lost": "has lost the memory of this run",
+    "disk": "its disk is full",
     "reply": "replied {name}, expected named arrays",
     "entry": "replied {name} among its values, expected arrays",
 }
 
 CODES = tuple(_WORDS)
+_FULL = (errno.ENOSPC, errno.EDQUOT)  # no space, or the quota of the user is used up
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,9 @@ class Failure:
     Attributes
     ----------
     code : str
-        ``failed``, ``input`` (the input cannot be used), ``one-sample``, ``died``, ``late``, ``silent``, ``lost``,
-        ``undeclared``, ``setup``, ``terms`` or ``release`` (rejected at the site), ``reply`` or ``entry`` (a step returned a
-        value that cannot be sent).
+        ``failed``, ``input`` (the input cannot be used), ``one-sample``, ``died``, ``late``, ``silent``, ``lost``, ``disk``
+        (nothing can be stored), ``undeclared``, ``setup``, ``terms`` or ``release`` (rejected at the site), ``reply`` or
+        ``entry`` (a step returned a value that cannot be sent).
     name : str
         Name of the exception's class or of the returned type; a number for ``died`` and ``late``.
     sentence : str
@@ -78,6 +81,8 @@ def failure(error, client, round):
         return Failure("input", "SampleError", "a sample cannot be read; use fnlkit -vv to print its name in the client's log")
     if isinstance(error, InputError):
         return Failure("input", "InputError", str(error) if _raised_here(error) else "")
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return Failure("disk", "OSError")
     if "more than 1 value per channel" in str(error):
         return Failure("one-sample", _class_name(error))
     if mistake := own.mistake(error, quoting=False):

@@ -6,6 +6,7 @@ import ipaddress
 from fnlkit.errors import InputError
 
 DAYS = 365
+_AUTHORITY = "fnlkit federation"
 
 
 def _crypto():
@@ -61,10 +62,27 @@ def of_server(host):
     """
     _, _, _, ec = _crypto()
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    authority = _certificate("fnlkit federation", [], ca_key, authority=True)
+    authority = _certificate(_AUTHORITY, [], ca_key, authority=True)
     hosts = list(dict.fromkeys([host, "localhost", "127.0.0.1"]))
     own = _certificate(host, hosts, key, issuer=authority, signer=ca_key)
     return {"ca.crt": _pem(authority), "ca.key": _pem(key=ca_key), "server.crt": _pem(own), "server.key": _pem(key=key)}
+
+
+def renewed(ca_key, certificate):
+    """Return {file: bytes} of new certificates: ca.crt with the same key, and server.crt and server.key for the same hosts.
+
+    Parameters
+    ----------
+    ca_key, certificate : bytes
+        The present ca.key and server.crt, in PEM.
+    """
+    x509, _, serialization, ec = _crypto()
+    signer, key = serialization.load_pem_private_key(ca_key, None), ec.generate_private_key(ec.SECP256R1())
+    hosts = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    names = [str(host.value) for host in hosts]
+    authority = _certificate(_AUTHORITY, [], signer, authority=True)
+    own = _certificate(names[0], names, key, issuer=authority, signer=signer)
+    return {"ca.crt": _pem(authority), "server.crt": _pem(own), "server.key": _pem(key=key)}
 
 
 def of_site(name):

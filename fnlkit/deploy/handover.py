@@ -170,7 +170,7 @@ def made_here(site):
 def join(folder, data, leave_out=""):
     """Write key, certificate, start command, systemd unit and container file of a site; return the paths of the new files.
 
-    An existing key is kept, because the coordinator may have registered it.
+    An existing key is kept, because the coordinator may have registered it. The certificate of the site's own processes is new.
 
     Parameters
     ----------
@@ -190,8 +190,8 @@ def join(folder, data, leave_out=""):
             raise InputError(f"{name} {value!r}: contains a control character, which no start script can contain; rename it")
     about = tomllib.loads((folder / SITE).read_text(encoding="utf-8")) | {"data": os.path.abspath(data), "leave_out": leave_out}
     out = {SITE: to_toml(about).encode()}
-    if not (folder / f"{site['name']}.key").exists():
-        out |= credentials.of_site(site["name"])
+    made, kept = credentials.of_site(site["name"]), (folder / f"{site['name']}.key").exists()
+    out |= {name: made[name] for name in (("own.crt", "own.key") if kept else made)}
     node = {"client": site["client"], "data": about["data"], "memory": site["memory"], "agreed": site["agreed"]}
     node |= {"leave_out": leave_out} if leave_out else {}
     if any('"' in str(value) or "'" in str(value) for value in node.values()):
@@ -281,11 +281,25 @@ _JOIN = """\
 cd "$(dirname "$0")"
 {telemetry} FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.2
 export PATH="$PWD/bin:$PATH"
-# Exit code 1: the server does not answer yet, and Flower tries again. Any other failure is final.
-fnlkit site connect || [ $? -eq 1 ] || exit 2
-exec flower-supernode --superlink {superlink} --root-certificates ca.crt --auth-supernode-private-key {name}.key \\
-    --ssl-ca-certfile own.crt --ssl-certfile own.crt --ssl-keyfile own.key --port {port} \\
-    --node-config '{config}'
+stopped= node=
+trap 'stopped=1; [ -z "$node" ] || kill -TERM "$node" 2>/dev/null' INT TERM
+while [ -z "$stopped" ]; do
+    # Exit code 1: the server does not answer yet, and Flower tries again. Any other failure is final.
+    fnlkit site connect || [ $? -eq 1 ] || exit 2
+    flower-supernode --superlink {superlink} --root-certificates ca.crt --auth-supernode-private-key {name}.key \\
+        --ssl-ca-certfile own.crt --ssl-certfile own.crt --ssl-keyfile own.key --port {port} \\
+        --node-config '{config}' &
+    node=$!
+    wait "$node"
+    code=$?
+    [ -z "$stopped" ] || {{ wait "$node"; exit 0; }}
+    # Flower ends with 1 if the server refuses the site, for example because it still waits for an earlier process of the site.
+    [ "$code" -eq 1 ] || exit "$code"
+    echo "the server did not accept this site: it may wait up to a minute for the earlier process of the site, or the" \\
+        "coordinator has not admitted the key yet; next attempt in 15 s" >&2
+    node=
+    sleep 15
+done
 """
 
 _SUPEREXEC = """\

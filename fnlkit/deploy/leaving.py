@@ -22,7 +22,7 @@ from fnlkit.engines.flower.secret import Terms
 from fnlkit.errors import InputError
 
 KIND = "fnlkit.left/1"
-CODES = ("failed", "input", "one-sample", "lost", "reply", "entry", "undeclared", "setup", "terms", "release")
+CODES = ("failed", "input", "one-sample", "lost", "disk", "reply", "entry", "undeclared", "setup", "terms", "release")
 # Largest side of a reply whose declaration leaves the side open, such as the number of columns; or the number of samples.
 MOST_SIDE = 4096
 _CLASS = re.compile(r"[A-Za-z_]\w{0,60}")

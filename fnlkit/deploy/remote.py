@@ -45,6 +45,12 @@ class View:
     def sizes(self):
         return {j: self.sites.sizes[k] for j, k in enumerate(self.ids)}
 
+    def reported(self, client, failure):
+        self.sites.reported(self.ids[client], failure)
+
+    def disk_freed(self, client, since):
+        return self.sites.disk_freed(self.ids[client], since)
+
     def groups(self, ids, members):
         return {self.nodes[self.ids[i]]: [j] for j, i in enumerate(ids) if self.ids[i] in self.nodes}
 

@@ -12,6 +12,8 @@ from fnlkit.errors import WorkStopped
 
 # Seconds for the introduction of a site: during a run, and while the server waits for sites anyway.
 _HELLO_SECONDS, _PATIENT_SECONDS = 60, 300
+# Seconds between two questions to a site whose disk is full.
+_DISK_SECONDS = 5
 
 
 class Sites:
@@ -38,6 +40,8 @@ class Sites:
 
     Attributes
     ----------
+    admitted : list of int
+        Clients that can connect: those with a key, or all if no client has one.
     nodes, sizes, versions : dict of int
         Node, number of samples and version of fnlkit of each client.
     faults : dict of int to str
@@ -50,6 +54,7 @@ class Sites:
         self.names = tuple(names) or tuple(f"client {k}" for k in range(count))
         self.grid, self.count, self.run, self.wait, self.most = grid, count, run, wait, most
         self.nodes, self.sizes, self.versions, self._heard = {}, {}, {}, set()
+        self.admitted = [k for k in range(count) if not any(keys) or keys[k]]
         self._owners, self._say, self._said, self.faults = {key: k for k, key in enumerate(keys) if key}, say, set(), {}
 
     def gather(self, least=None):
@@ -65,19 +70,26 @@ class Sites:
         WorkStopped
             If too few sites connect in time. The message names the missing sites and the codes of their failures.
         """
-        deadline = time.monotonic() + self.wait
+        deadline, told = time.monotonic() + self.wait, None
         while True:
             self.start(_PATIENT_SECONDS)
             missing = [k for k in range(self.count) if k not in self.nodes]
-            if not missing or time.monotonic() > deadline and self.count - len(missing) >= (least or self.count):
+            over = time.monotonic() > deadline or not set(missing) & set(self.admitted)  # whoever has no key cannot come
+            if not missing or over and self.count - len(missing) >= (least or self.count):
                 return sorted(self.nodes)
-            if time.monotonic() > deadline:
+            if missing != told:
+                self._say(f"waiting up to {self.wait:g} s for {len(missing)} of {self.count} sites: {self._listed(missing)}")
+                told = missing
+            if over:
                 faults = "".join(f"; {text}" for text in list(self.faults.values())[:5])
                 raise WorkStopped(
                     f"{len(missing)} of {self.count} sites did not come within {self.wait:g} s: "
-                    f"{', '.join(self.names[k] for k in missing)}{faults}; start these sites (start.sh), or raise `wait`"
+                    f"{self._listed(missing)}{faults}; start these sites (start.sh), or raise `wait`"
                 )
             time.sleep(2)
+
+    def _listed(self, clients):
+        return ", ".join(self.names[k] + ("" if k in self.admitted else " (not admitted)") for k in clients)
 
     def returned(self, clients):
         """Wait until these clients have nodes again, and return the clients that have."""
@@ -87,6 +99,32 @@ class Sites:
             if set(clients) <= set(self.nodes) or time.monotonic() > deadline:
                 return set(clients) & set(self.nodes)
             time.sleep(2)
+
+    def reported(self, client, failure):
+        """Write the failure of a visit to the log, as soon as the site reports it."""
+        self._say(f"{self.names[client]}: {failure}; the log at the site has the reason")
+
+    def disk_freed(self, client, since):
+        """Wait until a site whose disk is full answers again; return whether it does before `wait` seconds are over.
+
+        Parameters
+        ----------
+        client : int
+        since : float
+            Time of the first failure (time.monotonic).
+        """
+        who = self.names[client]
+        if (client, since) not in self._said:
+            self._said.add((client, since))
+            self._say(f"{who}: the disk is full; waiting up to {self.wait:g} s for free space, then the task continues")
+        while time.monotonic() < since + self.wait:
+            time.sleep(_DISK_SECONDS)
+            self._heard.discard(self.nodes.pop(client, None))  # a site with a full disk cannot answer this question either
+            self.start()
+            if client in self.nodes:
+                self._say(f"{who}: answers again")
+                return True
+        return False
 
     def start(self, seconds=_HELLO_SECONDS):
         """Request client number and size from new nodes, and remove nodes that disconnected."""

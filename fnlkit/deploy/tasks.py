@@ -31,6 +31,8 @@ from fnlkit.server.clients import TooManyLost
 KIND = "fnlkit.sites/1"
 # A site whose reply is missing this many times is lost, although it connects again.
 MOST_TRIES = 3
+# Lines of a task that its state contains.
+_MOST_EVENTS = 1000
 # Codes of failures after which a site can come back.
 _SILENT = ("did not reply", "did not answer")
 
@@ -57,7 +59,7 @@ def conduct(grid, config):
     output = os.path.abspath(config.get("output") or ("run.pt" if task.name == "train" else f"{task.name}.json"))
     if task.name == "train":
         with progress(output, task) as report:
-            return training.conduct(grid, config, on_sites=report.about, on_round=report.row)
+            return training.conduct(grid, config, on_sites=report.about, on_round=report.row, say=report.event)
     from fnlkit.experiment.output import locked, torch_threads
 
     if task.name == "evaluate" and not config.get("run"):
@@ -67,7 +69,7 @@ def conduct(grid, config):
             raise InputError(f"output {output}: there is a finished result already; move it away or name another file")
         folder = f"{output}.steps"
         os.makedirs(folder, exist_ok=True)
-        sites = training.sites_of(grid, task, config, run=_token(folder))
+        sites = training.sites_of(grid, task, config, run=_token(folder), say=report.event)
         found = over(sites, task, settings, config, folder, report)
         saving.write_bytes([json.dumps(found, indent=1).encode()], output)
         shutil.rmtree(folder)
@@ -277,15 +279,16 @@ class progress:
     def __init__(self, output, task):
         self.path, self.task = f"{output}.status.json", task
         self.state = {"kind": "fnlkit.status/1", "task": task.name, "output": output, "state": "waiting", "step": "", "done": 0}
-        self.state |= {"total": 0, "sites": {}, "lost": {}, "reason": ""}
+        self.state |= {"total": 0, "sites": {}, "lost": {}, "reason": "", "events": []}
 
     def __enter__(self):
         self._write()
         return self
 
     def __exit__(self, kind, error, traceback):
-        self.state["state"] = "completed" if error is None else "failed"
-        self.state["reason"] = "" if error is None else " ".join(str(error).split())[:1000]
+        stopped = kind is not None and not issubclass(kind, Exception)  # `fnlkit sites stop`, or a signal
+        self.state["state"] = "completed" if error is None else "stopped" if stopped else "failed"
+        self.state["reason"] = "" if error is None or stopped else " ".join(str(error).split())[:1000]
         self._write()
 
     def about(self, sites, present, lost=None):
@@ -296,16 +299,21 @@ class progress:
         self.state["lost"] = {self.task.names[k]: reason for k, reason in (lost or {}).items()}
         self._write()
 
+    def event(self, text):
+        """Print and record a line, for example about a site that refuses or fails."""
+        print(text, flush=True)
+        self.state["events"] = [*self.state["events"], [time.time(), text[:1000]]][-_MOST_EVENTS:]
+        self._write()
+
     def step(self, text):
         """Print and record a line about a step."""
-        print(text, flush=True)
+        self.event(text)
         self.state |= {"step": text, "done": 0, "total": 0}
         self._write()
 
     def row(self, row):
         """Record a round of the task train."""
         self.state |= {"step": f"round {row['round']}", "done": 0, "total": 0}
-
         self._write()
 
     def progress(self, done, total, title):

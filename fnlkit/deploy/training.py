@@ -37,7 +37,7 @@ class Elsewhere(Rows):
         return np.zeros((0, *self.shape[1:]), self.dtype)
 
 
-def conduct(grid, config, *, on_sites=lambda sites, present: None, on_round=lambda row: None):
+def conduct(grid, config, *, on_sites=lambda sites, present: None, on_round=lambda row: None, say=None):
     """Train over the sites of a grid and write the run.
 
     The run is written after every round. If the output file already exists, the run is resumed.
@@ -52,6 +52,8 @@ def conduct(grid, config, *, on_sites=lambda sites, present: None, on_round=lamb
         Called when all sites are connected.
     on_round : callable (row of the metrics)
         Called after each round.
+    say : callable (str), optional
+        Receives a line for each site that is refused, fails or is awaited. Default: print it.
 
     Raises
     ------
@@ -59,21 +61,25 @@ def conduct(grid, config, *, on_sites=lambda sites, present: None, on_round=lamb
     """
     from fnlkit.experiment.output import locked, metrics_file, metrics_path, torch_threads
 
+    say = say or _say
     settings, task = read_config(config)
     output = os.path.abspath(config.get("output") or "run.pt")
     with locked(output), torch_threads():
         resume = Run.read(output) if os.path.exists(output) else None
         _tested(config.get("server_data"), task)  # so that an error is raised before waiting for the sites
-        sites = sites_of(grid, task, config, run=token(f"{output}.id", resume))
+        sites = sites_of(grid, task, config, run=token(f"{output}.id", resume), say=say)
         experiment = _experiment(settings, task, sites, resume, config)
         on_sites(sites, list(range(task.sites)))
-        printed = 0
+        clients = experiment.clients
+        printed, rejected = 0, len(clients.rejected)
 
         def print_notes():
-            nonlocal printed
-            for text in experiment.clients.notes[printed:]:
-                _say(_with_names(text, task))
-            printed = len(experiment.clients.notes)
+            nonlocal printed, rejected
+            for text in clients.notes[printed:]:
+                say(_with_names(text, task))
+            for each in clients.rejected[rejected:]:
+                say(f"round {each['round']} without {task.names[each['client']]}: {each['reason']}")
+            printed, rejected = len(clients.notes), len(clients.rejected)
 
         print_notes()
         with metrics_file(metrics_path(output), experiment.history) as write:
@@ -92,13 +98,13 @@ def conduct(grid, config, *, on_sites=lambda sites, present: None, on_round=lamb
                 ) from None
 
 
-def sites_of(grid, task, config, *, run):
+def sites_of(grid, task, config, *, run, say):
     """Return the Sites of a run over the nodes of a grid."""
     from fnlkit.deploy.sites import Sites
 
     if not task.keys:
-        _say("the project names no keys: any admitted SuperNode may claim a client's number (fnlkit flower-app --key)")
-    about = {"wait": float(config["wait"]), "most": task.most, "keys": task.keys, "names": task.names, "say": _say}
+        say("the project names no keys: any admitted SuperNode may claim a client's number (fnlkit flower-app --key)")
+    about = {"wait": float(config["wait"]), "most": task.most, "keys": task.keys, "names": task.names, "say": say}
     return Sites(grid, task.sites, run=run, **about)
 
 

@@ -121,3 +121,23 @@ def test_a_site_starts_unless_the_test_of_the_connection_is_final(tmp_path, code
         (site / "bin" / name).chmod(0o755)
     done = subprocess.run([site / "start.sh"])
     assert (site / "started").exists() == started and (done.returncode == 0) == started
+
+
+def test_a_site_that_the_server_does_not_accept_yet_tries_again(tmp_path):
+    """Flower's SuperNode ends with 1 while the server waits for the earlier process of the site."""
+    for name, content in handover.parts(("127.0.0.1", 9092), ["a"], b"").items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    site = tmp_path / "sites/a"
+    handover.join(site, str(site / "data.npz"))
+    programs = {
+        "fnlkit": "exit 0",
+        "sleep": "exit 0",
+        "flower-supernode": "echo x >> tries; [ $(wc -l < tries) -eq 3 ] || exit 1; exit 5",
+    }
+    for name, line in programs.items():
+        (site / "bin" / name).write_text(f"#!/bin/sh\n{line}\n")
+        (site / "bin" / name).chmod(0o755)
+    done = subprocess.run([site / "start.sh"], capture_output=True, text=True)
+    assert done.returncode == 5 and (site / "tries").read_text().count("x") == 3
+    assert len(done.stderr.splitlines()) == 2

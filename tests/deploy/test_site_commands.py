@@ -390,7 +390,7 @@ def server(demo, monkeypatch):
     import fnlkit.cli.sites as coordinator
 
     class Server:
-        fails, nodes, last = None, {}, 9
+        fails, goes_on, nodes, last, status = None, False, {}, 9, ""
 
         def flwr(self, folder, *words):
             if words[:2] == ("supernode", "register"):
@@ -409,6 +409,9 @@ def server(demo, monkeypatch):
                 grid = Grid(apps.client_app(opening.open_site), config, nodes)
                 if self.fails:
                     del grid.nodes[21]
+                if self.goes_on:
+                    self.status, self.asked = "running", 0
+                    return {"run-id": 7}
                 config |= {"wait": 0.0, "keys": "[]"}
                 grid.config = config
                 try:
@@ -418,6 +421,12 @@ def server(demo, monkeypatch):
                 return {"run-id": 7}
             if words[0] == "list":
                 return {"runs": [{"status": self.status}]}
+            if words[0] == "stop":
+                self.status = "finished:stopped"
+                return {}
+            if words[:2] == ("supernode", "unregister"):
+                del self.nodes[words[2]]
+                return {}
             about = {"status": "online", "online-at": "2026-01-01", "offline-at": "N/A"}
             return {"nodes": [{"node-id": node, **about} for node in self.nodes]}
 
@@ -463,3 +472,77 @@ def test_the_coordinator_admits_runs_and_sees_the_state(server, demo, tmp_path, 
     assert fnlkit(audit, tmp_path).returncode == 2  # a finished result is kept
     done = fnlkit(["fnlkit", "sites", "run", "demo", "--task", "evaluate", "-o", "e.json"], tmp_path)
     assert done.returncode == 2 and "--run" in done.stderr
+
+
+def test_a_project_file_that_cannot_run_is_refused_before_anything_is_sent(server, demo, tmp_path):
+    folder = tmp_path / "demo"
+    shutil.copytree(demo, folder)
+    text = (folder / "pyproject.toml").read_text()
+    (folder / "pyproject.toml").write_text(text.replace('method = "fedavg"', 'method = "fedcor"'))
+    done = fnlkit(["fnlkit", "sites", "run", "demo", "--task", "train", "-o", "run.pt"], tmp_path)
+    assert done.returncode == 2 and "fedcorr" in done.stderr and "pyproject.toml" in done.stderr
+    assert server.status == "" and not (folder / "coordinator/last.json").exists()
+
+
+def test_a_running_task_is_followed_again_and_stopped(server, demo, tmp_path, monkeypatch):
+    import fnlkit.cli.sites as coordinator
+
+    folder = tmp_path / "demo"
+    shutil.copytree(demo, folder)
+    train = ["fnlkit", "sites", "run", "demo", "--task", "train", "-o", "run.pt"]
+    server.goes_on = True
+
+    def interrupted(folder, number):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(coordinator, "_follow", interrupted)
+        assert fnlkit(train, tmp_path).returncode == 130
+    state = {"task": "train", "state": "running", "step": "round 1", "events": [[0.0, "site-2 refuses"]], "lost": {}}
+    (tmp_path / "run.pt.status.json").write_text(json.dumps(state | {"output": str(tmp_path / "run.pt")}))
+    server.goes_on = False  # a second submission would complete
+
+    def follow(folder, number):
+        assert number == "7" and server.status == "running"
+        return {"status": "finished:completed"}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(coordinator, "_follow", follow)
+        assert fnlkit(train, tmp_path).returncode == 0 and server.status == "running"
+    other = fnlkit([*train[:-1], "other.pt"], tmp_path)
+    assert other.returncode == 2 and "run.pt" in other.stderr
+    assert "site-2 refuses" in fnlkit(["fnlkit", "sites", "log", "demo"], tmp_path).stdout
+    assert fnlkit(["fnlkit", "sites", "stop", "demo"], tmp_path).returncode == 0 and server.status == "finished:stopped"
+    # The server process wrote no end: it was killed.
+    found = json.loads(fnlkit(["fnlkit", "sites", "status", "demo", "--json"], tmp_path).stdout)
+    assert found["task"]["state"] == "ended"
+    assert fnlkit(["fnlkit", "sites", "stop", "demo"], tmp_path).returncode == 2
+
+
+def test_a_site_is_removed_and_certificates_are_renewed(server, demo, tmp_path):
+    import ssl
+
+    from cryptography import x509
+
+    folder = tmp_path / "demo"
+    shutil.copytree(demo, folder)
+    keys = [f"demo/sites/site-{k}/site-{k}.key.pub" for k in (0, 1)]
+    assert fnlkit(["fnlkit", "sites", "admit", "demo", *keys], tmp_path).returncode == 0
+    assert fnlkit(["fnlkit", "sites", "remove", "demo", "site-2"], tmp_path).returncode == 2
+    assert fnlkit(["fnlkit", "sites", "remove", "demo", "site-1"], tmp_path).returncode == 0
+    keys = terms.read_config(agreement.config_of(str(folder / "pyproject.toml")))[1].keys
+    assert [bool(key) for key in keys] == [True, False, False] and len(server.nodes) == 1
+    assert Sites(None, 3, run="0" * 16, most=10, keys=keys).admitted == [0]
+    assert fnlkit(["fnlkit", "sites", "remove", "demo", "site-0"], tmp_path).returncode == 2  # the last one
+    before = {name: (folder / f"coordinator/{name}").read_bytes() for name in ("ca.crt", "ca.key", "server.crt")}
+    assert fnlkit(["fnlkit", "sites", "renew", "demo"], tmp_path).returncode == 0
+    after = {name: (folder / f"coordinator/{name}").read_bytes() for name in before}
+    assert after["ca.key"] == before["ca.key"] and after["server.crt"] != before["server.crt"]
+    assert (folder / "sites/site-2/ca.crt").read_bytes() == after["ca.crt"] != before["ca.crt"]
+    ssl.create_default_context().load_verify_locations(folder / "coordinator/ca.crt")
+    old, new = (x509.load_pem_x509_certificate(each["ca.crt"]) for each in (before, after))
+    assert new.public_key() == old.public_key() and new.not_valid_after_utc >= old.not_valid_after_utc
+    x509.load_pem_x509_certificate(after["server.crt"]).verify_directly_issued_by(new)
+    own = (folder / "sites/site-2/own.crt").read_bytes()
+    done = fnlkit(["fnlkit", "site", "join", ".", "--data", "data.npz"], folder / "sites/site-2")
+    assert done.returncode == 0 and (folder / "sites/site-2/own.crt").read_bytes() != own

@@ -3,6 +3,7 @@
 Sites answer in this process, with Flower's own messages.
 """
 
+import errno
 import itertools
 import json
 import shutil
@@ -25,7 +26,7 @@ from fnlkit.review.audit import audit
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
-from fnlkit.deploy import apps, labels, leaving  # noqa: E402
+from fnlkit.deploy import apps, labels, leaving, sites  # noqa: E402
 from tests.engines.here import Grid  # noqa: E402
 
 CANARY, NUMBER = "CanaryQ7x", 0.7236067977499789
@@ -285,6 +286,37 @@ def test_a_site_that_comes_back_is_asked_again(after, place, tmp_path, capsys):
         deployed.grid.push_messages = pushed
         found = deployed.run()
         assert same(found, deployed.audited(range(3))[0]) and found["lost"] == {}, site
+
+
+@pytest.mark.parametrize("task", ["train", "audit"])
+@pytest.mark.parametrize("visits", [1, 2])
+def test_a_site_with_a_full_disk_is_named_and_awaited(task, visits, place, tmp_path, monkeypatch, capsys):
+    """The result is that of an undisturbed task, and the line is in the state before the task ends."""
+    plain = Deployed(place, tmp_path / "plain", task)
+    tasks.conduct(plain.grid, plain.config)
+    enter, failed = leaving.enter, []
+
+    def full(path, **about):
+        # The first visits of site-1 and the question after each of them find a full disk.
+        if "memory-1" in path and "full" in path and (about["round"] is not None or failed) and len(failed) < 2 * visits:
+            failed.append(about["round"])
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        enter(path, **about)
+
+    monkeypatch.setattr(leaving, "enter", full)
+    monkeypatch.setattr(sites, "_DISK_SECONDS", 0)
+    deployed = Deployed(place, tmp_path / "full", task)
+    deployed.config["wait"] = 60.0
+    tasks.conduct(deployed.grid, deployed.config)
+    assert len(failed) == 2 * visits
+    if task == "train":
+        run, whole = (Run.read(each.config["output"]) for each in (deployed, plain))
+        assert torch.equal(run.weights, whole.weights) and not run.rejected
+    else:
+        found, whole = (json.loads(Path(each.config["output"]).read_text()) for each in (deployed, plain))
+        assert same(found, whole) and found["lost"] == {}
+    events = [text for _, text in json.loads(Path(f"{deployed.config['output']}.status.json").read_text())["events"]]
+    assert any("site-1" in text and "disk is full" in text for text in events)
 
 
 def test_too_few_sites_end_the_task_and_the_same_command_continues(place, tmp_path, capsys):

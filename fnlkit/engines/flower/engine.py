@@ -8,6 +8,7 @@ import time
 
 import torch
 
+from fnlkit.client.failure import Failure
 from fnlkit.engines.flower import required, secret, visits, wire
 from fnlkit.engines.flower.notebook import counted
 from fnlkit.engines.travel import pack
@@ -56,12 +57,28 @@ class Flower(Clients):
         for j in [j for j in range(len(ids)) if j not in replies]:
             self.note(f"flower: the reply of client {ids[j]} is missing; the visit is repeated alone")
             self.runtime.renew(late)
-            again, late = self._ask(self.runtime.groups([ids[j]], self.members), [ids[j]], lambda _, j=j: message_of([j]))
-            replies[j] = again.get(0) or self.runtime.failure(self.timeout if late else None)
+            again, late = self._ask_again(ids[j], j, message_of)
+            replies[j] = again or self.runtime.failure(self.timeout if late else None)
+        late = self._wait_for_disks(ids, replies, message_of) or late
         if late:
             self.runtime.renew(late)
         self.runtime.take_back(self, [i for j, i in enumerate(ids) if isinstance(replies[j], dict)], self.rounds)
         return [replies[j] for j in range(len(ids))]
+
+    def _ask_again(self, client, place, message_of):
+        """Repeat the visit of a client; return its reply or None, and whether it was late."""
+        again, late = self._ask(self.runtime.groups([client], self.members), [client], lambda _: message_of([place]))
+        return again.get(0), late
+
+    def _wait_for_disks(self, ids, replies, message_of):
+        """Repeat the visits of sites with a full disk while the runtime waits for them; return whether a reply was late."""
+        since, late = time.monotonic(), False
+        for j, client in enumerate(ids):
+            while getattr(replies[j], "code", "") == "disk" and self.runtime.disk_freed(client, since):
+                again, late_again = self._ask_again(client, j, message_of)
+                replies[j] = again or self.runtime.failure(self.timeout if late_again else None)
+                late = late or late_again
+        return late
 
     def _prepared(self, ids, weights, steps, broadcast, scatter):
         """Return the client numbers as a list, and a function (positions in it) -> request."""
@@ -142,7 +159,11 @@ class Flower(Clients):
             if reply is LATE:
                 late = True
             else:
-                out |= visits.replies_to(reply, {place: ids[place] for place in groups[node]})
+                received = visits.replies_to(reply, {place: ids[place] for place in groups[node]})
+                for place, value in received.items():
+                    if isinstance(value, Failure):
+                        self.runtime.reported(ids[place], value)
+                out |= received
         return out, late
 
     def close(self):

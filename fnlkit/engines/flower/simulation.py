@@ -164,6 +164,13 @@ class Simulation:
                 raise WorkStopped("Flower's simulation does not end; end this process, and resume the run")
         self._thread, self.grid, self.nodes = None, None, []
 
+    def reported(self, client, failure):
+        """Do nothing, because the server records failures of a round."""
+
+    def disk_freed(self, client, since):
+        """Return False: nobody waits for the disk of this machine, which all clients share."""
+        return False
+
     def renew(self, late):
         """Restart the parts that ended. If a reply is late, kill all actors first."""
         if late:
