@@ -15,7 +15,7 @@ from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import Judgment
 from fnlkit.kernels.scores import transition
-from fnlkit.review import shifts, summaries
+from fnlkit.review import crowd, shifts, summaries
 from fnlkit.review.audit import Audit
 
 MODE = (
@@ -91,6 +91,8 @@ def quick_audit(federation, dataset, *, embeddings=None, scale=None, seed=0):
     """
     if len(federation) < 3:
         raise InputError(f"a quick audit compares at least 3 sites, found {len(federation)}; leave out --quick")
+    if crowd.shared(federation.whole())[0]:
+        raise InputError("a quick audit needs clients with separate samples, and annotators share theirs; leave out --quick")
     must_be(dataset, federation.meta, len(federation.given), what="the federation")
     whole = federation.whole()
     x, _, shape, image = intake(dataset)
@@ -103,7 +105,12 @@ def quick_audit(federation, dataset, *, embeddings=None, scale=None, seed=0):
         scale = pooled(Moments(m["known"], m["total"], m["squares"]) for m in moments)
     scale = scale and summaries.scale_of(*scale)
     changes = shifts.possible(dataset.kind, dataset.x_train.shape[1:])
-    firsts = [summaries.summarize(client, scale) for client in clients]
+    firsts = []
+    for client, name in zip(clients, whole.names, strict=True):
+        try:
+            firsts.append(summaries.summarize(client, scale))
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
     heads = summaries.make_heads(firsts, scale)
     seconds = [summaries.judge(client, heads, k, changes=changes, seed=seed) for k, client in enumerate(clients)]
     classes = list(map(str, dataset.class_names))

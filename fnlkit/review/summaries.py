@@ -125,7 +125,7 @@ def summarize(client, scale=None):
     client, _ = large_classes(client)
     labels = client.y.numpy()
     if not len(labels):
-        raise InputError(f"no class has {LEAST} samples or more, so that no sum may leave this site; leave it out of the audit")
+        raise InputError(f"no class has {LEAST} samples or more, so that no sum may leave; leave this site out of the audit")
     points = features(client, scale)
     counts, by_class, moments = sums(points[:, : dimensions(len(labels), points.shape[1])], labels, client.classes)
     described = {name: values.numpy() for name, values in shifts.describe_columns(client, None, {}).items()}
@@ -181,11 +181,13 @@ def judge(client, heads, number, *, changes, seed=0):
     reply["doubted_rest"], reply["supported"] = _hide(own["doubted"][small].sum()), _hide(own["supported"])
     reply["certain"] = np.array([_hide(own["certain"][0]), own["certain"][1]])
     reply |= {name: np.array(judged[name]) for name in ("level", "low", "high", "deviation")}
+    # Suspects are ranked by both models: the inputs of a site can differ in a way that only its own model allows for.
+    each = np.arange(len(labels))
+    both = [client.rows[name].numpy()[each, labels] for name in ("estimate/probabilities", "audit/within")]
     if findings.skill_of(predicted)["kappa"] < findings.SKILL:
-        p = client.rows["audit/within"].numpy()
-        judged["issue"], judged["guess"] = 1 - p[np.arange(len(labels)), labels], labels
+        judged["guess"] = labels
     rows = {"issue": np.zeros(len(mask)), "flagged": np.zeros(len(mask), bool), "guess": whole.y.numpy().copy()}
-    rows["issue"][mask], rows["guess"][mask] = judged["issue"], judged["guess"]
+    rows["issue"][mask], rows["guess"][mask] = 1 - np.mean(both, 0), judged["guess"]
     rows["flagged"] = rows["guess"] != whole.y.numpy()
     federated.keep_judgment(whole, rows["issue"], rows["flagged"], rows["guess"])
     return reply | described
@@ -221,7 +223,7 @@ def _probabilities(client, head, told, changes, scale):
 def _estimate(client, seed):
     """Return the estimates of fnlkit.estimators.em for a client, with the tempering that fits its labels best.
 
-    Beside level, low, high, deviation and counts (C, C): issue (n,) and guess (n,).
+    Beside level, low, high, deviation and counts (C, C): guess (n,), the most probable true class.
     """
     logits, labels = em.scores_of(federated.predictions(client)), client.y.numpy()
     rng, used = stream(seed, "em", client=client.id), np.arange(len(labels))
@@ -232,8 +234,7 @@ def _estimate(client, seed):
     T = transition(found["counts"] + np.eye(client.classes))
     posterior = found["posterior"] if len(used) == len(labels) else em.posterior_of(em.softmax(temper * logits), labels, T)
     counts = posterior.T @ np.eye(client.classes)[labels]
-    issue = 1 - posterior[np.arange(len(labels)), labels]
-    return {**found, "deviation": float(found["draws"].std()), "counts": counts, "issue": issue, "guess": posterior.argmax(1)}
+    return {**found, "deviation": float(found["draws"].std()), "counts": counts, "guess": posterior.argmax(1)}
 
 
 def _whole(counts, labels):

@@ -149,8 +149,18 @@ def test_a_site_answers_one_message_and_keeps_the_suspects(copy):
     line = fnlkit(f"site judge aix.csv other.npz {at('aix')} -o second.npz", copy, ends=2)
     assert "other.npz" in line and not (copy / "second.npz").exists()
     assert "refused" in leaving.read(str(copy / "project/memory-aix/left.jsonl"))[-1]["told"]
-    flagged = files.read(copy / f"project/memory-{WRONG}/judged.npz").arrays["estimate_flagged"]
-    assert 40 < flagged.sum() < 90
+    kept = files.read(copy / f"project/memory-{WRONG}/judged.npz").arrays
+    flagged, score = kept["estimate_flagged"], kept["estimate_issue_score"]
+    assert 40 < flagged.sum() < 90 and score[flagged].mean() > 3 * score[~flagged].mean()
+    assert (score[-2:] == 0).all() and not flagged[-2:].any()  # the withheld class
+
+
+@pytest.mark.parametrize(("options", "named"), [("--probs p.npy", "--probs"), ("", "3 sites")])
+def test_a_quick_audit_that_cannot_be_made_is_refused(options, named, tmp_path):
+    fnlkit("partition --clients 2 --labels observed -o two.npz", tmp_path)
+    np.save(tmp_path / "p.npy", np.full((1438, 10), 0.1))
+    assert named in fnlkit(f"audit two.npz --quick {options} -o out.npz", tmp_path, ends=2)
+    assert not (tmp_path / "out.npz").exists()
 
 
 def hostile(name, value):
