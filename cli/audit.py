@@ -70,7 +70,7 @@ def command(file, dataset, embeddings, backbone, probabilities, detectors, folds
 
     talk = console()
     say = lambda text: talk.print(text, style="dim", soft_wrap=True)  # noqa: E731
-    with bar("model 1") as progress:
+    with bar("sites" if quick else "model 1") as progress:
         found = pipeline.audit(
             Federation.read(file, TASKS),
             embeddings=embeddings,
