@@ -346,6 +346,40 @@ def renew(folder):
 
 
 @command.command()
+@click.argument("paths", metavar="FILE.npz...", nargs=-1, required=True)
+@click.option("--html", metavar="FILE.html", default=None, callback=takes_file, help="Also write the results as a page.")
+@click.option("-o", "--output", required=True, metavar="FILE", callback=takes_file,
+              help="File heads.npz, which the sites answer; with the second files, the results as JSON.")  # fmt: skip
+def audit(paths, html, output):
+    """Audit sites by mail: from the first files compute the heads to send, and from all files the result.
+
+    \b
+    Example:
+      fnlkit sites audit *-1.npz -o heads.npz
+      fnlkit sites audit *-1.npz *-2.npz --html audit.html -o audit.json
+    """
+    from fnlkit.artifacts import files, saving
+    from fnlkit.deploy import mail
+    from fnlkit.errors import InputError
+    from fnlkit.review import report
+
+    firsts, seconds, about = mail.read_all(paths)
+    if not seconds:
+        if html or not output.endswith(".npz"):
+            raise InputError(
+                f"-o {output}: only first files are named, which give heads.npz; add the second files for a result"
+            )
+        files.write(mail.heads(firsts, about), output)
+        console().print(f"wrote {output} from {len(firsts)} sites; send it to them", soft_wrap=True)
+        return
+    found = mail.result(firsts, seconds, about)
+    if html:
+        saving.write_bytes([report.page(found, "").encode()], html)
+    saving.write_bytes([json.dumps(found, indent=1).encode()], output)
+    _print(output)
+
+
+@command.command()
 @click.argument("file", metavar="RESULT.json")
 def show(file):
     """Print the result of an audit, an estimate or an evaluation.
