@@ -368,7 +368,7 @@ def recommendations(league, first):
 def first_table(first):
     """Yield league 1: fedavg in percent, differences of the others, by mean difference."""
     regimes = list(dict.fromkeys(regime for regime, _ in first))
-    methods = [name for name in dict.fromkeys(method for _, method in first) if "late" in first[regimes[0], name]]
+    methods = list(dict.fromkeys(method for _, method in first))
     average = {name: mean(first[regime, name]["late_ahead"] for regime in regimes) for name in methods}
     yield "| method | mean | " + " | ".join(regimes) + " |"
     yield "|---" * (len(regimes) + 2) + "|"
@@ -384,19 +384,16 @@ def first_statements(first):
     """Yield sentences about league 1."""
     regimes = list(dict.fromkeys(regime for regime, _ in first))
     names = [name for name in dict.fromkeys(m for _, m in first) if name not in (*REFERENCES, "fedavg")]
-    known = [name for name in names if "late_ahead" in first[regimes[0], name]]
 
     def behind(name):
         return [r for r in regimes if first[r, name]["late_ahead"] < -first[r, name]["late_half"]]
 
-    never = [name for name in known if not behind(name)]
+    never = [name for name in names if not behind(name)]
     yield f"- **Clearly behind `fedavg` in no regime:** {_names(never)}."
     for regime in ("asymmetric 0.4", "none"):
-        worse = sorted((first[regime, name]["late_ahead"], name) for name in known if regime in behind(name))
+        worse = sorted((first[regime, name]["late_ahead"], name) for name in names if regime in behind(name))
         shown = ", ".join(f"`{name}` {ahead:+.1f}" for ahead, name in worse[:8])
-        yield f"- **Behind with `{regime}`:** {len(worse)} of {len(known)} methods, the most {shown}."
-    without = [name for name in names if name not in known]
-    yield f"- **Not in the table:** {_names(without)}; their late scores covered more than a fifth of the client-rounds."
+        yield f"- **Behind with `{regime}`:** {len(worse)} of {len(names)} methods, the most {shown}."
 
 
 def tables():
