@@ -53,16 +53,18 @@ def bar(title):
             task = shown.add_task(printable(title), total=None)
             yield lambda done, total, text=title: shown.update(task, completed=done, total=total, description=printable(text))
         return
-    began, now = time.monotonic(), [0, 0, title]
+    began, last, now = [time.monotonic()], [time.monotonic()], [0, 0, title]
 
     def state():
         done, total, text = now
         if not done:
             return f"{text}: started"
-        return f"{text}: {done:,} of {total:,}, about {(time.monotonic() - began) / done * (total - done):,.0f} s left"
+        return f"{text}: {done:,} of {total:,}, about {(time.monotonic() - began[0]) / done * (total - done):,.0f} s left"
 
     def advance(done, total, text=title):
-        now[:] = done, total, text
+        if text != now[2] or done < now[0]:  # the next step counts from zero, and began when the previous one ended
+            began[0] = last[0]
+        now[:], last[0] = (done, total, text), time.monotonic()
 
     with log(state):
         yield advance
