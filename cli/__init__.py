@@ -214,7 +214,8 @@ def main(arguments=None):
     except (ReaderGone, BrokenPipeError):
         # Discard buffered output, which would raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        _left.append(signal.SIGPIPE)
+        if hasattr(signal, "SIGPIPE"):
+            _left.append(signal.SIGPIPE)
         sys.exit(141)
     except click.exceptions.NoArgsIsHelpError as error:  # a group without a command
         click.echo(error.ctx.get_help(), err=True)

@@ -75,6 +75,8 @@ def _peek(seconds):
     if kind in ("closed", "device"):
         return "nothing"
     if kind in ("pipe", "socket"):
+        if not hasattr(select, "poll"):  # Windows
+            return "hidden"
         poll = select.poll()
         poll.register(sys.stdin.fileno(), select.POLLIN)
         events = poll.poll(1000 * max(0, seconds))
@@ -102,11 +104,17 @@ def _head(kind):
         return head
     descriptor = sys.stdin.fileno()
     if kind == "file":
-        return os.pread(descriptor, count, os.lseek(descriptor, 0, os.SEEK_CUR))
+        start = os.lseek(descriptor, 0, os.SEEK_CUR)
+        head = os.read(descriptor, count)
+        os.lseek(descriptor, start, os.SEEK_SET)
+        return head
     if kind == "socket":
         with socket.socket(fileno=os.dup(descriptor)) as copy:
             return copy.recv(count, socket.MSG_PEEK)
-    import ctypes
+    try:
+        import ctypes
+    except ImportError:  # Python can be built without it
+        return None
 
     tee = getattr(ctypes.CDLL(None), "tee", None)
     if tee is None:

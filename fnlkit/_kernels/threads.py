@@ -17,6 +17,11 @@ limit = None
 _pool = {}
 
 
+def core_count():
+    """Return the number of processors that this process can use, or of the machine where the system has no such limit."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _executor(workers):
     if _pool.get("workers", 0) < workers:
         _pool["executor"] = ThreadPoolExecutor(workers, thread_name_prefix="fnlkit-kernel")

@@ -42,7 +42,7 @@ def read_or_draw(path):
     found = _LINE.fullmatch(data.decode("ascii", "replace"))
     if not found:
         raise InputError(f"privacy key {shown}: contains no key of fnlkit; name another file with --privacy-key")
-    if stat.S_IMODE(mode) & 0o077:
+    if os.name != "nt" and stat.S_IMODE(mode) & 0o077:  # on Windows, a mode has no other users
         raise InputError(f"privacy key {shown}: other users can read it; run `chmod 600 {shown}`, or name another file")
     return bytes.fromhex(found[1])
 

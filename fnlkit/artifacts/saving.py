@@ -7,6 +7,11 @@ import secrets
 import stat
 import sys
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 from fnlkit.artifacts.paths import shown
 from fnlkit.errors import InputError
 
@@ -68,7 +73,7 @@ def _replace(chunks, path, folder, old, mode):
         descriptor = os.open(temporary, flags, created)
         with open(descriptor, "wb", buffering=0) as handle:
             _lock(handle)
-            if mode is not None:
+            if mode is not None and hasattr(os, "fchmod"):
                 with contextlib.suppress(OSError):
                     os.fchmod(descriptor, mode)
             for chunk in chunks:
@@ -76,6 +81,8 @@ def _replace(chunks, path, folder, old, mode):
                 while len(rest):
                     rest = rest[handle.write(rest) :]
             os.fsync(descriptor)
+            if fcntl is None:
+                handle.close()  # Windows renames no open file
             os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -91,12 +98,10 @@ def _replace(chunks, path, folder, old, mode):
 
 def _lock(handle):
     """Lock the temporary file while this process lives; return False if it is locked."""
+    if fcntl is None:
+        return True
     try:
-        import fcntl
-
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:
-        pass
     except OSError:
         return False
     return True
@@ -114,8 +119,11 @@ def _sweep(folder):
                 if time.time() - entry.stat(follow_symlinks=False).st_mtime < _STALE_SECONDS:
                     continue
                 with open(entry.path, "rb") as handle:
-                    if _lock(handle):
-                        os.unlink(entry.path)
+                    if not _lock(handle):
+                        continue
+                    if fcntl is None:
+                        handle.close()
+                    os.unlink(entry.path)
 
 
 def private_folder(path):

@@ -1,6 +1,5 @@
 """Clients of a federation: each stores positions in the data set and reads samples only during a visit."""
 
-import os
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
+from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts.stored import blocks
 from fnlkit.client.client import Client, Part
 
@@ -134,7 +134,7 @@ def ahead(clients):
     if len(clients) < 2 or not any(getattr(getattr(c.samples, "source", None), "slow", False) for c in clients):
         yield from clients
         return
-    count = len(os.sched_getaffinity(0))
+    count = core_count()
     with ThreadPoolExecutor(count, thread_name_prefix="fnlkit-fetch") as threads:
         coming = deque(threads.submit(c.fetch) for c in clients[:count])
         try:

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts import files, large, paths
 from fnlkit.artifacts.stored import Rows
 from fnlkit.errors import InputError, SampleError
@@ -64,7 +65,7 @@ class Decoded(Rows):
             found = map(self._at, positions)
         else:
             if self._threads is None:
-                self._threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="fnlkit-decode")
+                self._threads = ThreadPoolExecutor(core_count(), thread_name_prefix="fnlkit-decode")
             found = self._threads.map(self._at, positions)
         for place, sample in zip(out, found, strict=True):
             place[:] = sample
@@ -209,7 +210,7 @@ def _survey(every, one, kept, shape):
         except InputError as error:
             return None, str(error)
 
-    many = len(os.sched_getaffinity(0))
+    many = core_count()
     with ThreadPoolExecutor(many, thread_name_prefix="fnlkit-decode") as threads:
         found = (each for i in range(0, len(every), 4 * many) for each in threads.map(read, every[i : i + 4 * many]))
         for path, (sample, reason) in zip(progress(every), found, strict=True):

@@ -5,7 +5,6 @@ They are used for neighbors, teachers and anchors.
 
 import hashlib
 import json
-import os
 import pathlib
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from itertools import islice
 
 import numpy as np
 
+from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts.stored import Changed, Stored, blocks
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.datasets.batches import Batches, computed
@@ -150,7 +150,7 @@ def seconds_for(dataset, spec, *, device="auto", batch_size=None):
         start = time.perf_counter()
         embed(few, spec, device=device, batch_size=batch_size)
         marks.append(time.perf_counter() - start)
-    cores = len(os.sched_getaffinity(0)) if device == "cpu" or device == "auto" and not _gpu() else 1
+    cores = core_count() if device == "cpu" or device == "auto" and not _gpu() else 1
     return (marks[1] - marks[0]) / 16 * len(dataset.x_train) / cores
 
 
@@ -204,7 +204,7 @@ def _forward(
             part = torch.from_numpy(np.ascontiguousarray(images[start : start + batch_size]))
             return _features(module, _scaled(part.to(device), size, mean, std, interpolation), normalize, size)
 
-    cores = len(os.sched_getaffinity(0)) if str(device) == "cpu" else 1
+    cores = core_count() if str(device) == "cpu" else 1
     before = torch.get_num_threads()
     torch.set_num_threads(1 if str(device) == "cpu" else before)
     try:

@@ -2,6 +2,7 @@
 
 import os
 
+from fnlkit._kernels.threads import core_count
 from fnlkit.errors import InputError, nearest
 
 ENGINES = {
@@ -68,7 +69,7 @@ def choose(network, clients, workers=0):
     GPU                     any                   stacked
     CPU                     lenet5, mlp, pairs    fused
     CPU, bf16               mlp, pairs of mlp     stacked, since fused has no bf16
-    CPU, several cores      200,000 weights on    workers
+    CPU, several cores      200,000 weights on    workers; without fork (Windows), sequential
     CPU                     any other             sequential: starting workers costs seconds each
     ======================  ====================  ===========================================================
 
@@ -82,10 +83,10 @@ def choose(network, clients, workers=0):
         return "fused", f"{name} on the CPU has compiled training"
     if form and "mlp" in (form[0], form[1][0] if form[0] == "pair" else ""):
         return "stacked", "an MLP on the CPU trains a cohort at once, and fused has no bf16"
-    cores = len(os.sched_getaffinity(0))
+    cores = core_count()
     if workers == 1:
         return "sequential", "one worker is this process"
-    if (workers or cores) > 1 and network.parameters_count >= 200_000:
+    if (workers or cores) > 1 and hasattr(os, "fork") and network.parameters_count >= 200_000:
         return "workers", f"{workers} processes" if workers else f"one process on each of {cores} cores"
     return "sequential", f"{network.parameters_count:,} weights on {cores} core{'s' * (cores > 1)}"
 

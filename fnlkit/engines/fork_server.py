@@ -5,7 +5,6 @@ Importing PyTorch takes about two seconds of computing time. Forked processes sh
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -109,8 +108,7 @@ def forks(descriptor):
             child = os.fork()
             if not child:
                 requests.close()
-                # Without the server, nobody could end a worker that is stopped.
-                ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+                _end_with_server()
                 if os.getppid() != server:
                     os._exit(1)
                 return connection, settings
@@ -125,6 +123,17 @@ def forks(descriptor):
             for child in children.values():
                 _end(child)
             os._exit(0)  # at once: the end of an interpreter that has imported PyTorch takes a while
+
+
+def _end_with_server():
+    """Let the kernel end this process with the fork server: without the server, nobody could end a worker that is stopped.
+
+    Only Linux can. Elsewhere, a worker ends when its connection to the parent closes, which a stopped worker does not notice.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def _end(child):

@@ -7,7 +7,6 @@ is trained client by client.
 """
 
 import itertools
-import os
 import queue
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -16,6 +15,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from fnlkit._kernels.threads import core_count
 from fnlkit.client.network import predict
 from fnlkit.client.training import Fit, train_client
 from fnlkit.components.declarations import declaration
@@ -106,7 +106,7 @@ class Fused(Stacked):
             raise InputError("--engine fused computes in fp32 or fp64, not in bf16; write --engine auto or another --precision")
         # Stacked MLPs are faster than a client at a time.
         self._small = "mlp" in (self.net[0], self.net[1][0] if self.net[0] == "pair" else "")
-        self.count = workers or len(os.sched_getaffinity(0))
+        self.count = workers or core_count()
         # A network with a head has further features, and a perceptron without hidden layers has no last hidden layer.
         deep = self.net[0] != "mlp" or len(self.net[1]) > 2
         self._has_features = deep and fused_parameters(self.net) == self.network.parameters_count

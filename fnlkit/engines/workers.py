@@ -63,7 +63,9 @@ class Workers(Sequential):
         super().__init__(*args, **settings)
         if self.network.device.type not in self.on:
             raise InputError(f"--engine workers runs on the CPU, not on {self.network.device}; write --engine stacked")
-        self.count = workers or len(os.sched_getaffinity(0))
+        if not hasattr(os, "fork"):
+            raise InputError("--engine workers must fork processes, which this system cannot; write --engine sequential")
+        self.count = workers or threads.core_count()
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
         self.workers, self.shared, self.server, self.calls, self.options = [], None, None, 0, {}
 

@@ -1,7 +1,7 @@
 """Conditions of a run: machine, versions and peak memory."""
 
 import platform
-import resource
+import sys
 from importlib.metadata import version
 
 import numpy as np
@@ -23,5 +23,10 @@ def machine(clients, device):
 
 
 def peak_bytes():
-    """Return the peak memory of this process."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Return the peak memory of this process; 0 if the system does not report it (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    # macOS counts bytes, other systems count units of 1,024 bytes.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fnlkit.errors import InputError
@@ -80,10 +80,13 @@ def locked(output, option="-o"):
     except OSError as error:
         raise InputError(f"{option} {output}: {error.strerror}; choose a folder that exists and can be written") from error
     try:
-        Path(path).write_text(str(os.getpid()), encoding="ascii")
+        with suppress(PermissionError):  # Windows: a locked file cannot be written or removed
+            Path(path).write_text(str(os.getpid()), encoding="ascii")
         yield
     finally:
-        Path(path).unlink(missing_ok=True)
+        # Before the release: afterwards, another process could have locked this file.
+        with suppress(PermissionError):
+            Path(path).unlink(missing_ok=True)
         lock.release()
 
 

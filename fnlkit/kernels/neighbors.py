@@ -8,7 +8,6 @@ without a barrier.  For large sets FAISS reaches most of the peak performance an
 the only file that imports FAISS.
 """
 
-import ctypes
 import functools
 import sys
 import threading
@@ -58,8 +57,12 @@ def _half_product(dtype):
     """Return a function that writes the lower triangle of ``own @ own.T`` to the corner of its second argument.
 
     It calls BLAS's syrk by its address: scipy's wrapper keeps the GIL, and numpy's product of a matrix with itself spends the
-    saved time on copying.
+    saved time on copying. Without ctypes, numpy computes the whole product.
     """
+    try:
+        import ctypes
+    except ImportError:  # Python can be built without it
+        return _whole_product
     from scipy.linalg import cython_blas
 
     single = dtype == np.float32
@@ -69,13 +72,15 @@ def _half_product(dtype):
     pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
     syrk = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 10)(pointer(capsule, name))
 
+    upper, turned = ctypes.c_char(b"U"), ctypes.c_char(b"T")
+
     def multiply(own, products):
         members, dimensions = (ctypes.c_int(size) for size in own.shape)
         width = ctypes.c_int(products.shape[1])
         one, zero = number(1), number(0)
         # BLAS is column-major: its upper triangle is our lower triangle.
         syrk(
-            ctypes.addressof(_UPPER), ctypes.addressof(_TURNED), ctypes.addressof(members), ctypes.addressof(dimensions),
+            ctypes.addressof(upper), ctypes.addressof(turned), ctypes.addressof(members), ctypes.addressof(dimensions),
             ctypes.addressof(one), own.ctypes.data, ctypes.addressof(dimensions),
             ctypes.addressof(zero), products.ctypes.data, ctypes.addressof(width),
         )  # fmt: skip
@@ -83,7 +88,8 @@ def _half_product(dtype):
     return multiply
 
 
-_UPPER, _TURNED = ctypes.c_char(b"U"), ctypes.c_char(b"T")
+def _whole_product(own, products):
+    products[: len(own), : len(own)] = own @ own.T
 
 
 def vote_by_products(points, labels, offsets, classes, k, include_self, draws, threads):

@@ -43,4 +43,4 @@ def get_threads() -> int:
         if not value.isdecimal() or int(value) < 1:
             raise InputError(f"the variable `FNLKIT_THREADS` must be an integer of at least 1, found {value!r}")
         return int(value)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return shared.core_count()

@@ -14,6 +14,7 @@ import time
 from importlib import metadata
 from pathlib import Path
 
+from fnlkit._kernels.threads import core_count
 from fnlkit.errors import InputError
 
 # Largest difference of two weights, relative to the largest weight, that rounding can cause in two short rounds.
@@ -157,7 +158,7 @@ def machine(advice):
 
     from fnlkit.kernels.threads import get_threads
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = core_count()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     out = {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",

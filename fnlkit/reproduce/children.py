@@ -1,5 +1,7 @@
 """Run fnlkit commands in separate processes, forked from a server that has already imported the libraries.
 
+Where processes cannot be forked (Windows), each command starts Python again (`spawn`).
+
 A new process needs two seconds to import torch; a forked process has torch in memory.  The server has a single thread, because
 forking a program that computes in several threads can leave locks held forever.
 """
@@ -13,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from multiprocessing import connection, forkserver
+from multiprocessing import connection
 
 from fnlkit.errors import WorkStopped
 
@@ -36,11 +38,13 @@ class Children:
 
     def __init__(self, folder, environment):
         self.folder, self.environment, self.ending = str(folder), environment, False
-        self.context, self.running, self.lock = multiprocessing.get_context("forkserver"), set(), threading.Lock()
+        method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+        self.context, self.running, self.lock = multiprocessing.get_context(method), set(), threading.Lock()
 
     def run(self, arguments):
         """Run a command; return (exit code, last bytes of stderr).  After a signal, the exit code is negative."""
-        with tempfile.NamedTemporaryFile() as errors:
+        # Windows opens no file of NamedTemporaryFile a second time.
+        with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "stderr"), "w+b") as errors:
             settings = (list(arguments), self.folder, self.environment, errors.name)
             process = self.context.Process(target=_command, args=settings)
             # Only one thread at a time starts or joins: `start` also collects the exit codes of other processes.
@@ -70,6 +74,10 @@ class Children:
 
     def _start_server(self):
         """Start the server, unless it is running, in this environment: libraries read the number of threads at import."""
+        if self.context.get_start_method() != "forkserver":
+            return
+        from multiprocessing import forkserver
+
         own = dict(os.environ)
         os.environ.update(self.environment)
         try:
@@ -100,4 +108,4 @@ def _end_with_parent():
     multiprocessing.parent_process().join()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_PATIENCE)
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))

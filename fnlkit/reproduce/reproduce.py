@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import mean
 
 from fnlkit import datasets
+from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.components import registry
@@ -215,7 +216,7 @@ def run(all_jobs, folder, *, at_once, on_done=None, on_changed=None):
     failed, children = {}, Children(folder, environment)
     settled = Settled(folder, dict.fromkeys(job.dataset for job in all_jobs))
     # Concurrent runs share the cores.
-    cores = max(1, len(os.sched_getaffinity(0)) // at_once)
+    cores = max(1, core_count() // at_once)
 
     def call(arguments):
         code, errors = children.run(arguments)

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts.run import Run
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.reproduce import gathering, published, search
@@ -211,7 +212,7 @@ class _Work:
         def on_changed(job, why):
             self.say(f"{job.name}: {why}; trained again, and the old run is kept as {job.name}.pt.old")
 
-        at_once = self.options.jobs or len(os.sched_getaffinity(0))
+        at_once = self.options.jobs or core_count()
         return running.run(jobs, self.folder, at_once=at_once, on_done=on_done, on_changed=on_changed)
 
 

@@ -1,6 +1,5 @@
 """Follow the run of another process by the metrics file: rows so far, and a sparkline."""
 
-import fcntl
 import json
 import math
 import os
@@ -47,17 +46,18 @@ class Metrics:
     @property
     def running(self):
         """Return whether a training process writes to the file: such a process locks the file until it ends."""
-        try:
-            lock = os.open(f"{os.path.realpath(self.path)}.lock", os.O_RDWR)
-        except OSError:
+        from filelock import FileLock, Timeout
+
+        path = f"{os.path.realpath(self.path)}.lock"
+        if not os.path.isfile(path):  # FileLock would create it
             return False
         try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-        except OSError:
+            with FileLock(path, timeout=0):
+                return False
+        except Timeout:
             return True
-        finally:
-            os.close(lock)  # also releases the lock
+        except OSError:
+            return False
 
     def update(self):
         """Read and return the rows added since the last call.

@@ -84,7 +84,8 @@ def _foresee(name, descriptor, size):
     """Reject a large file with an invalid header before memory is allocated for it."""
     if size <= MAX_TEXT:
         return
-    head = os.pread(descriptor, files_npz.MAX_HEADER + 12, 0)
+    head = os.read(descriptor, files_npz.MAX_HEADER + 12)  # Windows has no pread
+    os.lseek(descriptor, 0, os.SEEK_SET)
     form = _form(head)
     with one_line(name):
         if not form:

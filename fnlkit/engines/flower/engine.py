@@ -3,11 +3,11 @@
 Clients.round sends its requests to the nodes and returns the replies in client order.
 """
 
-import os
 import time
 
 import torch
 
+from fnlkit._kernels.threads import core_count
 from fnlkit.client.failure import Failure
 from fnlkit.engines.flower import required, secret, visits, wire
 from fnlkit.engines.flower.notebook import counted
@@ -43,7 +43,7 @@ class Flower(Clients):
         required()
         if self.network.device.type != "cpu":
             raise InputError(f"--engine flower runs on the CPU, not on {self.network.device}; write --engine stacked")
-        self.count = workers or (0 if address else len(os.sched_getaffinity(0)))
+        self.count = workers or (0 if address else core_count())
         self.address, self.folder = address, folder
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
         self.runtime, self._described = runtime, None

@@ -1,0 +1,86 @@
+"""What works on systems without fork and POSIX modules, with unusual paths, line ends and consoles."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fnlkit
+from fnlkit.artifacts.run import Run
+from tests.commands import ENVIRONMENT, LIMIT
+from tests.commands import fnlkit as command
+
+ROOT = Path(__file__).parent.parent
+SHORT = "--rounds 2 --fraction 0.5 --epochs 1"
+
+
+def without_posix(line, folder, **environment):
+    """Run a command in a process without POSIX modules and calls."""
+    return subprocess.run(
+        [sys.executable, "-m", "tests.without_posix", *line.split()],
+        cwd=folder, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)} | environment, stdin=subprocess.DEVNULL,
+        capture_output=True, timeout=LIMIT,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder whose path has spaces and letters outside ASCII."""
+    return tmp_path_factory.mktemp("Zoë's Daten 数据")
+
+
+def test_the_pipeline_gives_the_same_bytes_without_posix_modules(folder):
+    lines = [
+        "partition --clients 4 -o clean.npz",
+        "inject-noise clean.npz -o noisy.npz",
+        "estimate-noise noisy.npz --estimator knn(k=5) --apply relabel -o judged.npz",
+        f"train judged.npz {SHORT} -o run.pt",
+        "evaluate run.pt",
+    ]
+    (folder / "usual").mkdir()
+    for line in lines:
+        done = without_posix(line, folder)
+        assert done.returncode == 0, done.stderr.decode()
+        usual = command(f"fnlkit {line}".replace("knn(k=5)", "'knn(k=5)'"), folder / "usual")
+        assert usual.returncode == 0, usual.stderr
+    for name in ("clean.npz", "noisy.npz", "judged.npz"):
+        assert (folder / name).read_bytes() == (folder / "usual" / name).read_bytes(), name
+    weights = [Run.read(folder / place / "run.pt").weights for place in ("", "usual")]
+    assert np.array_equal(*weights)
+    # A second run replaces a file, and no temporary file or lock is left.
+    assert without_posix(lines[1], folder).returncode == 0
+    assert [name for name in os.listdir(folder) if name.startswith(".") or name.endswith(".lock")] == []
+
+
+def test_the_engine_of_processes_is_refused_without_fork(folder):
+    fnlkit.save(fnlkit.partition("digits", clients=4), folder / "noisy.npz")
+    done = without_posix(f"train noisy.npz {SHORT} --engine workers -o no.pt", folder)
+    assert done.returncode == 2 and b"--engine sequential" in done.stderr and b"Traceback" not in done.stderr
+    assert not (folder / "no.pt").exists()
+
+
+def test_a_recipe_runs_without_fork(folder):
+    recipe = (
+        'title = "small"\ndataset = "digits"\nseeds = [0]\nmethods = ["fedavg"]\n[train]\nrounds = 2\nfraction = 0.5\n'
+        '[[regime]]\nname = "one"\nsteps = ["partition --clients 4", "inject-noise --noise \'symmetric(eta=0.4)\'"]\n'
+    )
+    (folder / "small.toml").write_text(recipe, encoding="utf-8")
+    done = without_posix("reproduce small.toml --jobs 1 -o results", folder)
+    assert done.returncode == 0, done.stderr.decode()
+    assert list((folder / "results").rglob("*.pt"))
+
+
+def test_a_console_of_western_windows_gets_only_its_letters(folder):
+    (folder / "table.csv").write_bytes(b"site,a,b,label\r\n" + "".join(
+        f"{site},{i},{i % 3},{i % 2}\r\n" for site in ("Łódź", "Agüera", "東京") for i in range(20)
+    ).encode())  # fmt: skip
+    for line in ("partition --dataset table.csv --scheme sites -o sites.npz", "info sites.npz"):
+        done = without_posix(line, folder, PYTHONIOENCODING="cp1252", PYTHONUTF8="0")
+        assert done.returncode == 0, done.stderr.decode("cp1252")
+        text = done.stdout.decode("cp1252")
+    assert "Agüera, \\u0141ódz, \\u6771\\u4eac" in text
+    fed = fnlkit.load(folder / "sites.npz")
+    assert fed.names == ["Agüera", "Łódź", "東京"] and len(fed.given) == 60
