@@ -124,33 +124,30 @@ def readme_league():
     found = league.stored_league()
     order = [name for name in found.ranking["mean_rank"] if name not in league.DEVELOPED]
     best = [name for name in order if name not in SHOWN][:2]
-    yield "| method | mean | " + " | ".join(found.worlds) + " |"
-    yield "|---" * (len(found.worlds) + 2) + "|"
-    yield (
-        f"| `fedavg`, accuracy | {mean(found.score('fedavg', w) for w in found.worlds):.1f} | "
-        + " | ".join(f"{found.score('fedavg', world):.1f}" for world in found.worlds)
-        + " |"
-    )
+    yield "| method | mean | lowest | highest |"
+    yield "|---|---|---|---|"
+    yield row("`fedavg`, accuracy", {world: found.score("fedavg", world) for world in found.worlds}, ".1f")
     for name in (*[name for name in order if name in (*SHOWN, *best)], "oracle"):
-        cells = " | ".join(f"{found.ahead(name, world)['mean']:+.1f}" for world in found.worlds)
-        yield f"| {found.label(name)} | {mean(found.differences(name)):+.1f} | {cells} |"
+        yield row(found.label(name), {world: found.ahead(name, world)["mean"] for world in found.worlds}, "+.1f")
     if found.changed & {*SHOWN, *best}:
         yield from ("", "‡: the code of the method has changed since.")
 
 
+def row(label, scores, form):
+    """Return a row of README's table: the mean, lowest and highest of {world: number}."""
+    low, high = (choose(scores, key=scores.get) for choose in (min, max))
+    return f"| {label} | {mean(scores.values()):{form}} | {scores[low]:{form}} ({low}) | {scores[high]:{form}} ({high}) |"
+
+
 def readme_speed():
-    """Yield README's rows on speed."""
+    """Yield README's lines on speed."""
     text = (RESULTS / "kernels.txt").read_text(encoding="utf-8")
     line = r"\| count matrix n=1,000,000 C=10 \|.*?\n\| \| cleanlab \| [\d.]+ \| ([\d.]+) \|"
     ratio = float(re.search(line, text)[1])
     text = (RESULTS / "training.txt").read_text(encoding="utf-8")
     flower = float(re.search(r"(?m)^Flower, simulation .*?([\d.]+)$", text)[1])
-    rows = [("task, two CPU cores", "speed", "command"), ("---", "---", "---")]
-    rows += [("`count_matrix`, 1,000,000 samples, 10 classes", f"{ratio:.0f} times cleanlab", "`python -m benchmarks.kernels`")]
-    rows += [
-        ("a round with 10 of 100 clients, LeNet-5", f"{flower:.1f} times Flower with Ray", "`python -m benchmarks.training`")
-    ]
-    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield f"- `count_matrix` on 1,000,000 samples of 10 classes is {ratio:.0f} times as fast as cleanlab (`python -m benchmarks.kernels`)."
+    yield f"- A round of LeNet-5 with 10 of 100 clients is {flower:.1f} times as fast as Flower with Ray (`python -m benchmarks.training`)."
 
 
 def lenet5_table():
