@@ -149,7 +149,7 @@ def readme_speed():
     rows = [("`count_matrix` on 1,000,000 samples of 10 classes", ratio, "cleanlab", "kernels")]
     rows += [("A round of LeNet-5 with 10 of 100 clients", flower, "Flower with Ray", "training")]
     for task, times, other, module in rows:
-        yield f"- {task} is {times:{'.0f' if times >= 10 else '.1f'}} times as fast as {other} (`python -m benchmarks.{module}`)."
+        yield f"- {task} is {times:.{int(times < 10)}f} times as fast as {other} (`python -m benchmarks.{module}`)."
 
 
 def lenet5_table():
