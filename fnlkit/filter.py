@@ -120,7 +120,8 @@ def find_label_issues(
     elif filter_by == "predicted_neq_given":
         found = (p.argmax(1) != y) & ~_agree(y, p)
     else:
-        scores = get_label_quality_scores(y, p, method=filter_by.removeprefix("low_"))
+        method: Method = "self_confidence" if filter_by == "low_self_confidence" else "normalized_margin"
+        scores = get_label_quality_scores(y, p, method=method)
         found = _lowest(scores, _confident_issues(y, p, offsets, threads), offsets)
     mask = np.zeros(len(labels), bool)
     mask[order] = found

@@ -12,7 +12,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 # Default number of threads of a kernel; None reads the environment (`fnlkit.kernels.get_threads`).
-limit = None
+limit: int | None = None
 
 _pool = {}
 

@@ -27,6 +27,22 @@ _HOME = {
 }
 __all__ = sorted(_HOME)
 
+# The same names for type checkers, which do not run `__getattr__`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fnlkit.kernels.counting import class_thresholds as class_thresholds
+    from fnlkit.kernels.counting import count_matrix as count_matrix
+    from fnlkit.kernels.dimensionality import lid as lid
+    from fnlkit.kernels.dimensionality import lid_score as lid_score
+    from fnlkit.kernels.flipping import flip_labels as flip_labels
+    from fnlkit.kernels.flipping import randomized_response as randomized_response
+    from fnlkit.kernels.inversion import apply_inverse as apply_inverse
+    from fnlkit.kernels.inversion import invert_transition as invert_transition
+    from fnlkit.kernels.projection import project_to_simplex as project_to_simplex
+    from fnlkit.kernels.threads import get_threads as get_threads
+    from fnlkit.kernels.threads import set_threads as set_threads
+    from fnlkit.kernels.voting import knn_vote as knn_vote
+
 
 def __getattr__(name):
     if name not in _HOME:

@@ -24,6 +24,28 @@ _HOME = {
 }
 __all__ = sorted(_HOME)
 
+# The same names for type checkers, which do not run `__getattr__`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fnlkit.pipeline.issues import find_label_issues as find_label_issues
+    from fnlkit.pipeline.judging import evaluate as evaluate
+    from fnlkit.pipeline.judging import load as load
+    from fnlkit.pipeline.judging import save as save
+    from fnlkit.pipeline.labels import estimate_noise as estimate_noise
+    from fnlkit.pipeline.labels import inject_noise as inject_noise
+    from fnlkit.pipeline.labels import partition as partition
+    from fnlkit.pipeline.prediction import export as export
+    from fnlkit.pipeline.prediction import predict as predict
+    from fnlkit.pipeline.reviewing import audit as audit
+    from fnlkit.pipeline.reviewing import cleaned as cleaned
+    from fnlkit.pipeline.reviewing import consensus as consensus
+    from fnlkit.pipeline.reviewing import correct as correct
+    from fnlkit.pipeline.reviewing import export_review as export_review
+    from fnlkit.pipeline.reviewing import import_review as import_review
+    from fnlkit.pipeline.reviewing import plan_reviews as plan_reviews
+    from fnlkit.pipeline.reviewing import suspects as suspects
+    from fnlkit.pipeline.training import train as train
+
 
 def __getattr__(name):
     if name not in _HOME:

@@ -1,7 +1,9 @@
 """Audit of arrays, tables and folders in one call, for notebooks."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from fnlkit.artifacts.shown import frame
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import partition, tell
 from fnlkit.pipeline.reviewing import Audited, audit
+from fnlkit.pipeline.types import ArrayLike, FilePath, Say
 
 # Without sites, the samples are divided at random into this many groups.
 GROUPS = 5
@@ -44,7 +47,17 @@ class LabelIssues:
         return f"LabelIssues: {int(self.issues.flagged.sum()):,} of {len(self.issues):,} labels flagged"
 
 
-def find_label_issues(x, labels=None, sites=None, *, classes=None, sample_rate=0, seed=0, say=tell, **options):
+def find_label_issues(
+    x: FilePath | ArrayLike,
+    labels: ArrayLike | None = None,
+    sites: ArrayLike | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+    sample_rate: int = 0,
+    seed: int = 0,
+    say: Say = tell,
+    **options: object,
+) -> LabelIssues:
     """Find wrong labels in arrays, a DataFrame or files, and return tables with a row per sample and per site.
 
     Parameters
@@ -85,13 +98,14 @@ def find_label_issues(x, labels=None, sites=None, *, classes=None, sample_rate=0
     1438
     """
     data, index, kept = _data(x, labels, sites, classes, sample_rate)
+    given: dict[str, Any] = dict(options)
     for name in ("embeddings", "probabilities"):
-        if kept is not None and hasattr(options.get(name), "__len__") and not isinstance(options[name], (str, os.PathLike)):
-            options[name] = options[name][kept]
+        if kept is not None and hasattr(given.get(name), "__len__") and not isinstance(given[name], (str, os.PathLike)):
+            given[name] = given[name][kept]
     named = len(set(data.fields.get("site", ()))) > 1
-    split = {"scheme": "sites"} if named else {"clients": min(GROUPS, len(data.y_train))}
+    split: dict[str, Any] = {"scheme": "sites"} if named else {"clients": min(GROUPS, len(data.y_train))}
     federation = partition(data, **split, holdout=0.0, labels="observed", seed=seed, say=None)
-    found = audit(federation, dataset=data, seed=seed, say=say, **options)
+    found = audit(federation, dataset=data, seed=seed, say=say, **given)
     judged, names = found.federation, list(map(str, data.class_names))
     values = {name: np.asarray(judged.extra[f"estimate_{name}"]) for name in ("issue_score", "flagged", "suggested_label")}
     by = [flags for name, flags in judged.extra.items() if name.startswith("estimate_by_")]

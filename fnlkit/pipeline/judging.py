@@ -3,14 +3,25 @@
 import json
 import os
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from numpy.typing import NDArray
+
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.files import Artifact
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.artifacts.shown import Facts, frame, html_table, plain
 from fnlkit.datasets.loading import loaded
 from fnlkit.errors import InputError
 from fnlkit.pipeline.labels import tell
+from fnlkit.pipeline.types import FilePath, Model, Samples, Say
 from fnlkit.results import comparison, evaluation, grouping, names, tidy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # they import torch
+    from fnlkit.artifacts.run import Run
+    from fnlkit.results.trained import TrainedRun
 
 
 @dataclass
@@ -28,10 +39,10 @@ class Evaluation:
         Notes below the table of several runs.
     """
 
-    runs: list
-    rows: list
-    arrays: dict = field(default_factory=dict)
-    notes: list = field(default_factory=list)
+    runs: "list[Run]"
+    rows: list[dict[str, object]]
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def groups(self, by=None, baseline=None):
         """Group the finished runs: means, spreads and differences from the baseline.
@@ -139,8 +150,17 @@ def _words(by):
     return words
 
 
-def evaluate(*runs, dataset=None, ledger=None, target=None, test=False, cross_site=False, personal=False, trust=False,
-             say=tell):  # fmt: skip
+def evaluate(
+    *runs: Model,
+    dataset: Samples | None = None,
+    ledger: FilePath | None = None,
+    target: float | None = None,
+    test: bool = False,
+    cross_site: bool = False,
+    personal: bool = False,
+    trust: bool = False,
+    say: Say = tell,
+) -> Evaluation:
     """Evaluate runs: accuracy, corrected labels, estimated noise, traffic and privacy.
 
     Parameters
@@ -303,7 +323,6 @@ def opened(run, *, trust=False, say=None):
     InputError
         If a file is not a run. In a folder, such a file is skipped with a note to `say`.
     """
-    from fnlkit.results.trained import TrainedRun
 
     if not isinstance(run, (str, os.PathLike)):
         if not hasattr(run, "settings"):
@@ -311,6 +330,8 @@ def opened(run, *, trust=False, say=None):
                 f"evaluate takes runs, found {type(run).__name__}; give what fnlkit.train returns, or a file's path"
             )
         return [(f"{run.settings['method']}-{run.settings['seed']}", run)]
+    from fnlkit.results.trained import TrainedRun
+
     path = os.fspath(run)
     if not os.path.isdir(path):
         return [(path, names.attach(TrainedRun.read(path, trust=trust), names.of(path)))]
@@ -333,7 +354,7 @@ def opened(run, *, trust=False, say=None):
     return found
 
 
-def load(path, *, trust=False):
+def load(path: FilePath, *, trust: bool = False) -> "Federation | TrainedRun | Artifact":
     """Load a file of fnlkit: a Federation, a TrainedRun, or any other kind as an Artifact.
 
     Parameters
@@ -356,7 +377,6 @@ def load(path, *, trust=False):
     5
     """
     from fnlkit.artifacts import files
-    from fnlkit.artifacts.federation import Federation
 
     artifact = files.read(os.fspath(path))
     if artifact.kind.startswith("fnlkit.federation/"):
@@ -368,7 +388,7 @@ def load(path, *, trust=False):
     return artifact
 
 
-def save(thing, path):
+def save(thing: "Federation | Run | Evaluation | Artifact", path: FilePath) -> None:
     """Write a Federation, a run, an Evaluation's arrays or an Artifact to a file atomically.
 
     Raises

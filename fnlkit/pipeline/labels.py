@@ -4,12 +4,14 @@ import os
 import sys
 from collections import Counter
 from dataclasses import replace
+from typing import Any, Literal, TypeGuard
 
 from fnlkit.artifacts.federation import PLAIN, Federation, must_support
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.datasets.loading import loaded
 from fnlkit.errors import InputError, nearest
 from fnlkit.estimators.options import NAMES, EstimateOptions, with_options
+from fnlkit.pipeline.types import FilePath, Labels, Samples, Say
 
 
 def tell(text):
@@ -69,8 +71,22 @@ def known_settings(options, function):
             raise InputError(f"{function} has no option `{name}`{nearest(name, names)}; its settings are: {', '.join(names)}")
 
 
-def partition(source="digits", scheme="iid", *, clients=None, labels="auto", min_samples=1, holdout=None, gold=None,
-              public=0.0, task=None, label=None, seed=0, dataset=None, say=tell):  # fmt: skip
+def partition(
+    source: Samples | Federation = "digits",
+    scheme: str = "iid",
+    *,
+    clients: int | None = None,
+    labels: Literal["auto", "observed", "true"] = "auto",
+    min_samples: int = 1,
+    holdout: float | None = None,
+    gold: FilePath | None = None,
+    public: float = 0.0,
+    task: str | None = None,
+    label: str | None = None,
+    seed: int = 0,
+    dataset: Samples | None = None,
+    say: Say = tell,
+) -> Federation:
     """Split a data set, or labels that are already corrupted, over clients.
 
     Parameters
@@ -128,13 +144,14 @@ def partition(source="digits", scheme="iid", *, clients=None, labels="auto", min
     data = loaded(source) if noisy is None else data_of(noisy, dataset, say)
     if data.in_files:
         data.x_train  # noqa: B018 - reads every file, so that unusable files are named now
-    options = {"scheme": str(scheme), "clients": clients, "min_samples": min_samples, "labels": labels}
+    options: dict[str, object] = {"scheme": str(scheme), "clients": clients, "min_samples": min_samples, "labels": labels}
     options |= {"holdout": holdout, "gold": None if gold is None else os.fspath(gold)}
     options |= {"public": public} if public else {}
     out = partitioning.federation(data, seed=seed, noisy=noisy, **options)
     out.meta = with_record(out.meta, provenance("partition", seed, dataset=data.name, **options))
-    for text in [*data.notes, *_unlabeled(data, out), *_sites_left(data, scheme)] if say else []:
-        say(text)
+    if say is not None:
+        for text in [*data.notes, *_unlabeled(data, out), *_sites_left(data, scheme)]:
+            say(text)
     return out
 
 
@@ -159,7 +176,14 @@ def _sites_left(data, scheme):
         yield f"the data comes from {count:,} sites and is mixed over clients; --scheme sites makes each site a client"
 
 
-def inject_noise(source, noise=None, *, seed=0, dataset=None, say=tell):
+def inject_noise(
+    source: Samples | Federation,
+    noise: str | None = None,
+    *,
+    seed: int = 0,
+    dataset: Samples | None = None,
+    say: Say = tell,
+) -> Federation:
     """Return a federation with given labels corrupted by a noise model.
 
     The federation keeps the true labels for evaluation.
@@ -221,7 +245,16 @@ def inject_noise(source, noise=None, *, seed=0, dataset=None, say=tell):
 
 
 @with_options
-def estimate_noise(federation, estimator="knn", *, relabel=False, dataset=None, trust=False, say=tell, **options):
+def estimate_noise(
+    federation: Labels,
+    estimator: str = "knn",
+    *,
+    relabel: bool = False,
+    dataset: Samples | None = None,
+    trust: bool = False,
+    say: Say = tell,
+    **options: object,
+) -> Federation:
     """Estimate which labels and clients are noisy, and the noise transition matrix.
 
     The returned federation contains the estimates as arrays ``estimate_*`` in ``extra``.
@@ -265,14 +298,15 @@ def estimate_noise(federation, estimator="knn", *, relabel=False, dataset=None, 
     from fnlkit.estimators.apply import judged
     from fnlkit.estimators.rows import read_rows
 
-    warm_up = options.pop("warm_up", None) or {}
-    warm_up = warm_up | {name: options.pop(name) for name in [*options] if name not in NAMES}
+    given: dict[str, Any] = dict(options)
+    warm_up = given.pop("warm_up", None) or {}
+    warm_up = warm_up | {name: given.pop(name) for name in [*given] if name not in NAMES}
     known_settings(warm_up, "estimate_noise")
-    options = EstimateOptions(**options, warm_up=warm_up, say=say)
+    options = EstimateOptions(**given, warm_up=warm_up, say=say)
     federation = read(federation)
     if dataset is not None:  # a given data set is always compared, even if this estimator does not use the samples
         data_of(federation, dataset, say)
-    inputs = {
+    inputs: dict[str, Any] = {
         name: read_rows(os.fspath(value), name, federation) if _path(value) else value
         for name, value in (("embeddings", options.embeddings), ("probabilities", options.probabilities))
     }
@@ -298,7 +332,7 @@ def estimate_noise(federation, estimator="knn", *, relabel=False, dataset=None, 
     return judged(federation, arrays, relabel=relabel, provenance=record, facts=facts)
 
 
-def _path(value):
+def _path(value: object) -> TypeGuard[FilePath]:
     return isinstance(value, (str, os.PathLike))
 
 

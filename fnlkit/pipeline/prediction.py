@@ -5,9 +5,12 @@ import os
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.sheets import Sheet
 from fnlkit.errors import InputError
+from fnlkit.pipeline.types import FilePath, Model
 
 
-def predict(run, data=None, *, unlabeled=False, every=False, trust=False):
+def predict(
+    run: Model, data: FilePath | None = None, *, unlabeled: bool = False, every: bool = False, trust: bool = False
+) -> Sheet:
     """Predict the classes of new samples.
 
     The result is a table with the columns sample, class, name and probability.
@@ -47,7 +50,7 @@ def predict(run, data=None, *, unlabeled=False, every=False, trust=False):
     return Sheet(["sample", "class", "name", "probability", *(words if every else [])], rows)
 
 
-def export(run, target, *, trust=False):
+def export(run: Model, target: FilePath, *, trust: bool = False) -> float | None:
     """Export a run's model as ONNX, torch.export program, or state dictionary.
 
     The suffix of `target` selects the format.

@@ -1,18 +1,23 @@
 """Audits, reviews and corrections from Python, and the functions behind the commands."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Literal, TypeGuard
 
 import numpy as np
 
 from fnlkit.artifacts import saving, shown
 from fnlkit.artifacts.federation import PLAIN, TASKS, Federation
 from fnlkit.artifacts.provenance import provenance
+from fnlkit.artifacts.sheets import Sheet
 from fnlkit.errors import InputError
 from fnlkit.estimators import DETECTORS
 from fnlkit.pipeline.labels import data_of, known_settings, named, read, tell
+from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Progress, Samples, Say
+from fnlkit.review.suspects import Selection
 
 _AUDIT = ("samples", "finding", "level", "low", "high", "p", "noisier", "copies", "near_copies", "far", "unlabeled")
 
@@ -32,7 +37,7 @@ class Audited:
     """
 
     federation: Federation
-    facts: dict
+    facts: dict[str, object]
     dataset: object = None
 
     def to_pandas(self):
@@ -92,8 +97,8 @@ class Agreed:
 
     federation: Federation
     method: str
-    annotators: list
-    sites: list
+    annotators: list[str]
+    sites: list[dict[str, object]]
 
     def to_pandas(self):
         """Return a row per site.
@@ -114,9 +119,25 @@ class Agreed:
         ]
 
 
-def audit(federation, *, embeddings=None, backbone="auto", probabilities=None, detectors=DETECTORS, folds=5, seed=0,
-          dataset=None, device="auto", rounds=25, fraction=1.0, model="auto", quick=False, say=tell, progress=None,
-          **warm_up):  # fmt: skip
+def audit(
+    federation: Labels,
+    *,
+    embeddings: FilePath | ArrayLike | None = None,
+    backbone: str = "auto",
+    probabilities: FilePath | ArrayLike | None = None,
+    detectors: Sequence[str] = DETECTORS,
+    folds: int = 5,
+    seed: int = 0,
+    dataset: Samples | None = None,
+    device: str = "auto",
+    rounds: int = 25,
+    fraction: float = 1.0,
+    model: str = "auto",
+    quick: bool = False,
+    say: Say = tell,
+    progress: Progress = None,
+    **warm_up: object,
+) -> Audited:
     """Estimate the wrong labels and the confused classes of each site, without true labels.
 
     Parameters
@@ -271,7 +292,7 @@ def _audit_task(federation, data, vectors, *, folds, seed, say, dataset, source)
     return Audited(judged(federation, arrays, provenance=record, facts=how), report.facts(sites, federation, sent))
 
 
-def suspects(federation, *, every=False):
+def suspects(federation: Labels, *, every: bool = False) -> Sheet:
     """Return all samples flagged by an audit or by estimate-noise, most suspicious first.
 
     Parameters
@@ -295,7 +316,7 @@ def suspects(federation, *, every=False):
     return suspects(read(federation, TASKS), every=every)
 
 
-def cleaned(federation):
+def cleaned(federation: Labels) -> Sheet:
     """Return the current labels of all samples next to the labels as received.
 
     The current labels include all reviews and corrections.
@@ -318,7 +339,7 @@ def cleaned(federation):
     return cleaned(read(federation, TASKS))
 
 
-def correct(federation, *, above=0.9, drop=False, listed=False):
+def correct(federation: Labels, *, above: float = 0.9, drop: bool = False, listed: bool = False) -> Federation:
     """Replace flagged labels with a high issue score by the suggested labels, or drop them.
 
     With `listed`, correct exactly the labels of the lists with a guarantee.  Reviewed labels do not change.
@@ -352,7 +373,14 @@ def correct(federation, *, above=0.9, drop=False, listed=False):
     return correct(read(federation, TASKS), above=above, drop=drop, provenance=record)[0]
 
 
-def consensus(federation, votes=None, method="dawid-skene", *, annotators=None, probabilities=None):
+def consensus(
+    federation: Labels,
+    votes: FilePath | ArrayLike | None = None,
+    method: Literal["majority", "dawid-skene", "crowdlab"] = "dawid-skene",
+    *,
+    annotators: Sequence[str] | None = None,
+    probabilities: FilePath | ArrayLike | None = None,
+) -> Agreed:
     """Return the federation with the consensus of several annotators as given labels.
 
     The consensus is computed separately for each site.
@@ -396,9 +424,22 @@ def consensus(federation, votes=None, method="dawid-skene", *, annotators=None, 
 
 
 def export_review(
-    federation, client, folder, *, budget=200, at_random=0.2, guarantee=None, confidence=None, reviewer_errors=0.0,
-    candidates=None, of_class=None, embeddings=None, seed=0, dataset=None, say=tell,
-):  # fmt: skip
+    federation: Labels,
+    client: str | int,
+    folder: FilePath,
+    *,
+    budget: int = 200,
+    at_random: float = 0.2,
+    guarantee: float | None = None,
+    confidence: float | None = None,
+    reviewer_errors: float = 0.0,
+    candidates: int | None = None,
+    of_class: str | None = None,
+    embeddings: FilePath | ArrayLike | None = None,
+    seed: int = 0,
+    dataset: Samples | None = None,
+    say: Say = tell,
+) -> Selection:
     """Write review.html and decisions.csv for a site and return the Selection.
 
     Both files contain suspicious samples and random samples of the site.  With `guarantee`, the suspicious samples are drawn at
@@ -476,7 +517,16 @@ def export_review(
     return chosen
 
 
-def plan_reviews(federation, budget=500, *, guarantee=0.2, for_ranges=0.0, dataset=None, seed=0, say=tell):
+def plan_reviews(
+    federation: Labels,
+    budget: int = 500,
+    *,
+    guarantee: float = 0.2,
+    for_ranges: float = 0.0,
+    dataset: Samples | None = None,
+    seed: int = 0,
+    say: Say = tell,
+) -> Sheet:
     """Return a Sheet that divides a number of decisions among sites, classes and purposes.
 
     Columns: site, class, purpose (find, certify, range), reviews, expected_found, expected_listed, and on the first row of a
@@ -512,7 +562,14 @@ def plan_reviews(federation, budget=500, *, guarantee=0.2, for_ranges=0.0, datas
     return plan(federation, data_of(federation, dataset, say), budget, q=guarantee, ranges=for_ranges, seed=seed)
 
 
-def import_review(federation, table, *, dataset=None, when=None, say=tell):
+def import_review(
+    federation: Labels,
+    table: FilePath,
+    *,
+    dataset: Samples | None = None,
+    when: str | None = None,
+    say: Say = tell,
+) -> Federation:
     """Return the federation with the decisions of a review applied.
 
     ``meta["reviews"][-1]`` records the decisions.
@@ -560,7 +617,7 @@ def import_review(federation, table, *, dataset=None, when=None, say=tell):
     return federation
 
 
-def _is_path(value):
+def _is_path(value: object) -> TypeGuard[FilePath]:
     return isinstance(value, (str, os.PathLike))
 
 

@@ -1,19 +1,45 @@
 """Training from Python, and the functions behind `fnlkit train`."""
 
 import os
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.datasets.loading import loaded
 from fnlkit.errors import InputError
+from fnlkit.experiment.experiment import Experiment
 from fnlkit.pipeline.labels import known_settings, read, tell
+from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Samples, Say
 from fnlkit.results.trained import TrainedRun
 
 
-def train(federation, method=None, *, preset=None, dataset=None, features=None, embeddings=None, engine="auto", device="auto",
-          workers=0, at_once=0, client_timeout=None, resume=None, overwrite=False, ledger=None, privacy_key=None, output=None,
-          metrics=None, log=None, checkpoint_every=10, say=tell, on_round=None, watch=None, **settings):  # fmt: skip
+def train(
+    federation: Labels,
+    method: str | None = None,
+    *,
+    preset: str | None = None,
+    dataset: Samples | None = None,
+    features: FilePath | None = None,
+    embeddings: FilePath | ArrayLike | None = None,
+    engine: str = "auto",
+    device: str = "auto",
+    workers: int = 0,
+    at_once: int = 0,
+    client_timeout: float | None = None,
+    resume: FilePath | TrainedRun | None = None,
+    overwrite: bool = False,
+    ledger: FilePath | None = None,
+    privacy_key: FilePath | None = None,
+    output: FilePath | None = None,
+    metrics: FilePath | None = None,
+    log: str | Sequence[str] | None = None,
+    checkpoint_every: int = 10,
+    say: Say = tell,
+    on_round: Callable[[dict[str, object]], object] | None = None,
+    watch: Callable[[Experiment], AbstractContextManager[Callable[[dict[str, object]], object]]] | None = None,
+    **settings: object,
+) -> TrainedRun:
     """Train a global model over a federation and return the run.
 
     Parameters
