@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -114,6 +115,19 @@ class Sites:
             command = [self.project / part / "start.sh"]
             self.processes[part] = subprocess.Popen(command, env=self.environment | environment, **how)
 
+    def connected(self, name, since):
+        """Wait until the server lists a site as connected after a time (epoch); return the seconds until then.
+
+        The server drops the entry of a killed process when its heartbeats stop, and refuses the new process until then.
+        """
+        while time.time() < since + 300:
+            (row,) = [row for row in json.loads(self.command("sites", "status", "project", "--json").stdout)["sites"]
+                      if row["site"] == name]  # fmt: skip
+            if row["state"] == "online" and datetime.fromisoformat(row["contact"]).timestamp() > since:
+                return round(time.time() - since, 1)
+            time.sleep(1)
+        raise RuntimeError(f"{name} did not connect again")
+
     def kill(self, part):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.processes[part].pid, signal.SIGKILL)
@@ -171,7 +185,7 @@ def refusing(sites):
 
 
 def other_version(sites):
-    """Site 1 runs another version of fnlkit, and is then restarted at once with the right one."""
+    """Site 1 is killed and starts with another version of fnlkit; later it is restarted at once with the right one."""
     place = sites.folder / "version"
     place.mkdir()
     (place / "sitecustomize.py").write_text(
@@ -179,12 +193,14 @@ def other_version(sites):
         "metadata.version = lambda name: '0.0.1' if name == 'fnlkit' else find(name)\n"
     )
     sites.kill("sites/site-1")
+    began = time.time()
     sites.start("sites/site-1", PYTHONPATH=str(place))
+    connected = sites.connected("site-1", began)
     task = Followed(sites, "other_version")
     line, after = task.line("site-1", "0.0.1")
     sites.kill("sites/site-1")
     sites.start("sites/site-1")
-    return {"line": line, "after": after} | task.end()
+    return {"line": line, "after": after, "connected": connected} | task.end()
 
 
 def full_disk(sites):
@@ -259,7 +275,8 @@ FAULTS = (undisturbed, refusing, full_disk, follow_again, stopped, killed_server
 def faults(folder):
     """Yield {"fault", "line", "after", "exit", "weights", "rejected", "good"} for each fault.
 
-    `line` is the line at the coordinator and `after` the seconds until it.  A fault is good if its line is printed within a
+    `line` is the line at the coordinator and `after` the seconds from the fault to it; of another version, from the
+    connection of the site, whose seconds after a kill are `connected`.  A fault is good if its line is printed within a
     minute, the task ends with 0, and its weights are those of the undisturbed training unless the line names a lost round.
     """
     expected = None
