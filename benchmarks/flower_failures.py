@@ -179,7 +179,7 @@ def refusing(sites):
     before = agreed.read_text()
     agreed.write_text(before.replace('method = "fedavg"', 'method = "fedprox"'))
     task = Followed(sites, "refusing")
-    line, after = task.line("site-1", "did not agree")
+    line, after = task.line("site-1", "did not agree", "method")
     agreed.write_text(before)
     return {"line": line, "after": after} | task.end()
 

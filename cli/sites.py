@@ -472,9 +472,8 @@ def status(folder, as_json):
         return
     table = Table("site", "state", "last contact", "samples", "version")
     for row in rows:
-        table.add_row(
-            printable(row["site"]), row["state"], row["contact"] or "-", *(_shown(row[k]) for k in ("samples", "version"))
-        )
+        shown = (_shown(row[name]) for name in ("samples", "version"))
+        table.add_row(printable(row["site"]), printable(row["state"]), row["contact"] or "-", *shown)
     console().print(table)
     for line in _described(last) if last else ():
         console().print(printable(line))
@@ -498,12 +497,15 @@ def _sites(folder):
     config = config_of(str(folder / "pyproject.toml"))
     names, keys = json.loads(config["names"]), json.loads(config["keys"])
     nodes, last = _nodes(folder), _last(folder) or {}
+    word, refused = "refused" if last.get("state") in _ENDED else "refuses", last.get("refused", {})
     out = []
     for k, name in enumerate(names):
         node = nodes.get(keys[k] if k < len(keys) else None)
         row = {"site": name, "state": "not admitted" if node is None else node["status"], "contact": None}
         if node is not None:
             row["contact"] = node["online-at"] if node["status"] == "online" else node["offline-at"]
+            if node["status"] == "online" and name in refused:
+                row["state"] = f"{word}: {refused[name]}"
         known = last.get("sites", {}).get(name)
         out.append(row | {"samples": known and known["samples"], "version": known and known["version"]})
     return out

@@ -26,7 +26,7 @@ _WORDS = {
     "silent": "its node did not reply",
     "undeclared": "its reply has names or values that the method does not declare",
     "setup": "its site cannot be opened: {name}",
-    "terms": "its site did not agree to these settings",
+    "terms": "its site did not agree to these settings (differs: {name})",
     "release": "its site does not release labels at this price, or again",
     "lost": "has lost the memory of this run",
     "disk": "its disk is full",
@@ -49,7 +49,8 @@ class Failure:
         (nothing can be stored), ``undeclared``, ``setup``, ``terms`` or ``release`` (rejected at the site), ``reply`` or
         ``entry`` (a step returned a value that cannot be sent).
     name : str
-        Name of the exception's class or of the returned type; a number for ``died`` and ``late``.
+        Name of the exception's class or of the returned type; a number for ``died`` and ``late``; the setting that differs
+        for ``terms``.
     sentence : str
         Text of an InputError that fnlkit raised, which quotes only settings, or the location of an error in a user component.
         Otherwise empty.

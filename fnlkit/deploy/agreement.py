@@ -6,7 +6,7 @@ It covers the project's settings and the conversion of a site's samples to the s
 import re
 import tomllib
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from fnlkit.datasets.sites import npz_of_one
 from fnlkit.deploy.backbone import with_backbone
 from fnlkit.deploy.releases import Withheld
 from fnlkit.errors import InputError, nearest
+from fnlkit.experiment.settings import Settings
 
 # Settings that only the server uses, and the selection of one of the agreed tasks. A site does not compare them.
 FREE = (
@@ -38,14 +39,27 @@ FREE = (
     "scale",
 )
 
+# Setting of a refusal if only the file of the site contains it: its name stays at the site.
+UNKNOWN = "UnknownEntry"
 
 _UNIT = re.compile(r"(.*\S)\s*\[([^\[\]]*)\]\s*")  # age [years]
 
 
 class NotAgreed(Withheld):
-    """Error: the settings of a run differ from the settings that the site agreed to."""
+    """Error: the settings of a run differ from the settings that the site agreed to.
+
+    Attributes
+    ----------
+    setting : str
+        Name of the first setting that differs, which is sent to the server without its values. `UNKNOWN` for a name that only
+        the file of the site contains.
+    """
 
     code = "terms"
+
+    def __init__(self, message, setting):
+        super().__init__(message)
+        self.setting = setting
 
 
 def agreed_config(path, config):
@@ -72,7 +86,8 @@ def agreed_config(path, config):
         if name not in free and (type(own.get(name)), own.get(name)) != (type(config.get(name)), config.get(name)):
             was, now = (repr(found.get(name))[:200] for found in (own, config))
             raise NotAgreed(
-                f"agreed {shown(path)}: {name} is {was}, in this run {now}; replace the file if you agree to the change"
+                f"agreed {shown(path)}: {name} is {was}, in this run {now}; replace the file if you agree to the change",
+                name if name in {*config, *(field.name for field in fields(Settings))} else UNKNOWN,
             )
     return {**config, **own} | {name: config[name] for name in ("task", "scale") if name in config}
 

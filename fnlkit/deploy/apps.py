@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from fnlkit.client.failure import failure, logged
 from fnlkit.deploy import leaving
+from fnlkit.deploy.agreement import NotAgreed
 from fnlkit.deploy.allowed import may_be_named
 from fnlkit.deploy.leaving import Undeclared
 from fnlkit.deploy.releases import Withheld
@@ -159,7 +160,7 @@ def _failed(message, error, declared, round):
         found = failure(error, -1 if declared is None else declared.client, -1 if round is None else round)
         codes = {Undeclared: "undeclared"}
         code = error.code if isinstance(error, Withheld) else codes.get(type(error), found.code)
-        name = found.name if code != "undeclared" else "Undeclared"
+        name = error.setting if isinstance(error, NotAgreed) else found.name if code != "undeclared" else "Undeclared"
     _, code, name, _ = told = leaving.failure(code, name)
     line = {"failure": [code, name]} | ({"refused": str(error)} if isinstance(error, _REFUSALS) else {})
     if declared is not None and declared.secret and message.metadata.message_type == "train":

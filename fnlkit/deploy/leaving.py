@@ -102,7 +102,7 @@ class Declared:
 
 
 def failure(code, name):
-    """Return a failure in the form that can be sent: a code and a class name, no message."""
+    """Return a failure in the form that can be sent: a code and a name of a class or a setting, no message."""
     code, name = str(code), str(name)
     return ("failure", code if code in CODES else "failed", name if _CLASS.fullmatch(name) else "Exception", "")
 

@@ -37,6 +37,8 @@ class Sites:
         Name of each site, in the order of the clients.
     say : callable (str)
         Writes a line to the server's log for each site that is refused or fails.
+    on_refused : callable (dict)
+        Called with `refused` when it changes.
 
     Attributes
     ----------
@@ -46,16 +48,21 @@ class Sites:
         Node, number of samples and version of fnlkit of each client.
     faults : dict of int to str
         Reason against each node that was refused or failed.
+    refused : dict of int to str
+        Cause for each client whose site refuses the run or is refused. An entry is removed when the site is admitted.
     """
 
     start_seconds, poll_seconds, alone = 60, 0.3, True  # each node has a single client and belongs to another owner
 
-    def __init__(self, grid, count, *, run, wait=600.0, most, keys=(), names=(), say=lambda text: None):
+    def __init__(
+        self, grid, count, *, run, wait=600.0, most, keys=(), names=(), say=lambda text: None, on_refused=lambda refused: None
+    ):
         self.names = tuple(names) or tuple(f"client {k}" for k in range(count))
         self.grid, self.count, self.run, self.wait, self.most = grid, count, run, wait, most
         self.nodes, self.sizes, self.versions, self._heard = {}, {}, {}, set()
         self.admitted = [k for k in range(count) if not any(keys) or keys[k]]
         self._owners, self._say, self._said, self.faults = {key: k for k, key in enumerate(keys) if key}, say, set(), {}
+        self.refused, self._on_refused = {}, on_refused
 
     def gather(self, least=None):
         """Wait until every client has a node, and return the numbers of the clients.
@@ -142,43 +149,51 @@ class Sites:
         """Return the client that belongs to a node's key, or None after a line in the log."""
         found = fingerprint(key)
         if found not in self._owners:
-            self._refuse(node, f"node {node}: its key {found} is not among the `keys` of the project")
+            self._refuse(node, None, f"its key {found} is not among the `keys` of the project")
         return self._owners.get(found)
 
     def _admit(self, node, owner, answer):
         """Accept a node as the site of a client, or refuse it."""
-        who = f"node {node}" if owner is None else self.names[owner]
         match answer:
             case {"client": int(client), "samples": int(size), "version": str(version)} if bool not in map(
                 type, (client, size)
             ):
                 pass
             case {"replies": [[_, ("failure", str(code), str(name), _)]]} if code in CODES:
-                return self._refuse(node, f"{who} {Failure(code, ascii(name[:60])[1:-1])}; the log at the site has the reason")
+                cause = f"{Failure(code, ascii(name[:60])[1:-1])}; the log at the site has the reason"
+                return self._refuse(node, owner, cause)
             case _:
-                reason = "no answer in time" if answer is LATE else "the answer is not a hello message"
-                return self._refuse(node, f"{who}: {reason}")
+                return self._refuse(node, owner, "no answer in time" if answer is LATE else "the answer is not a hello message")
         if version != (ours := metadata.version("fnlkit")):
             theirs = ascii(version[:20])[1:-1]
-            return self._refuse(node, f"{who} runs fnlkit {theirs} and the server {ours}; install the same version")
+            return self._refuse(node, owner, f"runs fnlkit {theirs} and the server {ours}; install the same version")
         held = self.nodes.get(client)
         if not 0 <= client < self.count:
-            return self._refuse(node, f"{who} claims a number that is none of the clients 0 to {self.count - 1}")
+            return self._refuse(node, owner, f"claims a number that is none of the clients 0 to {self.count - 1}")
         if owner not in (None, client):
-            return self._refuse(node, f"{who} claims to be client {client}; `client` in its --node-config does not fit its key")
+            cause = f"claims to be client {client}; `client` in its --node-config does not fit its key"
+            return self._refuse(node, owner, cause)
         if held not in (None, node):
-            return self._refuse(node, f"{who} claims to be client {client}, which node {held} is already")
+            return self._refuse(node, owner, f"claims to be client {client}, which node {held} is already")
         if not 0 < size <= self.most:
-            most = f"{self.most:,} (max_samples)"
-            return self._refuse(node, f"{self.names[client]} states a number of samples outside 1 to {most}")
+            return self._refuse(node, client, f"states a number of samples outside 1 to {self.most:,} (max_samples)")
         if self.sizes.setdefault(client, size) != size:
-            return self._refuse(node, f"{self.names[client]} came back with {size:,} samples instead of {self.sizes[client]:,}")
+            return self._refuse(node, client, f"came back with {size:,} samples instead of {self.sizes[client]:,}")
         self._heard.add(node)
         self.faults.pop(node, None)
         self.nodes[client], self.versions[client] = node, version
+        if self.refused.pop(client, None):
+            self._on_refused(self.refused)
 
-    def _refuse(self, node, text):
-        """Write a refusal to the log, once for each node and reason."""
+    def _refuse(self, node, client, cause):
+        """Write a refusal to the log and to `refused`; `client` is None if the client of the node is unknown."""
+        if client is not None and self.refused.get(client) != cause:
+            self.refused[client] = cause
+            self._on_refused(self.refused)
+        self._fault(node, f"{f'node {node}' if client is None else self.names[client]}: {cause}")
+
+    def _fault(self, node, text):
+        """Write a fault to the log, once for each node and text."""
         self.faults[node] = text
         if (node, text) not in self._said:
             self._said.add((node, text))
@@ -188,7 +203,7 @@ class Sites:
         """Write an error that Flower returned instead of a reply to the log."""
         client = next((client for client, known in self.nodes.items() if known == node), None)
         who = f"node {node}" if client is None else self.names[client]
-        self._refuse(node, f"{who}: error {int(reply.error.code)} {ascii(str(reply.error.reason)[:80])[1:-1]}")
+        self._fault(node, f"{who}: error {int(reply.error.code)} {ascii(str(reply.error.reason)[:80])[1:-1]}")
 
     def alive(self):
         return True

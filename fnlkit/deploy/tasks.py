@@ -59,7 +59,8 @@ def conduct(grid, config):
     output = os.path.abspath(config.get("output") or ("run.pt" if task.name == "train" else f"{task.name}.json"))
     if task.name == "train":
         with progress(output, task) as report:
-            return training.conduct(grid, config, on_sites=report.about, on_round=report.row, say=report.event)
+            calls = {"on_sites": report.about, "on_round": report.row, "on_refused": report.refused, "say": report.event}
+            return training.conduct(grid, config, **calls)
     from fnlkit.experiment.output import locked, torch_threads
 
     if task.name == "evaluate" and not config.get("run"):
@@ -69,7 +70,8 @@ def conduct(grid, config):
             raise InputError(f"output {output}: there is a finished result already; move it away or name another file")
         folder = f"{output}.steps"
         os.makedirs(folder, exist_ok=True)
-        sites = training.sites_of(grid, task, config, run=_token(folder), say=report.event)
+        run = _token(folder)
+        sites = training.sites_of(grid, task, config, run=run, say=report.event, on_refused=report.refused)
         found = over(sites, task, settings, config, folder, report)
         saving.write_bytes([json.dumps(found, indent=1).encode()], output)
         shutil.rmtree(folder)
@@ -103,7 +105,7 @@ def over(sites, task, settings, config, folder, report):
                     scale.TASK: (_scaled, 1)}[task.name]  # fmt: skip
     least = max(fewest, math.ceil(settings.min_replies * task.sites))
     present = sites.gather(least)
-    lost = {k: "did not connect" for k in range(task.sites) if k not in present}
+    lost = {k: sites.refused.get(k, "did not connect") for k in range(task.sites) if k not in present}
     tries = Counter()
     while True:
         report.about(sites, present, lost)
@@ -279,7 +281,7 @@ class progress:
     def __init__(self, output, task):
         self.path, self.task = f"{output}.status.json", task
         self.state = {"kind": "fnlkit.status/1", "task": task.name, "output": output, "state": "waiting", "step": "", "done": 0}
-        self.state |= {"total": 0, "sites": {}, "lost": {}, "reason": "", "events": []}
+        self.state |= {"total": 0, "sites": {}, "lost": {}, "refused": {}, "reason": "", "events": []}
 
     def __enter__(self):
         self._write()
@@ -297,6 +299,11 @@ class progress:
         about = {k: {"samples": sites.sizes[k], "version": sites.versions[k]} for k in present}
         self.state["sites"] = {self.task.names[k]: each for k, each in about.items()}
         self.state["lost"] = {self.task.names[k]: reason for k, reason in (lost or {}).items()}
+        self._write()
+
+    def refused(self, causes):
+        """Record the sites that refuse or are refused, {client: cause}."""
+        self.state["refused"] = {self.task.names[k]: cause for k, cause in sorted(causes.items())}
         self._write()
 
     def event(self, text):

@@ -37,7 +37,15 @@ class Elsewhere(Rows):
         return np.zeros((0, *self.shape[1:]), self.dtype)
 
 
-def conduct(grid, config, *, on_sites=lambda sites, present: None, on_round=lambda row: None, say=None):
+def conduct(
+    grid,
+    config,
+    *,
+    on_sites=lambda sites, present: None,
+    on_round=lambda row: None,
+    on_refused=lambda refused: None,
+    say=None,
+):
     """Train over the sites of a grid and write the run.
 
     The run is written after every round. If the output file already exists, the run is resumed.
@@ -52,6 +60,8 @@ def conduct(grid, config, *, on_sites=lambda sites, present: None, on_round=lamb
         Called when all sites are connected.
     on_round : callable (row of the metrics)
         Called after each round.
+    on_refused : callable (dict)
+        Called with the causes by client when a site refuses, is refused or is admitted again.
     say : callable (str), optional
         Receives a line for each site that is refused, fails or is awaited. Default: print it.
 
@@ -67,7 +77,7 @@ def conduct(grid, config, *, on_sites=lambda sites, present: None, on_round=lamb
     with locked(output), torch_threads():
         resume = Run.read(output) if os.path.exists(output) else None
         _tested(config.get("server_data"), task)  # so that an error is raised before waiting for the sites
-        sites = sites_of(grid, task, config, run=token(f"{output}.id", resume), say=say)
+        sites = sites_of(grid, task, config, run=token(f"{output}.id", resume), say=say, on_refused=on_refused)
         experiment = _experiment(settings, task, sites, resume, config)
         on_sites(sites, list(range(task.sites)))
         clients = experiment.clients
@@ -98,14 +108,14 @@ def conduct(grid, config, *, on_sites=lambda sites, present: None, on_round=lamb
                 ) from None
 
 
-def sites_of(grid, task, config, *, run, say):
+def sites_of(grid, task, config, *, run, say, on_refused):
     """Return the Sites of a run over the nodes of a grid."""
     from fnlkit.deploy.sites import Sites
 
     if not task.keys:
         say("the project names no keys: any admitted SuperNode may claim a client's number (fnlkit flower-app --key)")
-    about = {"wait": float(config["wait"]), "most": task.most, "keys": task.keys, "names": task.names, "say": say}
-    return Sites(grid, task.sites, run=run, **about)
+    about = {"wait": float(config["wait"]), "most": task.most, "keys": task.keys, "names": task.names}
+    return Sites(grid, task.sites, run=run, say=say, on_refused=on_refused, **about)
 
 
 def _with_names(text, task):

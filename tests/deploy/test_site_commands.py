@@ -469,6 +469,12 @@ def test_the_coordinator_admits_runs_and_sees_the_state(server, demo, tmp_path, 
     ]
     assert [row["samples"] for row in rows["sites"]] == [row["samples"] for row in sorted(
         json.loads((tmp_path / "audit.json").read_text())["sites"], key=lambda row: row["client"])]  # fmt: skip
+    path = tmp_path / "audit.json.status.json"
+    for state, word in (("running", "refuses: the"), ("completed", "refused: the")):  # while it runs, and afterwards
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"state": state, "refused": {"site-1": "the cause"}}))
+        monkeypatch.setattr(server, "status", "running" if state == "running" else "finished:completed")
+        rows = json.loads(fnlkit(["fnlkit", "sites", "status", "demo", "--json"], tmp_path).stdout)["sites"]
+        assert [row["state"] for row in rows] == ["online", f"{word} cause", "not admitted"]
     assert fnlkit(audit, tmp_path).returncode == 2  # a finished result is kept
     done = fnlkit(["fnlkit", "sites", "run", "demo", "--task", "evaluate", "-o", "e.json"], tmp_path)
     assert done.returncode == 2 and "--run" in done.stderr

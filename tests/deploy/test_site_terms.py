@@ -113,12 +113,12 @@ def test_other_labels_are_no_second_release(place, tmp_path):  # noqa: F811
 def test_a_site_runs_only_agreed_settings(change, place, tmp_path, capsys, caplog):  # noqa: F811
     deployed = Deployed(place, tmp_path, "fedavg", protect="secagg")
     deployed.grid.config = deployed.config | change
-    with pytest.raises(WorkStopped, match="3 of 3 sites .*did not agree"):
-        deployed.train()
     (name,) = change
+    with pytest.raises(WorkStopped, match=rf"3 of 3 sites .*did not agree.*\b{name}\b"):
+        deployed.train()
     site_log = capsys.readouterr().err
     assert f"pyproject.toml: {name} is" in site_log and not any(record.exc_info for record in caplog.records)
-    assert [line["failure"] for line in lines(deployed)] == [["terms", "InputError"]]
+    assert [line["failure"] for line in lines(deployed)] == [["terms", name]]
     deployed.grid.config = deployed.config | {"rounds": 1, "output": "elsewhere", "wait": 1.0}  # of the server alone
     assert set(sent(deployed, {"hello": 1}, kind="query")) == {"client", "samples", "version"}
 
@@ -251,7 +251,7 @@ def test_a_number_of_samples_beyond_the_bound_is_refused(samples, place, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("change", "words"), [({"version": "0.0.1"}, "fnlkit 0.0.1"), ({"client": 2}, "site-1 claims"), ({"samples": 61}, "site-1")]
+    ("change", "words"), [({"version": "0.0.1"}, "fnlkit 0.0.1"), ({"client": 2}, "claims"), ({"samples": 61}, "(max_samples)")]
 )
 def test_a_refused_site_is_named_and_the_audit_covers_the_others(change, words, place, tmp_path, capsys):  # noqa: F811
     """Another version, a number that is not that of the key, or more samples than agreed."""
@@ -270,8 +270,13 @@ def test_a_refused_site_is_named_and_the_audit_covers_the_others(change, words, 
     saying(deployed, {101: change})
     tasks.conduct(deployed.grid, deployed.grid.config)
     found, server = json.loads((tmp_path / "found").read_text()), capsys.readouterr().out
+    state = json.loads((tmp_path / "found.status.json").read_text())
     assert found["covers"] == ["site-0", "site-2"] and list(found["lost"]) == ["site-1"]
+    assert state["refused"] == found["lost"] and words in state["refused"]["site-1"]
     assert [line for line in server.splitlines() if words in line and "site-1" in line]
+    del deployed.grid.mangle
+    tasks.conduct(deployed.grid, deployed.grid.config | {"output": str(tmp_path / "again")})
+    assert json.loads((tmp_path / "again.status.json").read_text())["refused"] == {}
 
 
 @pytest.mark.parametrize("content", [b"no npz", b"PK\x03\x04", b""])
@@ -285,7 +290,7 @@ def test_a_site_with_a_broken_file_is_named(content, place, tmp_path, capsys):  
     deployed.grid.config = deployed.config = deployed.config | {"keys": words}
     (tmp_path / "broken.npz").write_bytes(content)
     deployed.nodes[101]["data"] = str(tmp_path / "broken.npz")
-    with pytest.raises(WorkStopped, match="site-1.*site-1 its site cannot be opened"):
+    with pytest.raises(WorkStopped, match="site-1.*site-1: its site cannot be opened"):
         deployed.train()
     assert "broken.npz" in capsys.readouterr().err
 
@@ -309,7 +314,7 @@ def test_a_claimed_client_number_does_not_stop_other_sites(place, tmp_path, caps
     deployed.nodes[103] = deployed.nodes[102] | {"memory": str(tmp_path / "memory-3")}
     saying(deployed, {103: {"client": 0, "samples": 7}})
     run = deployed.train()
-    assert run.finished and not run.rejected and "node 103 claims to be client 0" in capsys.readouterr().out
+    assert run.finished and not run.rejected and "node 103: claims to be client 0" in capsys.readouterr().out
 
 
 def keys(folder, count):
@@ -347,7 +352,7 @@ def test_a_key_is_a_number(place, tmp_path, capsys):  # noqa: F811
     assert run.finished and not run.rejected and "node 99: its key SHA256:" in server and not (tmp_path / "x").exists()
     saying(deployed, {102: {"client": 0}})
     (tmp_path / "run/run.pt").unlink()
-    with pytest.raises(WorkStopped, match="site-2;.* site-2 claims to be client 0"):
+    with pytest.raises(WorkStopped, match="site-2;.* site-2: claims to be client 0"):
         deployed.train()
 
 
