@@ -53,6 +53,7 @@ class Sites:
     """
 
     start_seconds, poll_seconds, alone = 60, 0.3, True  # each node has a single client and belongs to another owner
+    silent_seconds = 40  # without a reply, until a line names the site
 
     def __init__(
         self, grid, count, *, run, wait=600.0, most, keys=(), names=(), say=lambda text: None, on_refused=lambda refused: None
@@ -62,7 +63,7 @@ class Sites:
         self.nodes, self.sizes, self.versions, self._heard = {}, {}, {}, set()
         self.admitted = [k for k in range(count) if not any(keys) or keys[k]]
         self._owners, self._say, self._said, self.faults = {key: k for k, key in enumerate(keys) if key}, say, set(), {}
-        self.refused, self._on_refused = {}, on_refused
+        self.refused, self._on_refused, self._awaited, self._keys = {}, on_refused, set(), {}
 
     def gather(self, least=None):
         """Wait until every client has a node, and return the numbers of the clients.
@@ -135,7 +136,7 @@ class Sites:
 
     def start(self, seconds=_HELLO_SECONDS):
         """Request client number and size from new nodes, and remove nodes that disconnected."""
-        there = {node.node_id: node.public_key for node in self.grid.get_nodes()}
+        self._keys = there = {node.node_id: node.public_key for node in self.grid.get_nodes()}
         self.nodes = {client: node for client, node in self.nodes.items() if node in there}
         self._heard &= set(there)
         self.faults = {node: text for node, text in self.faults.items() if node in there}
@@ -201,9 +202,19 @@ class Sites:
 
     def failed(self, node, reply):
         """Write an error that Flower returned instead of a reply to the log."""
-        client = next((client for client, known in self.nodes.items() if known == node), None)
-        who = f"node {node}" if client is None else self.names[client]
-        self._fault(node, f"{who}: error {int(reply.error.code)} {ascii(str(reply.error.reason)[:80])[1:-1]}")
+        self._fault(node, f"{self._name(node)}: error {int(reply.error.code)} {ascii(str(reply.error.reason)[:80])[1:-1]}")
+
+    def awaited(self, nodes, seconds):
+        """Write a line to the log for nodes without a reply for `silent_seconds`, once for each node."""
+        for node in set(nodes) - self._awaited if seconds > self.silent_seconds else ():
+            self._awaited.add(node)
+            self._say(f"{self._name(node)}: no reply for {seconds:.0f} s; it still computes, or it was stopped and is awaited")
+
+    def _name(self, node):
+        """Return the name of a node's site, by its client or its key, or its number."""
+        clients = {known: client for client, known in self.nodes.items()}
+        client = clients.get(node, self._owners.get(fingerprint(self._keys.get(node, b""))))
+        return f"node {node}" if client is None else self.names[client]
 
     def alive(self):
         return True

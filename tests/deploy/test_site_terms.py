@@ -279,6 +279,25 @@ def test_a_refused_site_is_named_and_the_audit_covers_the_others(change, words, 
     assert json.loads((tmp_path / "again.status.json").read_text())["refused"] == {}
 
 
+def test_a_site_that_does_not_reply_is_named_while_it_is_awaited(place, tmp_path, monkeypatch, capsys):  # noqa: F811
+    """Its process was killed, and the server still lists it: no error comes back, and the reply is late."""
+    deployed = Deployed(place, tmp_path, "fedavg", rounds=1)
+    monkeypatch.setattr(sites.Sites, "silent_seconds", 0)
+    hidden, pull = [], deployed.grid.pull_messages
+
+    def pulled(numbers):
+        late = [number for number in numbers if number in deployed.grid._answers and not hidden]
+        if late and deployed.grid._answers[late[-1]].metadata.message_type == "train":
+            hidden.append(late.pop())
+            return pull(late)
+        return pull(numbers)
+
+    monkeypatch.setattr(deployed.grid, "pull_messages", pulled)
+    run = deployed.train()
+    assert run.finished and not run.rejected and hidden
+    assert len([line for line in capsys.readouterr().out.splitlines() if "site-" in line and "no reply" in line]) == 1
+
+
 @pytest.mark.parametrize("content", [b"no npz", b"PK\x03\x04", b""])
 def test_a_site_with_a_broken_file_is_named(content, place, tmp_path, capsys):  # noqa: F811
     pairs = keys(tmp_path, 3)

@@ -187,8 +187,9 @@ def exchanged(runtime, contents, limit, kind="train"):
 
     Parameters
     ----------
-    runtime : object with grid, alive() and failed(node, reply)
-        `failed` receives the errors that Flower returns instead of replies.
+    runtime : object with grid, alive(), failed(node, reply) and awaited(nodes, seconds)
+        `failed` receives the errors that Flower returns instead of replies, and `awaited` the nodes whose replies are missing
+        after a number of seconds.
     contents : dict of node to RecordDict
     limit : float or None
         Seconds.
@@ -200,7 +201,7 @@ def exchanged(runtime, contents, limit, kind="train"):
     messages = [Message(content, node, kind) for node, content in contents.items()]
     numbers = list(runtime.grid.push_messages(messages))
     waiting = {number: node for number, node in zip(numbers, contents, strict=False) if number}  # None: not accepted
-    deadline = None if limit is None else time.monotonic() + limit
+    began = time.monotonic()
     while waiting and runtime.alive():
         for reply in runtime.grid.pull_messages(list(waiting)):
             node = waiting.pop(reply.metadata.reply_to_message_id, None)
@@ -212,9 +213,11 @@ def exchanged(runtime, contents, limit, kind="train"):
                 yield node, wire.read(reply.content)
             except wire.Unreadable:
                 continue
-        if deadline is not None and time.monotonic() > deadline:
+        seconds = time.monotonic() - began
+        if limit is not None and seconds > limit:
             break
         if waiting:
+            runtime.awaited(waiting.values(), seconds)
             time.sleep(runtime.poll_seconds)
     if runtime.alive():
         yield from ((node, LATE) for node in waiting.values())

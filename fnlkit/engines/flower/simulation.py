@@ -114,6 +114,9 @@ class Simulation:
     def failed(self, node, reply):
         """Do nothing, because a visit without a reply is repeated."""
 
+    def awaited(self, nodes, seconds):
+        """Do nothing, because `alive` is False when the processes of this machine end."""
+
     def _join(self):
         """Connect to the cluster. Flower disconnects from it later."""
         import ray
