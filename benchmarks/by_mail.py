@@ -3,6 +3,7 @@
     python -m benchmarks.by_mail --cost
     python -m benchmarks.by_mail --reconstruction
     python -m benchmarks.by_mail --ranking --real FOLDER
+    python -m benchmarks.by_mail --epsilon --first 2000 --seeds 200
 
 `--reconstruction` uses the attacks of benchmarks.reconstruction.  The sites hold digits as tables of 64 columns.  The attacker
 holds both files and public data: other digits with the same classes and scale.  Candidates are class means of the features,
@@ -33,10 +34,13 @@ from fnlkit.client.inputs import Inputs
 from fnlkit.kernels.streams import stream
 from fnlkit.review import shifts, summaries
 from fnlkit.review.audit import audit
+from fnlkit.review.findings import UNKNOWN, WRONG
+from fnlkit.review.private import DELTA
 from fnlkit.review.quick import quick_audit
 
 INCLUDED = "heart", "mriqc", "digits", "spoken-digits"
 SIZES, CLASSES, PUBLIC, SITES = (20, 32, 100, 300), 10, 600, 3
+EPSILONS, PROTECTED_SIZES = (0.5, 1, 2, 4, 8), (100, 200, 300, 500, 1000, 3000)
 COSTS = ((1_000, 128), (100_000, 256))
 
 
@@ -175,11 +179,86 @@ def rank(name, seed, real):
     return {key: (roc_auc_score(wrong, score), hits[key]) for key, score in scores.items()}
 
 
+def protected_federation(size, seed):
+    """Return (Federation, Dataset with the true labels, name of the shift) with five sites of `size` samples.
+
+    Site 3 has 20 to 40 % wrong labels, at random or by swapped pairs of classes. At every second federation, the inputs of
+    site 1 differ: units, an offset, or half of the spread. Every third federation of up to 300 samples consists of digits,
+    the others of tables with 2 to 6 classes and 4 to 16 columns.
+    """
+    rng = stream(seed, "protected")
+    if seed % 3 == 0 and size <= 300:
+        data = datasets.load("digits")
+        x, y = np.concatenate([data.x_train, data.x_test]), np.concatenate([data.y_train, data.y_test])
+        order = rng.permutation(len(x))[: 5 * size]
+        x, y, classes, kind = x[order], y[order], 10, "image"
+    else:
+        classes, width, kind = int(rng.integers(2, 7)), int(rng.choice([4, 8, 16])), "vector"
+        centers = rng.normal(size=(classes, width))
+        away = np.linalg.norm(centers[:, None] - centers[None], axis=2)
+        centers *= rng.uniform(3, 5) / away[np.triu_indices(classes, 1)].mean()
+        y = rng.choice(classes, 5 * size, p=rng.dirichlet(np.full(classes, 10.0)))
+        x = (centers[y] + rng.normal(size=(len(y), width))).astype(np.float32)
+    parts, given, shift = np.array_split(np.arange(len(y)), 5), y.copy(), "none"
+    if seed % 2:
+        shift = rng.choice(["units", "offset", "contrast"]) if kind == "vector" else rng.choice(["inverted", "contrast"])
+        x = x.copy()
+        here = x[parts[1]]
+        if shift == "units":
+            here[:, 0] *= 18
+        elif shift == "offset":
+            here += 2
+        elif shift == "inverted":
+            here = 255 - here
+        else:
+            here = (60 + 0.5 * here).astype(np.uint8) if kind == "image" else 0.5 * here
+        x[parts[1]] = here
+    level, noisy = rng.uniform(0.2, 0.4), parts[3]
+    wrong = noisy[rng.permutation(len(noisy))[: int(np.ceil(level * len(noisy)))]]
+    turn = classes // 2 if seed % 4 < 2 else rng.integers(1, classes, len(wrong))
+    given[wrong] = (given[wrong] + turn) % classes
+    data = datasets.Dataset("simulated", kind, y, y[:0], [str(c) for c in range(classes)], lambda: (x, x[:0]), observed=True)
+    return Federation("simulated", classes, np.arange(6) * size, np.arange(5 * size), given), data, shift
+
+
+def protected(size, epsilon, seed):
+    """Return a list of (noisy, shift, finding) of the sites of a federation, audited from protected sums."""
+    made, data, shift = protected_federation(size, seed)
+    rows = quick_audit(made, data, epsilon=epsilon, suspects=False, seed=seed).sites
+    return [(row["client"] == 3, shift if row["client"] == 1 else "none", row["finding"]) for row in rows]
+
+
+def protection_table(seeds):
+    """Yield the lines of `--epsilon`."""
+    reached = []
+    yield "epsilon  samples  clean sites accused  noisy sites named  not judged, of all  not judged, inputs alike"
+    for epsilon in EPSILONS:
+        good = []
+        for size in PROTECTED_SIZES:
+            rows = [row for seed in seeds for row in protected(size, epsilon, seed)]
+            clean, noisy = [r for r in rows if not r[0]], [r for r in rows if r[0]]
+            alike = [r for r in rows if r[1] == "none"]
+            accused = sum(found == WRONG for *_, found in clean)
+            named = sum(found == WRONG for *_, found in noisy)
+            unknown, alike_unknown = (100 * np.mean([found == UNKNOWN for *_, found in part]) for part in (rows, alike))
+            accusations = f"{accused:4} of {len(clean):4} {100 * accused / len(clean):5.1f} %"
+            names = f"{named:3} of {len(noisy):3} {100 * named / len(noisy):3.0f} %"
+            yield f"{epsilon:7g}  {size:7,}  {accusations}  {names}  {unknown:15.0f} %  {alike_unknown:22.0f} %"
+            within = accused <= 0.01 * len(clean) and named >= 0.8 * len(noisy) and unknown <= 20
+            good = [*good, size] if within else []
+        reached.append(f"{epsilon:g} {f'from {good[0]:,} samples' if good else 'not'}")
+    yield (
+        "clean sites accused at most 1 %, noisy sites named at least 80 % and not judged at most 20 %, by epsilon: "
+        + ", ".join(reached)
+    )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cost", action="store_true", help="CPU time and size of the files")
     parser.add_argument("--reconstruction", action="store_true", help="samples that an attacker recovers")
     parser.add_argument("--ranking", action="store_true", help="ranking of suspects")
+    parser.add_argument("--epsilon", action="store_true", help="findings from protected sums")
     parser.add_argument("--real", metavar="FOLDER", help="folder of jira and labelme, for --ranking")
     parser.add_argument("--first", type=int, default=500, help="first seed of --reconstruction and --ranking")
     parser.add_argument("--seeds", type=int, default=3)
@@ -197,6 +276,11 @@ def main():
             for name in found[0]:
                 exact, near = 100 * np.mean([one[name] for one in found], 0)
                 print(f"{size:4} samples  {name:32} {exact:5.1f} / {near:5.1f}")
+    if options.epsilon:
+        seeds = range(options.first, options.first + options.seeds)
+        print(f"federations of five sites, seeds {seeds[0]} to {seeds[-1]}; epsilon is that of both files, delta {DELTA:g}")
+        for line in protection_table(seeds):
+            print(line, flush=True)
     if options.ranking:
         seeds = range(options.first, options.first + options.seeds)
         print(f"AUC / share of wrong labels among the first 50, mean of seeds {seeds[0]} to {seeds[-1]}")

@@ -52,10 +52,10 @@ class Sums(NamedTuple):
         return min(DELTA, 0.1 / self.clients)
 
 
-def must_account():
-    """Raise InputError if the accountant is not installed."""
+def must_account(option="--protect"):
+    """Raise InputError, which names the option, if the accountant is not installed."""
     if importlib.util.find_spec("dp_accounting") is None:
-        raise InputError("--protect needs an accountant to compute the privacy cost; run: pip install 'fnlkit[privacy]'")
+        raise InputError(f"{option} needs an accountant to compute the privacy cost; run: pip install 'fnlkit[privacy]'")
 
 
 @lru_cache(maxsize=64)

@@ -13,9 +13,11 @@ from fnlkit.client.scaling import Moments, pooled, reply_moments
 from fnlkit.components.declarations import Sent
 from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
+from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment
 from fnlkit.kernels.scores import transition
-from fnlkit.review import crowd, shifts, summaries
+from fnlkit.kernels.streams import stream
+from fnlkit.review import crowd, private, shifts, summaries
 from fnlkit.review.audit import Audit
 
 MODE = (
@@ -71,7 +73,7 @@ def traffic_of(*files):
     return out
 
 
-def quick_audit(federation, dataset, *, embeddings=None, scale=None, seed=0):
+def quick_audit(federation, dataset, *, embeddings=None, scale=None, epsilon=None, delta=private.DELTA, suspects=True, seed=0):
     """Return the fnlkit.review.audit.Audit of a federation from sums of its sites.
 
     Parameters
@@ -82,6 +84,10 @@ def quick_audit(federation, dataset, *, embeddings=None, scale=None, seed=0):
         The classifiers judge labels by these features instead of the samples.
     scale : (mean (d,), std (d,)), optional
         Of the columns of a table. Default: from sums of the sites.
+    epsilon, delta : float, optional
+        Simulate sums with noise (fnlkit.review.private). The scale is not part of this cost. Default: no noise.
+    suspects : bool
+        With noise: also rank the samples of each site by its own model.
     seed : int
 
     Raises
@@ -105,6 +111,9 @@ def quick_audit(federation, dataset, *, embeddings=None, scale=None, seed=0):
         scale = pooled(Moments(m["known"], m["total"], m["squares"]) for m in moments)
     scale = scale and summaries.scale_of(*scale)
     changes = shifts.possible(dataset.kind, dataset.x_train.shape[1:])
+    if epsilon is not None:
+        terms = {"epsilon": epsilon, "delta": delta, "changes": changes, "suspects": suspects}
+        return _protected(clients, whole, dataset, scale, seed, **terms)
     firsts = []
     for client, name in zip(clients, whole.names, strict=True):
         try:
@@ -117,13 +126,38 @@ def quick_audit(federation, dataset, *, embeddings=None, scale=None, seed=0):
     rows, T = summaries.conclude(
         firsts, heads, seconds, changes=changes, classes=classes, names=whole.names, columns=dataset.columns
     )
+    counts = np.maximum([second["expected"] for second in seconds], 0)
+    ends = [np.array([float(second[name]) for second in seconds]) for name in ("level", "low", "high")]
+    return _audit(clients, rows, T, ends, counts, heads, traffic_of(moments, firsts, seconds))
+
+
+def _protected(clients, whole, dataset, scale, seed, *, epsilon, delta, changes, suspects):
+    """Return the Audit from sums with noise, which is drawn from the seed."""
+    terms = {"epsilon": epsilon, "delta": delta}
+    draws = [[stream(seed, f"protected {part}", client=k) for k in range(len(clients))] for part in ("sums", "counts")]
+    firsts = [private.summarize(c, scale, **terms, draws=rng) for c, rng in zip(clients, draws[0], strict=True)]
+    heads, seconds = private.make_heads(firsts, **terms, scale=scale), []
+    for k, client in enumerate(clients):
+        reply, p = private.judge(client, heads, k, scale, **terms, draws=draws[1][k])
+        seconds.append(reply)
+        if suspects:
+            summaries.keep_suspects(client, p, seed=seed)
+        else:
+            federated.keep_judgment(client, 1 - p[np.arange(len(p)), client.y], p.argmax(1) != client.y.numpy(), p.argmax(1))
+    named = {"classes": list(map(str, dataset.class_names)), "names": whole.names, "columns": dataset.columns}
+    rows, T, counts = private.conclude(firsts, seconds, **terms, changes=changes, **named)
+    by_client = sorted(rows, key=lambda row: row["client"])
+    ends = [np.array([row[name] or 0.0 for row in by_client]) for name in ("level", "low", "high")]
+    return _audit(clients, rows, T, ends, counts, heads, traffic_of(firsts, seconds))
+
+
+def _audit(clients, rows, T, ends, counts, heads, traffic):
+    """Return the Audit with the judgments that the clients keep."""
     kept = {name: torch.cat([c.rows[f"estimate/{name}"] for c in clients]).numpy() for name in ("issue", "flagged", "guess")}
-    counts = np.stack([second["expected"] for second in seconds])
-    level, low, high = (np.array([float(second[name]) for second in seconds]) for name in ("level", "low", "high"))
-    by_site = {"client_transition": transition(np.maximum(counts, 0).astype(float))}
+    level, low, high = ends
+    by_site = {"client_transition": transition(counts.astype(float))}
     judgment = Judgment(level, low, high, level, kept["issue"], kept["flagged"], kept["guess"], transition=T, **by_site)
-    none = np.zeros(len(whole.client_indices), bool)
-    traffic = traffic_of(moments, firsts, seconds)
+    none = np.zeros(len(kept["issue"]), bool)
     traffic.broadcast(sum(np.asarray(values).nbytes for values in heads.values()) * len(clients))
     return Audit(rows, T, judgment, np.full(len(none), -1), none, {"em": kept["flagged"]}, traffic, [])
 

@@ -181,16 +181,35 @@ def judge(client, heads, number, *, changes, seed=0):
     reply["doubted_rest"], reply["supported"] = _hide(own["doubted"][small].sum()), _hide(own["supported"])
     reply["certain"] = np.array([_hide(own["certain"][0]), own["certain"][1]])
     reply |= {name: np.array(judged[name]) for name in ("level", "low", "high", "deviation")}
+    _keep(whole, client, mask, judged, predicted)
+    return reply | described
+
+
+def keep_suspects(client, p, *, seed=0):
+    """Keep the judgment of each sample of a client, from probabilities (n, C) of a classifier of other sites."""
+    whole, (client, mask) = client, large_classes(client)
+    if not len(client.y):
+        return federated.keep_judgment(whole, np.zeros(len(mask)), np.zeros(len(mask), bool), whole.y.numpy().copy())
+    client.rows["input/probabilities"] = torch.from_numpy(p[mask])
+    site.use_given_probabilities(client, None, {})
+    message = {"chosen": 0, "known": torch.ones(client.classes, dtype=torch.bool), "adapt": False}
+    message["trained_shares"] = torch.full((client.classes,), 1 / client.classes, dtype=torch.float64)
+    predicted = site.choose_change(client, None, message)["predicted"].numpy()
+    site.judge_within(client, None, {}, seed=seed)
+    return _keep(whole, client, mask, _estimate(client, seed), predicted)
+
+
+def _keep(whole, client, mask, judged, predicted):
+    """Keep the judgment of each sample: `client` holds those in `mask` (n,) of the `whole` client."""
     # Suspects are ranked by both models: the inputs of a site can differ in a way that only its own model allows for.
+    labels = client.y.numpy()
     each = np.arange(len(labels))
     both = [client.rows[name].numpy()[each, labels] for name in ("estimate/probabilities", "audit/within")]
     if findings.skill_of(predicted)["kappa"] < findings.SKILL:
         judged["guess"] = labels
-    rows = {"issue": np.zeros(len(mask)), "flagged": np.zeros(len(mask), bool), "guess": whole.y.numpy().copy()}
+    rows = {"issue": np.zeros(len(mask)), "guess": whole.y.numpy().copy()}
     rows["issue"][mask], rows["guess"][mask] = 1 - np.mean(both, 0), judged["guess"]
-    rows["flagged"] = rows["guess"] != whole.y.numpy()
-    federated.keep_judgment(whole, rows["issue"], rows["flagged"], rows["guess"])
-    return reply | described
+    federated.keep_judgment(whole, rows["issue"], rows["guess"] != whole.y.numpy(), rows["guess"])
 
 
 def _probabilities(client, head, told, changes, scale):

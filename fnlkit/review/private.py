@@ -1,0 +1,297 @@
+"""Audit from sums with Gaussian noise: both files of a site together are (epsilon, delta)-differentially private.
+
+Neighboring data sets differ in one record, which is present or absent.  The features of a record are clipped to a norm, and
+every record adds one vector to each released table.  The noise of a table has the standard deviation sigma * sensitivity /
+sqrt(share), where sigma is that of a single release (analytic Gaussian mechanism: Balle and Wang 2018) and the shares of all
+tables sum to 1.  Together, the tables cost as much as this single release.  Only simulations use this module: the commands
+`fnlkit site summarize` and `fnlkit site judge` add no noise.
+"""
+
+import math
+
+import numpy as np
+
+from fnlkit.errors import InputError
+from fnlkit.estimators.em import softmax
+from fnlkit.kernels.scores import transition
+from fnlkit.privacy.updates import must_account
+from fnlkit.review import findings, shifts, summaries
+from fnlkit.review.findings import holm
+
+DELTA = 1e-5
+# Shares of the budget of the tables; the last two are the second file.
+SHARES = {"counts": 0.12, "sums": 0.60, "moments": 0.02, "agreement": 0.20, "predicted": 0.06}
+# At most this many features are sent, clipped to norm BOUND * sqrt(number of features).
+FEATURES, BOUND = 16, 1.0
+# Shrinkage of the covariance without noise, and smallest eigenvalue as a share of the mean variance.
+LEAST_SHRINKAGE, FLOOR = 0.1, 0.2
+# Sites are accused if their level exceeds NOISY, by more than chance (findings.SIGNIFICANT_CLASS).
+NOISY = 0.1
+# Accuracies of the classifiers of clean sites differ by about this standard deviation beyond chance.
+UNEVEN = 0.03
+# Inputs differ if the means are further apart than this many standard deviations, or the variances by this factor.
+APART, FACTOR, RARE = 0.7, 1.8, 1e-4
+
+
+def sigma_of(epsilon, delta):
+    """Return the standard deviation of the noise of one release with sensitivity 1.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range, or if the extra ``privacy`` is not installed.
+    """
+    if not 0.01 <= epsilon <= 100:
+        raise InputError(f"--epsilon {epsilon:g}: expected 0.01 to 100")
+    if not 0 < delta <= 0.01:
+        raise InputError(f"--delta {delta:g}: expected a number above 0 and at most 0.01")
+    must_account("--epsilon")
+    import dp_accounting
+
+    return float(dp_accounting.get_sigma_gaussian(epsilon, delta))
+
+
+def noise_of(epsilon, delta, size):
+    """Return {table: standard deviation of the noise}, for `size` features."""
+    sigma, bound = sigma_of(epsilon, delta), BOUND * math.sqrt(size)
+    sensitivity = {"sums": bound, "moments": bound**2}
+    return {name: sigma * sensitivity.get(name, 1.0) / math.sqrt(share) for name, share in SHARES.items()}
+
+
+# ---- at the site
+def points_of(client, scale):
+    """Return the clipped features (n, m) of a client's samples."""
+    points = summaries.features(client, scale)[:, :FEATURES]
+    bound = BOUND * math.sqrt(points.shape[1])
+    return points * np.minimum(1, bound / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12))
+
+
+def summarize(client, scale, *, epsilon, delta, draws):
+    """Return the arrays of a site's first file with noise.
+
+    Parameters
+    ----------
+    client : fnlkit.client.client.Client
+    scale : (mean (d,), std (d,)), optional
+        Of the columns of a table; it must not depend on the samples of the site.
+    epsilon, delta : float
+        Of both files together.
+    draws : numpy.random.Generator or fnlkit.kernels.streams.HiddenStream
+        A Generator with a known seed only simulates protection.
+
+    Returns
+    -------
+    dict
+        counts (C,), sums (C, m), moments (m, m).
+    """
+    points = points_of(client, scale)
+    noise, m = noise_of(epsilon, delta, points.shape[1]), points.shape[1]
+    counts, by_class, moments = summaries.sums(points, client.y.numpy(), client.classes)
+    counts = counts + noise["counts"] * draws.standard_normal(counts.shape)
+    by_class = by_class + noise["sums"] * draws.standard_normal(by_class.shape)
+    # A record adds x x^T, whose Frobenius norm counts each entry beside the diagonal twice.
+    upper = np.triu(draws.standard_normal((m, m)))
+    moments = moments + noise["moments"] * (np.diag(np.diag(upper)) + (np.triu(upper, 1) + np.triu(upper, 1).T) / math.sqrt(2))
+    return {"counts": counts, "sums": by_class, "moments": (moments + moments.T) / 2}
+
+
+def judge(client, heads, number, scale, *, epsilon, delta, draws):
+    """Return (arrays of a site's second file with noise, probabilities (n, C), which stay at the site).
+
+    Returns
+    -------
+    dict
+        agreement (2,): labels that the classifier predicts, and others; predicted (C, C): counts by predicted and given class.
+    """
+    points, labels = points_of(client, scale), client.y.numpy()
+    p = softmax(points @ heads["coefficients"][number].T + heads["offsets"][number])
+    noise, guess = noise_of(epsilon, delta, points.shape[1]), p.argmax(1)
+    right = int((guess == labels).sum())
+    table = np.zeros((client.classes, client.classes))
+    np.add.at(table, (guess, labels), 1)
+    agreement = np.array([right, len(labels) - right]) + noise["agreement"] * draws.standard_normal(2)
+    return {"agreement": agreement, "predicted": table + noise["predicted"] * draws.standard_normal(table.shape)}, p
+
+
+# ---- the coordinator
+def _within(parts, noise):
+    """Return (class means (C, m), their noise variance (C,), covariance within (m, m), variance of its entries, n)."""
+    counts = np.maximum(sum(part["counts"] for part in parts), 1.0)
+    by_class, moments = sum(part["sums"] for part in parts), sum(part["moments"] for part in parts)
+    total, added = counts.sum(), noise["sums"] ** 2 * len(parts)
+    # Squared noise of the sums is subtracted from its expectation.
+    between = (by_class.T / counts) @ by_class - np.eye(by_class.shape[1]) * (added / counts).sum()
+    entry = noise["moments"] ** 2 * len(parts) / total**2
+    return by_class / counts[:, None], added / counts**2, (moments - between) / total, entry, total
+
+
+def discriminant(parts, noise):
+    """Return (coefficients (C, m), offsets (C,)) of linear discriminant analysis from sums with noise.
+
+    The covariance is shrunken by the known share of the noise in it, and the noise of the means is subtracted from the
+    offsets.  A class whose count is not above the noise has a large negative offset.
+    """
+    means, added, within, entry, total = _within(parts, noise)
+    counts, m = sum(part["counts"] for part in parts), means.shape[1]
+    variance = max(np.trace(within) / m, 1e-3)
+    distance = ((within - variance * np.eye(m)) ** 2).sum()
+    shrinkage = float(np.clip(entry * m * (m + 1) / 2 / max(distance, 1e-12), LEAST_SHRINKAGE, 1))
+    values, vectors = np.linalg.eigh(within)
+    values = np.maximum((1 - shrinkage) * values + shrinkage * variance, FLOOR * variance)
+    coefficients = means @ (vectors / values) @ vectors.T
+    added = added + variance / np.maximum(counts, 1)
+    offsets = np.log(np.maximum(counts, 1) / total) - 0.5 * ((coefficients * means).sum(1) - added * (1 / values).sum())
+    known = counts > max(summaries.LEAST, 2 * noise["counts"] * math.sqrt(len(parts)))
+    return np.where(known[:, None], coefficients, 0), np.where(known, offsets, -1e3)
+
+
+def different(firsts, noise):
+    """Return (mask (N,) of sites whose features differ, AUC (N,) with which the means separate a site); none if most differ.
+
+    A site's mean is compared with the class means of the others at its class shares, so that neither wrong labels nor other
+    class shares matter much; and its variance with theirs.  Both allow for the noise.
+    """
+    from scipy.stats import chi2, norm
+
+    away, spread, added, traces = [], [], [], []
+    for k, first in enumerate(firsts):
+        means, *_, within, _, total = _within([one for j, one in enumerate(firsts) if j != k], noise)
+        counts = np.maximum(first["counts"], 1.0)
+        m, n = means.shape[1], counts.sum()
+        spread.append(max(np.trace(within) / m, 1e-3))
+        away.append(first["sums"].sum(0) / n - counts @ means / n)
+        own = noise["sums"] ** 2 * len(counts) / n**2 + spread[-1] / n
+        counted = (noise["counts"] / n) ** 2 * (means**2).sum() / m
+        added.append(own + counted + (noise["sums"] ** 2 * len(counts) * (len(firsts) - 1)) / total**2 + spread[-1] / total)
+        traces.append((np.trace(_within([first], noise)[2]) / m, noise["moments"] / n / math.sqrt(m)))
+    away, spread, added, traces = map(np.array, (away, spread, added, traces))
+    away = away - np.median(away, 0)
+    length = (away**2).sum(1)
+    excess = np.maximum(length - added * away.shape[1], 0) / spread
+    found = (chi2.sf(length / added, away.shape[1]) < RARE) & (excess > APART**2)
+    usual = max(float(np.median(traces[:, 0])), 1e-3)
+    beyond = np.abs(traces[:, 0] - usual) > 4 * traces[:, 1] + 0.05 * usual
+    found |= beyond & ((traces[:, 0] > FACTOR * usual) | (traces[:, 0] < usual / FACTOR))
+    found = found if found.sum() <= (len(found) - 1) / 2 else np.zeros(len(found), bool)
+    # At least the AUC from which inputs count as different.
+    auc = norm.cdf(np.sqrt(excess / 2))
+    return found, np.where(found, np.maximum(auc, shifts.DIFFERENT), np.minimum(auc, shifts.DIFFERENT - 1e-3))
+
+
+def make_heads(firsts, *, epsilon, delta, scale=None):
+    """Return the message to the sites: for each one a classifier from the sums of the others.
+
+    Returns
+    -------
+    dict of arrays
+        coefficients (N, C, m), offsets (N, C), mean (d,), std (d,).
+    """
+    noise = noise_of(epsilon, delta, firsts[0]["sums"].shape[1])
+    apart, _ = different(firsts, noise)
+    found = []
+    for k in range(len(firsts)):
+        others = [first for j, first in enumerate(firsts) if j != k and not apart[j]]
+        found.append(discriminant(others, noise))
+    mean, std = scale or (np.zeros(0), np.zeros(0))
+    coefficients, offsets = map(np.stack, zip(*found, strict=True))
+    scaled = {"mean": np.asarray(mean, np.float64), "std": np.asarray(std, np.float64)}
+    return {"coefficients": coefficients, "offsets": offsets, **scaled}
+
+
+def assess(seconds, apart, noise):
+    """Return the numbers of each site on which the report rests, as fnlkit.review.findings.assess does.
+
+    Sites are tested by 1 - kappa / (median kappa of the others), where kappa is the agreement beyond chance.  Its standard
+    deviation contains the noise, chance, and UNEVEN.  The level is this number times (1 - chance); the upper end is not
+    multiplied, because wrong labels of one class lower kappa less.
+    """
+    from scipy.stats import norm
+
+    agreement = np.stack([second["agreement"] for second in seconds])
+    table = np.maximum(sum(second["predicted"] for second in seconds), 0)
+    chance = min(float(table.sum(1) @ table.sum(0)) / max(table.sum(), 1) ** 2, 0.95)
+    n = np.maximum(agreement.sum(1), 1.0)
+    wrong = np.clip(agreement[:, 1] / n, 0, 1)
+    variance = np.maximum(wrong * (1 - wrong), 0.02) / n + noise["agreement"] ** 2 * (wrong**2 + (1 - wrong) ** 2) / n**2
+    deviation = np.sqrt(variance + UNEVEN**2)
+    kappa, error = (1 - wrong - chance) / (1 - chance), deviation / (1 - chance)
+    upper, out = np.minimum(wrong + 1.96 * deviation, 1), []
+    separable = bool(upper[~apart].min(initial=1.0) <= findings.SEPARABLE)
+    for k in range(len(seconds)):
+        others = np.flatnonzero(~apart & (np.arange(len(seconds)) != k))
+        if len(others) < 2:
+            out.append(None)
+            continue
+        reference = float(np.median(kappa[others]))
+        its_error = 1.25 * float(np.median(error[others])) / math.sqrt(len(others))
+        if apart[k] or reference - 1.64 * its_error < findings.SKILL:
+            out.append(None)
+            continue
+        ratio = kappa[k] / reference
+        level, spread = 1 - ratio, math.hypot(error[k], its_error * min(1, abs(ratio))) / reference
+        out.append({"level": level, "spread": spread, "upper": float(upper[k])})
+    judged = [k for k, one in enumerate(out) if one is not None]
+    p = dict(zip(judged, holm([norm.sf(out[k]["level"] / out[k]["spread"]) for k in judged]), strict=True)) if judged else {}
+    classes = table.shape[0]
+    none = {"level": None, "p": None, "low": 0.0, "high": 1.0, "separable": False, "accused": False, "contradicted": False}
+    none |= {"judge": None, "unseen": 0.0}
+    rows = []
+    for k, one in enumerate(out):
+        row = dict(none)
+        if one is not None:
+            accused = bool(p[k] < findings.SIGNIFICANT_CLASS and one["level"] > NOISY)
+            # A share of wrong labels lowers kappa by share / (1 - chance) of a classifier without mistakes.
+            level = float(np.clip(one["level"], 0, 1)) * (1 - chance)
+            high = min(1.0, max(0.0, float(one["level"])) + 1.96 * one["spread"])
+            row |= {
+                "level": level if separable else None,
+                "p": float(p[k]),
+                "low": max(0.0, float(one["level"] - 1.96 * one["spread"])) * (1 - chance) if accused else 0.0,
+                "high": float(high if separable else max(high, one["upper"])),
+                "separable": separable,
+                "accused": accused,
+                "judge": "others",
+            }
+        rows.append(row | {"cells": np.zeros((classes, classes), bool)})
+    return rows
+
+
+def expected_counts(firsts, seconds, noise):
+    """Return expected counts (N, C, C) by true and given class: confusions beyond those of the other sites and the noise."""
+    tables = np.stack([second["predicted"] for second in seconds])
+    out = []
+    for k, first in enumerate(firsts):
+        held = np.maximum(np.round(first["counts"]), 0)
+        others = np.delete(tables, k, 0).sum(0)
+        rates = np.maximum(others, 0) / np.maximum(others.sum(0), 1)
+        more = tables[k] - rates * held
+        more[(more < 3 * noise["predicted"]) | np.eye(len(held), dtype=bool)] = 0
+        more *= np.minimum(1, held / np.maximum(more.sum(0), 1e-9))
+        out.append(more + np.diag(held - more.sum(0)))
+    return np.stack(out)
+
+
+def conclude(firsts, seconds, *, epsilon, delta, changes, classes, names, columns=None):
+    """Return (rows of the sites, T[true, given], expected counts (N, C, C)); see fnlkit.review.summaries.conclude."""
+    from fnlkit.review.audit import site_rows
+
+    noise = noise_of(epsilon, delta, firsts[0]["sums"].shape[1])
+    apart, auc = different(firsts, noise)
+    assessed = assess(seconds, apart, noise)
+    counts = np.maximum(np.round([first["counts"] for first in firsts]), 0).astype(np.int64)
+    counts[counts.sum(1) == 0, 0] = 1
+    sites, none = len(firsts), np.zeros((len(firsts), len(classes), len(classes)), np.int64)
+    width = len(columns) if columns else 1
+    fits = np.tile(np.stack([np.ones(width), np.zeros(width)]), (sites, 1, 1))
+    tried = np.full((sites, len(changes)), 1.0)
+    tried[:, 0] = auc
+    inputs = shifts.Compared(changes, tried, [[] for _ in names], fits, np.zeros(2))
+    predicted = np.maximum(np.round([second["predicted"] for second in seconds]), 0).astype(np.int64)
+    tables = {"chosen": np.zeros(sites, int), "predicted": predicted, "known": np.ones(counts.shape, bool),
+              "shares_differ": np.zeros(sites, bool)}  # fmt: skip
+    expected = expected_counts(firsts, seconds, noise)
+    rows = site_rows(names=names, classes=classes, columns=columns, counts=counts, inputs=inputs, tables=tables, within=none,
+                     doubted=none, expected=expected, assessed=assessed)  # fmt: skip
+    for row in rows:
+        row["withheld"] = []
+    return rows, transition(expected.sum(0)), expected
