@@ -1,6 +1,7 @@
 """`fnlkit audit`: find sites with wrong labels."""
 
 import json
+from contextlib import contextmanager
 
 import click
 
@@ -58,7 +59,7 @@ def command(file, dataset, embeddings, backbone, probabilities, detectors, folds
 
     Models trained on the other sites judge each site. The output is the federation with a judgment of each sample, which
     `fnlkit review` and `fnlkit correct` read; the table is printed on stderr. With --json the results are printed on stdout as
-    one object, and -o writes the federation.
+    one object, and -o writes the federation. After Ctrl-C the same command with -o continues.
 
     \b
     Example:
@@ -70,32 +71,57 @@ def command(file, dataset, embeddings, backbone, probabilities, detectors, folds
 
     talk = console()
     say = lambda text: talk.print(text, style="dim", soft_wrap=True)  # noqa: E731
-    with bar("sites" if quick else "model 1") as progress:
-        found = pipeline.audit(
-            Federation.read(file, TASKS),
-            embeddings=embeddings,
-            backbone=backbone,
-            probabilities=probabilities,
-            detectors=[] if detectors == "none" else [name.strip() for name in detectors.split(",")],
-            folds=folds,
-            seed=seed,
-            dataset=dataset,
-            device=device,
-            quick=quick,
-            say=say,
-            progress=progress,
-            **warm_up,
-        )
-    if html:
-        found.write_html(html, "judged.npz" if output == "-" else output, pictures=pictures)
-        say(f"wrote {html}")
-    if as_json:
-        click.echo(json.dumps(found.facts))
-    else:
-        for part in _tables(found.facts):
-            talk.print(part)
-    if output != "-" or not as_json:
-        emit(found.federation, output, shown=True)
+    with _resumable(output, say) as checkpoints:
+        with bar("sites" if quick else "model 1") as progress:
+            found = pipeline.audit(
+                Federation.read(file, TASKS),
+                embeddings=embeddings,
+                backbone=backbone,
+                probabilities=probabilities,
+                detectors=[] if detectors == "none" else [name.strip() for name in detectors.split(",")],
+                folds=folds,
+                seed=seed,
+                dataset=dataset,
+                device=device,
+                quick=quick,
+                checkpoints=checkpoints,
+                say=say,
+                progress=progress,
+                **warm_up,
+            )
+        if html:
+            found.write_html(html, "judged.npz" if output == "-" else output, pictures=pictures)
+            say(f"wrote {html}")
+        if as_json:
+            click.echo(json.dumps(found.facts))
+        else:
+            for part in _tables(found.facts):
+                talk.print(part)
+        if output != "-" or not as_json:
+            emit(found.federation, output, shown=True)
+
+
+@contextmanager
+def _resumable(output, say):
+    """Yield the folder of the audit's models, or None without a file at -o; remove it at the end.
+
+    After an interruption, the folder stays, and a line with the saved models is printed.
+    """
+    from fnlkit.estimators.checkpoints import Checkpoints
+    from fnlkit.experiment.output import locked
+
+    if output == "-":
+        yield None
+        return
+    saved = Checkpoints(f"{output}.checkpoints")
+    with locked(output):
+        try:
+            yield saved.folder
+        except BaseException:
+            if len(saved):
+                say(f"{len(saved)} models are saved in {saved.folder}; the same command continues the audit")
+            raise
+        saved.remove()
 
 
 def _tables(facts):

@@ -10,6 +10,7 @@ from fnlkit.artifacts.stored import Chosen
 from fnlkit.client.client_list import in_blocks
 from fnlkit.client.network import predict
 from fnlkit.errors import InputError, WorkStopped
+from fnlkit.estimators import checkpoints
 from fnlkit.estimators.defaults import warm_up_of
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.network import trained_network, without_head
@@ -79,18 +80,21 @@ def trained(evidence, *, method="fedavg", federation=None, rounds=None, title="w
     settings = replace(settings_of(evidence), method=method)
     if rounds is not None:
         settings = replace(settings, rounds=rounds)
-    federation, checkpoint = federation or evidence.federation, None
+    federation, checkpoint, every = federation or evidence.federation, None, 1
     where = {"engine": evidence.engine, "device": evidence.device, "scale": evidence.image_scale()}
     if evidence.sites is not None:
         more, checkpoint = evidence.sites.training(federation, title)
         where |= more
+    elif evidence.checkpoints is not None:
+        where["resume"], checkpoint = evidence.checkpoints.training(title, federation, evidence.dataset, settings)
+        every = checkpoints.EVERY
     experiment = Experiment(federation, evidence.dataset, settings, **where)
     if evidence.run is not None:
         network = experiment.network
         experiment.model.weights = without_head(trained_network(evidence.run, evidence.dataset, device=network.device).network)
     total = experiment.client_rounds_total
     done = lambda row: evidence.progress(min(experiment.clients.traffic.client_rounds, total), total, title)  # noqa: E731
-    experiment.run(on_round=done, checkpoint=checkpoint, checkpoint_every=1)
+    experiment.run(on_round=done, checkpoint=checkpoint, checkpoint_every=every)
     evidence.crossed(experiment.clients.traffic)
     if not torch.isfinite(experiment.model.weights).all():
         raise WorkStopped("the warm-up diverged; lower --lr")

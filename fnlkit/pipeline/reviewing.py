@@ -134,6 +134,7 @@ def audit(
     fraction: float = 1.0,
     model: str = "auto",
     quick: bool = False,
+    checkpoints: FilePath | None = None,
     say: Say = tell,
     progress: Progress = None,
     **warm_up: object,
@@ -170,6 +171,9 @@ def audit(
         Audit from sums instead of trained models: the sites compute class sums once and counts once, as in `fnlkit site
         summarize` and `fnlkit site judge`, with equal results. Copies and outliers are not searched, and `detectors`, `folds`,
         `rounds`, `fraction` and `model` are not used.
+    checkpoints : path, optional
+        Folder in which trained models are saved during the audit. After an interruption, an audit with equal arguments
+        continues them and returns the same result. Remove the folder afterwards.
     say : callable(str) or None
         Receives notes, the choice of features, the estimated time and the name of each model.
     progress : callable(done, total, what) or None
@@ -217,6 +221,7 @@ def audit(
             raise InputError("--quick computes its own probabilities from sums; omit --probs")
         return _audit_quickly(federation, data, vectors, seed=seed, dataset=dataset, source=source)
     how = {"folds": folds, "seed": seed, "warm_up": warm_up, "device": device, "say": say, "progress": progress}
+    how["checkpoints"] = checkpoints
     found = audit(federation, data, embeddings=vectors, probabilities=given, detectors=tuple(detectors), **how)
     facts = report.facts(found, federation, data) | {"features": source, "probabilities": of}
     record = {"dataset": named(dataset), "embeddings": source, "probs": of, "detectors": ",".join(detectors), "folds": folds}

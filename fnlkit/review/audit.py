@@ -15,6 +15,7 @@ from fnlkit.client.network import Model
 from fnlkit.datasets.features import with_vectors
 from fnlkit.errors import InputError, nearest
 from fnlkit.estimators import DETECTORS, em
+from fnlkit.estimators.checkpoints import Checkpoints
 from fnlkit.estimators.federated import ClientSession, nothing, scale_of
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.judgment import PREFIX, Judgment
@@ -96,7 +97,8 @@ class Audit:
 
 
 def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors=DETECTORS, folds=5, prior=1.0, neighbors=5,
-          seed=0, warm_up=None, engine="auto", device="auto", across=True, sites=None, say=None, progress=None):  # fmt: skip
+          seed=0, warm_up=None, engine="auto", device="auto", across=True, sites=None, checkpoints=None, say=None,
+          progress=None):  # fmt: skip
     """Return the Audit of a federation's given labels; true labels are not needed.
 
     Parameters
@@ -124,6 +126,8 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
         Find copies between sites, for which each site sends a hash of each sample.
     sites : fnlkit.deploy.remote.Remote, optional
         Real sites that hold the samples.  The results by sample then stay at the sites, and are 0 in the Audit.
+    checkpoints : path, optional
+        Folder in which the trained models are saved. A repeated audit with equal arguments continues them.
     say : callable, optional
         Called with a progress message for each model.
     progress : callable, optional
@@ -152,6 +156,7 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
     evidence = EstimatorInputs(federation, samples, progress=progress, sites=sites, **training)
     apart = sites is None and predicted is None and crowd.shared(whole)[0] > 0
     evidence.sends = site.SENDS | (crowd.SENDS if apart else {})
+    evidence.checkpoints = None if checkpoints is None else Checkpoints(checkpoints, embeddings, say)
     settings = settings_of(evidence) if embeddings is None else replace(settings_of(evidence), model="auto")
     where = {"engine": "sequential", "device": device, "scale": evidence.image_scale()}
     experiment = Experiment(whole, dataset, settings, **where)
