@@ -24,7 +24,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from fnlkit import datasets, find_label_issues
+from fnlkit import audit_samples, datasets
 from fnlkit.kernels.scores import auc
 
 SEEDS = (0, 1, 2)
@@ -131,13 +131,13 @@ def methods(case, rounds, seed):
     how = {"classes": names, "seed": seed, "say": None, "rounds": rounds}
     how |= {} if case.embeddings is None else {"embeddings": case.embeddings}
     start = time.perf_counter()
-    found = find_label_issues(case.x, case.given, case.sites, **how)
+    found = audit_samples(case.x, case.given, case.sites, **how)
     yield "audit", found.issues.score.to_numpy(), time.perf_counter() - start
     start = time.perf_counter()
     p = cross_validated(case.features, case.given)
     trained = time.perf_counter() - start
     start = time.perf_counter()
-    found = find_label_issues(case.x, case.given, case.sites, probabilities=p, **how)
+    found = audit_samples(case.x, case.given, case.sites, probabilities=p, **how)
     yield "audit --probs", found.issues.score.to_numpy(), trained + time.perf_counter() - start
     start = time.perf_counter()
     yield "cleanlab", 1 - get_label_quality_scores(case.given, p), trained + time.perf_counter() - start

@@ -11,7 +11,7 @@ _HOME = {
     "train": "fnlkit.pipeline",
     "evaluate": "fnlkit.pipeline",
     "audit": "fnlkit.pipeline",
-    "find_label_issues": "fnlkit.pipeline",
+    "audit_samples": "fnlkit.pipeline",
     "suspects": "fnlkit.pipeline",
     "cleaned": "fnlkit.pipeline",
     "correct": "fnlkit.pipeline",
@@ -23,6 +23,9 @@ _HOME = {
     "export": "fnlkit.pipeline",
     "load": "fnlkit.pipeline",
     "save": "fnlkit.pipeline",
+    "Datalab": "fnlkit.datalab",
+    "find_label_issues": "fnlkit.filter",
+    "get_label_quality_scores": "fnlkit.rank",
     "count_matrix": "fnlkit.kernels",
     "class_thresholds": "fnlkit.kernels",
     "lid": "fnlkit.kernels",
@@ -39,7 +42,9 @@ __all__ = sorted([*_HOME, "reproduce"])
 # The same names for type checkers, which do not run `__getattr__`. This line is cheaper than an import of typing.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from fnlkit.datalab import Datalab as Datalab
     from fnlkit.errors import InputError as InputError
+    from fnlkit.filter import find_label_issues as find_label_issues
     from fnlkit.kernels import apply_inverse as apply_inverse
     from fnlkit.kernels import class_thresholds as class_thresholds
     from fnlkit.kernels import count_matrix as count_matrix
@@ -51,6 +56,7 @@ if TYPE_CHECKING:
     from fnlkit.kernels import project_to_simplex as project_to_simplex
     from fnlkit.kernels import randomized_response as randomized_response
     from fnlkit.pipeline import audit as audit
+    from fnlkit.pipeline import audit_samples as audit_samples
     from fnlkit.pipeline import cleaned as cleaned
     from fnlkit.pipeline import consensus as consensus
     from fnlkit.pipeline import correct as correct
@@ -58,7 +64,6 @@ if TYPE_CHECKING:
     from fnlkit.pipeline import evaluate as evaluate
     from fnlkit.pipeline import export as export
     from fnlkit.pipeline import export_review as export_review
-    from fnlkit.pipeline import find_label_issues as find_label_issues
     from fnlkit.pipeline import import_review as import_review
     from fnlkit.pipeline import inject_noise as inject_noise
     from fnlkit.pipeline import load as load
@@ -68,6 +73,7 @@ if TYPE_CHECKING:
     from fnlkit.pipeline import save as save
     from fnlkit.pipeline import suspects as suspects
     from fnlkit.pipeline import train as train
+    from fnlkit.rank import get_label_quality_scores as get_label_quality_scores
 
 
 def __getattr__(name):

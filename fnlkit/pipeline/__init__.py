@@ -7,7 +7,7 @@ _HOME = {
     "inject_noise": "labels",
     "estimate_noise": "labels",
     "audit": "reviewing",
-    "find_label_issues": "issues",
+    "audit_samples": "issues",
     "suspects": "reviewing",
     "cleaned": "reviewing",
     "correct": "reviewing",
@@ -27,7 +27,7 @@ __all__ = sorted(_HOME)
 # The same names for type checkers, which do not run `__getattr__`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from fnlkit.pipeline.issues import find_label_issues as find_label_issues
+    from fnlkit.pipeline.issues import audit_samples as audit_samples
     from fnlkit.pipeline.judging import evaluate as evaluate
     from fnlkit.pipeline.judging import load as load
     from fnlkit.pipeline.judging import save as save

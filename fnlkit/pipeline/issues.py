@@ -20,7 +20,7 @@ GROUPS = 5
 
 @dataclass
 class LabelIssues:
-    """Result of `find_label_issues`.
+    """Result of `audit_samples`.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class LabelIssues:
         return f"LabelIssues: {int(self.issues.flagged.sum()):,} of {len(self.issues):,} labels flagged"
 
 
-def find_label_issues(
+def audit_samples(
     x: FilePath | ArrayLike,
     labels: ArrayLike | None = None,
     sites: ArrayLike | None = None,
@@ -93,7 +93,7 @@ def find_label_issues(
     >>> import fnlkit
     >>> from fnlkit import datasets
     >>> digits = datasets.load("digits")
-    >>> found = fnlkit.find_label_issues(digits.x_train, digits.y_train, rounds=2, folds=2, say=None)
+    >>> found = fnlkit.audit_samples(digits.x_train, digits.y_train, rounds=2, folds=2, say=None)
     >>> len(found.issues)
     1438
     """

@@ -204,7 +204,7 @@ def test_arrays_with_sites(digits):
     for k, held in enumerate(federation.clients):
         sites[held] = f"site {k}"
     labels[7], wrong = None, federation.given != digits.y_train
-    found = fnlkit.find_label_issues(digits.x_train, labels, sites, rounds=4, folds=2, say=None)
+    found = fnlkit.audit_samples(digits.x_train, labels, sites, rounds=4, folds=2, say=None)
     assert len(found.issues) == len(labels) - 1 and 7 not in found.issues.index
     assert (found.issues.given == labels[found.issues.index]).all() and (found.issues.site == sites[found.issues.index]).all()
     assert found.sites.site[0] == "site 1" and found.sites.noisier.tolist() == [True] + 4 * [False]
@@ -219,7 +219,7 @@ def test_a_frame_with_gaps_and_without_sites(digits):
     x.iloc[::7, 3] = np.nan
     x["ward"] = np.where(np.arange(len(x)) % 3, "east", None)
     x["finding"], x.index = digits.y_train[:600], [f"case {i}" for i in range(600)]
-    found = fnlkit.find_label_issues(x, "finding", rounds=2, folds=2, say=None)
+    found = fnlkit.audit_samples(x, "finding", rounds=2, folds=2, say=None)
     assert found.sites is None and "site" not in found.issues and list(found.issues.index) == list(x.index)
     assert found.issues.given.tolist() == digits.y_train[:600].astype(str).tolist()
 
@@ -227,12 +227,12 @@ def test_a_frame_with_gaps_and_without_sites(digits):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x, y: fnlkit.find_label_issues(x), "`labels`"),
-        (lambda x, y: fnlkit.find_label_issues(x, y[:-1]), "`labels` has"),
-        (lambda x, y: fnlkit.find_label_issues(x, y, ["a"]), "`sites` has 1"),
-        (lambda x, y: fnlkit.find_label_issues(x, y, classes=["0", "1"]), "not in `classes`"),
-        (lambda x, y: fnlkit.find_label_issues("digits", y), "`labels` and `sites`"),
-        (lambda x, y: fnlkit.find_label_issues(pandas.DataFrame({"a": [1.0]}), "b"), "no column 'b'"),
+        (lambda x, y: fnlkit.audit_samples(x), "`labels`"),
+        (lambda x, y: fnlkit.audit_samples(x, y[:-1]), "`labels` has"),
+        (lambda x, y: fnlkit.audit_samples(x, y, ["a"]), "`sites` has 1"),
+        (lambda x, y: fnlkit.audit_samples(x, y, classes=["0", "1"]), "not in `classes`"),
+        (lambda x, y: fnlkit.audit_samples("digits", y), "`labels` and `sites`"),
+        (lambda x, y: fnlkit.audit_samples(pandas.DataFrame({"a": [1.0]}), "b"), "no column 'b'"),
     ],
 )
 def test_calls_that_do_not_fit(digits, call, message):
