@@ -183,10 +183,14 @@ def review(data, folder, name, output, listed, **options):
 @place_options
 @leave_out_option
 @scale_option
+@click.option("--epsilon", type=float, default=None, metavar="EPSILON",
+              help="Add noise, so that both files together are (epsilon, delta)-differentially private. The project has to "
+              "agree on it (`flower-app --sums-epsilon`).")  # fmt: skip
+@click.option("--delta", type=float, default=None, metavar="DELTA", help="Delta of --epsilon. Default: that of the project.")
 @click.option(
     "-o", "--output", required=True, metavar="FIRST.npz", callback=takes_file, help="File to send to the coordinator."
 )
-def summarize(data, folder, name, leave_out, scaled, output):
+def summarize(data, folder, name, leave_out, scaled, epsilon, delta, output):
     """Write the first file of an audit by mail: class sums and second moments of DATA. Nothing is sent.
 
     The contents are printed and written to a text file beside FIRST.npz, to decide before sending it.
@@ -194,11 +198,16 @@ def summarize(data, folder, name, leave_out, scaled, output):
     \b
     Example:
       fnlkit site summarize ours.csv --project project/pyproject.toml --site bonn -o bonn-1.npz
+      fnlkit site summarize ours.csv --project project/pyproject.toml --site bonn --epsilon 1 -o bonn-1.npz
     """
     from fnlkit.artifacts import files, saving
-    from fnlkit.deploy import mail
+    from fnlkit.deploy import mail, mail_files
+    from fnlkit.errors import InputError
 
-    found, lines = mail.summarize(mail.open_site(data, folder, name=name, scaled=scaled, leave_out=leave_out))
+    if delta is not None and epsilon is None:
+        raise InputError("--delta: is part of --epsilon; add --epsilon")
+    site = mail_files.open_site(data, folder, name=name, scaled=scaled, leave_out=leave_out)
+    found, lines = mail.summarize(site, epsilon, delta)
     files.write(found, output)
     text = f"{output.removesuffix('.npz')}.txt"
     saving.write_bytes(["".join(f"{line}\n" for line in lines).encode()], text)
@@ -227,9 +236,9 @@ def judge(data, heads, folder, name, leave_out, scaled, output):
       fnlkit site judge ours.csv heads.npz --project project/pyproject.toml --site bonn -o bonn-2.npz
     """
     from fnlkit.artifacts import files
-    from fnlkit.deploy import mail
+    from fnlkit.deploy import mail, mail_files
 
-    site = mail.open_site(data, folder, name=name, scaled=scaled, leave_out=leave_out)
+    site = mail_files.open_site(data, folder, name=name, scaled=scaled, leave_out=leave_out)
     files.write(mail.judge(site, heads), output)
     console().print(f"wrote {output}; send it to the coordinator", soft_wrap=True)
 
@@ -303,9 +312,9 @@ def superexec(arguments):
 
 
 @command.command()
-@project_option
+@place_options
 @json_option
-def log(folder, as_json):
+def log(folder, name, as_json):
     """List everything that has left this machine, after checking the chain of checksums.
 
     \b
@@ -314,7 +323,7 @@ def log(folder, as_json):
     """
     from fnlkit.deploy import handover, leaving
 
-    path = os.path.join(handover.read_site(folder)["memory"], "left.jsonl")
+    path = os.path.join(handover.locate_site(folder, name)["memory"], "left.jsonl")
     lines = leaving.read(path)
     if as_json:
         click.echo(json.dumps(lines))

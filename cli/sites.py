@@ -359,11 +359,11 @@ def audit(paths, html, output):
       fnlkit sites audit *-1.npz *-2.npz --html audit.html -o audit.json
     """
     from fnlkit.artifacts import files, saving
-    from fnlkit.deploy import mail
+    from fnlkit.deploy import mail, mail_files
     from fnlkit.errors import InputError
     from fnlkit.review import report
 
-    firsts, seconds, about = mail.read_all(paths)
+    firsts, seconds, about = mail_files.read_all(paths)
     if not seconds:
         if html or not output.endswith(".npz"):
             raise InputError(

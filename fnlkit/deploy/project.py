@@ -18,13 +18,14 @@ from fnlkit.deploy.identity import check_names
 from fnlkit.deploy.terms import MOST_SAMPLES, STANDARD, Task, deployable, must_be_judging, must_be_of_sites
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings
+from fnlkit.review.private import sigma_of
 
 PACKAGE = "fnlkit_sites"
 PRIVATE = ("server_data", "output", "run")  # used by the server only: passed to `flwr run`, never written to a file
 
 
 def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, max_samples=MOST_SAMPLES, keys=(), names=(),
-                  name="train", judging=STANDARD, backbone="", scaling="project", more=None):  # fmt: skip
+                  name="train", judging=STANDARD, backbone="", scaling="project", sums=None, more=None):  # fmt: skip
     """Write a Flower project to a new or empty folder and return the paths of its files.
 
     Parameters
@@ -49,6 +50,8 @@ def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, ma
         Spec of a backbone with which each site computes features from images.
     scaling : {"project", "sites"}
         Take the scale of vectors from `dataset`, or from sums of the sites (task `scale`).
+    sums : (float, float), optional
+        Epsilon and delta of the sums of a site in audits by mail. Default: sums without noise.
     more : callable (text of pyproject.toml) -> dict of str to bytes, optional
         Further files of the folder, by their paths in the folder.
 
@@ -60,6 +63,10 @@ def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, ma
     about = _features_of(dataset, settings, backbone, scaling)
     if scaling == "sites":
         judging = replace(judging, tasks=(*judging.tasks, scale.TASK))
+    if sums:
+        sigma_of(*sums)
+        if scaling == "sites":
+            raise InputError("--sums-epsilon: a scale from the sites has no noise; leave out --scale sites")
     fingerprints = tuple(map(fingerprint_of, keys))
     names = tuple(names) or tuple(f"site-{k}" for k in range(sites))
     check_names(names, sites)
@@ -97,6 +104,7 @@ def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, ma
         "tasks": json.dumps(judging.tasks),
         "wait": float(wait),
         "timeout": float(timeout),
+        **(dict(zip(("sums_epsilon", "sums_delta"), map(float, sums), strict=True)) if sums else {}),
         **dict.fromkeys(PRIVATE, ""),
     }
     config = "".join(f"{name} = {json.dumps(value)}\n" for name, value in (chosen | about).items())

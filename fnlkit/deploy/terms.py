@@ -32,6 +32,7 @@ _LISTS = {"shape": int, "classes": str, "mean": float, "std": float, "keys": str
 _COUNTS = ("sites", "max_samples", "folds", "audit_rounds")
 _TEXTS = ("estimator", "backbone", "backbone_checksum", "backbone_version", "scale")
 _OTHERS = ("per_sample", "task", "kind", "scaling", "columns", "wait", "timeout", "server_data", "output", "run")
+_OTHERS += ("sums_epsilon", "sums_delta")  # of audits by mail
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,15 @@
 Neighboring data sets differ in one record, which is present or absent.  The features of a record are clipped to a norm, and
 every record adds one vector to each released table.  The noise of a table has the standard deviation sigma * sensitivity /
 sqrt(share), where sigma is that of a single release (analytic Gaussian mechanism: Balle and Wang 2018) and the shares of all
-tables sum to 1.  Together, the tables cost as much as this single release.  Only simulations use this module: the commands
-`fnlkit site summarize` and `fnlkit site judge` add no noise.
+tables sum to 1.  Together, the tables cost as much as this single release.  Simulations (fnlkit.review.quick) and the files of
+real sites (fnlkit.deploy.mail_noise) differ only in the source of the draws.
 """
 
 import math
 
 import numpy as np
 
+from fnlkit.components.declarations import Sent
 from fnlkit.errors import InputError
 from fnlkit.estimators.em import softmax
 from fnlkit.kernels.scores import transition
@@ -29,8 +30,26 @@ LEAST_SHRINKAGE, FLOOR = 0.1, 0.2
 NOISY = 0.1
 # Accuracies of the classifiers of clean sites differ by about this standard deviation beyond chance.
 UNEVEN = 0.03
+# Noise of more standard deviations is taken for a damaged file.
+FAR = 10.0
 # Inputs differ if the means are further apart than this many standard deviations, or the variances by this factor.
 APART, FACTOR, RARE = 0.7, 1.8, 1e-4
+
+NEIGHBORS = "one record added or removed"
+RANGE = (
+    "Range: 95 % interval of the share of wrong labels. It allows for the noise, for chance, and for classifiers that fit some "
+    "clean sites worse than others. If mistakes of the classifiers cannot be told from wrong labels, no estimate is shown."
+)
+_NOISY = {"low": -1e30, "high": 1e30}
+SENDS = {
+    "counts": Sent("numbers of samples by class, with noise", "first file", ("C",), **_NOISY),
+    "sums": Sent("sums of clipped features by class, with noise", "first file", ("C", "m"), **_NOISY),
+    "moments": Sent("second moments of clipped features over all classes, with noise", "first file", ("m", "m"), **_NOISY),
+    "agreement": Sent(
+        "numbers of labels that the classifier predicts, and of others, with noise", "second file", (2,), **_NOISY
+    ),
+    "predicted": Sent("numbers of samples by predicted and given class, with noise", "second file", ("C", "C"), **_NOISY),
+}
 
 
 def sigma_of(epsilon, delta):
@@ -51,11 +70,39 @@ def sigma_of(epsilon, delta):
     return float(dp_accounting.get_sigma_gaussian(epsilon, delta))
 
 
+def total_epsilon(releases, delta):
+    """Return the epsilon at `delta` of several releases together, each a pair (epsilon, delta) of `sigma_of`.
+
+    Gaussian releases add up exactly: their precisions 1 / sigma^2 are added (Dong, Roth and Su 2022, Corollary 2).
+    """
+    must_account("--epsilon")
+    import dp_accounting
+
+    precision = sum(1 / sigma_of(*one) ** 2 for one in releases)
+    return float(dp_accounting.get_epsilon_gaussian(1 / math.sqrt(precision), delta)) if precision else 0.0
+
+
+def sensitivity_of(size):
+    """Return {table: largest L2 norm of its change if one record is added or removed}, for `size` features."""
+    bound = BOUND * math.sqrt(size)
+    return {name: {"sums": bound, "moments": bound**2}.get(name, 1.0) for name in SHARES}
+
+
 def noise_of(epsilon, delta, size):
     """Return {table: standard deviation of the noise}, for `size` features."""
-    sigma, bound = sigma_of(epsilon, delta), BOUND * math.sqrt(size)
-    sensitivity = {"sums": bound, "moments": bound**2}
-    return {name: sigma * sensitivity.get(name, 1.0) / math.sqrt(share) for name, share in SHARES.items()}
+    sigma, sensitivity = sigma_of(epsilon, delta), sensitivity_of(size)
+    return {name: sigma * sensitivity[name] / math.sqrt(share) for name, share in SHARES.items()}
+
+
+def describe_mode(epsilon, delta, size):
+    """Return a text for the page of an audit: guarantee and noise of the counts, for `size` features."""
+    noise = noise_of(epsilon, delta, size)
+    return (
+        f"Audit from sums with noise: both files of a site together are ({epsilon:g}, {delta:g})-differentially private for "
+        f"{NEIGHBORS}. Numbers of samples by class have noise of standard deviation {noise['counts']:.3g}, counts by predicted "
+        f"and given class {noise['predicted']:.3g}. Sites whose inputs differ are not judged; class shares are not compared, "
+        "and copies are not searched. Columns, classes and scale of the project are taken as public."
+    )
 
 
 # ---- at the site
@@ -114,6 +161,44 @@ def judge(client, heads, number, scale, *, epsilon, delta, draws):
 
 
 # ---- the coordinator
+def impossible(first, classes, most, *, epsilon, delta):
+    """Return why no data can have the sums of a first file with noise, as a text; "" if some can.
+
+    Parameters
+    ----------
+    first : dict of arrays
+        From `summarize`.
+    classes, most : int
+        Number of classes, and the largest number of samples of a site.
+    epsilon, delta : float
+        Of both files together.
+    """
+    size = first["sums"].shape[-1] if first["sums"].ndim else 0
+    shapes = {"counts": (classes,), "sums": (classes, size), "moments": (size, size)}
+    for name, shape in shapes.items():
+        if first[name].shape != shape or not 0 < size <= FEATURES:
+            return f"{name} has the shape {first[name].shape}, and a file has at most {FEATURES} features of {classes} classes"
+    noise, bound = noise_of(epsilon, delta, size), BOUND * math.sqrt(size)
+    if (first["counts"] < -FAR * noise["counts"]).any() or first["counts"].sum() > most + FAR * classes * noise["counts"]:
+        return f"the counts sum to {first['counts'].sum():,.0f}, and a site of this project has at most {most:,} samples"
+    if np.abs(first["sums"]).max() > most * bound + FAR * noise["sums"]:
+        return "a class sum is larger than that of clipped samples with noise"
+    if np.trace(first["moments"]) > most * bound**2 + FAR * size * noise["moments"]:
+        return "the second moments are larger than those of clipped samples with noise"
+    return "" if np.allclose(first["moments"], first["moments"].T) else "the second moments are not symmetric"
+
+
+def implausible(second, classes, most, size, *, epsilon, delta):
+    """Return why no data can have a second file with noise, as a text; "" if some can.  See `impossible`."""
+    noise = noise_of(epsilon, delta, size)
+    for name, shape in {"agreement": (2,), "predicted": (classes, classes)}.items():
+        if second[name].shape != shape:
+            return f"{name} has the shape {second[name].shape} instead of {shape}"
+        if second[name].min() < -FAR * noise[name] or second[name].max() > most + FAR * noise[name]:
+            return f"{name} has counts that no site of at most {most:,} samples has"
+    return ""
+
+
 def _within(parts, noise):
     """Return (class means (C, m), their noise variance (C,), covariance within (m, m), variance of its entries, n)."""
     counts = np.maximum(sum(part["counts"] for part in parts), 1.0)
@@ -293,5 +378,6 @@ def conclude(firsts, seconds, *, epsilon, delta, changes, classes, names, column
     rows = site_rows(names=names, classes=classes, columns=columns, counts=counts, inputs=inputs, tables=tables, within=none,
                      doubted=none, expected=expected, assessed=assessed)  # fmt: skip
     for row in rows:
-        row["withheld"] = []
+        row["withheld"] = row["missing"] = []  # noise can hide a small class
+        del row["skill"]["own"]  # no counts of the site's own model are released
     return rows, transition(expected.sum(0)), expected
