@@ -23,8 +23,8 @@ from fnlkit import datasets
 from fnlkit.artifacts.federation import Federation
 from fnlkit.datasets import columns
 from fnlkit.datasets.table import Table
-from fnlkit.review.audit import audit
-from fnlkit.review.findings import RIGHT, UNKNOWN, WRONG
+from fnlkit.review.audit import AGREEING, audit
+from fnlkit.review.findings import UNKNOWN, WRONG
 from fnlkit.review.quick import quick_audit
 
 SHIFTED, NOISY, SITES = 1, 3, 5
@@ -193,7 +193,7 @@ def summary(sites):
         ("clean sites accused", rate(clean, lambda s: s["row"]["finding"] == WRONG)),
         ("clean sites that cannot be judged", rate(clean, lambda s: s["row"]["finding"] == UNKNOWN)),
         ("noisy sites named, where the model has skill", rate(skilled, lambda s: s["row"]["finding"] == WRONG)),
-        ("noisy sites named or reported as not judged", rate(noisy, lambda s: s["row"]["finding"] != RIGHT)),
+        ("noisy sites named or reported as not judged", rate(noisy, lambda s: s["row"]["finding"] not in AGREEING)),
         ("noisy sites named, of all", rate(noisy, lambda s: s["row"]["finding"] == WRONG)),
         ("shifted sites named as shifted", rate(shifted_sites, lambda s: named(s["row"], s["shift"]))),
         ("other sites named as having other inputs", rate(usual, lambda s: s["row"]["inputs"]["differ"])),

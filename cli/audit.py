@@ -134,8 +134,7 @@ def _tables(facts):
 
     table = Table("site", "samples", "estimated wrong", "range", "p", "confused", "skill", "odd")
     for row in facts["sites"]:
-        ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
-        cells = printable(row["site"]), f"{row['samples']:,}", report.level(row), ends, report.chance(row["p"])
+        cells = printable(row["site"]), f"{row['samples']:,}", report.level(row), report.ends(row), report.chance(row["p"])
         more = (printable(report.confused(row)), f"{row['skill']['others']['kappa']:.2f}", printable(report.odd(row)))
         table.add_row(*cells, *more, style="bold" if row["noisier"] else "")
     found = [printable(f"{row['site']}: {' '.join(row['words'])}") for row in facts["sites"]]
@@ -148,8 +147,8 @@ def _tables(facts):
     left = tables.of_sent(facts["sent"], "sites")
     stays = "Suspicious samples, copies and outliers are known only at their site."
     return [
-        table,
         printable(facts["words"]),
+        table,
         *([facts["mode"]] if facts.get("mode") else []),
         *found,
         facts["range"],

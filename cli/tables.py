@@ -117,7 +117,7 @@ def of_task(facts):
     found = [printable(f"{row['site']}: {' '.join(row['words'])}") for row in facts["sites"]]
     found += [printable(f"Next at {row['site']}: {'; '.join(row['next'])}.") for row in facts["sites"] if row["next"]]
     assumed = f"Assumed: {'; '.join(facts['assumptions'])}."
-    return [table, printable(facts["words"]), *found, facts["range"], assumed, of_sent(facts["sent"], "sites")]
+    return [printable(facts["words"]), table, *found, facts["range"], assumed, of_sent(facts["sent"], "sites")]
 
 
 def of_sent(sent, who):

@@ -27,7 +27,10 @@ from fnlkit.review import cells, copies, crowd, differing, findings, shifts, sit
 from fnlkit.review.designs import guaranteed_reviews, last_counts, statement, summary
 from fnlkit.server.replies import of_one_shape
 
+AGREEING = (findings.AGREES, findings.WITHIN)
 ASSUMPTIONS = (
+    "most sites are nearly clean, and their errors are not shared: labels that are wrong in the same way at most "
+    "sites count as right",
     "whether a label is wrong depends on the class and not on the sample",
     "the samples of a class look alike at all sites whose inputs do not differ",
     "at least one site is nearly clean: the model makes no more confident mistakes than this site's interval permits",
@@ -49,7 +52,8 @@ class Audit:
         fnlkit.review.findings); level (share of wrong labels, None if mistakes of the model cannot be separated), low, high;
         matrix (C, C) (expected numbers by true and given class, or None), detectors ({name: flagged samples}), agreed (numbers
         of samples by the number of detectors that flag them);
-        p (of the test that the site is noisier than the others, Holm's correction; None without a model), noisier (True if
+        p (of the test that the site is noisier than the others, or has more of a confusion if only this is reported; Holm's
+        correction; None without a model), noisier (True if
         wrong labels are reported), judge ("others", "own" or None: the models that judged the labels), contradicted,
         separable, unseen (share of labels that nobody judges), skill of both models, skill_by_class, inputs, shares_differ,
         only_here, confused, classes, missing, balance (share of the largest class), largest, copies, near_copies, far,
@@ -341,7 +345,7 @@ def _judge_by_others(session, evidence, federation, group, described, inputs, sa
 def _estimated(session, described, inputs, tables, own, *, prior, seed, shared):
     """Return (estimates {name: (N, ...)}, findings.assess, Judgment)."""
     sites, predicted, within = len(tables["chosen"]), tables["predicted"], own["within"].numpy()
-    judge = findings.judges(inputs.after(tables["chosen"]), predicted, within)
+    judge = findings.judges(inputs.after(tables["chosen"]), predicted, within, tables["known"])
     groups = {name: np.array([k for k in range(sites) if judge[k] == name], int) for name in ("others", "own", None)}
     if len(groups["own"]):
         session.ask(site.use_own_model, ids=groups["own"])
@@ -409,7 +413,7 @@ def site_rows(*, names, classes, columns, counts, inputs, tables, within, doubte
     by_class, out = findings.shares_differ(tables["predicted"].sum(2)), []
     for k, held in enumerate(counts):
         one = assessed[k]
-        trusted = one["judge"] == "others"
+        trusted, seen = one["judge"] == "others", tables["predicted"][k] * tables["known"][k]
         flags = detected[k] if detected and detected[k] else ({}, [])
         row = {
             "client": k,
@@ -418,7 +422,7 @@ def site_rows(*, names, classes, columns, counts, inputs, tables, within, doubte
             "level": one["level"],
             **{name: one[name] for name in ("low", "high", "p", "judge", "contradicted", "separable", "unseen")},
             "noisier": one["accused"],
-            "skill": {"others": findings.skill_of(tables["predicted"][k]), "own": findings.skill_of(within[k])},
+            "skill": {name: findings.skill_of(table) for name, table in (("others", seen), ("own", within[k]))},
             "skill_by_class": findings.skill_by_class(tables["predicted"][k], doubted[k], classes),
             "inputs": inputs.at(k, tables["chosen"], columns),
             "shares_differ": bool(tables["shares_differ"][k] and (by_class[k] or not trusted)),
@@ -442,4 +446,4 @@ def site_rows(*, names, classes, columns, counts, inputs, tables, within, doubte
         if row["review"]:
             row["words"].append(f"The last review lists {statement(row['review'])} ({row['review']['reviews']} decisions).")
         out.append(row)
-    return sorted(out, key=lambda row: (-row["noisier"], row["finding"] == "labels look right", -row["low"], row["client"]))
+    return sorted(out, key=lambda row: (-row["noisier"], row["finding"] in AGREEING, -row["low"], row["client"]))

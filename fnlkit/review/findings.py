@@ -14,19 +14,24 @@ from fnlkit.review.shifts import DIFFERENT
 SIGNIFICANT = 0.05
 # The same for single confusions, for samples that both models contradict, and without the support of the site's own model.
 SIGNIFICANT_CLASS = 0.01
-# Fewer samples of the other sites give no reference.
+# Fewer samples of the other sites give no reference, and fewer samples of a site are not judged.
 LEAST_REFERENCE = 5
 # A confusion is reported if it has at least this many expected samples and at least this share of the true class.
 LEAST_SAMPLES, LEAST_SHARE = 3, 0.02
 # A model has skill if its agreement with the labels exceeds chance by this share of the possible excess (Cohen's kappa).
 SKILL = 0.3
-# If the models contradict more labels even at the cleanest site, their mistakes cannot be told from wrong labels.
+# If more labels can be wrong even at the cleanest site, mistakes of the models cannot be told from wrong labels.
 SEPARABLE = 0.1
-# If more labels can be wrong according to a model of the site itself, the finding is not that the labels look right.
+# The same if the predictions differ from a larger share of the labels at every site: a calibrated model that has learned wrong
+# labels explains them as samples that are hard to classify.
+CONTRADICTED = 0.25
+# If the site's own model may contradict more labels, the finding is not that they agree with this model.
 DOUBT = 0.1
 # Class shares differ if their total variation is larger, or the share of one class by this factor.
 SHARES, RATIO = 0.15, 2.0
 RARE = 1e-4  # p-value of the tests of class shares
+# A class with a larger share of the labels is named as the reason if no model has skill.
+ONE_CLASS = 0.9
 
 
 def skill_of(table):
@@ -103,7 +108,7 @@ def noisier_than_others(level, deviation):
     others = np.array([np.median(np.delete(level, k)) for k in range(count)])
     of_median = np.pi / 2 * np.array([np.median(np.delete(variance, k)) for k in range(count)]) / (count - 1)
     spread = np.sqrt(variance + of_median)
-    return holm(1 - ndtr((level - others) / spread))
+    return holm(ndtr((others - level) / spread))
 
 
 def more_than_others(counts, totals):
@@ -138,7 +143,7 @@ def more_than_others(counts, totals):
 
 
 def confused_beyond_chance(predicted, counts):
-    """Return (N, C, C), by true and given class: whether a site has more of this confusion than the others.
+    """Return whether a site has more of a confusion than the others, and the p-values of these confusions.
 
     Either more samples of the given label are predicted as the other class, after Holm's correction for all confusions of
     all sites; shares of predictions within a given label do not depend on the class shares of a site. Or this holds without
@@ -150,17 +155,27 @@ def confused_beyond_chance(predicted, counts):
         Counts by predicted class and given label.
     counts : (N, C, C)
         Expected numbers of samples by true and given class.
+
+    Returns
+    -------
+    cells : bool (N, C, C)
+        By true and given class.
+    p : (N,)
+        Smallest p-value of the confusions in `cells` after Holm's correction for all confusions of all sites; 1 for none.
     """
     off = ~np.eye(predicted.shape[1], dtype=bool)
     totals, expected = predicted.sum(1, keepdims=True), np.round(counts).astype(int)
     p, reference = more_than_others(predicted, totals)
     by_row, _ = more_than_others(expected, expected.sum(2, keepdims=True))
     surely = np.zeros(predicted.shape, bool)
-    surely[:, off] = holm(p[:, off]) < SIGNIFICANT_CLASS
+    columns, rows = holm(p[:, off]), holm(by_row[:, off])
+    surely[:, off] = columns < SIGNIFICANT_CLASS
     both = np.zeros(predicted.shape, bool)
-    both[:, off] = (holm(by_row[:, off]) < SIGNIFICANT_CLASS) & (p[:, off] < SIGNIFICANT_CLASS)
+    both[:, off] = (rows < SIGNIFICANT_CLASS) & (p[:, off] < SIGNIFICANT_CLASS)
     enough = (predicted - totals * reference >= LEAST_SAMPLES) & (counts >= LEAST_SAMPLES)
-    return (surely | both) & enough
+    cells, smallest = (surely | both) & enough, np.ones(predicted.shape)
+    smallest[:, off] = np.minimum(columns, rows)
+    return cells, np.where(cells, smallest, 1).min((1, 2))
 
 
 def shares_differ(counts):
@@ -200,7 +215,7 @@ def seen_elsewhere(counts):
     return out
 
 
-def judges(auc, predicted, within):
+def judges(auc, predicted, within, known):
     """Return for each site "others", "own" or None: the model that can judge the labels.
 
     Parameters
@@ -209,12 +224,20 @@ def judges(auc, predicted, within):
         Difference of the inputs after the chosen change; infinite if the difference cannot be undone.
     predicted, within : int (N, C, C)
         Predictions of the models of the others and of the site's own model.
+    known : bool (N, C)
+        Classes that the models of the others can judge; skill is measured on samples with these labels.
     """
-    others, own = ([skill_of(table) for table in tables] for tables in (predicted, within))
+    others = [skill_of(table * columns) for table, columns in zip(predicted, known, strict=True)]
+    own = [skill_of(table) for table in within]
     agree, out = auc < DIFFERENT, []
     for k in range(len(auc)):
+        if predicted[k].sum() < LEAST_REFERENCE:
+            out.append(None)
+            continue
         elsewhere = [others[j]["kappa"] for j in range(len(auc)) if j != k and agree[j]]
         skilled = np.median(elsewhere) >= SKILL if elsewhere else others[k]["low"] >= SKILL
+        # A site whose labels are all of one class shows no skill.
+        skilled = skilled and np.count_nonzero(predicted[k].sum(0)) > 1
         out.append("others" if agree[k] and skilled else "own" if own[k]["low"] >= SKILL else None)
     return out
 
@@ -241,8 +264,8 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
     Returns
     -------
     list of dict
-        level (None if it cannot be separated from mistakes of the model), low, high, p, accused, contradicted, separable,
-        cells (C, C).
+        level (None if it cannot be separated from mistakes of the model), low, high, p (of the level, or of the confusions if
+        only these are more than at the others), accused, contradicted, separable, cells (C, C).
     """
     sites, classes = len(judge), predicted.shape[1]
     out = [None] * sites
@@ -251,26 +274,30 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
     k = by["others"]
     if len(k):
         high = estimates["high"][k]
-        separable = len(k) > 1 and high.min() <= SEPARABLE
+        wrong = total[k] - predicted[k].trace(axis1=1, axis2=2)
+        separable = len(k) > 1 and high.min() <= SEPARABLE and (wrong / np.maximum(total[k], 1)).min() <= CONTRADICTED
         low = np.minimum(allowing_for_mistakes(estimates["low"][k], high), estimates["level"][k])
         least = np.minimum(estimates["low"][k], estimates["level"][k]) if shared else low
-        p = noisier_than_others(estimates["level"][k], estimates["deviation"][k])
-        cells = confused_beyond_chance(predicted[k], estimates["counts"][k])
+        # A bootstrap of few samples can have no spread, for example if all are contradicted.
+        expected = (estimates["level"][k] * total[k] + 1) / (total[k] + 2)
+        deviation = np.maximum(estimates["deviation"][k], np.sqrt(expected * (1 - expected) / (total[k] + 2)))
+        p = noisier_than_others(estimates["level"][k], deviation)
+        cells, by_cells = confused_beyond_chance(predicted[k], estimates["counts"][k])
         excess = _excess(predicted[k])
         more, _ = more_than_others(doubted[k].sum((1, 2)), total[k])
         agreed = holm(more) < SIGNIFICANT_CLASS
         for i, site in enumerate(k):
-            wrong = total[site] - predicted[site].trace()
             # A model of the site itself learns systematic errors. Only where inputs can differ does it speak for the labels.
             contradicted = _fewer(doubted[site].sum(), supported[site]) and not agreed[i] and not shared
             # A p-value that is not very small needs the support of the site's own model.
             noisy = p[i] < (SIGNIFICANT if agreed[i] else SIGNIFICANT_CLASS) and low[i] > 0 and excess[i] > 1.64
+            shown = p[i] if noisy or not cells[i].any() else by_cells[i]
             noisy = noisy or cells[i].any()
             accused = bool(noisy and not contradicted)
             # No sign of wrong labels in a sample does not mean that there are none.
             upper = max(high[i], float(wilson(0, total[site])[1]))
-            upper = upper if separable and not shared else max(upper, wilson(wrong, total[site])[1])
-            out[site] = {"level": float(estimates["level"][site]) if separable else None, "p": float(p[i]),
+            upper = upper if separable and not shared else max(upper, wilson(wrong[i], total[site])[1])
+            out[site] = {"level": float(estimates["level"][site]) if separable else None, "p": float(shown),
                          "low": float(least[i]) if accused or shared else 0.0, "separable": bool(separable),
                          "high": float(min(1, max(upper, estimates["level"][site]) + unseen[site])),
                          "accused": accused, "contradicted": bool(noisy and contradicted),
@@ -352,15 +379,24 @@ def by_class(counts, cells, classes):
 
 
 # ---- words
-RIGHT, WRONG, UNKNOWN = "labels look right", "wrong labels", "cannot be judged"
+COMPARED = "Sites are compared with the other sites; errors that most sites share cannot be seen."
+AGREES, WITHIN = "agrees with the other sites", "agrees with its own model"
+WRONG, UNKNOWN = "wrong labels", "cannot be judged"
 
 
 def finding(row):
-    """Return RIGHT, WRONG or UNKNOWN for the labels of a site, from the row of the audit."""
+    """Return AGREES, WITHIN, WRONG or UNKNOWN for the labels of a site, from the row of the audit.
+
+    Labels agree with the other sites only if their models contradict few labels at some site: mistakes of the models and wrong
+    labels at all sites look alike.
+    """
     if row["noisier"]:
         return WRONG
-    wide = row["high"] - row["unseen"] > (DOUBT if row["judge"] == "own" else 0.5)
-    return UNKNOWN if row["judge"] is None or row["contradicted"] or wide else RIGHT
+    if row["judge"] is None or row["contradicted"]:
+        return UNKNOWN
+    if row["judge"] == "own":
+        return WITHIN if row["high"] <= DOUBT else UNKNOWN
+    return AGREES if row["separable"] and row["high"] - row["unseen"] <= 0.5 else UNKNOWN
 
 
 def described(row):
@@ -401,28 +437,41 @@ def _labels(row):
     judged = f"{100 * row['low']:.1f} to {100 * (row['high'] - row['unseen']):.1f} %"
     if row["finding"] == WRONG:
         level = f"about {100 * row['level']:.1f} % ({span})" if row["level"] is not None else span
-        text = f"Wrong labels: {level}."
+        text = f"Wrong labels, compared with the other sites: {level}."
         if row["judge"] == "own":
-            text = text[:-1] + ", judged by a model of the site itself."
+            text = f"Wrong labels: {level}, judged by a model of the site itself."
         for one in row["classes"][:3]:
             part = f"{100 * one['share']:.0f} % ({100 * one['low']:.0f} to {100 * one['high']:.0f} %)"
             text += f" Of the samples that look like {one['true']}, {part} have another label, mainly {_list(one['given'])}."
         return text
-    if row["finding"] == RIGHT:
-        more = (
-            ""
-            if row["separable"] or row["judge"] != "others"
-            else " The model's own mistakes cannot be told from wrong labels."
-        )
-        return f"Labels look right: {judged} can be wrong.{more}"
+    if row["finding"] == AGREES:
+        return f"Compared with the other sites, {judged} of the labels can be wrong."
+    if row["finding"] == WITHIN:
+        return (f"Only a model of the site itself judges: it contradicts at most {100 * row['high']:.1f} % of the labels. It "
+                "cannot see errors that follow a rule.")  # fmt: skip
+    return f"Labels cannot be judged: {_reason(row)}"
+
+
+def _reason(row):
+    """Return why the labels of a site cannot be judged, as sentences that follow a colon."""
     if row["contradicted"]:
-        return ("Labels cannot be judged: a model of the site itself supports labels that the models of the other sites "
+        return ("a model of the site itself supports labels that the models of the other sites "
                 "contradict. The site labels by another rule, or its inputs differ in another way.")  # fmt: skip
-    if row["judge"] is None and row["inputs"]["differ"] and not row["inputs"]["undone"]:
-        return "Labels cannot be judged: the inputs differ, and a model of the site itself has no skill."
-    if row["judge"] is None:
-        return "Labels cannot be judged: the models cannot tell these classes apart here."
-    return f"Labels cannot be judged closely: between {100 * row['low']:.0f} and {100 * row['high']:.0f} % can be wrong."
+    if row["judge"] == "others" and not row["separable"]:
+        return (f"the models contradict many labels at every site, here up to {100 * row['high']:.0f} %, so that mistakes of "
+                "the models cannot be told from wrong labels.")  # fmt: skip
+    if row["judge"] == "others":
+        return f"the models of the other sites contradict up to {100 * (row['high'] - row['unseen']):.0f} % of the labels."
+    if row["judge"] == "own":
+        return (f"a model of the site itself, the only one that applies, contradicts up to {100 * row['high']:.0f} % of the "
+                "labels; its mistakes cannot be told from wrong labels.")  # fmt: skip
+    if row["samples"] < LEAST_REFERENCE:
+        return f"the site has fewer than {LEAST_REFERENCE} samples."
+    if row["balance"] > ONE_CLASS:
+        return f"{100 * row['balance']:.1f} % of the labels are {row['largest']}, and no model predicts the others."
+    if row["inputs"]["differ"] and not row["inputs"]["undone"]:
+        return "the inputs differ, and a model of the site itself has no skill."
+    return "the models cannot tell these classes apart here."
 
 
 def _inputs(inputs):

@@ -12,8 +12,8 @@ from fnlkit.artifacts.shown import data_set, plain
 from fnlkit.estimators.federated import left
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.review import crowd
-from fnlkit.review.audit import ASSUMPTIONS
-from fnlkit.review.findings import RIGHT, UNKNOWN
+from fnlkit.review.audit import AGREEING, ASSUMPTIONS
+from fnlkit.review.findings import COMPARED, UNKNOWN
 from fnlkit.review.page import view
 from fnlkit.review.site import SENDS
 
@@ -22,8 +22,9 @@ LARGE = 0.5
 # Classes in the small table of a site.
 MOST_CLASSES = 10
 RANGE = (
-    "Range: interval of the share of wrong labels if the site had drawn other samples. It allows for as many mistakes of the "
-    "model as the cleanest site may show. If mistakes of the model cannot be told from wrong labels, the range contains both "
+    "Range: interval of the share of wrong labels, compared with the other sites, if the site had "
+    "drawn other samples. It allows for as many mistakes of the model as the cleanest site may show. If mistakes of the "
+    "model cannot be told from wrong labels, the range contains both "
     "and no estimate is shown."
 )
 
@@ -66,6 +67,7 @@ def facts_of(sites, dataset, classes, traffic, sends, more=(), notes=()):
         Further assumptions, and notes.
     """
     return {
+        "compared": COMPARED,
         "dataset": dataset,
         "name": data_set(dataset),
         "samples": sum(row["samples"] for row in sites),
@@ -82,8 +84,8 @@ def facts_of(sites, dataset, classes, traffic, sends, more=(), notes=()):
 
 
 def needs_a_look(row):
-    """Return whether the finding about a site is not only that its labels look right."""
-    return row["finding"] != RIGHT or row["inputs"]["differ"] or bool(row["only_here"])
+    """Return whether a site has a finding beside the agreement of its labels with the models."""
+    return row["finding"] not in AGREEING or row["inputs"]["differ"] or bool(row["only_here"])
 
 
 def shared_samples(federation):
@@ -99,9 +101,11 @@ def shared_samples(federation):
 
 
 def look(sites):
-    """Return a sentence with the number of sites that need a look."""
+    """Return a sentence with the number of sites that need a look, compared with the other sites."""
     odd = sum(map(needs_a_look, sites))
-    return f"{odd or 'None'} of {len(sites)} sites {'needs' if odd == 1 else 'need'} a look."
+    if not odd:
+        return "Compared with the other sites, no site differs."
+    return f"Compared with the other sites, {odd} of {len(sites)} sites {'needs' if odd == 1 else 'need'} a look."
 
 
 def following(sites, judged):
@@ -127,10 +131,10 @@ def following(sites, judged):
 
 
 def sentence(sites):
-    """Return the audit in a few sentences."""
+    """Return the audit in a few sentences, the first of which states what the sites are compared with."""
     noisy = [row for row in sites if row["noisier"]]
     named = ", ".join(f"{row['site']} ({100 * row['low']:.0f} to {100 * row['high']:.0f} %)" for row in noisy)
-    out = [f"Noisier than the others by more than chance: {named}." if noisy else
+    out = [COMPARED, f"Noisier than the others by more than chance: {named}." if noisy else
            "No site is noisier than the others by more than chance."]  # fmt: skip
     for text, holds in (
         ("Inputs differ", lambda row: row["inputs"]["differ"]),
@@ -147,6 +151,14 @@ def level(row):
     return "-" if row["level"] is None else f"{100 * row['level']:.1f} %"
 
 
+def ends(row):
+    """Return the range of the share of wrong labels as text; a dash if no model judges."""
+    if row["judge"] is None:
+        return "-"
+    span = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
+    return span if row["judge"] == "others" else f"{span} (own model)"
+
+
 def skill(row):
     """Return the skill of the models that judged a site as text: agreement beyond chance, with its interval."""
     return "; ".join(
@@ -155,8 +167,8 @@ def skill(row):
 
 
 def confused(row):
-    """Return a site's confusions as text; a dash if its labels look right, because the model's mistakes explain them."""
-    if row["confused"] and row["finding"] == RIGHT:
+    """Return a site's confusions as text; a dash if its labels agree with the models, whose mistakes explain them."""
+    if row["confused"] and row["finding"] in AGREEING:
         return "-"
     return "; ".join(f"{c['true']} given as {c['given']} {100 * c['share']:.0f} %" for c in row["confused"]) or "-"
 
@@ -264,4 +276,4 @@ def page(facts, judged="judged.npz", suspects=None):
     parts = {"suspects": suspects or {}, "attention": attention, "others": others, "most": MOST_CLASSES}
     parts |= {"matrix": partial(matrix, classes=facts["classes"]), "detectors": detectors}
     return template.render(facts=facts | more, top=top, sent=sent, confused=confused, odd=odd, chance=chance, level=level,
-                           skill=skill, **parts)  # fmt: skip
+                           ends=ends, skill=skill, **parts)  # fmt: skip

@@ -559,7 +559,7 @@ def conclude(firsts, heads, seconds, *, changes, classes, names, columns=None):
     # A difference of columns that no classifier recognizes counts as none.
     chosen = [int(s["chosen"]) for s in seconds]
     chosen = np.array([n if changes[n].tone != "columns" or inputs.columns[k] else 0 for k, n in enumerate(chosen)])
-    judges = findings.judges(inputs.after(chosen), predicted, within)
+    judges = findings.judges(inputs.after(chosen), predicted, within, heads["known"])
     estimates = {name: np.array([float(s[name]) for s in seconds]) for name in ("level", "low", "high", "deviation")}
     estimates["counts"] = restored["expected"].astype(np.float64)
     unseen = (counts * ~heads["known"]).sum(1) / counts.sum(1)

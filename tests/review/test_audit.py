@@ -14,7 +14,7 @@ from fnlkit.estimators import em, estimate
 from fnlkit.estimators.apply import judged
 from fnlkit.review import report
 from fnlkit.review.audit import audit
-from fnlkit.review.findings import RIGHT, confusions, noisier_than_others
+from fnlkit.review.findings import AGREES, confusions, noisier_than_others
 from fnlkit.review.shifts import EMBEDDED
 from fnlkit.review.site import SENDS
 
@@ -45,7 +45,7 @@ def test_noisy_sites_and_swapped_classes_are_named(doubtful, found):
     federation, data = doubtful
     assert {row["site"] for row in found.sites if row["noisier"]} == {"Bonn", "Delft"}
     assert {row["site"]: row["finding"] for row in found.sites if not row["noisier"]} == dict.fromkeys(
-        ("Aix", "Cork", "Essen <b>"), RIGHT
+        ("Aix", "Cork", "Essen <b>"), AGREES
     )
     assert not any(row["inputs"]["differ"] or row["shares_differ"] or row["only_here"] for row in found.sites)
     rows = {row["site"]: row for row in found.sites}
@@ -93,9 +93,9 @@ def test_page_and_facts(doubtful, found):
     facts = report.facts(found, *doubtful)
     json.dumps(facts)
     text = report.page(facts)
-    assert facts["look"].startswith("2 of 5 sites") and text.index(facts["look"]) < text.index("review export") < text.index(
-        "<table"
-    )
+    assert facts["look"].startswith("Compared with the other sites, 2 of 5 sites") and text.index(facts["look"]) < text.index(
+        "review export"
+    ) < text.index("<table")
     assert report.following(facts["sites"], "my file.npz")[0].split()[:4] == ["fnlkit", "review", "export", "'my"]
     assert report.following([row | {"noisier": False} for row in facts["sites"]], "j.npz") == ["fnlkit train j.npz -o run.pt"]
     assert facts["basis"] in text and {row["basis"] for row in facts["sites"]} == {"assumptions"}

@@ -11,6 +11,7 @@ import pytest
 from fnlkit import datasets
 from fnlkit.datasets import partitioning
 from fnlkit.review import decisions, page, report
+from fnlkit.review.findings import AGREES
 from fnlkit.review.suspects import choose, choose_guaranteed, neighbors_of, points_of
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra `browser`)")
@@ -258,7 +259,16 @@ def opened_again(browser, data):
 def audited(pictures=0):
     """Return the facts of an audit of three sites, and pictures of suspects."""
     row = {"samples": 1234, "low": 0.05, "level": 0.1, "high": 0.2, "p": 0.0005, "confused": [], "missing": [], "balance": 0.2}
-    row |= {"largest": "a", "copies": 3, "near_copies": 2, "far": 1, "unlabeled": 0, "shared": {}, "near_shared": {}}
+    row |= {
+        "largest": "a",
+        "judge": "others",
+        "copies": 3,
+        "near_copies": 2,
+        "far": 1,
+        "unlabeled": 0,
+        "shared": {},
+        "near_shared": {},
+    }
     row |= {"finding": "wrong labels", "inputs": {"differ": False, "common": False}, "shares_differ": False, "only_here": []}
     row |= {"words": ["Wrong labels: about 10 %."], "next": ["review the site"], "matrix": [[90.0, 10], [0, 100]]}
     row |= {
@@ -267,7 +277,11 @@ def audited(pictures=0):
         "agreed": [4, 3, 7],
     }
     sites = [row | {"site": name, "noisier": name != "Aix"} for name in ("University Hospital of Bonn", "x" * 80, "Aix")]
-    sites[-1] |= {"finding": "labels look right", "words": ["Labels look right."], "next": []}
+    sites[-1] |= {
+        "finding": AGREES,
+        "words": ["Compared with the other sites, 0.0 to 2.0 % of the labels can be wrong."],
+        "next": [],
+    }
     sent = {"weights": {"what": "the local models; every round", "bytes": 29_004_000}}
     facts = {"dataset": "digits", "name": "digits", "samples": 3702, "classes": ["a", "b"], "sites": sites, "sent": sent}
     facts |= {

@@ -19,7 +19,7 @@ from fnlkit.estimators.federated import ClientSession, left
 from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.kernels.streams import stream
-from fnlkit.review.findings import holm, more_than_others
+from fnlkit.review.findings import AGREES, WITHIN, holm, more_than_others
 from fnlkit.review.tasks import confidence, model, regression
 from fnlkit.review.tasks.tokens import sentence_quality
 
@@ -197,7 +197,7 @@ def _rows(federation, chosen, skill, differs, found, *, cells=None, lines=None):
         row["line"] = None if lines is None else lines[k].tolist()
         row["finding"], row["words"], row["next"] = described(row)
         rows.append(row)
-    return sorted(rows, key=lambda row: (-row["noisier"], row["finding"] == "labels look right", -row["low"], row["client"]))
+    return sorted(rows, key=lambda row: (-row["noisier"], row["finding"] in (AGREES, WITHIN), -row["low"], row["client"]))
 
 
 def _missing(cells):
@@ -208,7 +208,7 @@ def _missing(cells):
 
 def described(row):
     """Return (finding, words, next steps) of a site."""
-    words, following, finding = [], [], "labels look right"
+    words, following, finding = [], [], AGREES
     unknown = [one["label"] for one in row["labels"] if not one["judge"]]
     if unknown:
         finding = "labels cannot be judged"
@@ -232,4 +232,10 @@ def described(row):
             words.append(f"{one['label']}: {100 * one['level']:.0f} % wrong ({ends}){more}.")
     if row["noisier"]:
         following.append("review the suspects")
-    return finding, words or ["Labels look right."], following
+    if not words and any(one["judge"] == "own" for one in row["labels"]):
+        finding = WITHIN
+        words.append("Only a model of the site itself judges some labels. It cannot see errors that follow a rule.")
+    if not words:
+        most = f"{100 * row['high']:.1f} %"
+        words.append(f"Compared with the other sites, at most {most} of the labels can be wrong.")
+    return finding, words, following

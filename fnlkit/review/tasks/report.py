@@ -4,11 +4,13 @@ from importlib import resources
 
 from fnlkit.artifacts.shown import data_set, plain
 from fnlkit.review import report
+from fnlkit.review.findings import COMPARED
 from fnlkit.review.tasks.audit import ASSUMPTIONS
 
 RANGE = (
-    "Range: 95 % interval of the share of wrong labels over random samples of the site, allowing for the mistakes that the "
-    "models make at the median site. A dash means that no model predicts the labels at this site."
+    "Range: 95 % interval of the share of wrong labels, compared with the other sites, over random "
+    "samples of the site, allowing for the mistakes that the models make at the median site. A "
+    "dash means that no model predicts the labels at this site."
 )
 
 
@@ -18,6 +20,7 @@ def facts(sites, federation, sent):
     text = f"Noisier than the others by more than chance: {', '.join(noisy)}." if noisy else "No site is named as noisier."
     unknown = [row["site"] for row in sites if not all(one["judge"] for one in row["labels"])]
     return {
+        "compared": COMPARED,
         "labels_are": federation.task,
         "dataset": federation.dataset,
         "name": data_set(federation.dataset),
@@ -26,7 +29,7 @@ def facts(sites, federation, sent):
         "sent": sent,
         "assumptions": list(ASSUMPTIONS),
         "range": RANGE,
-        "words": text + (f" Not all labels can be judged: {', '.join(unknown)}." if unknown else ""),
+        "words": f"{COMPARED} {text}" + (f" Not all labels can be judged: {', '.join(unknown)}." if unknown else ""),
     }
 
 
