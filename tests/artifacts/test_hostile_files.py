@@ -532,3 +532,32 @@ def test_the_structure_of_a_pt_has_a_largest_size(monkeypatch):
     monkeypatch.setattr(files_pt, "MAX_PICKLE", size - 1)
     with pytest.raises(InputError, match=f"{size:,} bytes of structure; expected at most {size - 1:,}"):
         files.read(data)
+
+
+def members_of(program):
+    from fnlkit.artifacts.safe.zip import Member
+
+    return [Member("archive/data.pkl", 0, memoryview(program), True)]
+
+
+def test_the_structure_of_a_pt_has_at_most_64_mebibytes():
+    with pytest.raises(InputError, match="67,108,865 bytes of structure; expected at most 67,108,864"):
+        files_pt.symbols(members_of(bytes(64 * 2**20 + 1)))
+
+
+def test_the_structure_of_a_pt_has_few_instructions():
+    """20,000 values wait on the stack (N: None); one more is refused, before the end is reached."""
+    with pytest.raises(InputError, match="continues after its end"):
+        files_pt.symbols(members_of(b"\x80\x02" + b"N" * 20_000 + b"."))
+    with pytest.raises(InputError, match="more than 250,000 instructions of structure, or too deep"):
+        files_pt.symbols(members_of(b"\x80\x02" + b"N" * 20_001 + b"."))
+
+
+def test_the_structure_of_a_pt_is_flat():
+    """The tree has depth 0, a value in four dicts depth 4."""
+    tree = 1
+    for _ in range(4):
+        tree = {"a": tree}
+    assert files_pt.symbols(members_of(pickle.dumps(tree, 2)))[1] == {"a/a/a/a": 1}
+    with pytest.raises(InputError, match="deeper than 4 levels"):
+        files_pt.symbols(members_of(pickle.dumps({"a": tree}, 2)))
