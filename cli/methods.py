@@ -133,7 +133,8 @@ def _show(console, parts, name, kind, function):
     """Print a component: purpose, spec, source, parameters and replies."""
     from fnlkit.components import registry
     from fnlkit.components.declarations import declaration
-    from fnlkit.experiment import cards
+    from fnlkit.experiment import Settings, cards
+    from fnlkit.experiment.plan import Plan
 
     rows = parts.described(kind, function)
     some = next((f"{key}={default}" for key, default, _, _ in rows if default not in ("", "none")), None)
@@ -159,7 +160,7 @@ def _show(console, parts, name, kind, function):
         console.print("\nReplies of a client:")
         for reply, what in ({"weights": "the local model, every round"} | (replies or {})).items():
             console.print(f"  {reply}: {what}")
-        if reason := cards.unprotected(name) if name in registry.METHODS else None:
+        if reason := Plan.of(Settings(method=name)).unprotected_reason if name in registry.METHODS else None:
             console.print(f"\nUpdates cannot be protected (--protect): {reason}.")
         if cost := cards.card(kind, name).cost if name in registry.METHODS else None:
             costs = ", ".join(f"{what} {cost[key]:g}" for key, what in cards.COST.items())

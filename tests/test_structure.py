@@ -145,6 +145,29 @@ def test_compiled_kernels_import_no_other_package():
                 assert allowed, f"{path} imports {name}"
 
 
+def resolutions(path):
+    """Return the functions of the registry that a file uses; tables have names in capitals and only list components."""
+    names, used = set(), []
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {each.asname or each.name for each in node.names if each.name == "fnlkit.components.registry"}
+        elif isinstance(node, ast.ImportFrom) and node.module == "fnlkit.components":
+            names |= {each.asname or each.name for each in node.names if each.name == "registry"}
+        elif isinstance(node, ast.ImportFrom) and node.module == "fnlkit.components.registry":
+            used += [each.name for each in node.names]
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in names:
+            used.append(node.attr)
+    return [name for name in used if not name.isupper()]
+
+
+def test_only_the_plan_reads_settings_from_the_registry():
+    plan = "fnlkit/experiment/plan.py"
+    assert {"method", "loss", "bind_optimizer", "aggregator", "bind_selector", "protection"} <= set(resolutions(plan))
+    others = {path: resolutions(path) for path in FILES if not path.startswith("fnlkit/components/") and path != plan}
+    assert {path: names for path, names in others.items() if names} == {}, "use fnlkit.experiment.plan.Plan"
+
+
 def test_methods_and_engines_do_not_import_each_other():
     for path in FILES:
         other = {"fnlkit/methods/": "fnlkit/engines/", "fnlkit/engines/": "fnlkit/methods/"}

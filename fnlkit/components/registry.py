@@ -146,10 +146,10 @@ def nested(spec):
 
     Parameters
     ----------
-    spec : str or Spec
-        Spec of a method.
+    spec : str, Spec or callable
+        Spec of a method, or a method that `method` returned.
     """
-    bound = method(spec)
+    bound = spec if callable(spec) else method(spec)
     while callable(bound):
         yield bound
         bound = arguments_of(bound).get("usual")
@@ -160,8 +160,8 @@ def needs(spec):
 
     Parameters
     ----------
-    spec : str or Spec
-        Spec of a method; inputs of nested methods are included.
+    spec : str, Spec or callable
+        As in `nested`; inputs of nested methods are included.
     """
     return set().union(*(declaration(each).needed(arguments_of(each)) for each in nested(spec)))
 
@@ -173,8 +173,8 @@ def of_budget(spec, rounds):
 
     Parameters
     ----------
-    spec : str or Spec
-        Spec of a method; nested methods are included.
+    spec : str, Spec or callable
+        As in `nested`; nested methods are included.
     rounds : int
     """
     return [resolved(declaration(each).schedule, {**arguments_of(each), "rounds": rounds}) for each in nested(spec)]
@@ -187,8 +187,8 @@ def sends(spec):
 
     Parameters
     ----------
-    spec : str or Spec
-        Spec of a method; without a declaration it contributes no replies.
+    spec : str, Spec or callable
+        As in `nested`; a method without a declaration contributes no replies.
     """
     out = {}
     for each in nested(spec):
@@ -198,26 +198,22 @@ def sends(spec):
     return out
 
 
-def loss(spec, method="fedavg"):
+def loss(spec):
     """Return the loss for a spec such as ``gce(q=0.7)``.
 
     Local training uses it if the method does not define the loss.
 
     Parameters
     ----------
-    spec, method : str or Spec
+    spec : str or Spec
 
     Raises
     ------
     InputError
-        If the loss or a parameter is unknown, or if a loss other than the default ``ce`` is given for a method with a built-in
-        loss.
+        If the loss or a parameter is unknown.
     """
     spec = parse(spec, "--loss")
     bound = bind(spec, find(spec, LOSSES, "loss"), "loss")
-    if spec != Spec("ce") and brings_loss(method):
-        free = ", ".join(name for name in METHODS if not brings_loss(name))
-        raise InputError(f"--loss {spec}: {parse(method)} has its own loss; remove --loss, or use one of {free}")
     return bound if bound.keywords else bound.func
 
 
@@ -226,8 +222,8 @@ def brings_loss(spec):
 
     Parameters
     ----------
-    spec : str or Spec
-        Spec of a method.
+    spec : str, Spec or callable
+        As in `nested`.
     """
     for each in nested(spec):
         if (known := declaration(each)).loss != "usual":
@@ -235,13 +231,28 @@ def brings_loss(spec):
     return False
 
 
+def bind_optimizer(spec):
+    """Return the function (fit, **settings) -> FedOpt for a spec such as ``fedprox(mu=0.001)``."""
+    spec = parse(spec, "--optimizer")
+    return bind(spec, find(spec, OPTIMIZERS, "optimizer"), "optimizer")
+
+
+def check_optimizer(made, spec):
+    """Return what an optimizer's function returned, after checking that it is a FedOpt.
+
+    Raises
+    ------
+    InputError
+        If a user's function returned something else.
+    """
+    if not hasattr(made, "round"):
+        raise InputError(f"optimizer {parse(spec).name!r} returned {type(made).__name__}; expected a FedOpt")
+    return made
+
+
 def optimizer(spec, fit, **settings):
     """Return a FedOpt for a spec such as ``fedprox(mu=0.001)``, with the given Fit."""
-    spec = parse(spec, "--optimizer")
-    made = bind(spec, find(spec, OPTIMIZERS, "optimizer"), "optimizer")(fit, **settings)
-    if not hasattr(made, "round"):
-        raise InputError(f"optimizer {spec.name!r} returned {type(made).__name__}; expected a FedOpt")
-    return made
+    return check_optimizer(bind_optimizer(spec)(fit, **settings), spec)
 
 
 def aggregator(spec):
@@ -275,18 +286,28 @@ def protection(spec, cohort=1.0):
     return bind(spec, find(spec, PROTECTIONS, "protection"), "protection", given=("cohort",))(cohort=cohort)
 
 
-def hides(spec):
-    """Return whether a protection draws noise (``dp``); ``none`` and ``secagg`` do not."""
-    return hasattr(protection(spec), "hidden")
+def bind_selector(spec):
+    """Return the function (*, fraction) -> selector for a spec such as ``power-of-choice(d=30)``."""
+    spec = parse(spec, "--selector")
+    return bind(spec, find(spec, SELECTORS, "selector"), "selector", given=("fraction",))
+
+
+def check_selector(made, spec):
+    """Return what a selector's function returned, after checking that it is a selector.
+
+    Raises
+    ------
+    InputError
+        If a user's function returned something else.
+    """
+    if not callable(made) or not hasattr(made, "fraction"):
+        raise InputError(
+            f"selector {parse(spec).name!r} returned {type(made).__name__}; expected what is called as (clients, model, "
+            "among=None) and has `fraction`"
+        )
+    return made
 
 
 def selector(spec, fraction):
     """Return a selector for a spec such as ``power-of-choice(d=30)``."""
-    spec = parse(spec, "--selector")
-    made = bind(spec, find(spec, SELECTORS, "selector"), "selector", given=("fraction",))(fraction=fraction)
-    if not callable(made) or not hasattr(made, "fraction"):
-        raise InputError(
-            f"selector {spec.name!r} returned {type(made).__name__}; expected what is called as (clients, model, "
-            "among=None) and has `fraction`"
-        )
-    return made
+    return check_selector(bind_selector(spec)(fraction=fraction), spec)

@@ -10,6 +10,7 @@ from fnlkit.client.inputs import intake
 from fnlkit.datasets.manifest import is_manifest
 from fnlkit.deploy import opening, replies, scale, terms
 from fnlkit.deploy.agreement import config_of, conformed, samples_like, table_like
+from fnlkit.experiment.plan import Plan
 
 _BYTES = {"float64": 8, "float32": 4, "int64": 8}
 
@@ -72,7 +73,7 @@ def described(text, path):
         notes.append(f"no sample of the agreed classes {', '.join(lacking[:12])}; this is allowed")
     if task.backbone_checksum and data.features is None:
         notes.append(f"features by {task.backbone} are computed here, once; the images stay as they are")
-    if "train" in task.judging.tasks and terms.reads_held_out(settings) and not out["test"]:
+    if "train" in task.judging.tasks and Plan.of(settings).reads_held_out and not out["test"]:
         problems.append(f"no test samples, which `--select {settings.select}` of the project needs")
     if constant:
         problems.append(f"{constant:,} of {math.prod(out['shape']):,} columns are constant")
@@ -125,10 +126,11 @@ def leaving_of(text, path, leave_out="", memory=""):
     rows = []
     for name in first.judging.tasks:
         settings, task = agreed_task(path, name)
-        network = opening.network_of(settings, task, shape)
+        plan = Plan.of(settings)
+        network = opening.network_of(plan, task, shape)
         dtype = str(network.dtype).removeprefix("torch.")
         sizes = {"classes": len(task.classes), "samples": samples, "width": getattr(network.module, "width", 0)}
-        declared = replies.replies_of(task, settings)
+        declared = replies.replies_of(task, plan)
         arrays = replies.declared_arrays(declared, **sizes, size=network.size, dtype=dtype)
         most = replies.open_sides(task)
         if name in ("evaluate", scale.TASK):

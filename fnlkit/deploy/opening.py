@@ -8,17 +8,16 @@ from functools import partial
 import numpy as np
 
 from fnlkit.artifacts.key import read_or_draw
-from fnlkit.client.training import Fit
-from fnlkit.components import registry
 from fnlkit.components.declarations import declaration, resolved
 from fnlkit.components.parameters import arguments_of
 from fnlkit.datasets.embed import embed
 from fnlkit.deploy import scale
 from fnlkit.deploy.agreement import agreed_config, conformed
 from fnlkit.deploy.replies import declared_arrays, replies_of
-from fnlkit.deploy.terms import read_config, reads_held_out
+from fnlkit.deploy.terms import read_config
 from fnlkit.errors import InputError
 from fnlkit.estimators.inputs import MOST_PIXELS
+from fnlkit.experiment.plan import Plan
 from fnlkit.server.protection import Secret
 
 
@@ -52,6 +51,7 @@ def open_site(config, node):
             raise InputError(f"--node-config lacks {name}; give client=NUMBER, data=PATH, memory=FOLDER and agreed=PATH")
     config = agreed_config(node["agreed"], config)
     settings, task = read_config(config)
+    plan = Plan.of(settings)
     scale.must_have_scale(task)
     task = scale.unfilled(task) if task.name == scale.TASK else task
     about = {"leave_out": str(node.get("leave_out", "")), "memory": node["memory"]}
@@ -68,13 +68,13 @@ def open_site(config, node):
         train, held, labels, reviewed = test, np.arange(len(test)), data.y_test, None
     given = torch.from_numpy(np.asarray(labels, np.int64)[held])
     inputs = Inputs(image, task.mean, task.std, weight_type(settings.precision), "cpu")
-    network = network_of(settings, task, shape)
+    network = network_of(plan, task, shape)
     client = Client(number, Part(train, held), given.clone(), given, len(task.classes), inputs)
     if task.name == "train" and len(test):
         # No more than training samples, whose number the server knows and limits.
         places = np.arange(min(len(test), len(given)))
         client.held_out = Part(test, places), torch.from_numpy(np.asarray(data.y_test, np.int64)[places])
-    elif task.name == "train" and reads_held_out(settings):
+    elif task.name == "train" and plan.reads_held_out:
         raise InputError(
             f"--select {settings.select} requires held-out samples, and {node['data']} has none; give it test samples, or "
             "agree on --select label-wave"
@@ -83,13 +83,13 @@ def open_site(config, node):
     client.last_review = tuple(map(torch.from_numpy, last_counts(federation, 0)))
     if task.name == "estimate" and math.prod(task.shape) <= MOST_PIXELS:
         client.parts["input/embedding"] = Part(embed(data, "pixels"), held)
-    if task.name == "train" and "secret" in registry.needs(settings.method):  # drawn at the site: the server has the seed
+    if task.name == "train" and "secret" in plan.needs:  # drawn at the site: the server has the seed
         client.secret = read_or_draw(os.path.join(str(node["memory"]), "privacy.key"))
     sizes = {"classes": len(task.classes), "samples": len(given), "width": getattr(network.module, "width", 0)}
     dtype = str(network.dtype).removeprefix("torch.")
-    arrays = declared_arrays(replies_of(task, settings), **sizes, size=network.size, dtype=dtype)
+    arrays = declared_arrays(replies_of(task, plan), **sizes, size=network.size, dtype=dtype)
     if task.name == "train":
-        rules = _terms(settings, task, len(given)), _releases(settings, task, given, node)
+        rules = _terms(plan, task, len(given)), _releases(plan, task, given, node)
         return NodeObjects(network, {number: client}, None), Declared(number, len(given), arrays, *rules), node["memory"]
     # A model of an audit is trained on some sites, which are then counted from 0.
     declared = Declared(number, len(given), arrays, numbers=range(task.sites))
@@ -113,32 +113,40 @@ class Renumbered:
         return self.client
 
 
-def _terms(settings, task, samples):
+def _terms(plan, task, samples):
     """Return the Terms of a site's masked updates, or None if updates are not masked."""
     from fnlkit.engines.flower.secret import Terms
 
-    hidden = registry.protection(settings.protect)
-    if not isinstance(hidden, Secret):
+    if not isinstance(plan.protection, Secret):
         return None
-    alike = registry.optimizer(settings.optimizer, Fit()).uniform_weights
-    return Terms(hidden.clip, 1, 1.0) if alike else Terms(hidden.clip, samples, float(task.most))
+    clip = plan.protection.clip
+    return Terms(clip, 1, 1.0) if plan.make_optimizer().uniform_weights else Terms(clip, samples, float(task.most))
 
 
-def _releases(settings, task, given, node):
+def _releases(plan, task, given, node):
     """Return the Releases of a site: the replies that reveal labels, and the largest epsilon."""
     from fnlkit.deploy.releases import Releases, digest
 
     names, limit = {}, None
-    for each in registry.nested(settings.method):
+    for each in plan.method.stages:
         names |= declaration(each).releases
         if epsilon := declaration(each).label_epsilon:
             limit = resolved(epsilon, {**arguments_of(each), "classes": len(task.classes)})
     return Releases(os.path.join(node["memory"], "released.json"), digest(given), names, limit)
 
 
-def network_of(settings, task, shape):
+def network_of(plan, task, shape):
+    """Return the Network of a task with initial weights.
+
+    Parameters
+    ----------
+    plan : fnlkit.experiment.plan.Plan
+    task : fnlkit.deploy.terms.Task
+    shape : tuple of int
+        Shape of a network's input.
+    """
     from fnlkit.experiment.network import build_network
 
-    pair = "pair" in registry.needs(settings.method)
-    about = {"input_shape": shape, "classes": len(task.classes), "kind": task.kind}
-    return build_network(settings.model, **about, seed=settings.seed, pair=pair, precision=settings.precision)
+    settings = plan.settings
+    about = {"input_shape": shape, "classes": len(task.classes), "kind": task.kind, "pair": "pair" in plan.needs}
+    return build_network(settings.model, **about, seed=settings.seed, precision=settings.precision)

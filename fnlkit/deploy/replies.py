@@ -5,13 +5,19 @@ import math
 from fnlkit.client import scaling
 from fnlkit.deploy import scale
 from fnlkit.deploy.terms import estimator_of
-from fnlkit.experiment import cards
 
 
-def replies_of(task, settings):
-    """Return {name: Sent} of all replies of the task of a run beyond ``weights``."""
+def replies_of(task, plan):
+    """Return {name: Sent} of all replies of the task of a run beyond ``weights``.
+
+    Parameters
+    ----------
+    task : fnlkit.deploy.terms.Task
+    plan : fnlkit.experiment.plan.Plan
+        Its components count in the task ``train`` only.
+    """
     if task.name == "train":
-        return cards.may_leave(settings.method, settings.optimizer, settings.selector, settings.select)
+        return plan.sends
     if task.name == scale.TASK:
         return scaling.SENDS
     if task.name == "audit":

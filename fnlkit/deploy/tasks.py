@@ -26,6 +26,7 @@ from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators import federated
 from fnlkit.estimators.inputs import EstimatorInputs
 from fnlkit.estimators.intervals import wilson
+from fnlkit.experiment.plan import Plan
 from fnlkit.server.clients import TooManyLost
 
 KIND = "fnlkit.sites/1"
@@ -215,7 +216,7 @@ def _estimated(remote, task, settings, config, report):
 
 def _evaluated(remote, task, settings, config, report):
     run = Run.read(config["run"])
-    network = opening.network_of(settings, task, input_shape(task))
+    network = opening.network_of(Plan.of(settings), task, input_shape(task))
     if run.weights.numel() != network.size or run.settings["model"] != settings.model:
         raise InputError(f"run {config['run']}: its model is {run.settings['model']}, not {settings.model} of this project")
     federation, dataset = _parts(remote, task)

@@ -11,7 +11,6 @@ import re
 from dataclasses import asdict, dataclass, fields, replace
 
 from fnlkit.client.losses.correction import names_a_file
-from fnlkit.components import registry
 from fnlkit.components.declarations import declaration
 from fnlkit.components.parameters import arguments_of
 from fnlkit.components.spec import from_file, own_names
@@ -19,8 +18,7 @@ from fnlkit.deploy import scale
 from fnlkit.deploy.agreement import columns_of
 from fnlkit.deploy.backbone import common
 from fnlkit.errors import InputError, nearest
-from fnlkit.experiment import cards, combination
-from fnlkit.experiment.criteria import AGREEMENT, criterion
+from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings, option
 
 MOST_SAMPLES = 10_000  # largest number of samples of a site, unless the partners agree on a different number
@@ -128,21 +126,21 @@ def deployable(settings, task):
     for name, value in asdict(settings).items():
         if own := own_names(value):
             raise InputError(f"{option(name)}: {own[0]} is a component of your own, which no site has; name one of fnlkit")
-    wanted = registry.needs(settings.method) - {"pair", "secret"}
+    plan = Plan.of(settings)
+    wanted = plan.needs - {"pair", "secret"}
     if wanted:
         raise InputError(
             f"--method {settings.method} needs {', '.join(sorted(wanted))}, which sites of their own have no way to share; "
             "it runs in simulation only"
         )
-    if revealed := cards.reveals(settings.method):
+    if revealed := plan.method.revealing_reply:
         raise InputError(
             f"--method {settings.method}: the sums of a site reveal its samples ({revealed}), and no protection masks them; "
             "choose another method, for example flr-plus, or train in simulation (fnlkit train)"
         )
     if settings.memorization:
         raise InputError("--memorization needs the true labels, which are unknown at real sites; leave it out")
-    loss = registry.loss(settings.loss, settings.method)
-    transition = getattr(loss, "keywords", {}).get("transition")
+    transition = getattr(plan.loss, "keywords", {}).get("transition")
     if transition is not None and names_a_file(transition):
         raise InputError(
             f"--loss {settings.loss}: a site reads no file that the server names; write the transition as a noise model, for "
@@ -150,19 +148,13 @@ def deployable(settings, task):
         )
     if task.kind not in ("image", "vector"):
         raise InputError(f"samples of the kind {task.kind} are not deployed yet; make vectors of them with `fnlkit embed`")
-    if reads_held_out(settings) and "secret" in registry.needs(settings.method):
+    if plan.reads_held_out and "secret" in plan.needs:
         raise InputError(
             f"--select {settings.select} would release counts of labels beyond the epsilon of {settings.method}; write "
             "--select label-wave, which counts predictions only"
         )
-    combination.protectable(settings, max(1, round(settings.fraction * task.sites)))
+    plan.check_protection(max(1, round(settings.fraction * task.sites)))
     return replace(settings, standardize="none")
-
-
-def reads_held_out(settings):
-    """Return whether `--select` needs held-out samples of every site."""
-    rule = criterion(settings.select)
-    return rule is not None and rule.func.column == AGREEMENT
 
 
 def read_config(config):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fnlkit import privacy
 from fnlkit.artifacts import ledger
-from fnlkit.components import own, registry
+from fnlkit.components import own
 from fnlkit.experiment.assembly import digest_of_federation, labels_of_clients
 from fnlkit.experiment.conditions import machine
 from fnlkit.kernels.streams import HiddenStream
@@ -109,7 +109,7 @@ class Accounting:
         settings = {name: value for name, value in asdict(e.settings).items() if name not in ("rounds", "min_replies")}
         facts = {
             "settings": settings,
-            "budget": registry.of_budget(e.settings.method, e.settings.rounds),
+            "budget": e.plan.method.budget(e.settings.rounds),
             "key": self.key.fingerprint,
             "data": [e.dataset.checksum, digest_of_federation(e.federation), e.dataset.features, e.embedding],
             "scale": [list(e.inputs.mean), list(e.inputs.std)],

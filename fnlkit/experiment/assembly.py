@@ -9,19 +9,19 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fnlkit import engines
+from fnlkit import engines, privacy
 from fnlkit.artifacts import key as keys
+from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.stored import Changed, Rows, blocks
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs, intake, weight_type
 from fnlkit.client.network import Model, looks_up
 from fnlkit.client.training import Fit
-from fnlkit.components import registry
 from fnlkit.datasets.dataset import must_be
 from fnlkit.errors import InputError
-from fnlkit.experiment import cards
 from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.network import build_network
+from fnlkit.experiment.plan import BoundMethod, RunFacts
 from fnlkit.experiment.references import arranged
 from fnlkit.experiment.scale import scale_of
 from fnlkit.kernels.streams import derived
@@ -61,7 +61,7 @@ class TrainingData(NamedTuple):
     notes: list
 
 
-def training_data(federation, dataset, settings, embeddings=None):
+def training_data(federation, dataset, plan, embeddings=None):
     """Return the TrainingData of a federation and a data set.
 
     Raises
@@ -72,12 +72,12 @@ def training_data(federation, dataset, settings, embeddings=None):
     if len(federation.client_offsets) < 2:
         raise InputError("the federation has no clients yet; pipe it through `fnlkit partition -` first")
     notes = [must_be(dataset, federation.meta, len(federation.given), what="the federation")]
-    needs, digest = registry.needs(settings.method), None
-    federation, rows = arranged(federation, needs, settings.method)
-    if settings.memorization and federation.true is None:
+    method, digest = plan.method, None
+    federation, rows = arranged(federation, method.needs, method.spec)
+    if plan.settings.memorization and federation.true is None:
         raise InputError(f"--memorization requires true labels, but {dataset.name} declares none; omit it")
-    if "embedding" in needs:
-        rows["input/embedding"], note = embedding_rows(embeddings, federation, dataset, settings.method)
+    if "embedding" in method.needs:
+        rows["input/embedding"], note = embedding_rows(embeddings, federation, dataset, method.spec)
         digest = digest_of_rows(rows["input/embedding"])
         notes.append(note)
     if "received" in federation.extra:  # releases refer to the labels as received, which were corrected since then
@@ -139,6 +139,7 @@ def sources_of(federation, method, embeddings=None, dataset=None):
     ----------
     federation : fnlkit.artifacts.federation.Federation
     method : str
+        Spec of the method.
     embeddings : float (n, D), optional
     dataset : fnlkit.datasets.Dataset, optional
         Source of the embeddings if none are given.
@@ -149,11 +150,12 @@ def sources_of(federation, method, embeddings=None, dataset=None):
         ``federation`` and ``embedding``, SHA-256 over their content, and ``dataset_checksum``.  Without embeddings and data
         set, ``embedding`` is None.
     """
-    known = embeddings is not None or (dataset is not None and "embedding" in registry.needs(method))
+    needs = BoundMethod.of(method).needs
+    known = embeddings is not None or (dataset is not None and "embedding" in needs)
     rows = embedding_rows(embeddings, federation, dataset, method)[0] if known else None
     return {
         "dataset_checksum": federation.meta.get("dataset_checksum"),
-        "federation": digest_of_federation(arranged(federation, registry.needs(method), method)[0]),
+        "federation": digest_of_federation(arranged(federation, needs, method)[0]),
         "embedding": None if rows is None else digest_of_rows(rows),
     }
 
@@ -164,11 +166,11 @@ def labels_of_clients(federation):
 
 
 # ---- network and inputs
-def network_of(data, settings, device):
+def network_of(data, plan, device):
     """Return (Network with initial weights, width of the second output that the method needs, or 0)."""
+    settings = plan.settings
     if settings.precision == "tf32" and device == "cpu":
         raise InputError("--precision tf32 requires a GPU; write fp32, fp64 or bf16")
-    needs = registry.needs(settings.method)
     build = partial(
         build_network,
         settings.model,
@@ -176,12 +178,12 @@ def network_of(data, settings, device):
         classes=data.federation.classes,
         seed=settings.seed,
         kind=data.dataset.kind,
-        pair="pair" in needs,
+        pair="pair" in plan.needs,
         precision=settings.precision,
         device=device,
     )
     network = build()
-    head = _head_width(network, data.rows["input/embedding"].shape[1], settings) if "head" in needs else 0
+    head = _head_width(network, data.rows["input/embedding"].shape[1], settings) if "head" in plan.needs else 0
     return (build(head=head) if head else network), head
 
 
@@ -220,16 +222,16 @@ class PrivacyKey(NamedTuple):
     note: str = ""
 
 
-def privacy_key_of(settings, given):
+def privacy_key_of(plan, given):
     """Return the PrivacyKey of a run. The file is read, or created if missing, only if the run draws for privacy.
 
     Parameters
     ----------
-    settings : Settings
+    plan : fnlkit.experiment.plan.Plan
     given : str, os.PathLike, bytes or None
         A file, or 32 bytes. None: a simulation, whose draws follow from the seed.
     """
-    if "secret" not in registry.needs(settings.method) and not registry.hides(settings.protect):
+    if "secret" not in plan.needs and not plan.hides:
         return PrivacyKey()
     if isinstance(given, bytes):
         if len(given) != 32:
@@ -237,14 +239,14 @@ def privacy_key_of(settings, given):
         return PrivacyKey(given, keys.fingerprint(given))
     if given is None:
         note = "draws for privacy follow from the seed: this simulation protects nobody; write --privacy-key FILE to publish"
-        return PrivacyKey(hashlib.sha256(f"simulation {settings.seed}".encode()).digest(), note=note)
+        return PrivacyKey(hashlib.sha256(f"simulation {plan.settings.seed}".encode()).digest(), note=note)
     path = os.path.abspath(os.path.expanduser(given))
     secret = keys.read_or_draw(path)
     note = f"draws for privacy depend on the secret key in {path}: keep it secret; without it the run cannot be repeated"
     return PrivacyKey(secret, keys.fingerprint(secret), note)
 
 
-def clients_of(data, network, inputs, settings, key, engine, engine_options):
+def clients_of(data, network, inputs, plan, key, engine, engine_options):
     """Return the engine with all clients of a run.
 
     Parameters
@@ -252,12 +254,12 @@ def clients_of(data, network, inputs, settings, key, engine, engine_options):
     data : TrainingData
     network : fnlkit.client.network.Network
     inputs : Inputs
-    settings : Settings
+    plan : fnlkit.experiment.plan.Plan
     key : PrivacyKey
     engine : str
     engine_options : dict
     """
-    federation = data.federation
+    federation, settings = data.federation, plan.settings
     members = ClientList(
         data.train,
         federation.client_offsets,
@@ -272,13 +274,13 @@ def clients_of(data, network, inputs, settings, key, engine, engine_options):
         arrays = (np.asarray(values, np.int64) for values in labels_of_clients(federation).values())
         members.secret = derived(key.secret, "labels", data.dataset.checksum, settings.seed, *arrays)
     # A comparison with other clients' updates would break the sensitivity bound; clipping already limits an update.
-    bound = 0.0 if settings.protect != "none" else settings.max_update_ratio
+    bound = 0.0 if plan.protection is not None else settings.max_update_ratio
     limits = {"seed": settings.seed, "keep": settings.min_replies, "bound": bound}
     clients = engines.make(engine, members, network, inputs, **limits, **engine_options)
-    if "public" in registry.needs(settings.method):
+    if "public" in plan.needs:
         clients.public = _public_set(data, settings.method)
-    clients.sends = cards.may_leave(settings.method, settings.optimizer, settings.selector, settings.select)
-    clients.protect = "" if settings.protect == "none" else settings.protect
+    clients.sends = dict(plan.sends)
+    clients.protect = "" if plan.protection is None else settings.protect
     for note in (*data.notes, key.note, _single_client_rounds(settings.fraction, clients)):
         if note:
             clients.note(note)
@@ -310,21 +312,63 @@ def _public_set(data, method):
     return Public(torch.from_numpy(np.ascontiguousarray(data.train[positions])), torch.from_numpy(given))
 
 
-# ---- optimizer and method
-def optimizer_of(settings, dataset, loss, aggregate, select, protection=None):
+# ---- rules, protection, optimizer and method
+def facts_of(clients, plan, dataset, evaluated, held_out, sent_statistics):
+    """Return the RunFacts of a run.
+
+    Parameters
+    ----------
+    clients : fnlkit.server.clients.Clients
+    plan : fnlkit.experiment.plan.Plan
+    dataset : fnlkit.datasets.Dataset
+    evaluated, held_out : fnlkit.experiment.evaluation_set.EvaluationSet
+        Samples on which models are tested during training, and held-out samples of the clients.
+    sent_statistics : bool
+        As returned by `inputs_of`.
+    """
+    return RunFacts(
+        cohort=cohort_size(clients, plan.settings.fraction),
+        classes=clients.classes,
+        network=clients.network,
+        real_sites=dataset.name == REAL_SITES,
+        evaluated=len(evaluated),
+        held_out=len(held_out),
+        sent_features=sent_statistics and dataset.kind == "vector",
+    )
+
+
+def protection_of(plan, clients, select):
+    """Return (Protection of a run's updates, Sums before the first round).
+
+    Both are None if updates are sent without protection. For secure aggregation, the result is a Secret and None.
+
+    Parameters
+    ----------
+    plan : fnlkit.experiment.plan.Plan
+        After `plan.check`.
+    clients : fnlkit.server.clients.Clients
+    select : selector
+    """
+    if not plan.hides:
+        return plan.protection, None
+    cohort = select.expected(clients)
+    protection = plan.protect_cohort(cohort)
+    return protection, privacy.Sums(select.sampling, len(clients), cohort, protection.clip, protection.noise, 0)
+
+
+def optimizer_of(plan, dataset, select, protection=None):
     """Return the federated optimizer of a run.
 
     Parameters
     ----------
-    settings : Settings
+    plan : fnlkit.experiment.plan.Plan
     dataset : fnlkit.datasets.Dataset
-    loss, aggregate : callable
-        As returned by `fnlkit.experiment.combination.parts`.
     select : selector
     protection : Protection or None
     """
+    settings = plan.settings
     fit = Fit(
-        loss=loss,
+        loss=plan.loss,
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         lr=settings.lr,
@@ -336,16 +380,16 @@ def optimizer_of(settings, dataset, loss, aggregate, select, protection=None):
         mixup=settings.mixup,
     )
     protected = {"protect": protection} if protection else {}
-    opt = registry.optimizer(settings.optimizer, fit, aggregate=aggregate, decay=settings.decay, **protected)
+    opt = plan.make_optimizer(fit, aggregate=plan.aggregator, decay=settings.decay, **protected)
     average_for(select, opt)
     return opt
 
 
-def program_of(settings, clients, weights, opt, select):
+def program_of(plan, clients, weights, opt, select):
     """Return (first Model, the method's generator of rounds)."""
     model = Model(clients.network, weights)
-    program = registry.method(settings.method)(clients, model, opt, select, rounds=settings.rounds)
+    program = plan.method.run(clients, model, opt, select, rounds=plan.settings.rounds)
     if not isinstance(program, Generator):
         kind = type(program).__name__
-        raise InputError(f"method {settings.method}: returned {kind}; a method is a generator that yields Round")
+        raise InputError(f"method {plan.method.spec}: returned {kind}; a method is a generator that yields Round")
     return model, program

@@ -9,7 +9,6 @@ from fnlkit.artifacts.federation import OF_RUNS
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.safe.zip import LIMIT
 from fnlkit.client.network import Model
-from fnlkit.components import registry
 from fnlkit.errors import InputError
 from fnlkit.experiment import memory
 from fnlkit.experiment.assembly import digest_of_federation
@@ -91,8 +90,8 @@ def _metadata(experiment):
         "samples": samples,
         "head": experiment.head,
         "frozen": experiment.network.frozen,
-        "pair": experiment.pair,
-        "needs": sorted(experiment.needs),
+        "pair": "pair" in experiment.plan.needs,
+        "needs": sorted(experiment.plan.needs),
         "own": experiment.user_files,
         "provenance": experiment.provenance,
         "protection": experiment.accounting.cost(),
@@ -138,16 +137,15 @@ def rehearse(experiment, first):
     first : Model
         The model before the first round.
     """
-    original, settings = experiment.clients, experiment.settings
+    original, plan, settings = experiment.clients, experiment.plan, experiment.settings
     clients = Clients((), experiment.network, experiment.inputs, seed=settings.seed)
     clients.sizes, clients.classes, clients.public = original.sizes, original.classes, original.public
     clients.hidden = original.hidden
     clients.replay(original.log, original.results)
-    select = registry.selector(settings.selector, settings.fraction)
     opt = replace(experiment.opt, rounds=0)
-    method = registry.method(settings.method)
+    start = Model(experiment.network, first.weights)
     try:
-        program = method(clients, Model(experiment.network, first.weights), opt, select, rounds=settings.rounds)
+        program = plan.method.run(clients, start, opt, plan.make_selector(), rounds=settings.rounds)
         for _ in experiment.history:
             next(program)
     except InputError as error:
@@ -180,7 +178,7 @@ def _check(experiment, run):
     _check_federation(experiment.federation, experiment.dataset, run)
     _check_code(experiment.user_files, run)
     _check_inputs(experiment, run)
-    _check_schedule(experiment.settings, run)
+    _check_schedule(experiment.plan, run)
 
 
 def _check_settings(settings, run):
@@ -247,12 +245,12 @@ def _check_inputs(experiment, run):
         raise InputError("--resume: the frozen parameters of the network differ; use the --model file of the run")
 
 
-def _check_schedule(settings, run):
-    method, before, now = settings.method, run.settings["rounds"], settings.rounds
-    if before != now and registry.of_budget(method, before) != registry.of_budget(method, now):
+def _check_schedule(plan, run):
+    method, before, now = plan.method, run.settings["rounds"], plan.settings.rounds
+    if before != now and method.budget(before) != method.budget(now):
         raise InputError(
-            f"--resume: the schedule of {method} depends on the number of rounds, which was --rounds {before}; resume with "
-            f"--rounds {before}, or train {now} rounds from the start"
+            f"--resume: the schedule of {method.spec} depends on the number of rounds, which was --rounds {before}; resume "
+            f"with --rounds {before}, or train {now} rounds from the start"
         )
 
 

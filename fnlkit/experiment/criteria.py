@@ -4,6 +4,9 @@ A criterion is a function of the values measured so far, one per evaluated round
 With one more value the index stays or moves to the newest round, so that a single model is stored.
 """
 
+from collections.abc import Sequence
+from typing import Any, Protocol
+
 import numpy as np
 
 from fnlkit.components.parameters import Count
@@ -13,6 +16,17 @@ from fnlkit.errors import InputError, nearest
 LAST = "last"
 # Columns of the history that criteria read.
 AGREEMENT, CHANGES = "held_out_agreement", "prediction_changes"
+
+
+class Criterion(Protocol):
+    """A criterion with bound parameters; `func` has the attributes that `reads` declares."""
+
+    @property
+    def func(self) -> Any:
+        """Function with the attributes `column` and `each_stage`."""
+
+    def __call__(self, values: Sequence[float], /) -> int:
+        """Return the index of the chosen value."""
 
 
 def reads(column, *, each_stage=False):

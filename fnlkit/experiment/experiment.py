@@ -6,14 +6,14 @@ import numpy as np
 import torch
 
 from fnlkit.artifacts.federation import must_support
-from fnlkit.components import registry
 from fnlkit.components.spec import digests
 from fnlkit.errors import InputError
-from fnlkit.experiment import assembly, checkpoints, combination, memory
+from fnlkit.experiment import assembly, checkpoints, memory
 from fnlkit.experiment.accounting import Accounting
 from fnlkit.experiment.evaluation_set import evaluation_set, held_out_set
 from fnlkit.experiment.interrupts import deferred_interrupts
 from fnlkit.experiment.memorization import global_memorization, local_memorization
+from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.references import OwnScores
 from fnlkit.experiment.scale import statistics_bytes
 from fnlkit.experiment.selection import Selection
@@ -40,7 +40,7 @@ class Experiment:
     resume : Run or None
         Continue this run. Its settings must equal `settings`, except for `rounds`.
     embeddings : float (n, D) or None
-        One vector per training sample, for methods that require embeddings (`registry.needs`). Default: principal components
+        One vector per training sample, for methods that require embeddings (`Plan.needs`). Default: principal components
         of the samples, with a note.
     release_ledger : str, os.PathLike or None
         File in which releases of labels are recorded before they are made (fnlkit.artifacts.ledger). Default: no file.
@@ -55,37 +55,35 @@ class Experiment:
 
     def __init__(self, federation, dataset, settings, *, engine="auto", device="auto", resume=None, embeddings=None,
                  release_ledger=None, privacy_key=None, scale=None, **engine_options):  # fmt: skip
-        data = assembly.training_data(must_support(federation), dataset, settings, embeddings)
-        self.dataset, self.settings, self.device = dataset, settings, device_of(device)
+        federation, plan = must_support(federation), Plan.of(settings)
+        data = assembly.training_data(federation, dataset, plan, embeddings)
+        self.dataset, self.plan, self.device = dataset, plan, device_of(device)
         self.federation, self.input_shape, self.embedding = data.federation, data.shape, data.embedding
-        self.needs = registry.needs(settings.method)
-        self.pair = "pair" in self.needs
-        self.network, self.head = assembly.network_of(data, settings, self.device)
+        self.network, self.head = assembly.network_of(data, plan, self.device)
         self.inputs, sent_statistics = assembly.inputs_of(data, self.network, settings, self.device, scale)
         self.measured = evaluation_set(self.federation, dataset, data.train, data.test, settings.measure)
-        key = assembly.privacy_key_of(settings, privacy_key)
-        self.clients = assembly.clients_of(data, self.network, self.inputs, settings, key, engine, engine_options)
+        key = assembly.privacy_key_of(plan, privacy_key)
+        self.clients = assembly.clients_of(data, self.network, self.inputs, plan, key, engine, engine_options)
         if sent_statistics:
             self._count_statistics()
         self.accounting = Accounting(release_ledger, self, key)
         held_out = held_out_set(self.federation, data.train)
-        self.selection = Selection(settings, self.clients, held_out, dataset, self.measured)
+        plan.check(assembly.facts_of(self.clients, plan, dataset, self.measured, held_out, sent_statistics))
+        self.selection = Selection(plan, self.clients, held_out, dataset, self.measured)
 
-        loss, aggregate = combination.parts(settings, self.clients)
-        select = registry.selector(settings.selector, settings.fraction)
-        sent_features = sent_statistics and dataset.kind == "vector"
-        protection, sums = combination.protection_of(settings, self.clients, select, sent_features=sent_features)
+        select = plan.make_selector()
+        protection, sums = assembly.protection_of(plan, self.clients, select)
         if sums:
             protection = self.accounting.protect(protection, sums, resume)
-        self.opt = assembly.optimizer_of(settings, dataset, loss, aggregate, select, protection)
+        self.opt = assembly.optimizer_of(plan, dataset, select, protection)
         self.initial_server_state = memory.server_state(self.opt)
-        self.model, self.program = assembly.program_of(settings, self.clients, self.network.flat.clone(), self.opt, select)
+        self.model, self.program = assembly.program_of(plan, self.clients, self.network.flat.clone(), self.opt, select)
         self.user_files = digests(vars(settings).values())
 
         self.history, self.records, self.finished = [], {}, False
         self.times, self._earlier_seconds, self._start = [], 0.0, None
         self._evaluated_at, self._committed_rounds = 0, 0
-        self._own_scores = OwnScores(self.clients, self._test_scores) if "own" in self.needs else None
+        self._own_scores = OwnScores(self.clients, self._test_scores) if "own" in plan.needs else None
         self.provenance = list(federation.meta.get("provenance", []))
         if resume is not None:
             checkpoints.resume(self, resume)
@@ -103,6 +101,11 @@ class Experiment:
             )
 
     @property
+    def settings(self):
+        """Settings of the run."""
+        return self.plan.settings
+
+    @property
     def seconds(self):
         """Seconds of training so far, over all resumed parts."""
         now = 0.0 if self._start is None else time.monotonic() - self._start
@@ -112,7 +115,7 @@ class Experiment:
     def client_rounds_total(self):
         """Client-rounds in the budget; for the progress bar."""
         rounds, fraction = self.settings.rounds, self.settings.fraction
-        return visits(rounds, fraction) if "pooled" in self.needs else rounds * cohort_size(self.clients, fraction)
+        return visits(rounds, fraction) if "pooled" in self.plan.needs else rounds * cohort_size(self.clients, fraction)
 
     def labels(self):
         """Return the working labels of all clients by position in the training set (n,)."""

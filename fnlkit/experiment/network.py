@@ -5,9 +5,9 @@ from typing import NamedTuple
 from fnlkit.client.client_list import in_blocks
 from fnlkit.client.inputs import PRECISIONS, Inputs, intake, weight_type
 from fnlkit.client.network import Network, predict
-from fnlkit.components import registry
 from fnlkit.datasets.features import with_features
 from fnlkit.errors import InputError
+from fnlkit.experiment.plan import BoundMethod
 from fnlkit.kernels.streams import stream
 from fnlkit.models import build
 
@@ -99,12 +99,12 @@ def trained_network(run, dataset, *, device="cpu"):
 
 
 def needs_of(run):
-    """Return the requirements of a run's method, as `fnlkit.components.registry.needs`.
+    """Return the inputs that a run's method needs, as in `fnlkit.experiment.plan.BoundMethod`.
 
     The run records them, so that a run of a user's method can be read without importing that method.
     """
     recorded = run.meta.get("needs")
-    return registry.needs(run.settings["method"]) if recorded is None else set(recorded)
+    return BoundMethod.of(run.settings["method"]).needs if recorded is None else set(recorded)
 
 
 def network_of(run, *, device="cpu"):

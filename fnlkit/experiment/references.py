@@ -15,7 +15,7 @@ def arranged(federation, wanted, method):
     ----------
     federation : fnlkit.artifacts.federation.Federation
     wanted : set of str
-        Of `fnlkit.components.registry.needs`: ``pooled`` puts all samples on one client, ``truth`` provides the true labels.
+        Needs of the method: ``pooled`` puts all samples on one client, ``truth`` provides the true labels.
     method : str
         Name of the method in messages.
 

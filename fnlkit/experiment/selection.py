@@ -6,9 +6,8 @@ from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.client.client_list import ahead
 from fnlkit.client.measuring import reply_held_out_agreement, reply_prediction_changes
 from fnlkit.client.network import Model
-from fnlkit.components import registry
 from fnlkit.errors import InputError
-from fnlkit.experiment.criteria import AGREEMENT, CHANGES, criterion
+from fnlkit.experiment.criteria import AGREEMENT, CHANGES
 
 
 class Selection:
@@ -16,7 +15,7 @@ class Selection:
 
     Parameters
     ----------
-    settings : fnlkit.experiment.Settings
+    plan : fnlkit.experiment.plan.Plan
     clients : fnlkit.server.clients.Clients
     held_out : fnlkit.experiment.evaluation_set.EvaluationSet
         Held-out samples of the clients; may be empty.
@@ -37,42 +36,21 @@ class Selection:
     latest : Tensor or None
         What changes of predictions are counted from: int64 (m,), the classes of all clients' training samples at the last
         measurement; at real sites (P + Q,), the model that was measured.
-
-    Raises
-    ------
-    InputError
-        If the run lacks the samples or the rounds that the criterion needs.
     """
 
-    def __init__(self, settings, clients, held_out, dataset, evaluated):
-        self.rule, self.patience, self.spec = criterion(settings.select), settings.patience, str(settings.select)
+    def __init__(self, plan, clients, held_out, dataset, evaluated):
+        settings = plan.settings
+        self.rule, self.patience, self.spec = plan.criterion, settings.patience, str(settings.select)
         self.clients, self.held_out = clients, held_out
         # If the held-out samples are the evaluation set, each row already contains their agreement.
         self._measured = bool(evaluated.clients and len(evaluated))
         self.round, self.weights, self.latest = None, None, None
-        self._global = "own" not in registry.needs(settings.method)
         # A protected run sends no counts, because the noise on updates does not cover them.
-        self._open = settings.protect == "none" and self._global
+        self._open = plan.protection is None and "own" not in plan.needs
         self.at_sites = dataset.name == REAL_SITES
         self.asks = self.at_sites and self.rule is not None
         column = None if self.rule is None else self.rule.func.column
         self.column = "agreement" if self._measured and column == AGREEMENT else column
-        _must_fit(settings, self.rule, self._global)
-        if self.rule is None:
-            return
-        if settings.protect != "none":
-            raise InputError(
-                f"--select {self.spec}: the clients would send counts that --protect does not cover; omit --select"
-            )
-        if self.at_sites:  # a site without held-out samples refuses the run
-            return
-        if not len(evaluated):
-            raise InputError(f"--select {self.spec} requires test or held-out samples; make the federation with --holdout 0.1")
-        if self.rule.func.column == AGREEMENT and not len(held_out):
-            raise InputError(
-                f"--select {self.spec} requires held-out samples at the clients; make the federation with "
-                "`fnlkit partition --holdout 0.1`"
-            )
 
     def measure(self, weights):
         """Return the columns of a row for a global model, and `latest`, which the caller keeps with the round.
@@ -180,19 +158,6 @@ class Selection:
         if self.rule is not None and about.get("round") is not None:
             self.round, self.weights = about["round"], run.weights.to(like)
         self.latest = run.selection.get(self._name)
-
-
-def _must_fit(settings, rule, shared):
-    if settings.patience and rule is None:
-        raise InputError(f"--patience {settings.patience} requires a criterion; add --select best-holdout, nes or label-wave")
-    if rule is not None and not shared:
-        raise InputError(f"--select {settings.select}: {settings.method} has no global model; omit --select")
-    planned = [part for part in registry.of_budget(settings.method, settings.rounds) if part is not None]
-    if settings.patience and planned:
-        raise InputError(
-            f"--patience {settings.patience}: the schedule of {settings.method} covers all rounds, so the run cannot end "
-            "early; omit --patience, and --select chooses among all rounds"
-        )
 
 
 def _predictions(clients, weights):

@@ -333,12 +333,12 @@ def _picture(dataset, position):
 
 def sent(run):
     """Return name, description, total bytes and mean bytes per client of each reply."""
-    from fnlkit.components import registry
+    from fnlkit.experiment.plan import BoundMethod
     from fnlkit.server.replies import TRAINING
 
     declarations = dict(TRAINING)
     try:
-        declarations |= registry.sends(run.settings["method"])
+        declarations |= BoundMethod.of(run.settings["method"]).sends
     except InputError:  # a report does not import a method from a user's file
         pass
     rows = []

@@ -9,6 +9,7 @@ from fnlkit.components.spec import bind, find, own_names, parse
 from fnlkit.errors import InputError
 from fnlkit.experiment import Settings
 from fnlkit.experiment.criteria import criterion
+from fnlkit.experiment.plan import BoundMethod
 
 # Kind of component: its registry, and the parameters that the caller supplies.
 _TABLES = {
@@ -35,7 +36,7 @@ def must_run(method, options):
     """
     settings = {field.name: options[field.name] for field in fields(Settings) if field.name in options}
     criterion(Settings(**settings, method=method).select)
-    registry.method(method)
+    BoundMethod.of(method)
 
 
 def must_be_stored(dataset, option):

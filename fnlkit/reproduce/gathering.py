@@ -14,10 +14,11 @@ from fnlkit import datasets
 from fnlkit.artifacts import saving
 from fnlkit.artifacts.paths import shown
 from fnlkit.artifacts.run import Run
-from fnlkit.components import own, presets, registry
+from fnlkit.components import own, presets
 from fnlkit.components.spec import data_files, parse, renamed
 from fnlkit.datasets.partitioning import federation
 from fnlkit.errors import InputError
+from fnlkit.experiment.plan import BoundMethod
 from fnlkit.experiment.settings import Settings, option
 
 # Suffixes of a run's file and of the files next to it. Missing federations are made again with the same bytes.
@@ -109,7 +110,7 @@ def must_belong_together(all_jobs, folders):
             _must_agree(same, ("data set", source), run.meta["dataset_checksum"], path)
             if checksum(source) not in (None, run.meta["dataset_checksum"]):
                 raise InputError(f"{path}: made from another data set than {source.partition('=')[2]}, which the recipe names")
-            pooled = "pooled" in registry.needs(job.method)  # a different federation, derived from the same one
+            pooled = "pooled" in BoundMethod.of(job.method).needs  # a different federation, derived from the same one
             _must_agree(same, ("federation", job.prepare[-1], pooled), run.meta.get("federation"), path)
 
 

@@ -12,12 +12,12 @@ from fnlkit import datasets
 from fnlkit._kernels.threads import core_count
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
-from fnlkit.components import registry
 from fnlkit.components.spec import own_names, parse
 from fnlkit.datasets.features import open_embeddings
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators.rows import read_rows
 from fnlkit.experiment.assembly import sources_of
+from fnlkit.experiment.plan import BoundMethod
 from fnlkit.reproduce.children import Children
 from fnlkit.reproduce.gathering import difference
 from fnlkit.reproduce.matching import hint, mentions
@@ -150,7 +150,7 @@ class Federated:
         """Return the Job of a method with options of `train`."""
         published = self.regime.get("published", {})  # by a label, a method's name, or its whole spec
         arguments, steps = (f"--method={method}", f"--seed={self.seed}", *_options(options)), self.prepare
-        if self.vectors and "embedding" in registry.needs(method):
+        if self.vectors and "embedding" in BoundMethod.of(method).needs:
             arguments += (f"--embeddings={self.vectors}",)
             steps = [*self.embed, *self.prepare]
         number = next((published[key] for key in (label, method, parse(method).name) if key in published), None)
@@ -296,7 +296,7 @@ def changed(job, folder):
     vectors = next((word.partition("=")[2] for word in job.train if word.startswith("--embeddings=")), None)
     if vectors is not None:
         vectors = read_rows(str(folder / vectors), "embeddings", federation)
-    own = vectors is None and "embedding" in registry.needs(job.method)  # principal components of the samples
+    own = vectors is None and "embedding" in BoundMethod.of(job.method).needs  # principal components of the samples
     now = sources_of(federation, job.method, vectors, dataset_of(job, folder) if own else None)
     words = {"dataset_checksum": "data set", "federation": "federation", "embedding": "embeddings"}
     return next((f"made from another {word}" for name, word in words.items() if run.meta.get(name) != now[name]), None)

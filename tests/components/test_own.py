@@ -15,6 +15,8 @@ from fnlkit.datasets import embed, partitioning
 from fnlkit.engines.travel import pack, unpack
 from fnlkit.errors import InputError
 from fnlkit.estimators import ESTIMATORS
+from fnlkit.experiment.plan import Plan
+from fnlkit.experiment.settings import Settings
 from fnlkit.noise.injection import MODELS
 from tests.commands import fnlkit
 
@@ -351,8 +353,8 @@ def test_a_user_measures_each_evaluated_model(folder):
 def test_methods_with_their_own_loss_refuse_a_user_loss(method):
     if registry.brings_loss(method):
         with pytest.raises(InputError, match=f"{method}.* has its own loss; remove --loss"):
-            registry.loss("gce", method)
-    assert registry.loss("ce", method).__name__ == "cross_entropy"
+            Plan.of(Settings(method=method, loss="gce"))
+    assert Plan.of(Settings(method=method)).loss.__name__ == "cross_entropy"
 
 
 def test_which_methods_leave_the_loss_open():

@@ -12,6 +12,7 @@ from fnlkit import datasets
 from fnlkit.artifacts.run import Run
 from fnlkit.client.measuring import reply_held_out_agreement
 from fnlkit.errors import InputError, WorkStopped
+from fnlkit.experiment.plan import Plan
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
@@ -124,8 +125,8 @@ def test_the_declared_replies_are_those_of_the_criterion(held, tmp_path):
 
     deployed = Deployed(held, tmp_path, "fedavg", select="label-wave")
     settings, task = terms.read_config(deployed.config)
-    assert set(replies_of(task, settings)) == {"prediction_changes"}
-    assert not replies_of(task, dataclasses.replace(settings, select="last"))
+    assert set(replies_of(task, Plan.of(settings))) == {"prediction_changes"}
+    assert not replies_of(task, Plan.of(dataclasses.replace(settings, select="last")))
 
 
 def test_the_check_of_a_site_names_missing_held_out_samples(held, place, tmp_path):  # noqa: F811

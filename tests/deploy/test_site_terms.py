@@ -16,6 +16,7 @@ from fnlkit.deploy import agreement, opening, project, terms
 from fnlkit.engines import travel
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.experiment import Settings
+from fnlkit.experiment.plan import Plan
 from tests.commands import fnlkit
 from tests.deploy.test_sites import Deployed, place  # noqa: F401 - a fixture
 
@@ -45,7 +46,7 @@ def sent(deployed, value, *, node=101, kind="train", config=None):
 def request(deployed, *steps, run=RUN, round=0, client=1, **changes):
     """Return a request to site 1."""
     settings, task = terms.read_config(deployed.config)
-    weights = opening.network_of(settings, task, (1, 8, 8)).flat.clone()
+    weights = opening.network_of(Plan.of(settings), task, (1, 8, 8)).flat.clone()
     packed = [travel.pack(step) for step in steps]
     visit = (client, -1, -1, {})
     return visits.request(run=run, round=round, seed=0, weights=weights, steps=packed, broadcast={}, visits=[visit]) | changes

@@ -21,6 +21,7 @@ from fnlkit.deploy import opening, project, tasks, terms
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators import judged_by
 from fnlkit.experiment import Settings
+from fnlkit.experiment.plan import Plan
 from fnlkit.review import report
 from fnlkit.review.audit import audit
 
@@ -154,7 +155,7 @@ def test_training_and_evaluation_follow_in_the_same_project(place, tmp_path, cap
     found = deployed.run(task="evaluate", run=str(tmp_path / "run.pt"))
     _, data, _ = deployed.simulated()
     settings, task = terms.read_config(deployed.config)
-    network = opening.network_of(settings, task, (1, 8, 8))
+    network = opening.network_of(Plan.of(settings), task, (1, 8, 8))
     from fnlkit.client.inputs import Inputs
     from fnlkit.client.network import predict
 

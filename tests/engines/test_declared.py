@@ -11,7 +11,8 @@ from fnlkit.client.training import Fit
 from fnlkit.components import Sent, registry
 from fnlkit.components.declarations import declared
 from fnlkit.errors import InputError
-from fnlkit.experiment import cards
+from fnlkit.experiment.plan import Plan
+from fnlkit.experiment.settings import Settings
 from fnlkit.server.clients import TooManyLost
 from fnlkit.server.protection import Protection
 from tests.commands import fnlkit
@@ -129,8 +130,13 @@ def test_declared_replies_of_a_user_method_arrive(sends, noisy, tmp_path):
 
 def test_a_selector_declares_the_replies_of_candidates():
     """FedAvg declares nothing; its candidates' losses are the selector's."""
-    assert set(cards.may_leave("fedavg", selector="power-of-choice(d=4)")) == {"local_loss"}
-    assert set(cards.may_leave("nnc(usual=feddpcont())")) == {"noise_level", "private_counts", "epsilon", "exact_counts"}
+    assert set(Plan.of(Settings(selector="power-of-choice(d=4)")).sends) == {"local_loss"}
+    assert set(Plan.of(Settings(method="nnc(usual=feddpcont())")).sends) == {
+        "noise_level",
+        "private_counts",
+        "epsilon",
+        "exact_counts",
+    }
 
 
 def test_a_single_reply_is_checked_against_the_declaration():

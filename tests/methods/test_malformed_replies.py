@@ -14,7 +14,8 @@ from fnlkit.components import registry
 from fnlkit.components.declarations import LARGEST, Sent, declared
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
-from fnlkit.experiment import Experiment, Settings, cards
+from fnlkit.experiment import Experiment, Settings
+from fnlkit.experiment.plan import Plan
 from fnlkit.server.clients import TooManyLost
 from tests.methods.test_methods import with_embeddings
 from tests.toy import Net, fitting, toy
@@ -71,7 +72,7 @@ def run(method, rounds=4):
     """Return (federation, steps, clients that sent something malformed) of a run in which some clients always do."""
     fed, model = toy(count=COUNT, keep=0.0, network=fitting(Net, method))
     with_embeddings(fed.members)
-    fed.sends = cards.may_leave(method)
+    fed.sends = Plan.of(Settings(method=method)).sends
     visit, spoils = fed._run, set()
 
     def hostile(ids, *request):
@@ -111,7 +112,7 @@ def test_malformed_replies_are_refused_and_their_clients_named(method):
 def test_a_run_stops_in_one_line_where_too_few_replies_are_left(method, form):
     fed, model = toy(count=12, network=Net)
     with_embeddings(fed.members)
-    fed.sends, visit = cards.may_leave(method), fed._run
+    fed.sends, visit = Plan.of(Settings(method=method)).sends, fed._run
     fed._run = lambda ids, *request: [spoiled(form, reply, True) for reply in visit(ids, *request)]
     opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=40))
     program = registry.method(method)(fed, model, opt, registry.selector("uniform", 0.5), rounds=8)
@@ -145,7 +146,7 @@ def test_a_run_that_met_long_names_and_reasons_can_be_read(tmp_path):
 # ---- what is declared
 def test_every_reply_of_a_method_is_declared_with_its_shape():
     for name in registry.METHODS:
-        for reply, sent in cards.may_leave(name).items():
+        for reply, sent in Plan.of(Settings(method=name)).sends.items():
             assert sent.shape is not None and sent.size.endswith("bytes"), (name, reply)
 
 

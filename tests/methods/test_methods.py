@@ -15,7 +15,8 @@ from fnlkit.client.training import Fit
 from fnlkit.components import registry
 from fnlkit.engines import make
 from fnlkit.errors import InputError
-from fnlkit.experiment import cards
+from fnlkit.experiment.plan import Plan
+from fnlkit.experiment.settings import Settings
 from fnlkit.methods import feddpcont, fedefc, flr, na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
 from tests.toy import CLASSES, FEATURES, Net, clients, fitting, public
@@ -110,7 +111,7 @@ def run(method, *, people=None, rounds=8, optimizer="fedavg", engine="sequential
         torch.manual_seed(0)
         network = Network((fitting(Net, method) if isinstance(method, str) else Net)(), dtype=torch.float64)
     fed = make(engine, people, network, people[0].inputs, seed=seed)
-    fed.public, fed.sends = public(), cards.may_leave(method) if isinstance(method, str) else None
+    fed.public, fed.sends = public(), Plan.of(Settings(method=method)).sends if isinstance(method, str) else None
     opt = registry.optimizer(optimizer, fit or Fit(epochs=2, lr=0.1, batch_size=8))
     model = Model(network, network.flat.clone())
     program = (registry.method(method) if isinstance(method, str) else method)(

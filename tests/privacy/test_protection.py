@@ -20,6 +20,8 @@ from fnlkit.components import registry
 from fnlkit.engines.sequential import Sequential
 from fnlkit.errors import InputError
 from fnlkit.experiment import cards
+from fnlkit.experiment.plan import Plan
+from fnlkit.experiment.settings import Settings
 from fnlkit.kernels.streams import HiddenStream
 from fnlkit.privacy import Sums, updates, updates_epsilon
 from fnlkit.server.clients import Clients, Replies
@@ -33,22 +35,28 @@ SINGLE = {"fedcorr", "flr-plus", "nnc", "akd", "na-fedavg", "fednoro", "fedelc",
 SUMMED = {"fedefc", "fedem", "forward", "confident-learning", "feddpcont"}
 
 
+def planned(**settings):
+    return Plan.of(Settings(**settings))
+
+
 # ---- which methods can
 def test_possible_protection_follows_from_the_replies():
     found = {name: cards.hidden(name) for name in registry.METHODS}
     assert {found[name] for name in SINGLE} == {"–"} and {found[name] for name in SUMMED} == {"sum"}
     assert {found[name] for name in ("fedavg", "flr", "elr", "coteaching", "oracle")} == {"sum, dp"}
-    assert "fedcorr reads each client's reply: mean LID" in cards.looked_at("fedcorr")
-    assert "sends more than weights: label counts" in cards.unprotected("feddpcont")
-    assert "reads each" in cards.looked_at("oracle(usual=fedcorr)") and cards.looked_at("oracle(usual=flr)") is None
+    assert "fedcorr reads each client's reply: mean LID" in planned(method="fedcorr").single_replies_reason
+    assert "sends more than weights: label counts" in planned(method="feddpcont").unprotected_reason
+    assert "reads each" in planned(method="oracle(usual=fedcorr)").single_replies_reason
+    assert planned(method="oracle(usual=flr)").single_replies_reason is None
 
 
 def test_aggregators_optimizers_and_selection_that_look_at_single_clients():
     specs = {"daagg": "daagg(clean=[0])"}
-    assert [a for a in registry.AGGREGATORS if cards.looked_at(aggregator=specs.get(a, a)) is None] == ["mean"]
-    assert {o for o in registry.OPTIMIZERS if cards.looked_at(optimizer=o)} == {"scaffold", "fednova", "fedexp"}
-    assert cards.looked_at(optimizer="feddyn(rule=fedefc)") and not cards.looked_at(optimizer="feddyn")
-    assert [s for s in registry.SELECTORS if cards.looked_at(selector=s)] == ["power-of-choice"]
+    assert [a for a in registry.AGGREGATORS if planned(aggregator=specs.get(a, a)).single_replies_reason is None] == ["mean"]
+    assert {o for o in registry.OPTIMIZERS if planned(optimizer=o).single_replies_reason} == {"scaffold", "fednova", "fedexp"}
+    assert planned(optimizer="feddyn(rule=fedefc)").single_replies_reason
+    assert planned(optimizer="feddyn").single_replies_reason is None
+    assert [s for s in registry.SELECTORS if planned(selector=s).single_replies_reason] == ["power-of-choice"]
 
 
 @pytest.mark.parametrize("method", sorted(SUMMED))
@@ -71,7 +79,7 @@ def test_summed_replies_are_only_summed(method, monkeypatch):
         return Replies(said, said.ids)
 
     monkeypatch.setattr(Clients, "round", averaged)
-    declared = {name for _, sends in cards._sends(method) for name in sends}
+    declared = {name for _, sends in planned(method=method).method.list_replies() for name in sends}
     torch.testing.assert_close(trained(), plain, rtol=1e-9, atol=1e-12)
     assert hidden and set(hidden) <= declared
 

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from fnlkit.components import registry
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
 from fnlkit.experiment import Settings
+from fnlkit.experiment.plan import Plan
 from fnlkit.noise import MODELS
 from fnlkit.reproduce import published, reproduce
 from fnlkit.reproduce.recipe import step
@@ -94,10 +94,7 @@ def test_every_published_row_runs_or_has_a_reason():
     assert runs == 1423
     for method, train in specs:
         settings = Settings(method=method, **dict(train))
-        registry.method(method)
-        registry.loss(settings.loss, method)
-        registry.aggregator(settings.aggregator)
-        find(parse(settings.optimizer).name, registry.OPTIMIZERS, "optimizer")
+        Plan.of(settings)
     for table, found, what in ((MODELS, noises, "noise"), (partitioning.SCHEMES, schemes, "scheme")):
         for spec in map(parse, found):
             bind(spec, find(spec.name, table, what), what)

@@ -1,0 +1,340 @@
+"""The plan of a run: the components of its settings, read from the registry and bound once."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from fnlkit import privacy
+from fnlkit.client import measuring
+from fnlkit.client.losses import suits
+from fnlkit.client.network import Network
+from fnlkit.client.training import Fit
+from fnlkit.components import registry
+from fnlkit.components.declarations import Sent, declaration
+from fnlkit.components.spec import Spec, parse
+from fnlkit.errors import InputError
+from fnlkit.experiment.criteria import AGREEMENT, Criterion, criterion
+from fnlkit.experiment.settings import Settings
+from fnlkit.server.aggregation import too_few
+from fnlkit.server.protection import Protection, Secret
+
+
+@dataclass(frozen=True)
+class BoundMethod:
+    """A method with bound parameters, and the declarations of its stages.
+
+    Attributes
+    ----------
+    spec : str or Spec
+    run : callable
+        (clients, model, opt, select, *, rounds) -> generator of Round.
+    stages : sequence of callable
+        The method, then the methods that it runs as a stage (parameter `usual`).
+    needs : frozenset of str
+        Inputs that a run must provide, names in `fnlkit.components.declarations.NEEDS`.
+    sends : dict of str to Sent
+        Replies that the method, its stages and the components in its parameters declare.
+    """
+
+    spec: str | Spec
+    run: Callable[..., Any]
+    stages: Sequence[Callable[..., Any]]
+    needs: frozenset[str]
+    sends: dict[str, Sent]
+
+    @classmethod
+    def of(cls, spec: str | Spec) -> "BoundMethod":
+        """Return the BoundMethod of a spec such as ``fedcorr(beta=5, usual=flr(strength=3))``.
+
+        Raises
+        ------
+        InputError
+            For an unknown method or parameter.
+        """
+        run = registry.method(spec)
+        return cls(spec, run, tuple(registry.nested(run)), frozenset(registry.needs(run)), registry.sends(run))
+
+    @property
+    def has_own_loss(self) -> bool:
+        """Whether the method defines the loss of all local training."""
+        return registry.brings_loss(self.run)
+
+    def list_replies(self) -> Iterator[tuple[str, dict[str, Sent] | None]]:
+        """Yield (name, {reply: Sent}) of each stage; None instead of a dict if the stage has no declaration."""
+        for stage in self.stages:
+            yield getattr(stage, "func", stage).__name__.replace("_", "-"), declaration(stage).sends
+
+    @property
+    def revealing_reply(self) -> str | None:
+        """Description of the first reply that reveals samples unless only its sum over clients is known, or None."""
+        all_sent = (sent for _, sends in self.list_replies() for sent in (sends or {}).values())
+        return next((sent.what for sent in all_sent if sent.sum_only), None)
+
+    def budget(self, rounds: int) -> list[Any]:
+        """Return the part of the schedule that depends on `rounds`, one entry per stage.
+
+        A run can be resumed with a different `rounds` only if this part is unchanged.
+        """
+        return registry.of_budget(self.run, rounds)
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Properties of a run's clients and samples that its components must fit.
+
+    Attributes
+    ----------
+    cohort, classes : int
+        Number of clients in a round, and of classes.
+    network : Network
+    real_sites : bool
+        Whether the clients are real sites; their samples are unknown here.
+    evaluated, held_out : int
+        Number of samples on which models are tested during training, and of held-out samples of the clients.
+    sent_features : bool
+        Whether clients sent statistics of their features before training.
+    """
+
+    cohort: int
+    classes: int
+    network: Network
+    real_sites: bool
+    evaluated: int
+    held_out: int
+    sent_features: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All components of a run with bound parameters. `fnlkit.experiment` reads settings from the registry only here.
+
+    Attributes
+    ----------
+    settings : Settings
+    method : BoundMethod
+    loss : callable
+        Loss of local training, if the method does not define it.
+    optimizer : callable
+        (fit, **settings of the server) -> FedOpt; call it with `make_optimizer`.
+    aggregator : callable
+        (K, P), (K,) -> (P,).
+    selector : callable
+        (*, fraction) -> selector; call it with `make_selector`.
+    protection : Protection, Secret or None
+        Protection of updates for one client per round; see `protect_cohort`.
+    criterion : callable or None
+        Criterion of `--select`; None keeps the last model.
+    """
+
+    settings: Settings
+    method: BoundMethod
+    loss: Callable[..., Any]
+    optimizer: Callable[..., Any]
+    aggregator: Callable[..., Any]
+    selector: Callable[..., Any]
+    protection: Protection | Secret | None
+    criterion: Criterion | None
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Plan":
+        """Return the Plan of settings; users' components are imported.
+
+        Raises
+        ------
+        InputError
+            For an unknown component or parameter, and for a loss that the method would ignore.
+        """
+        method = BoundMethod.of(settings.method)
+        rule = criterion(settings.select)
+        loss = registry.loss(settings.loss)
+        if parse(settings.loss) != Spec("ce") and method.has_own_loss:
+            free = ", ".join(name for name in registry.METHODS if not registry.brings_loss(name))
+            raise InputError(
+                f"--loss {parse(settings.loss)}: {parse(method.spec)} has its own loss; remove --loss, or use one of {free}"
+            )
+        return cls(
+            settings,
+            method,
+            loss,
+            optimizer=registry.bind_optimizer(settings.optimizer),
+            aggregator=registry.aggregator(settings.aggregator),
+            selector=registry.bind_selector(settings.selector),
+            protection=registry.protection(settings.protect),
+            criterion=rule,
+        )
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Inputs that a run must provide for the method."""
+        return self.method.needs
+
+    @cached_property
+    def sends(self) -> dict[str, Sent]:
+        """Replies {name: Sent} that clients can send beyond ``weights``.
+
+        A method without a declaration contributes no replies.  If two components declare the same name, the method's
+        declaration takes precedence, then the optimizer's, then the selector's.
+        """
+        counts = {} if self.criterion is None else {self.criterion.func.column: measuring.SENDS[self.criterion.func.column]}
+        of_selector = declaration(self.make_selector()).sends or {}
+        return {**counts, **of_selector, **(declaration(self.optimizer).sends or {}), **self.method.sends}
+
+    @property
+    def reads_held_out(self) -> bool:
+        """Whether `--select` needs held-out samples of every client."""
+        return self.criterion is not None and self.criterion.func.column == AGREEMENT
+
+    @property
+    def hides(self) -> bool:
+        """Whether the protection draws noise (``dp``)."""
+        return isinstance(self.protection, Protection)
+
+    def make_optimizer(self, fit: Fit | None = None, **server: Any) -> Any:
+        """Return a new FedOpt.
+
+        Parameters
+        ----------
+        fit : Fit
+            Local training. Default: `Fit()`, to read the properties of the optimizer.
+        **server
+            Settings of the server side: aggregate, decay, protect.
+        """
+        return registry.check_optimizer(self.optimizer(Fit() if fit is None else fit, **server), self.settings.optimizer)
+
+    def make_selector(self) -> Any:
+        """Return a new selector with the fraction of the settings."""
+        return registry.check_selector(self.selector(fraction=self.settings.fraction), self.settings.selector)
+
+    def protect_cohort(self, cohort: float) -> Protection | Secret | None:
+        """Return the protection of updates for rounds with a mean of `cohort` clients."""
+        return replace(self.protection, cohort=cohort) if isinstance(self.protection, Protection) else self.protection
+
+    # ---- rules
+    def check(self, facts: RunFacts) -> None:
+        """Raise InputError if the components fit neither together nor the clients and samples of a run.
+
+        Requirements on the network's structure are checked when the network is built.
+        """
+        self._check_selection(facts)
+        self._check_components(facts)
+        self._check_protection(facts)
+
+    def check_protection(self, cohort: int) -> None:
+        """Raise InputError if updates should be protected and the server needs more than the sum of weights.
+
+        Parameters
+        ----------
+        cohort : int
+            Clients of a round.
+        """
+        if self.protection is None:
+            return
+        if reason := self.unprotected_reason:
+            raise InputError(f"--protect {self.settings.protect}: {reason}; omit --protect")
+        if isinstance(self.protection, Secret) and cohort < 3:
+            raise InputError(
+                f"--protect {self.settings.protect}: a round has {cohort} clients, and each of two clients can compute the "
+                "other's update from the sum; raise --fraction so that a round has at least three"
+            )
+
+    @property
+    def single_replies_reason(self) -> str | None:
+        """Sentence that states why the server must read single replies, or None if sums suffice.
+
+        If sums suffice, replies can be added under secure aggregation, and updates can be protected.
+        """
+        for name, sends in self.method.list_replies():
+            if sends is None:
+                return f"--method {name} does not declare its replies; add @method(sends=...) (fnlkit.components)"
+            single = next((sent for sent in sends.values() if not sent.summed), None)
+            if single:
+                return f"--method {name} reads each client's reply: {single.what} ({single.when})"
+        if {"own", "pooled"} & self.needs:
+            return f"--method {parse(self.method.spec).name} is a reference without a round of several clients"
+        if not declaration(self.aggregator).sums:
+            name = parse(self.settings.aggregator).name
+            return f"--aggregator {name} compares the clients' models, which a sum does not contain"
+        if self.make_optimizer().reads_each():
+            name = parse(self.settings.optimizer).name
+            return f"--optimizer {name} reads each client's model, which a sum does not contain"
+        if getattr(self.make_selector(), "sampling", None) is None:
+            return f"--selector {parse(self.settings.selector).name} selects by the reply of each client"
+        return None
+
+    @property
+    def unprotected_reason(self) -> str | None:
+        """Sentence that states why updates cannot be protected (--protect), or None if they can."""
+        if reason := self.single_replies_reason:
+            return reason
+        for name, sends in self.method.list_replies():
+            for sent in (sends or {}).values():
+                return (
+                    f"--method {name} sends more than weights: {sent.what} ({sent.when}), which the noise on updates does not "
+                    "cover"
+                )
+        return None
+
+    def _check_selection(self, facts: RunFacts) -> None:
+        """Raise InputError if the run lacks the rounds, the model or the samples that `--select` and `--patience` need."""
+        settings, rule = self.settings, self.criterion
+        if settings.patience and rule is None:
+            raise InputError(
+                f"--patience {settings.patience} requires a criterion; add --select best-holdout, nes or label-wave"
+            )
+        if rule is not None and "own" in self.needs:
+            raise InputError(f"--select {settings.select}: {settings.method} has no global model; omit --select")
+        if settings.patience and any(part is not None for part in self.method.budget(settings.rounds)):
+            raise InputError(
+                f"--patience {settings.patience}: the schedule of {settings.method} covers all rounds, so the run cannot end "
+                "early; omit --patience, and --select chooses among all rounds"
+            )
+        if rule is None:
+            return
+        if self.protection is not None:
+            raise InputError(
+                f"--select {settings.select}: the clients would send counts that --protect does not cover; omit --select"
+            )
+        if facts.real_sites:  # a site without held-out samples refuses the run
+            return
+        if not facts.evaluated:
+            raise InputError(
+                f"--select {settings.select} requires test or held-out samples; make the federation with --holdout 0.1"
+            )
+        if self.reads_held_out and not facts.held_out:
+            raise InputError(
+                f"--select {settings.select} requires held-out samples at the clients; make the federation with "
+                "`fnlkit partition --holdout 0.1`"
+            )
+
+    def _check_components(self, facts: RunFacts) -> None:
+        """Raise InputError if loss, optimizer or aggregator do not fit the method, the classes, the network or the cohort."""
+        suits(self.loss, facts.classes)
+        if "own" in self.needs:
+            for name, idle in (("optimizer", "fedavg"), ("aggregator", "mean")):
+                chosen = parse(getattr(self.settings, name))
+                if chosen != Spec(idle):
+                    raise InputError(f"--{name} {chosen}: {self.settings.method} averages no models; omit --{name}")
+        must_suit = getattr(self.make_optimizer(), "suits", None)
+        if must_suit:  # a user's optimizer does not have to define it
+            must_suit(facts.network)
+        if refusal := too_few(self.aggregator, facts.cohort):
+            raise InputError(refusal)
+
+    def _check_protection(self, facts: RunFacts) -> None:
+        """Raise InputError if the protection does not cover all that clients send in the run."""
+        self.check_protection(facts.cohort)
+        if not isinstance(self.protection, Protection):
+            return
+        protect = self.settings.protect
+        if facts.network.size > facts.network.parameters_count:
+            raise InputError(
+                f"--protect {protect}: the network has statistics of samples in addition to its weights (batch norm), "
+                "which noise would make useless; choose a --model without batch norm"
+            )
+        if facts.sent_features:
+            raise InputError(
+                f"--protect {protect}: clients would send sums of their features, which the noise on updates does not "
+                "cover; write --standardize none"
+            )
+        privacy.must_account()
