@@ -199,21 +199,22 @@ _SAMPLES = {
     "held_out_true": "held-out samples, true labels",
     "gold": "verified samples",
     "reviewed": "held-out samples, by random reviews",
-    "estimated": "held-out samples, corrected for wrong labels",
+    "estimated": "held-out samples, labels corrected by the models of the other sites",
 }
-_CALLED = {"accuracy": "accuracy", "agreement": "agreement with given labels", "estimated accuracy": "estimated accuracy"}
+_CALLED = {"agreement": "agreement with given labels"}
 
 
 def _show_measured(say, found, classes):
     """Print accuracies: a line per kind of samples, then sites, then classes."""
     table = Table("measure", "on", "samples", "share", "95 % interval", "macro-F1", "balanced")
     for name, part in found.items():
-        table.add_row(_CALLED[part["measures"]], _SAMPLES[name], f"{part['samples']:,}", *_shares(part))
+        table.add_row(_CALLED.get(part["measures"], part["measures"]), _SAMPLES[name], f"{part['samples']:,}", *_shares(part))
     if found:
         say.print(table)
     for name, part in found.items():
-        if part["measures"] == "estimated accuracy":
-            say.print(f"The estimated accuracy assumes: {'; '.join(part['assumes'])}.", soft_wrap=True)
+        if "assumes" in part:
+            text = f"The {part['measures']} is no accuracy. It assumes: {'; '.join(part['assumes'])}."
+            say.print(text, soft_wrap=True)
         elif part["measures"] == "agreement":
             say.print(
                 "Agreement is the share of predictions equal to the given labels, which are not verified.", soft_wrap=True

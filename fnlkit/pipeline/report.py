@@ -115,7 +115,7 @@ _ON = {
     "held_out_true": "held-out samples, true labels",
     "gold": "verified samples",
     "reviewed": "held-out samples, by random reviews",
-    "estimated": "held-out samples, corrected for wrong labels",
+    "estimated": "held-out samples, labels corrected by the models of the other sites",
 }
 
 

@@ -8,7 +8,10 @@ import numpy as np
 from fnlkit.estimators.intervals import clopper_pearson
 from fnlkit.kernels.streams import stream
 
+# The source of truth is the other sites: labels that their models contradict count as wrong.
+MEASURES = "agreement with the other sites' labels"
 ASSUMES = (
+    "most sites are nearly clean: labels that are wrong in the same way at most sites count as right",
     "labels are wrong by class and not by how a sample looks (each site by its own estimated matrix)",
     "within a true class, whether the model errs has nothing to do with whether the label does",
 )

@@ -1,7 +1,8 @@
-"""Test a model on samples outside training: agreement, estimated accuracy, and accuracy.
+"""Test a model on samples outside training: two kinds of agreement, and accuracy.
 
 The three measures must not be confused.  *Agreement* counts predictions equal to labels that can be wrong.  An
-*estimated accuracy* is agreement corrected by an estimate of the label noise.  *Accuracy* requires verified
+*agreement with the other sites' labels* is agreement corrected by an estimate of the label noise, which cannot see errors that
+most sites share.  *Accuracy* requires verified
 labels: a data set's declared truth, simulated noise, or gold samples.
 """
 
@@ -15,7 +16,7 @@ from fnlkit.estimators.ranges import share_range
 from fnlkit.experiment.evaluation_set import held_out_positions
 from fnlkit.experiment.network import trained_network
 from fnlkit.kernels.scores import confusion
-from fnlkit.results.corrected import ASSUMES, corrected, figures
+from fnlkit.results.corrected import ASSUMES, MEASURES, corrected, figures
 
 
 def measured(run, dataset):
@@ -31,8 +32,8 @@ def measured(run, dataset):
     dict
         If there are such samples: ``test``; ``held_out``, by given labels, and ``held_out_true``; ``gold``.  Each is a dict
         of ``measures`` ("accuracy" or "agreement"), samples, share, low, high, interval, macro_f1, balanced, per_class, sites
-        and confusion (C, C) by label and prediction.  ``estimated`` is the accuracy on true labels estimated from agreement
-        with given labels, with its assumptions.  ``reviewed`` is the accuracy on true labels by random
+        and confusion (C, C) by label and prediction.  ``estimated`` is the agreement with labels corrected by the models of
+        the other sites, with its assumptions.  ``reviewed`` is the accuracy on true labels by random
         reviews of held-out samples.
 
     Raises
@@ -102,7 +103,7 @@ def summary(counts, interval, called, names=None):
 
 
 def estimated(run, counts, names):
-    """Return the accuracy on true labels estimated from agreement; None without an estimated transition."""
+    """Return the agreement with the other sites' labels, estimated from that with given labels; None without a transition."""
     needed = [f"estimate_{name}" for name in ("client_transition", "client_level", "client_level_low", "client_level_high")]
     if not all(name in run.truth for name in needed):
         return None
@@ -110,7 +111,7 @@ def estimated(run, counts, names):
     if found is None:
         return None
     sites = [{"site": name, **_ranged(one)} for name, one in zip(names, found["sites"], strict=True) if one]
-    out = {"measures": "estimated accuracy", "samples": int(counts.sum()), **_ranged(found["share"])}
+    out = {"measures": MEASURES, "samples": int(counts.sum()), **_ranged(found["share"])}
     for name in ("macro_f1", "balanced"):
         out[name], out[f"{name}_low"], out[f"{name}_high"] = found[name]
     out["per_class"] = [one and _ranged(one) for one in found["per_class"]]

@@ -38,7 +38,11 @@ def test_measures_state_their_labels(own):
     assert row["balanced_accuracy"] == row["measured"]["gold"]["balanced"]  # of verified samples
     found = row["measured"]
     assert set(found) == {"held_out", "estimated", "gold"}
-    assert [found[name]["measures"] for name in found] == ["agreement", "estimated accuracy", "accuracy"]
+    assert [found[name]["measures"] for name in found] == [
+        "agreement",
+        "agreement with the other sites' labels",
+        "accuracy",
+    ]
     assert found["held_out"]["share"] == pytest.approx(row["agreement_last"])
     assert found["gold"]["samples"] == 30 and "Clopper-Pearson" in found["gold"]["interval"]
     # A third of one site's labels are wrong: agreement there is low, the estimate is not, and its interval says so.
