@@ -1,10 +1,13 @@
 """Write the computed parts of README.md and docs/ from stored results.
 
     python -m benchmarks.pages            # write them
-    python -m benchmarks.pages --check    # print the pages whose parts are outdated; exit code 1 if there are any
+    python -m benchmarks.pages --check    # print the pages that it would change; exit code 1 if there are any
 
 A part of a page is between ``<!-- computed: NAME -->`` and ``<!-- end -->``.  `parts` returns the lines of each name;
 ``output FILE: TEXT`` is the paragraph of benchmarks/results/FILE that begins with the text.
+
+A table of measurements that is not computed follows ``<!-- numbers: FILE, FILE -->``: the files, relative to the repository,
+that contain its numbers. Rows with other numbers are printed, and the exit code is 1.
 """
 
 import argparse
@@ -21,6 +24,8 @@ from fnlkit.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/results"
+TABLE = re.compile(r"(?m)^(?:<!-- numbers: (.+?) -->\n)?((?:^\|.*\n)+)")
+NUMBER, DECIMAL, FEW = re.compile(r"\d+(?:\.\d+)?"), re.compile(r"\d+\.\d+"), 4
 PART = re.compile(r"<!-- computed: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
 # README shows these methods, and the two with the best mean ranks that were not developed on data of the league.
 SHOWN = ("fedcorr", "fedefc", "feddpcont", "flr", "nnc")
@@ -87,6 +92,35 @@ def output(file, first):
     if not found:
         raise InputError(f"benchmarks/results/{file}: no line begins with {first!r}")
     yield from ("```text", *found[0].rstrip().splitlines(), "```")
+
+
+def unsupported(text):
+    """Return the rows of tables whose decimal numbers do not occur in the files that the page names for the table.
+
+    A number occurs in a file if a number of the file, or 100 times this number, rounds to it. Computed parts are left out.
+    Tables with fewer than `FEW` decimal numbers need no file.
+    """
+    rows = []
+    for files, table in TABLE.findall(PART.sub("", text)):
+        lines = [(line, DECIMAL.findall(line)) for line in table.splitlines()]
+        if not files and sum(len(numbers) for _, numbers in lines) < FEW:
+            continue
+        stored = stored_numbers(files)
+        rows += [line for line, numbers in lines if not all(occurs(number, stored) for number in numbers)]
+    return rows
+
+
+@cache
+def stored_numbers(files):
+    """Return the numbers of comma-separated files, relative to the repository."""
+    texts = [(ROOT / file.strip()).read_text(encoding="utf-8") for file in files.split(",") if file.strip()]
+    return [float(number) for text in texts for number in NUMBER.findall(text)]
+
+
+def occurs(number, stored):
+    """Return whether a decimal number (text) is a rounded stored number, or 100 times one."""
+    places = len(number.partition(".")[2])
+    return any(f"{value * scale + tie:.{places}f}" == number for value in stored for scale in (1, 100) for tie in (0, 1e-9))
 
 
 def bytes_table():
@@ -211,12 +245,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args()
-    outdated = [page for page in pages() if filled(page.read_text(encoding="utf-8")) != page.read_text(encoding="utf-8")]
+    texts = {page: page.read_text(encoding="utf-8") for page in pages()}
+    outdated = [page for page, text in texts.items() if filled(text) != text]
+    wrong = {page: rows for page, text in texts.items() if (rows := unsupported(text))}
     for page in outdated:
         print(page.relative_to(ROOT))
         if not options.check:
-            page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
-    sys.exit(bool(options.check and outdated))
+            page.write_text(filled(texts[page]), encoding="utf-8")
+    for page, rows in wrong.items():
+        print(f"{page.relative_to(ROOT)}: numbers that no named file contains", *rows, sep="\n  ")
+    sys.exit(bool(wrong or (options.check and outdated)))
 
 
 if __name__ == "__main__":

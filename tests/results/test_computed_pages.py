@@ -17,6 +17,21 @@ def test_all_computed_parts_are_those_of_the_stored_results():
     assert all(begin == end for begin, end in marks) and sum(begin for begin, _ in marks) > 10
 
 
+def test_numbers_of_all_other_tables_are_in_the_stored_results():
+    texts = {page: page.read_text(encoding="utf-8") for page in pages.pages()}
+    assert {page.name: rows for page, text in texts.items() if (rows := pages.unsupported(text))} == {}
+    assert sum(text.count("<!-- numbers: ") for text in texts.values()) > 10
+
+
+def test_a_number_without_a_stored_result_is_found(tmp_path):
+    (tmp_path / "out.txt").write_text("fedavg 78.84 ± 1.2, precision 0.973 and 12", encoding="utf-8")
+    mark = f"<!-- numbers: {tmp_path / 'out.txt'} -->\n"
+    table = "| a | b |\n|---|---|\n| 78.8 | 1.2 |\n| 97.3 % | 12.0 |\n"
+    assert pages.unsupported(mark + table) == []
+    assert pages.unsupported(mark + table.replace("97.3", "97.4")) == ["| 97.4 % | 12.0 |"]
+    assert pages.unsupported(table) == ["| 78.8 | 1.2 |", "| 97.3 % | 12.0 |"]
+
+
 def test_a_changed_number_is_found():
     page = "Text.\n<!-- computed: bytes -->\n" + "\n".join(pages.parts()["bytes"]) + "\n<!-- end -->\nMore."
     other = re.sub(r"\d\.\d\d", "9.99", page, count=1)
