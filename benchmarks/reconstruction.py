@@ -39,7 +39,9 @@ from fnlkit.models.pair import Pair
 from fnlkit.server.clients import Public
 
 SIZES, OTHERS, CLASSES, WIDTH, WRONG = (1, 5, 20, 100, 500), (20, 20, 20), 10, 128, 0.4
-EXACT, PROGRAMS, RANK = 1e-3, 60, 1e-5
+EXACT, RANK = 1e-3, 1e-5
+# Linear programs per reply. With 600 instead of 60, products of 20 samples give 80 instead of 20 % of them; weights no more.
+PROGRAMS, PROGRAMS_OF_PRODUCTS = 60, 600
 REFERENCES = ("centralized", "local", "oracle")
 
 
@@ -58,13 +60,13 @@ def basis_of(rows):
     return basis[size > RANK * size[0]]
 
 
-def span(rows, rng):
-    """Return vertices (m, D) of the non-negative vectors of length sum 1 in the span of rows; none if it is everything."""
+def span(rows, rng, programs=PROGRAMS):
+    """Return vertices (m, D) of the non-negative vectors with sum 1 in the span of rows; none if it is everything."""
     basis = basis_of(rows)
     if not 0 < len(basis) < basis.shape[1]:
         return basis[:0]
     found = []
-    for _ in range(min(PROGRAMS, 4 * len(basis))):
+    for _ in range(min(programs, 30 * len(basis))):
         goal = basis @ rng.normal(size=basis.shape[1])
         done = linprog(goal, A_ub=-basis.T, b_ub=np.zeros(basis.shape[1]), A_eq=basis.sum(1)[None], b_eq=[1.0],
                        bounds=(None, None), method="highs")  # fmt: skip
@@ -198,7 +200,7 @@ def of_sums(values, rng):
     if values[0].ndim == 1:
         side = np.zeros((WIDTH, WIDTH))
         side[np.triu_indices(WIDTH)] = values[0]
-        return span(side + np.triu(side, 1).T, rng)
+        return span(side + np.triu(side, 1).T, rng, PROGRAMS_OF_PRODUCTS)
     stacked = np.concatenate(values)
     steps = [after - before for before, after in zip(values, values[1:], strict=False)]
     return np.concatenate([stacked, *steps, *(-step for step in steps), unmixed(values[0]), span(stacked, rng)])
