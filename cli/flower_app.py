@@ -76,10 +76,13 @@ from fnlkit.cli.plumbing import console, printable, setting_options
               help="Sites agree to an audit by mail only with noise (`site summarize --epsilon`), and to at most this epsilon "
               "for all files of a site. DATASET must then hold no sample of a site.")  # fmt: skip
 @click.option("--sums-delta", type=float, default=1e-5, show_default=True, metavar="DELTA", help="Delta of --sums-epsilon.")
+@click.option("--publisher", metavar="NAME", default="fnlkit", show_default=True,
+              help="Account at Flower's hub that publishes the project with `flwr app publish`.")  # fmt: skip
 @setting_options()
 @click.pass_context
 def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names, address, demo, task, only_task, estimator,
-            folds, audit_rounds, per_sample, backbone, scaling, sums_epsilon, sums_delta, **options):  # fmt: skip
+            folds, audit_rounds, per_sample, backbone, scaling, sums_epsilon, sums_delta, publisher,
+            **options):  # fmt: skip
     """Write a Flower project for real sites into a new folder DIR: audit, estimate, train and evaluate.
 
     The ClientApp computes on the table, folder of images or npz of a site and sends only declared replies. With --address, DIR
@@ -104,6 +107,7 @@ def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names
     judging = Judging((task,) if only_task else TASKS, estimator, folds, audit_rounds, per_sample)
     about = {"sites": sites, "wait": wait, "timeout": timeout, "max_samples": max_samples, "keys": keys, "names": names}
     about |= {"backbone": backbone, "scaling": scaling, "sums": None if sums_epsilon is None else (sums_epsilon, sums_delta)}
+    about |= {"publisher": publisher}
     data, place = loaded(dataset), address and parse_address(address)
     known = names or [f"site-{k}" for k in range(sites)]
     more = (lambda agreed: handover.parts(place, known, agreed)) if place else None

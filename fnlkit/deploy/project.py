@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from dataclasses import asdict, replace
@@ -21,11 +22,14 @@ from fnlkit.experiment.settings import Settings
 from fnlkit.review.private import sigma_of
 
 PACKAGE = "fnlkit_sites"
+FLOWER = {"oldest": "1.41", "newer": "1.43", "target": "1.41.0"}  # as in the extra `flower` of pyproject.toml
+PUBLISHER = "fnlkit"
 PRIVATE = ("server_data", "output", "run")  # used by the server only: passed to `flwr run`, never written to a file
 
 
 def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, max_samples=MOST_SAMPLES, keys=(), names=(),
-                  name="train", judging=STANDARD, backbone="", scaling="project", sums=None, more=None):  # fmt: skip
+                  name="train", judging=STANDARD, backbone="", scaling="project", sums=None, publisher=PUBLISHER,
+                  more=None):  # fmt: skip
     """Write a Flower project to a new or empty folder and return the paths of its files.
 
     Parameters
@@ -52,6 +56,8 @@ def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, ma
         Take the scale of vectors from `dataset`, or from sums of the sites (task `scale`).
     sums : (float, float), optional
         Epsilon and delta of the sums of a site in audits by mail. Default: sums without noise.
+    publisher : str
+        Account at Flower's hub that publishes the project.
     more : callable (text of pyproject.toml) -> dict of str to bytes, optional
         Further files of the folder, by their paths in the folder.
 
@@ -60,6 +66,8 @@ def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, ma
     InputError
         If the folder is not empty, or if a run with these settings cannot be deployed.
     """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", publisher):
+        raise InputError(f"--publisher {publisher!r}: must be an account of Flower's hub, of letters, digits, - and _")
     about = _features_of(dataset, settings, backbone, scaling)
     if scaling == "sites":
         judging = replace(judging, tasks=(*judging.tasks, scale.TASK))
@@ -108,7 +116,10 @@ def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, ma
         **dict.fromkeys(PRIVATE, ""),
     }
     config = "".join(f"{name} = {json.dumps(value)}\n" for name, value in (chosen | about).items())
-    parts = {"pyproject.toml": _PROJECT.format(package=PACKAGE, config=config)}
+    parts = {
+        "pyproject.toml": _PROJECT.format(package=PACKAGE, config=config, publisher=publisher, **FLOWER),
+        "LICENSE": _LICENSE,
+    }
     parts |= {f"{PACKAGE}/__init__.py": "", f"{PACKAGE}/server.py": _SERVER, f"{PACKAGE}/client.py": _CLIENT}
     parts = {name: text.encode() for name, text in parts.items()}
     _write_whole(folder, parts | (more(parts["pyproject.toml"]) if more else {}))
@@ -182,15 +193,17 @@ build-backend = "hatchling.build"
 name = "fnlkit-sites"
 version = "1.0.0"
 description = "Federated learning with noisy labels, by fnlkit"
-license = "Apache-2.0"
-dependencies = ["fnlkit[flower]"]
+license = {{file = "LICENSE"}}
+dependencies = ["fnlkit[flower]", "flwr>={oldest},<{newer}"]
 
 [tool.hatch.build.targets.wheel]
 packages = ["."]
 
 [tool.flwr.app]
-publisher = "fnlkit"
-fab-include = ["{package}/*.py"]
+publisher = "{publisher}"
+fab-format-version = 1
+flwr-version-target = "{target}"
+fab-include = ["{package}/*.py", "LICENSE"]
 
 [tool.flwr.app.components]
 serverapp = "{package}.server:app"
@@ -199,6 +212,21 @@ clientapp = "{package}.client:app"
 # The options of `fnlkit train`, and what all sites' samples have in common.
 [tool.flwr.app.config]
 {config}"""
+_LICENSE = """\
+Copyright The fnlkit developers
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use these files except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+"""
 _SERVER = '''"""The server: it runs the task that the run configuration selects, and writes the result."""
 
 from fnlkit.deploy.apps import server_app
