@@ -42,6 +42,8 @@ _KNOWN = {
         "fnlkit.datasets.manifest:manifest",
         "any CSV or Parquet with one row per sample: file or features, label, site",
     ),
+    "openml": ("fnlkit.datasets.hubs:openml", "any table of OpenML by its number: openml(id=61)"),
+    "hf": ("fnlkit.datasets.hubs:hf", 'any images or table of Hugging Face\'s hub: hf(name="ylecun/mnist")'),
     "votes": ("fnlkit.datasets.loading:votes", "any data set with the labels of several annotators: a row per vote"),
 }
 

@@ -1,0 +1,242 @@
+"""Read data sets of OpenML and of Hugging Face's hub through scikit-learn and `datasets`.
+
+`download=True` fetches a data set once and stores its columns or images as npz in the cache folder; later reads use this file.
+"""
+
+import io
+import re
+from functools import partial
+
+import numpy as np
+
+from fnlkit.artifacts import large, paths, saving
+from fnlkit.components.parameters import Count, Text, checked
+from fnlkit.components.spec import Spec
+from fnlkit.datasets.local import from_arrays
+from fnlkit.datasets.manifest import ROLES, Manifest
+from fnlkit.datasets.table import Table
+from fnlkit.errors import InputError, nearest
+
+# Splits of the hub with test samples, in order of preference. Further splits are not used.
+_TESTED = ("test", "validation")
+
+
+@checked
+def openml(*, id: Count, label: Text = "", site: Text = "", drop=None, text=None, where, download=False):
+    """Return a table of OpenML by its number; all rows are training samples.
+
+    Parameters
+    ----------
+    id : int
+        Number of the data set at openml.org.
+    label : str
+        Column with the labels. Default: the target that OpenML declares.
+    site : str
+        Column with the sites. Default: a column with a usual name, if any.
+    drop, text : list of columns, optional
+        As for `manifest`.
+
+    Raises
+    ------
+    InputError
+        If the data set is not in the cache folder and `download` is False, or cannot be fetched.
+    """
+    options = {"label": label, "site": site, "drop": drop, "text": text}
+    spec, place = _spec("openml", {"id": id, **options}), where / "openml" / f"{id}.npz"
+    if not place.is_file():
+        if not download:
+            raise _missing(spec, place)
+        _store(place, _fetch_openml(id, where))
+    return _dataset(_stored(place, where), spec, options, where)
+
+
+@checked
+def hf(*, name: Text, config: Text = "", label: Text = "", site: Text = "", drop=None, text=None, where, download=False):
+    """Return a data set of Hugging Face's hub, or a local folder or file that its library reads.
+
+    The split ``train`` is used for training, ``test`` or else ``validation`` for testing. Images must have one size.
+
+    Parameters
+    ----------
+    name : str
+        Name at the hub, such as ``"ylecun/mnist"``, or the path of a folder of Parquet, CSV or JSON files or images.
+    config : str
+        Configuration of the data set. Default: its only one.
+    label : str
+        Column with the labels. Default: the only column of classes, or a column with a usual name.
+    site : str
+        Column with the sites. Default: a column with a usual name, if any.
+    drop, text : list of columns, optional
+        As for `manifest`, for data sets without images.
+
+    Raises
+    ------
+    InputError
+        If the data set is not in the cache folder and `download` is False, cannot be fetched, or has no labels.
+    """
+    options = {"label": label, "site": site, "drop": drop, "text": text}
+    fetch = partial(_fetch_hf, config=config, label=label, site=site, folder=where / "hf/library")
+    local = paths.from_home(name)
+    if local.exists():
+        spec = _spec("hf", {"name": str(local.resolve()), "config": config, **options})
+        return _dataset(fetch(str(local)), spec, options, where)
+    spec = _spec("hf", {"name": name, "config": config, **options})
+    place = where / "hf" / f"{re.sub(r'[^A-Za-z0-9_.=-]', '--', '/'.join(filter(None, (name, config, label, site))))}.npz"
+    if not place.is_file():
+        if not download:
+            raise _missing(spec, place)
+        _store(place, fetch(name))
+    return _dataset(_stored(place, where), spec, options, where)
+
+
+def _spec(name, parameters):
+    return str(Spec(name, {key: value for key, value in parameters.items() if value}))
+
+
+def _missing(spec, place):
+    return InputError(f"{spec}: there is no {paths.shown(place)}; run: fnlkit data get '{spec}'")
+
+
+def _store(place, arrays):
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    saving.write_bytes([content.getbuffer()], place)
+
+
+def _stored(place, where):
+    return large.open_arrays(place, decoded=where / "decoded")
+
+
+def _dataset(arrays, name, options, where):
+    """Return the Dataset of images (as in an npz) or of the columns of a table."""
+    if "x_train" in arrays:
+        data = from_arrays(name, {key: value for key, value in arrays.items() if key != "label"})
+    else:
+        names = np.asarray(arrays["columns"]).astype(str).tolist()
+        cells = {}
+        for i, column in enumerate(names):
+            values = np.asarray(arrays[f"column_{i}"])
+            cells[column] = values if values.dtype.kind == "f" else values.astype(str).tolist()
+        given = {"label": options["label"] or str(arrays["label"]), "site": options["site"]}
+        lists = {key: options[key] for key in ("drop", "text") if options[key]}
+        table = Table(name, cells, list(range(1, 1 + len(next(iter(cells.values()))))))
+        data = Manifest(name, given, lists=lists, table=table).dataset(where)
+    data.name = name
+    return data
+
+
+def _columns(columns, label):
+    """Return the arrays of a stored table: columns {name: float64 or texts} and the name of the label."""
+    arrays = {f"column_{i}": values for i, values in enumerate(columns.values())}
+    return {"columns": np.array(list(columns)), "label": np.array(label), **arrays}
+
+
+def _fetch_openml(number, folder):
+    from sklearn.datasets import fetch_openml
+
+    try:
+        found = fetch_openml(data_id=number, data_home=str(folder), as_frame=False, parser="liac-arff")
+    except (OSError, ValueError) as error:
+        raise InputError(f"openml(id={number}): {str(error).splitlines()[0]}") from error
+    if found.target is None or len(found.target_names) != 1:
+        raise InputError(f"openml(id={number}): declares {len(found.target_names)} targets; expected one")
+    if not isinstance(found.data, np.ndarray):
+        raise InputError(f"openml(id={number}): sparse tables are not read; write a CSV with the columns that you use")
+    columns = {}
+    for name, values in zip(found.feature_names, found.data.T, strict=True):
+        levels = (found.categories or {}).get(name)
+        if levels is None:
+            columns[name] = values.astype(np.float64)
+        else:
+            columns[name] = np.array(["" if value != value else str(levels[int(value)]) for value in values.astype(float)])
+    label = found.target_names[0]
+    return _columns({**columns, label: found.target.astype(str)}, label)
+
+
+def _fetch_hf(name, *, config, label, site, folder):
+    try:
+        import datasets
+    except ImportError:
+        raise InputError("hf: package datasets is not installed; pip install 'fnlkit[hf]'") from None
+    try:
+        found = datasets.load_dataset(name, config or None, cache_dir=str(folder))
+    except Exception as error:  # the library raises exceptions of many kinds
+        raise InputError(f"hf(name={name}): {' '.join(str(error).split())[:300]}") from error
+    if "train" not in found:
+        raise InputError(f"hf(name={name}): has the splits {', '.join(found)}; expected train")
+    parts = {"train": found["train"]}
+    parts |= next(({"test": found[part]} for part in _TESTED if part in found), {})
+    features = found["train"].features
+    label = _label_of(name, features, label)
+    for part, rows in parts.items():
+        if rows.features.keys() != features.keys():
+            raise InputError(f"hf(name={name}): the columns of {part} are {', '.join(rows.features)}; expected those of train")
+    images = [column for column, kind in features.items() if type(kind).__name__ == "Image"]
+    if len(images) > 1:
+        raise InputError(f"hf(name={name}): has {len(images)} columns of images: {', '.join(images)}; expected one")
+    if images:
+        return _image_arrays(name, parts, images[0], label, site, features)
+    return _table_arrays(name, parts, label, features)
+
+
+def _label_of(name, features, label):
+    """Return the column with the labels."""
+    if label:
+        if label not in features:
+            raise InputError(f"hf(name={name}): no column {label!r}{nearest(label, features)}; columns: {', '.join(features)}")
+        return label
+    classes = [column for column, kind in features.items() if type(kind).__name__ == "ClassLabel"]
+    usual = [column for column in features if column.lower() in ROLES["label"]]
+    for found in (classes, usual):
+        if len(found) == 1:
+            return found[0]
+    raise InputError(f"hf(name={name}): which column has the labels? write label=... with one of {', '.join(features)}")
+
+
+def _names_of(rows, column):
+    """Return the values (n,) of a column as texts: names of classes, "" if missing."""
+    kind, values = rows.features[column], rows[column]
+    names = getattr(kind, "names", None)
+    if names is not None:
+        return np.array(["" if value is None or value < 0 else names[value] for value in values])
+    return np.array(["" if value is None else str(value) for value in values])
+
+
+def _image_arrays(name, parts, image, label, site, features):
+    """Return the arrays of an npz with images (n, H, W) or (n, H, W, 3) uint8."""
+    names = getattr(features[label], "names", None)
+    texts = {part: _names_of(rows, label) for part, rows in parts.items()}
+    if names is None:
+        names = sorted(set(np.concatenate(list(texts.values())).tolist()) - {""})
+    place = {text: i for i, text in enumerate(names)} | {"": -1}
+    arrays = {"class_names": np.array(names), "label": np.array(label)}
+    mode = "L" if parts["train"][0][image].mode in ("1", "L") else "RGB"
+    for part, rows in parts.items():
+        pixels = [np.asarray(row.convert(mode)) for row in rows[image]]
+        if len(sizes := {each.shape for each in pixels}) > 1:
+            raise InputError(f"hf(name={name}): images of {len(sizes)} sizes; expected one size")
+        y = np.array([place[text] for text in texts[part]])
+        kept = np.ones(len(y), bool) if part == "train" else y >= 0
+        if kept.any():
+            arrays |= {f"x_{part}": np.stack(pixels)[kept], f"y_{part}": y[kept]}
+    usual = [column for column in features if column.lower() in ROLES["site"]]
+    if site or usual:
+        arrays["site_train"] = _names_of(parts["train"], site or usual[0])
+    return arrays
+
+
+def _table_arrays(name, parts, label, features):
+    """Return the stored columns of a table, with a column of the split if there are test samples."""
+    columns = {}
+    for column, kind in features.items():
+        number = getattr(kind, "dtype", "").startswith(("int", "uint", "float")) and not hasattr(kind, "names")
+        if type(kind).__name__ not in ("Value", "ClassLabel"):
+            raise InputError(f"hf(name={name}): column {column!r} is {type(kind).__name__}; expected numbers, texts or classes")
+        if number and column != label:
+            columns[column] = np.concatenate([np.array(rows[column], np.float64) for rows in parts.values()])
+        else:
+            columns[column] = np.concatenate([_names_of(rows, column) for rows in parts.values()])
+    if len(parts) > 1:
+        columns["split"] = np.repeat(list(parts), [len(rows) for rows in parts.values()])
+    return _columns(columns, label)
