@@ -114,15 +114,17 @@ def join(folder, data, leave_out):
 @command.command()
 @click.argument("data", metavar="[DATA]", required=False)
 @place_options
-@click.option("-o", "--output", default="review", show_default=True, metavar="FOLDER",
-              help="Folder for review.html and decisions.csv.")  # fmt: skip
+@click.option("-o", "--output", default=None, metavar="FOLDER",
+              help="Folder for review.html and decisions.csv. Default: review, with --test review-test.")  # fmt: skip
+@click.option("--test", "run", default=None, metavar="RUN.pt",
+              help="Review the test samples instead; the model of this run, not trained on them, ranks them.")  # fmt: skip
 @click.option("--budget", type=click.IntRange(min=1), default=200, show_default=True, help="Number of samples to review.")
 @guarantee_options
 @click.option(
     "--list", "listed", is_flag=True, help="After the import, also correct the labels of the list with the guarantee."
 )
 @seed_option
-def review(data, folder, name, output, listed, **options):
+def review(data, folder, name, output, run, listed, **options):
     """Write a page with the suspicious samples of the last audit; after the decisions, import them.
 
     The first call writes review.html and decisions.csv. Open the page in a browser, decide, and save decisions.csv in the same
@@ -130,24 +132,26 @@ def review(data, folder, name, output, listed, **options):
     tables are kept in the folder `memory`, and a further review adds to the decisions. Nothing leaves this machine. After a
     review with --guarantee, the next audit sends the numbers of right, wrong and listed labels by group of ranks.
 
+    With --test, the test samples are reviewed: the next evaluation uses the reviewed labels, and so does the next training
+    that selects a round by held-out samples.
+
     \b
     Example:
       fnlkit site review --project from-coordinator -o review --budget 100 --guarantee 0.2
     """
     from fnlkit import pipeline
     from fnlkit.artifacts import files, saving
-    from fnlkit.deploy import checking, handover, labels
-    from fnlkit.deploy.agreement import conformed
+    from fnlkit.deploy import handover, labels
     from fnlkit.errors import InputError
 
     site = handover.locate_site(folder, name)
-    _, task = checking.agreed_task(site["agreed"])
     source = os.path.abspath(data) if data else site["data"]
     if not source:
         raise InputError("DATA: this site has not joined; name the data, or run `fnlkit site join` first")
-    samples = conformed(source, task, leave_out=site["leave_out"])
-    federation = labels.to_review(site["memory"], samples, site["name"])
+    output = output or ("review-test" if run else "review")
     decisions = os.path.join(output, "decisions.csv")
+    memory, samples = _to_review(site, source, run, judge=not os.path.exists(decisions))
+    federation = labels.to_review(memory, samples, site["name"])
     if not os.path.exists(decisions):
         if listed:
             raise InputError(
@@ -156,7 +160,7 @@ def review(data, folder, name, output, listed, **options):
         if not os.path.exists(output):
             saving.private_folder(output)  # the page contains samples
         chosen = pipeline.export_review(federation, 0, output, dataset=samples, say=caution, **options)
-        labels.exported(site["memory"], federation)
+        labels.exported(memory, federation)
         many = f"{output}: review.html and decisions.csv, {describe_selection(chosen)}"
         console().print(f"{many}; decide, then run this command again", soft_wrap=True)
         return
@@ -166,16 +170,35 @@ def review(data, folder, name, output, listed, **options):
         found = pipeline.import_review(before, decisions, dataset=samples, say=caution)
         return pipeline.correct(found, listed=True) if listed else found
 
-    found = labels.review_imported(site["memory"], federation, change)
+    found = labels.review_imported(memory, federation, change)
     last = found.meta["reviews"][-1]
     for line in describe_list(last, "fnlkit site review --list"):
         console().print(line, soft_wrap=True)
     if listed:
         facts = found.meta["corrections"][-1]
         console().print(f"{facts['flagged']} listed, {facts['changed']} relabeled, {facts['dropped']} left out")
-    labels.decided(site["memory"], found, text)
+    labels.decided(memory, found, text)
     many = f"{last['decided']} decided: {len(last['changed'])} labels changed, {len(last['dropped'])} samples left out"
     console().print(f"{many}; the next run uses these labels. Move {decisions} away before the next review")
+
+
+def _to_review(site, source, run, *, judge):
+    """Return (folder with the judgment, Dataset) of the samples to review: training samples, or test samples with a run.
+
+    With `judge`, the run's model judges the test samples first.
+    """
+    from fnlkit.deploy import checking, held_out_labels, predicting
+    from fnlkit.deploy.agreement import displayed
+
+    _, task = checking.agreed_task(site["agreed"])
+    samples = displayed(source, task, leave_out=site["leave_out"], memory=site["memory"])
+    if run is None:
+        return site["memory"], samples
+    samples = held_out_labels.held_out_part(samples)
+    if judge:
+        found = predicting.predicted(run, source, site)
+        held_out_labels.judge(site["memory"], samples, site["name"], found.probabilities)
+    return held_out_labels.folder_of(site["memory"]), samples
 
 
 @command.command()

@@ -264,6 +264,26 @@ def conformed(text, task, *, leave_out="", memory=""):
     )
 
 
+def displayed(text, task, *, leave_out, memory):
+    """Return the Dataset of a site for a page that people read: as `conformed`, with images instead of their features.
+
+    The checksum is that of the features, with which runs compare the labels.
+
+    Parameters
+    ----------
+    text, task, leave_out, memory
+        As for `conformed`.
+    """
+    data = conformed(text, task, leave_out=leave_out, memory=memory)
+    read = samples_like(text, task)
+    if not task.backbone_checksum or read.features is not None:
+        return data
+    shape = tuple(read.x_train.shape[1:])
+    shown_task = replace(task, kind=read.kind, shape=shape, backbone="", backbone_checksum="")
+    images = conformed(text, shown_task, leave_out=leave_out)
+    return replace(images, remember=lambda name, compute: data.checksum if name == "checksum" else compute())
+
+
 def _chosen(x, kept):
     if len(kept) == len(x):
         return x

@@ -41,6 +41,7 @@ def open_site(config, node):
 
     from fnlkit.client.client import Client, Part
     from fnlkit.client.inputs import Inputs, intake, weight_type
+    from fnlkit.deploy.held_out_labels import held_out_labels
     from fnlkit.deploy.labels import keep_judgment, labels_of
     from fnlkit.deploy.leaving import Declared
     from fnlkit.engines.flower.visits import NodeObjects
@@ -64,16 +65,17 @@ def open_site(config, node):
     federation = labels_of(node["memory"], data, task.names[number])
     train, test, shape, image = intake(data)
     held, labels, reviewed = federation.client_indices, federation.given, federation.extra.get("reviewed")
-    if task.name == "evaluate" and len(test):  # held-out samples, which no model was trained on
-        train, held, labels, reviewed = test, np.arange(len(test)), data.y_test, None
+    tested, test_labels = held_out_labels(node["memory"], data, task.names[number])
+    if task.name == "evaluate" and len(tested):  # held-out samples, which no model was trained on
+        train, held, labels, reviewed = test, tested, test_labels, None
     given = torch.from_numpy(np.asarray(labels, np.int64)[held])
     inputs = Inputs(image, task.mean, task.std, weight_type(settings.precision), "cpu")
     network = network_of(plan, task, shape)
     client = Client(number, Part(train, held), given.clone(), given, len(task.classes), inputs)
-    if task.name == "train" and len(test):
+    if task.name == "train" and len(tested):
         # No more than training samples, whose number the server knows and limits.
-        places = np.arange(min(len(test), len(given)))
-        client.held_out = Part(test, places), torch.from_numpy(np.asarray(data.y_test, np.int64)[places])
+        places = tested[: len(given)]
+        client.held_out = Part(test, places), torch.from_numpy(test_labels[places])
     elif task.name == "train" and plan.reads_held_out:
         raise InputError(
             f"--select {settings.select} requires held-out samples, and {node['data']} has none; give it test samples, or "

@@ -12,6 +12,7 @@ from fnlkit.client.client_list import in_blocks
 from fnlkit.client.inputs import Inputs, intake
 from fnlkit.client.network import predict
 from fnlkit.deploy.agreement import config_of, conformed
+from fnlkit.deploy.held_out_labels import held_out_labels
 from fnlkit.deploy.tasks import input_shape, scores
 from fnlkit.deploy.terms import read_config
 from fnlkit.errors import InputError
@@ -27,11 +28,14 @@ class Predicted(NamedTuple):
     sheet : fnlkit.artifacts.sheets.Sheet
         Columns sample, class, name and probability.
     scores : dict
-        As a row of the task evaluate.
+        As a row of the task evaluate; reviewed labels of test samples are used.
+    probabilities : float64 (n, C)
+        Of the test samples, or of all samples if there are none.
     """
 
     sheet: Sheet
     scores: dict
+    probabilities: np.ndarray
 
 
 def predicted(path, source, site):
@@ -58,7 +62,10 @@ def predicted(path, source, site):
         raise InputError(f"{path}: was trained on other classes or samples than those of this project")
     data = conformed(source, replace(task, columns=about.get("columns")), leave_out=site["leave_out"], memory=site["memory"])
     train, test, _, image = intake(data)
-    x, labels = (test, data.y_test) if len(test) else (train, data.y_train)
+    held, labels = np.arange(len(train)), data.y_train
+    if len(test):
+        held, labels = held_out_labels(site["memory"], data, site["name"])
+    x = test if len(test) else train
     network = network_of(run)
     inputs = Inputs(image, tuple(about["mean"]), tuple(about["std"]), network.dtype, "cpu")
     p = torch.softmax(in_blocks(lambda part: predict(network, None, part, inputs), x).double(), -1).numpy()
@@ -68,5 +75,7 @@ def predicted(path, source, site):
         [name, int(label), task.classes[label], float(p[i, label])]
         for i, (name, label) in enumerate(zip(names, guess, strict=True))
     ]
-    counts = table_of(guess, torch.from_numpy(np.asarray(labels, np.int64)), len(task.classes)).numpy()
-    return Predicted(Sheet(["sample", "class", "name", "probability"], rows), scores(counts[None], [site["name"]])["sites"][0])
+    given = torch.from_numpy(np.asarray(labels, np.int64)[held])
+    counts = table_of(guess[held], given, len(task.classes)).numpy()
+    sheet = Sheet(["sample", "class", "name", "probability"], rows)
+    return Predicted(sheet, scores(counts[None], [site["name"]])["sites"][0], p)
