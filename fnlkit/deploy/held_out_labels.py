@@ -11,6 +11,8 @@ import numpy as np
 from fnlkit.artifacts import saving
 from fnlkit.deploy import labels
 from fnlkit.errors import InputError
+from fnlkit.estimators import judged_by
+from fnlkit.estimators.apply import judged
 
 FOLDER = "test"
 
@@ -59,14 +61,12 @@ def judge(memory, data, name, probabilities):
     probabilities : float (n, C)
         Predictions for all test samples.
     """
-    from fnlkit.pipeline import estimate_noise
-
     folder = folder_of(memory)
     if not os.path.isdir(folder):
         saving.private_folder(folder)
     federation = labels.labels_of(folder, data, name)
-    found = estimate_noise(federation, "confident", probabilities=probabilities, dataset=data, say=None)
-    found.write(os.path.join(folder, labels.JUDGED))
+    arrays, facts = judged_by(federation, data, "confident", probabilities=probabilities)
+    judged(federation, arrays, facts=facts).write(os.path.join(folder, labels.JUDGED))
 
 
 def held_out_labels(memory, data, name):
