@@ -207,7 +207,7 @@ def join(folder, data, leave_out=""):
     out["start.sh"] = _JOIN.format(**about).encode()
     out[f"bin/{_PROGRAM}"] = _SUPEREXEC.encode()
     start, path = _quote_for_systemd(f"{folder}/start.sh"), _quote_for_systemd(f"PATH={os.environ.get('PATH', '')}", "%")
-    out["fnlkit-site.service"] = _UNIT.format(name=site["name"], start=start, path=path).encode()
+    out["fnlkit-site.service"] = _UNIT.format(name=site["name"], user=_user(), start=start, path=path).encode()
     beside = Path(node["data"]) if os.path.isdir(node["data"]) else Path(node["data"]).parent  # a table can name files there
     mounts = [f"{folder}:{folder}", *([] if beside.is_relative_to(folder) else [f"{beside}:{beside}:ro"])]
     out["Containerfile"] = _CONTAINER.format(
@@ -234,6 +234,11 @@ def _quote_for_systemd(text, special="%$"):
     """Return `text` as one quoted word of a unit file; characters in `special` are doubled."""
     text = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(2 * each if each in special else each for each in text) + '"'
+
+
+def _user():
+    """Return the number of the user who joins, as whom systemd runs the site; 0 where users have no number and no systemd."""
+    return os.getuid() if hasattr(os, "getuid") else 0
 
 
 def make_demo(folder, dataset, names, seed=0):
@@ -312,9 +317,11 @@ _UNIT = """\
 # Copy to /etc/systemd/system/ to start the site with the machine: systemctl enable --now fnlkit-site
 [Unit]
 Description=fnlkit site {name}
+Wants=network-online.target
 After=network-online.target
 
 [Service]
+User={user}
 Environment={path}
 ExecStart={start}
 Restart=always

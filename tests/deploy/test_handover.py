@@ -244,6 +244,18 @@ def test_the_systemd_unit_quotes_the_folder(folder, project, tmp_path):
     assert word[1:-1].replace("%%", "%").replace("$$", "$").replace("\\\\", "\\") == f"{site}/start.sh"
 
 
+def test_systemd_starts_the_site_as_the_user_who_joined_after_the_network(project, tmp_path):
+    """As root, the site would write files that `fnlkit site review` of the user cannot replace."""
+    site = shutil.copytree(project / "sites/Bonn", tmp_path / "Bonn")
+    handover.join(site, project.parent / "ours.npz")
+    unit = site / "fnlkit-site.service"
+    lines = unit.read_text().splitlines()
+    assert f"User={os.getuid()}" in lines and {"Wants=network-online.target", "After=network-online.target"} <= set(lines)
+    if shutil.which("systemd-analyze"):
+        done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+        assert unit.name not in done.stderr, done.stderr
+
+
 def test_a_folder_with_a_newline_is_refused(project, tmp_path):
     site = shutil.copytree(project / "sites/Bonn", tmp_path / "a\nExecStart=x")
     with pytest.raises(InputError, match="control character"):
