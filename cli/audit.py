@@ -124,6 +124,13 @@ def _resumable(output, say):
         saved.remove()
 
 
+def _suggestions(facts):
+    """Yield a line with the numbers of suggested labels."""
+    if found := facts.get("suggestions"):
+        sure = f"{found['confident']:,} with a confidence of at least 0.8"
+        yield f"{found['all']:,} labels have a suggestion, {sure}; `fnlkit review suspects` lists them."
+
+
 def _tables(facts):
     """Return the results of an audit as rich renderables."""
     from fnlkit.cli import tables
@@ -153,6 +160,7 @@ def _tables(facts):
         *found,
         facts["range"],
         facts["basis"],
+        *_suggestions(facts),
         f"Assumed: {'; '.join(facts['assumptions'])}.",
         left,
         stays,

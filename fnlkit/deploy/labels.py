@@ -87,6 +87,9 @@ def keep_judgment(folder, federation, client):
     flagged[held] = rows["estimate/flagged"].numpy()
     suggested[held] = np.where(flagged[held], rows["estimate/guess"].numpy(), suggested[held])
     arrays = {"issue_score": issue, "flagged": flagged, "suggested_label": suggested}
+    if "estimate/confidence" in rows:
+        arrays["confidence"] = np.zeros(size)
+        arrays["confidence"][held] = rows["estimate/confidence"].numpy()
     if "audit/copy_of" in rows:
         of, arrays["copy_of"], arrays["far"] = rows["audit/copy_of"].numpy(), np.full(size, -1), np.zeros(size, bool)
         arrays["copy_of"][held] = np.where(of < 0, -1, held[of])

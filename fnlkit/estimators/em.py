@@ -20,6 +20,9 @@ from fnlkit.kernels.streams import stream
 # Candidate factors on the logits: below 1 if the classifier was overconfident, above 1 if it was underconfident.
 TEMPERS = np.array([0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0])
 DRAWS = 100
+# Divisor of the log odds of a suggested label: the likelihood of right and wrong suggestions of two audits of digits is largest
+# near it (python -m benchmarks.confidence --only digits --first 100 --seeds 1: 2.05). Probabilities are kept away from 0 and 1.
+TOO_CERTAIN, SURELY = 2.0, 1e-3
 JUDGED = {
     "log_likelihoods": Sent("log-likelihood of the client's labels under each tempering of the model", "once", (len(TEMPERS),)),
     "level": Sent("estimated share of wrong labels", "once", (), low=0),
@@ -94,6 +97,7 @@ def em(
         guess=guess,
         transition=transition(counts.sum(0)),
         client_transition=transition(counts),
+        confidence=confidence_of(posterior),
     )
 
 
@@ -112,6 +116,7 @@ def by_clients(session, *, prior, seed):
         *(session.kept(name) for name in ("issue", "flagged", "guess")),
         transition=transition(counts.sum(0)),
         client_transition=transition(counts),
+        confidence=session.kept("confidence"),
     )
     return found, replies
 
@@ -138,8 +143,10 @@ def judge_at_home(client, model, received, *, prior, seed, least=0):
     """Reply the noise level and the expected counts; keep the judgment of each sample."""
     scores, labels = scores_of(federated.predictions(client)), client.y.numpy()
     found = fit(scores, labels, float(received["temper"]), prior=prior, rng=stream(seed, "em", client=client.id))
-    guess = found["posterior"].argmax(1)
-    federated.keep_judgment(client, 1 - found["posterior"][np.arange(len(labels)), labels], guess != labels, guess)
+    posterior = found["posterior"]
+    guess = posterior.argmax(1)
+    issue = 1 - posterior[np.arange(len(labels)), labels]
+    federated.keep_judgment(client, issue, guess != labels, guess, confidence_of(posterior))
     reply = {name: torch.tensor(float(found[name]), dtype=torch.float64) for name in ("level", "low", "high")}
     reply["deviation"] = torch.tensor(float(found["draws"].std()), dtype=torch.float64)
     rare = np.bincount(labels, minlength=client.classes) < least
@@ -236,6 +243,17 @@ def posterior_of(p, labels, T):
     """Return p(true | sample, given label) (n, C) from p(true | sample) (n, C), labels (n,) and T[true, given]."""
     joint = p * T.T[labels]
     return joint / np.maximum(joint.sum(1, keepdims=True), 1e-300)
+
+
+def confidence_of(posterior):
+    """Return the probability (n,) that the most probable true label is right, from the posterior (n, C).
+
+    The posterior is too certain, because the models have learned wrong labels too. Its log odds are therefore divided by
+    `TOO_CERTAIN`, which is temperature scaling (Guo 2017).
+    """
+    odds = np.clip(posterior.max(1), SURELY, 1 - SURELY)
+    odds = np.log(odds / (1 - odds)) / TOO_CERTAIN
+    return 1 / (1 + np.exp(-odds))
 
 
 def softmax(logits):

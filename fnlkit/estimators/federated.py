@@ -184,10 +184,14 @@ def reply_tested(client, model, received):
     return {"predicted": table_of(model(client.x).argmax(1).cpu(), client.y, client.classes)}
 
 
-def keep_judgment(client, issue, flagged, guess):
-    """Keep issue scores, flags and guessed labels (n,) of the client's samples; return the reply of `RELABELED`."""
-    for name, values in (("issue", issue), ("flagged", flagged), ("guess", guess)):
-        client.rows[f"estimate/{name}"] = torch.from_numpy(np.array(values))
+def keep_judgment(client, issue, flagged, guess, confidence=None):
+    """Keep issue scores, flags and guessed labels (n,) of the client's samples; return the reply of `RELABELED`.
+
+    `confidence` (n,) is the probability of the guess, if the estimator has one.
+    """
+    for name, values in (("issue", issue), ("flagged", flagged), ("guess", guess), ("confidence", confidence)):
+        if values is not None:
+            client.rows[f"estimate/{name}"] = torch.from_numpy(np.array(values))
     labels = client.y.numpy()
     return {"relabeled": table_of(np.where(flagged, guess, labels), labels, client.classes)}
 

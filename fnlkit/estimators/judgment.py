@@ -26,6 +26,9 @@ class Judgment:
         The label that a flagged sample should have.
     transition : (C, C), client_transition : (N, C, C) or None
         T[true, given], rows sum to 1.
+    confidence : (m,) or None
+        Probability that the guess of a flagged sample, or the given label of another sample, is right; None if the estimator
+        has none.
     """
 
     level: np.ndarray
@@ -37,6 +40,7 @@ class Judgment:
     guess: np.ndarray
     transition: np.ndarray
     client_transition: np.ndarray = None
+    confidence: np.ndarray = None
 
     def arrays(self, federation):
         """Return the arrays by name; arrays of samples cover the whole training set (n,)."""
@@ -57,6 +61,9 @@ class Judgment:
             "flagged": flagged,
             "suggested_label": suggested,
         }
+        if self.confidence is not None:
+            out["confidence"] = np.zeros(size)
+            out["confidence"][held] = np.clip(self.confidence, 0, 1)
         if self.client_transition is not None:
             out["client_transition"] = self.client_transition
         return {f"{PREFIX}{name}": values for name, values in out.items()}

@@ -25,8 +25,9 @@ class LabelIssues:
     Attributes
     ----------
     issues : pandas.DataFrame
-        A row per sample with the index of the input: site, given, suggested, score (higher is more likely wrong), flagged,
-        detectors (number of detectors that flag the sample).
+        A row per sample with the index of the input: site, given, suggested, score (higher is more likely wrong), confidence
+        (probability that the suggestion is right; not with `quick`), flagged, detectors (number of detectors that flag the
+        sample).
     sites : pandas.DataFrame or None
         A row per site, noisiest first; None without sites.
     audited : fnlkit.pipeline.reviewing.Audited
@@ -107,7 +108,10 @@ def audit_samples(
     federation = partition(data, **split, holdout=0.0, labels="observed", seed=seed, say=None)
     found = audit(federation, dataset=data, seed=seed, say=say, **given)
     judged, names = found.federation, list(map(str, data.class_names))
-    values = {name: np.asarray(judged.extra[f"estimate_{name}"]) for name in ("issue_score", "flagged", "suggested_label")}
+    values = {
+        name: np.asarray(judged.extra[f"estimate_{name}"])
+        for name in ("issue_score", "flagged", "suggested_label", "confidence")
+    }
     by = [flags for name, flags in judged.extra.items() if name.startswith("estimate_by_")]
     owner = np.zeros(len(judged.given), int)
     owner[judged.client_indices] = np.repeat(np.arange(len(judged)), np.diff(judged.client_offsets))
@@ -116,6 +120,7 @@ def audit_samples(
         "given": [names[c] for c in judged.given],
         "suggested": [names[c] for c in values["suggested_label"]],
         "score": values["issue_score"],
+        **({"confidence": values["confidence"]} if "confidence" in values else {}),
         "flagged": values["flagged"].astype(bool),
         "detectors": np.sum(by, 0).astype(int),
     }

@@ -310,11 +310,12 @@ def suspects(run, dataset, most=SAMPLES):
     if score is not None:
         chosen = chosen[np.argsort(-np.asarray(score)[chosen], kind="stable")]
     names = (run.meta.get("samples") or {}).get("class_names") or []
-    out = []
+    sure, out = run.truth.get("estimate_confidence"), []
     for position in chosen[:most].tolist():
         one = {"sample": position, "given": _class(names, given[position]), "suggested": _class(names, labels[position])}
         one["true"] = _class(names, run.labels["true"][position]) if "true" in run.labels else None
         one["right"] = None if "true" not in run.labels else bool(labels[position] == run.labels["true"][position])
+        one["confidence"] = None if sure is None else float(sure[position])
         out.append(one | {"picture": _picture(dataset, position)})
     return {"samples": out, "all": len(chosen)}
 

@@ -19,6 +19,8 @@ from fnlkit.pipeline.labels import data_of, known_settings, named, read, tell
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Progress, Samples, Say
 from fnlkit.review.suspects import Selection
 
+# Suggested labels with at least this confidence are counted.
+CONFIDENT = 0.8
 _AUDIT = ("samples", "finding", "level", "low", "high", "p", "noisier", "copies", "near_copies", "far", "unlabeled")
 
 
@@ -224,6 +226,8 @@ def audit(
     how["checkpoints"] = checkpoints
     found = audit(federation, data, embeddings=vectors, probabilities=given, detectors=tuple(detectors), **how)
     facts = report.facts(found, federation, data) | {"features": source, "probabilities": of}
+    flagged, sure = found.judgment.flagged, found.judgment.confidence
+    facts["suggestions"] = {"all": int(flagged.sum()), "confident": int((flagged & (sure >= CONFIDENT)).sum())}
     record = {"dataset": named(dataset), "embeddings": source, "probs": of, "detectors": ",".join(detectors), "folds": folds}
     record = provenance("audit", seed, **record, **warm_up)
     how = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": found.traffic.bytes_down}

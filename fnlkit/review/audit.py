@@ -373,6 +373,7 @@ def _estimated(session, described, inputs, tables, own, *, prior, seed, shared):
         *(session.kept(name) for name in ("issue", "flagged", "guess")),
         transition=transition(estimates["counts"].sum(0)),
         client_transition=transition(estimates["counts"]),
+        confidence=session.kept("confidence"),
     )
     return estimates, assessed, found
 

@@ -23,6 +23,7 @@ COLUMNS = (
     "given",
     "suggested",
     "score",
+    "confidence",
     "neighbors",
     "decision",
     "label",
@@ -89,13 +90,14 @@ def table(federation, dataset, client, selection, near=None):
     """
     rows = []
     score, suggested = (np.asarray(federation.extra[PREFIX + name]) for name in ("issue_score", "suggested_label"))
+    sure = federation.extra.get(f"{PREFIX}confidence")
     for i, position in enumerate(selection.positions.tolist()):
         beside = [] if near is None else words(federation.task, dataset.class_names, federation.given[near[i]])
         part = selection.part(i)
         labels = words(federation.task, dataset.class_names, np.stack([federation.given[position], suggested[position]]))
         sample = federation.ids_of([position])[0]
-        score_of = f"{score[position]:.4f}"
-        rows.append([position, client, part, sample, *labels, score_of, " ".join(beside), None, None, None, None])
+        scores = f"{score[position]:.4f}", None if sure is None else f"{sure[position]:.4f}"
+        rows.append([position, client, part, sample, *labels, *scores, " ".join(beside), None, None, None, None])
     if selection.design is None:
         return Sheet(list(COLUMNS), rows).csv()
     return Sheet([*COLUMNS, DESIGN], [[*row, selection.design.text()] for row in rows]).csv()

@@ -13,9 +13,10 @@ from fnlkit.review.suspects import reviewed
 def suspects(federation, *, every=False):
     """Return a Sheet of all flagged samples of all sites, highest issue score first.
 
-    Columns: sample (id), path if it is known, site, given, suggested, score, held_out, reviewed; with `every` also flagged, and
-    the scores of tasks that have them.  Ordinal classes have a column distance, the number of levels between both labels;
-    after an audit of classes there is a column detectors (names of the detectors that flag the sample).
+    Columns: sample (id), path if it is known, site, given, suggested, score, confidence (probability that the suggestion is
+    right, if the estimate has one), held_out, reviewed; with `every` also flagged, and the scores of tasks that have them.
+    Ordinal classes have a column distance, the number of levels between both labels; after an audit of classes there is a
+    column detectors (names of the detectors that flag the sample).
 
     Parameters
     ----------
@@ -38,13 +39,16 @@ def suspects(federation, *, every=False):
     found = found[np.argsort(-score[found], kind="stable")]
     head, cells = _named(federation, found, owner)
     held_out, seen = _held_out(federation), reviewed(federation)
+    sure = federation.extra.get(f"{PREFIX}confidence")
     given, better = (_words(federation, labels[found]) for labels in (federation.given, suggested))
     rows = []
     for cell, i, label, suggestion in zip(cells, found.tolist(), given, better, strict=True):
-        rows.append([*cell, label, suggestion, float(score[i]), bool(held_out[i]), bool(seen[i])])
+        stated = [] if sure is None else [float(sure[i])]
+        rows.append([*cell, label, suggestion, float(score[i]), *stated, bool(held_out[i]), bool(seen[i])])
     last = _more(federation, found, flagged, suggested, every)
     rows = [[*row, *(values[k] for values in last.values())] for k, row in enumerate(rows)]
-    return Sheet([*head, "given", "suggested", "score", "held_out", "reviewed", *last], rows)
+    stated = [] if sure is None else ["confidence"]
+    return Sheet([*head, "given", "suggested", "score", *stated, "held_out", "reviewed", *last], rows)
 
 
 def _more(federation, found, flagged, suggested, every):

@@ -42,7 +42,7 @@ def page(federation, dataset, client, selection, near, title):
     from jinja2 import Environment
 
     score, suggested = (np.asarray(federation.extra[PREFIX + name]) for name in ("issue_score", "suggested_label"))
-    names = list(map(str, dataset.class_names))
+    sure, names = federation.extra.get(f"{PREFIX}confidence"), list(map(str, dataset.class_names))
 
     def shown(position):
         sample = federation.ids_of([position])[0]
@@ -58,6 +58,7 @@ def page(federation, dataset, client, selection, near, title):
             "part": selection.part(i),
             "suggested": words(federation.task, names, suggested[[position]])[0],
             "score": round(float(score[position]), 4),
+            "confidence": None if sure is None else round(float(sure[position]), 4),
             "near": [shown(j) for j in near[i].tolist()],
             "copies": [shown(j) for pair in copies if position in pair for j in pair if j != position],
             "far": far is not None and bool(far[position]),

@@ -152,6 +152,7 @@ def withhold(client, model, received):
     own = 1 - client.rows["audit/within"].gather(1, client.y[:, None])[:, 0]
     client.rows["estimate/issue"] = (client.rows["estimate/issue"] + own) / 2
     client.rows["estimate/flagged"] = torch.zeros(len(client), dtype=torch.bool)
+    client.rows["estimate/confidence"] = 1 - client.rows["estimate/issue"]
 
 
 def detect(client, model, received, *, detectors, seed):
