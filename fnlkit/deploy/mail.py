@@ -82,7 +82,7 @@ def contents(artifact):
     else:
         yield f"- no class sums and no second moments, which need {summaries.PER_FEATURE * summaries.SIZES[0]} samples"
     described = "all pixels" if about["kind"] == "image" else f"each of {arrays['columns'].shape[1]} columns"
-    yield f"- mean, standard deviation, 10, 50 and 90 % quantile of {described}"
+    yield f"- mean, standard deviation, 10, 50 and 90 % quantile (means of {LEAST} values) of {described}"
     if arrays["class_columns"].size:
         yield "- mean and standard deviation of each column for each of these classes"
     yield "It contains no sample, no label of a sample, and no path. Whoever knows all samples but one can compute this one."

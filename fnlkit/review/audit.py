@@ -264,7 +264,7 @@ def _described(session, dataset, seed, *, embedded):
     session.model = nothing()
     described = session.ask(site.describe, shifts.describe_columns, compare=of_one_shape)
     counts = described["class_counts"].numpy()
-    columns = shifts.filled(described["columns"].numpy(), counts)
+    columns = shifts.filled(described["columns"].numpy(), counts, shifts.LEAST_COLUMNS)
     changes = shifts.possible(dataset.kind, dataset.x_train.shape[1:])
     found, fits = differing.differing_columns(columns, described["class_columns"].numpy(), counts)
     told = {"center": torch.from_numpy(differing.reference(columns)), "suspects": torch.from_numpy(differing.suspects(found)),

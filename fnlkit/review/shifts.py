@@ -20,6 +20,8 @@ DIFFERENT = 0.75
 SIGNIFICANT = 1e-3
 # A site describes itself and its classes only with at least this many samples: the mean of one sample would be the sample.
 LEAST = 5
+# A site describes its columns only with at least this many samples, and each quantile is the mean of LEAST neighboring values.
+LEAST_COLUMNS = 20
 # Columns beyond this number are not compared one by one.
 MOST_COLUMNS = 4096
 # Of more pixels than this, only every k-th is used for their mean, deviation and quantiles.
@@ -37,8 +39,8 @@ TURNS = {"": "", "mirrored": "h", "upside down": "v", "rotated by 180 degrees": 
 TONES = {"": 0, "intensities look inverted": -1, "contrast or brightness differs": 1}
 LIMIT = {"low": -1e30, "high": 1e30}
 SENDS = {
-    "columns": Sent("mean, standard deviation, 10, 50 and 90 % quantile by column, of 5 samples or more; images: of all pixels",
-                    "once", (5, "columns"), **LIMIT),
+    "columns": Sent("mean, standard deviation, 10, 50 and 90 % quantile by column, of 20 samples or more, each quantile a mean "
+                    "of 5 values; images: of all pixels", "once", (5, "columns"), **LIMIT),
     "class_columns": Sent("mean and standard deviation by given label (5 samples or more) and column; images: none", "once",
                           (2, "C", "columns"), **LIMIT),
     "class_means": Sent("means of a coarse description of the inputs by possible change and given label (5 samples or more)",
@@ -245,8 +247,9 @@ def describe_columns(client, model, received):
         for c in _described_classes(labels):
             part = values[labels == c]
             by_class[:, c] = part.mean(0), part.std(0)
-    found = np.concatenate([[values.mean(0), values.std(0)], np.percentile(values, [10, 50, 90], axis=0)])
-    found = found if len(labels) >= LEAST else np.zeros(found.shape)
+    found = np.zeros((5, values.shape[1]))
+    if len(labels) >= LEAST_COLUMNS:
+        found = np.concatenate([[values.mean(0), values.std(0)], _quantiles(values)])
     return {"columns": torch.from_numpy(found), "class_columns": torch.from_numpy(by_class)}
 
 
@@ -291,10 +294,40 @@ def project_embeddings(client, model, received, *, width):
     return {"embedding_means": torch.from_numpy(means[None]), "embedding_covariances": torch.from_numpy(covariance[None])}
 
 
+def _quantiles(values):
+    """Return the 10, 50 and 90 % quantiles (3, d) of values (n, d), each the mean of LEAST neighboring order statistics."""
+    places = np.round((len(values) - 1) * np.array([0.1, 0.5, 0.9])).astype(int) - LEAST // 2
+    ordered = np.sort(values, 0)
+    return np.stack([ordered[place : place + LEAST].mean(0) for place in places])
+
+
 def _described_classes(labels):
-    """Return the classes with at least LEAST samples."""
-    classes, counts = np.unique(labels, return_counts=True)
-    return classes[counts >= LEAST]
+    """Return the classes that a site describes."""
+    return np.flatnonzero(described_classes(np.bincount(labels)))
+
+
+def described_classes(counts):
+    """Return the mask (..., C) of classes that a site with these numbers of samples describes.
+
+    Each has at least LEAST samples.  If 1 to LEAST - 1 samples remain, the smallest of these classes is left out as well:
+    totals over all samples, such as the moments of a training, minus the classes would describe the remaining samples.
+
+    Parameters
+    ----------
+    counts : int (..., C)
+
+    Examples
+    --------
+    >>> from fnlkit.review.shifts import described_classes
+    >>> described_classes([[30, 8, 1], [30, 8, 0], [30, 4, 3]]).tolist()
+    [[True, False, False], [True, True, False], [True, False, False]]
+    """
+    counts = np.asarray(counts)
+    out = counts >= LEAST
+    rest = np.where(out, 0, counts).sum(-1)
+    smallest = np.where(out, counts, np.iinfo(np.int64).max).argmin(-1)[..., None]
+    few = ((rest > 0) & (rest < LEAST))[..., None] & (np.arange(counts.shape[-1]) == smallest)
+    return out & ~few
 
 
 def _described(client, received, changes):
@@ -378,15 +411,16 @@ def possible(kind, shape):
     return sorted(found, key=lambda change: bool(change.turn) + bool(change.tone))
 
 
-def filled(statistics, counts):
-    """Return statistics (N, ...) in which sites with fewer than LEAST samples, which send zeros, have the median of the others.
+def filled(statistics, counts, least=LEAST):
+    """Return statistics (N, ...) where sites with fewer than `least` samples, which send zeros, have the others' median.
 
     Parameters
     ----------
     statistics : (N, ...)
     counts : int (N, C)
+    least : int
     """
-    enough = counts.sum(1) >= LEAST
+    enough = counts.sum(1) >= least
     out = np.array(statistics)
     if enough.any():
         out[~enough] = np.median(out[enough], 0)
@@ -424,7 +458,7 @@ def _auc(mine, own_within, own_counts, other, other_within, other_counts):
     from scipy.optimize import nnls
     from scipy.stats import chi2
 
-    shared = (own_counts >= LEAST) & (other_counts >= LEAST)
+    shared = described_classes(own_counts) & described_classes(other_counts)
     n, m = own_counts[shared].sum(), other_counts[shared].sum()
     if not shared.any() or min(n, m) < 8:
         return None

@@ -424,7 +424,7 @@ def different(firsts):
 def compare_columns(firsts):
     """Return (columns (N, 5, d), findings and fits of fnlkit.review.differing.differing_columns)."""
     counts = np.stack([first["counts"] for first in firsts])
-    columns = shifts.filled(np.stack([first["columns"] for first in firsts]), counts)
+    columns = shifts.filled(np.stack([first["columns"] for first in firsts]), counts, shifts.LEAST_COLUMNS)
     return columns, *differing.differing_columns(columns, np.stack([first["class_columns"] for first in firsts]), counts)
 
 

@@ -147,3 +147,14 @@ def test_few_contradicted_samples_have_no_p_value_of_zero():
     usual, few = np.diag([100, 100]), np.array([[0, 3], [3, 0]])
     rows = assessed(np.stack([usual] * 4 + [few]), [0.0] * 4 + [1.0], [0.001] * 4 + [0.0])
     assert 0 < rows[4]["p"] < 0.01
+
+
+@pytest.mark.parametrize(("positives", "missed", "named"), [(3, 3, False), (40, 20, True)])
+def test_few_missed_positives_are_not_named(positives, missed, named):
+    """All samples but the missed positives are predicted as labeled; the other sites miss none."""
+    usual = np.array([[960, 0], [0, positives]])
+    table = np.array([[960, 0], [missed, positives - missed]])
+    # predicted positive, given negative: the true class is the positive one
+    expected = np.stack([usual] * 4 + [np.array([[960, 0], [missed, positives - missed]])]).astype(float)
+    cells, p = findings.confused_beyond_chance(np.stack([usual] * 4 + [table]), expected)
+    assert cells[4, 1, 0] == named and not cells[:4].any() and (p[4] < findings.SIGNIFICANT_CLASS) == named
