@@ -27,6 +27,7 @@ _WORDS = {
     "undeclared": "its reply has names or values that the method does not declare",
     "setup": "its site cannot be opened: {name}",
     "terms": "its site did not agree to these settings (differs: {name})",
+    "request": "its site does not answer this request; the ledger of the site contains the reason",
     "release": "its site does not release labels at this price, or again",
     "lost": "has lost the memory of this run",
     "disk": "its disk is full",
@@ -46,8 +47,8 @@ class Failure:
     ----------
     code : str
         ``failed``, ``input`` (the input cannot be used), ``one-sample``, ``died``, ``late``, ``silent``, ``lost``, ``disk``
-        (nothing can be stored), ``undeclared``, ``setup``, ``terms`` or ``release`` (rejected at the site), ``reply`` or
-        ``entry`` (a step returned a value that cannot be sent).
+        (nothing can be stored), ``undeclared``, ``setup``, ``terms``, ``request`` or ``release`` (rejected at the site),
+        ``reply`` or ``entry`` (a step returned a value that cannot be sent).
     name : str
         Name of the exception's class or of the returned type; a number for ``died`` and ``late``; the setting that differs
         for ``terms``.

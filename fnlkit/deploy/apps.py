@@ -2,12 +2,11 @@
 
 import os
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from fnlkit.client.failure import failure, logged
 from fnlkit.deploy import leaving
 from fnlkit.deploy.agreement import NotAgreed
-from fnlkit.deploy.allowed import may_be_named
 from fnlkit.deploy.leaving import Undeclared
 from fnlkit.deploy.releases import Withheld
 from fnlkit.engines.flower import required, secret, wire
@@ -96,7 +95,8 @@ def client_app(open_site):
     def visit(message, context):
         desk, declared, folder = site(context)
         asked = checked(wire.read(message.content), clients=declared.numbers, network=desk.network)
-        desk.allowed = may_be_named
+        names = declared.gate.admit(asked)
+        desk.allowed, desk.accept = declared.gate.may_be_named, partial(_accept, declared, asked, names)
         desk.notebook = lambda i: Notebook(os.path.join(folder, asked["run"], f"client-{int(i)}"))
         return Message(wire.write(answer(desk, asked)), reply_to=message)
 
@@ -130,6 +130,22 @@ def _open(message, context, call_next, declared, run):
     return Message(wire.write(said), reply_to=message), said
 
 
+def _accept(declared, asked, names, number, reply):
+    """Check a reply before the site stores the memory of the visit: a refused request leaves no memory."""
+    ((_, found),) = declared.reply({"replies": [[number, reply]]}, asked["run"])["replies"]
+    if more := sorted(set(found) - names):
+        raise Undeclared(f"{more[0]!r} is no reply of this request")
+    if declared.secret:
+        secret.must_be_within(_moved(found, asked), declared.secret)
+
+
+def _moved(found, asked):
+    """Return the update (P + Q,) float64 of a visit whose reply is masked."""
+    if set(found) != {"weights"}:
+        raise secret.Refused("it asks for more than masked weights")
+    return (found["weights"].double() - asked["weights"].double()).numpy()
+
+
 def _masked(message, context, call_next, declared, run):
     """Return (reply, ledger entry) of a step of secure aggregation."""
 
@@ -138,10 +154,7 @@ def _masked(message, context, call_next, declared, run):
         ((_, found),) = declared.reply(wire.read(call_next(message, context).content), run)["replies"]
         if isinstance(found, tuple):
             raise secret.Failed(*found[1:3])
-        if set(found) != {"weights"}:
-            raise secret.Refused("it asks for more than masked weights")
-        moved = found["weights"].double() - asked["weights"].double()
-        return moved.numpy(), secret.rounding(asked["seed"], asked["round"], declared.client)
+        return _moved(found, asked), secret.rounding(asked["seed"], asked["round"], declared.client)
 
     reply = secret.answered(message, context, update, declared.secret)
     return reply, secret.summary(reply.content)

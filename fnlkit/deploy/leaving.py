@@ -22,7 +22,9 @@ from fnlkit.engines.flower.secret import Terms
 from fnlkit.errors import InputError
 
 KIND = "fnlkit.left/1"
-CODES = ("failed", "input", "one-sample", "lost", "disk", "reply", "entry", "undeclared", "setup", "terms", "release")
+CODES = (
+    "failed", "input", "one-sample", "lost", "disk", "reply", "entry", "undeclared", "setup", "terms", "request", "release"
+)  # fmt: skip
 # Largest side of a reply whose declaration leaves the side open, such as the number of columns; or the number of samples.
 MOST_SIDE = 4096
 _CLASS = re.compile(r"[A-Za-z_]\w{0,60}")
@@ -47,6 +49,8 @@ class Declared:
         Terms of masked updates. None if replies are not masked.
     releases : Releases
         Labels that can be released.
+    gate : fnlkit.deploy.gate.Gate or None
+        Table of the requests that the site answers. None answers no request.
     numbers : sequence of int
         Numbers under which the site can be visited. Default: `client`. A model of an audit trains on some sites only, which are
         then counted from 0.
@@ -57,6 +61,7 @@ class Declared:
     arrays: dict
     secret: Terms | None = None
     releases: Releases = Releases()
+    gate: object = None
     numbers: tuple = ()
 
     def __post_init__(self):

@@ -41,6 +41,7 @@ def open_site(config, node):
 
     from fnlkit.client.client import Client, Part
     from fnlkit.client.inputs import Inputs, intake, weight_type
+    from fnlkit.deploy.gate import gate_of
     from fnlkit.deploy.held_out_labels import held_out_labels
     from fnlkit.deploy.labels import keep_judgment, labels_of
     from fnlkit.deploy.leaving import Declared
@@ -90,11 +91,12 @@ def open_site(config, node):
     sizes = {"classes": len(task.classes), "samples": len(given), "width": getattr(network.module, "width", 0)}
     dtype = str(network.dtype).removeprefix("torch.")
     arrays = declared_arrays(replies_of(task, plan), **sizes, size=network.size, dtype=dtype)
+    gate = gate_of(plan, task, agreed=node["agreed"], memory=node["memory"])
     if task.name == "train":
-        rules = _terms(plan, task, len(given)), _releases(plan, task, given, node)
+        rules = _terms(plan, task, len(given)), _releases(plan, task, given, node), gate
         return NodeObjects(network, {number: client}, None), Declared(number, len(given), arrays, *rules), node["memory"]
     # A model of an audit is trained on some sites, which are then counted from 0.
-    declared = Declared(number, len(given), arrays, numbers=range(task.sites))
+    declared = Declared(number, len(given), arrays, gate=gate, numbers=range(task.sites))
     keep = partial(keep_judgment, node["memory"], federation)
     return NodeObjects(network, Renumbered(client), None, keep=keep), declared, node["memory"]
 

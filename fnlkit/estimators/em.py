@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
+from fnlkit.client.scaling import FEWEST
 from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import NotNegative, Range, checked
 from fnlkit.estimators import federated
@@ -121,16 +122,16 @@ def by_clients(session, *, prior, seed):
     return found, replies
 
 
-def ask_clients(session, *, prior, seed, ids=None, least=0):
+def ask_clients(session, *, prior, seed, ids=None):
     """Let all clients, or those with the numbers `ids`, judge their labels with one tempering; return the Replies.
 
-    Labels with fewer than `least` samples at a client are counted by their most probable class, because the expected number of
+    Labels with fewer than `FEWEST` samples at a client are counted by their most probable class, because the expected number of
     a single sample would be the score of this sample.
     The ends ``low`` and ``high`` of the replies are those of the sampling error alone.
     """
     tried = session.ask(partial(reply_likelihoods, prior=prior), ids=ids)["log_likelihoods"]
     message = {"temper": torch.tensor(best_temper(tried.numpy().sum(0)), dtype=torch.float64)}
-    return session.ask(partial(judge_at_home, prior=prior, seed=seed, least=least), ids=ids, broadcast=message)
+    return session.ask(partial(judge_at_home, prior=prior, seed=seed), ids=ids, broadcast=message)
 
 
 def reply_likelihoods(client, model, received, *, prior):
@@ -139,7 +140,7 @@ def reply_likelihoods(client, model, received, *, prior):
     return {"log_likelihoods": torch.from_numpy(log_likelihoods(scores, client.y.numpy(), prior=prior))}
 
 
-def judge_at_home(client, model, received, *, prior, seed, least=0):
+def judge_at_home(client, model, received, *, prior, seed):
     """Reply the noise level and the expected counts; keep the judgment of each sample."""
     scores, labels = scores_of(federated.predictions(client)), client.y.numpy()
     found = fit(scores, labels, float(received["temper"]), prior=prior, rng=stream(seed, "em", client=client.id))
@@ -149,7 +150,7 @@ def judge_at_home(client, model, received, *, prior, seed, least=0):
     federated.keep_judgment(client, issue, guess != labels, guess, confidence_of(posterior))
     reply = {name: torch.tensor(float(found[name]), dtype=torch.float64) for name in ("level", "low", "high")}
     reply["deviation"] = torch.tensor(float(found["draws"].std()), dtype=torch.float64)
-    rare = np.bincount(labels, minlength=client.classes) < least
+    rare = np.bincount(labels, minlength=client.classes) < FEWEST
     whole = federated.table_of(guess, client.y, client.classes).numpy()
     return reply | {"counts": torch.from_numpy(np.where(rare, whole, found["counts"]))}
 

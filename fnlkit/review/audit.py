@@ -352,7 +352,7 @@ def _estimated(session, described, inputs, tables, own, *, prior, seed, shared):
     estimates = {}
     for ids in groups.values():
         if len(ids):
-            said = em.ask_clients(session, prior=prior, seed=seed, ids=ids, least=shifts.LEAST)
+            said = em.ask_clients(session, prior=prior, seed=seed, ids=ids)
             for name in em.JUDGED.keys() & set(said):
                 values = said[name].numpy()
                 estimates.setdefault(name, np.zeros((sites, *values.shape[1:])))[ids] = values

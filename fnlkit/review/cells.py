@@ -72,7 +72,8 @@ def reply_cells(client, model, received):
     """
     salt, spaces = received["salt"].numpy(), spaces_of(client)
     widths, each = received["width"].tolist(), received["projections"].tolist()
-    if not all(0 < width < np.inf for width in widths) or not all(0 < number <= MOST for number in each):
+    fewest, most = -(-LEAST // len(spaces)), MOST // len(spaces)  # a single projection would order the samples
+    if not all(0 < width < np.inf for width in widths) or not all(fewest <= number <= most for number in each):
         raise InputError(f"message of the server: cells of width {widths} and {each} projections; the site refuses them")
     rng = np.random.default_rng(salt.astype(np.uint64).tolist())  # the same projections at every site
     directions = [rng.standard_normal((s.shape[1], HASHES * k), np.float32) for s, k in zip(spaces, each, strict=True)]

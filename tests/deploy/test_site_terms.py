@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from fnlkit.client.training import Fit
 from fnlkit.deploy import agreement, opening, project, terms
 from fnlkit.engines import travel
 from fnlkit.errors import InputError, WorkStopped
@@ -71,7 +72,7 @@ def told(reply):
         ("feddpcont(epsilon=0.5)", 0.51, "release"),
         ("feddpcont(epsilon=0.5)", 1e9, "release"),
         ("feddpcont(epsilon=0.5)", None, "release"),
-        ("fedavg", None, "undeclared"),
+        ("fedavg", None, "request"),
         ("feddpcont(release=exact)", None, ["exact_counts"]),
     ],
 )
@@ -200,7 +201,7 @@ def test_every_message_has_a_line_in_the_ledger(place, tmp_path):  # noqa: F811
         reply = sent(deployed, value, kind=kind)
         assert told(reply) in CODES, (value, kind, reply)
         assert len(lines(deployed)) == number and "failure" in lines(deployed)[-1], (value, kind)
-    assert number > 50 and told(sent(deployed, request(deployed))) == []
+    assert number > 50 and told(sent(deployed, request(deployed, Fit(epochs=1)))) == ["weights"]
 
 
 def test_the_reason_of_a_failing_site_stays_in_its_own_log(place, tmp_path, capsys):  # noqa: F811
@@ -214,9 +215,10 @@ def test_the_reason_of_a_failing_site_stays_in_its_own_log(place, tmp_path, caps
     assert lines(deployed)[0]["failure"] == ["setup", "InputError"] and lines(deployed)[0]["run"] == ""
 
 
-def test_the_text_of_a_failed_visit_stays_in_the_log_of_the_site(place, tmp_path, capsys):  # noqa: F811
-    deployed = Deployed(place, tmp_path, "fedavg")
-    reply = sent(deployed, request(deployed, partial(release_labels, epsilon=-3)))
+def test_the_text_of_a_failed_visit_stays_in_the_log_of_the_site(place, tmp_path, monkeypatch, capsys):  # noqa: F811
+    deployed = Deployed(place, tmp_path, "feddpcont")
+    monkeypatch.setattr(opening, "read_or_draw", lambda path: None)
+    reply = sent(deployed, request(deployed, partial(release_labels, epsilon=0.5)))
     server, site = capsys.readouterr()
     assert told(reply) == "input" and "client 1, round 0: " in site and "secret" in site and "secret" not in server
     assert all("secret" not in str(part) for part in reply["replies"][0][1])

@@ -95,7 +95,7 @@ def five(updates, weights, fails=()):
             return Message(Error(code=0, reason=f"failed {type(error).__name__}"), reply_to=message)
 
     grid = Grid(app, {}, {10 + k: {"k": k} for k in range(5)})
-    requests = {node: {"weights": torch.zeros(2), "visits": [node]} for node in grid.nodes}
+    requests = {node: {"weights": torch.zeros(2), "visits": [[node, -1, -1, {}]]} for node in grid.nodes}
     return secret.gathered(grid, requests, largest=max(weights), clip=1.0, limit=None, round=0)
 
 

@@ -89,8 +89,13 @@ def _strengthened(module, request):
 
 
 def common(request):
-    """Return the SHA-256 of the part of a request that all sites share: all but the visits."""
-    records = wire.write({name: value for name, value in request.items() if name != "visits"})
+    """Return the SHA-256 of the part of a request that all sites share.
+
+    It covers the values that the visits scatter, but not the client numbers and the rounds with which a visit starts, which
+    differ between the sites.
+    """
+    shared = {name: value for name, value in request.items() if name != "visits"}
+    records = wire.write(shared | {"scattered": [visit[3] for visit in request["visits"]]})
     total = hashlib.sha256(records["text"]["text"].encode())
     for name, array in records["arrays"].items():
         total.update(f"\0{name} {array.dtype} {array.shape}\0".encode())
@@ -126,13 +131,18 @@ def answered(message, context, update, terms):
 
     def masked(message, context):
         values, seed = update()
-        if not np.abs(values).max(initial=0) <= terms.clip:
-            raise AboveClip("the update has an entry above `clip`")
+        must_be_within(values, terms)
         np.random.seed(seed)  # noqa: NPY002 - the generator with which Flower rounds
         result = api.FitRes(api.Status(api.Code.OK, ""), api.ndarrays_to_parameters([values]), terms.weight, {})
         return api.Message(api.fitres_to_recorddict(result, False), reply_to=message)
 
     return mod(message, context, masked)
+
+
+def must_be_within(values, terms):
+    """Raise AboveClip if an update (P + Q,) has an entry above the agreed `clip`, or NaN."""
+    if not np.abs(values).max(initial=0) <= terms.clip:
+        raise AboveClip("the update has an entry above `clip`")
 
 
 def _check(config, terms):

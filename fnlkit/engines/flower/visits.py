@@ -28,6 +28,8 @@ class NodeObjects:
     notebook : callable (number) -> fnlkit.engines.flower.notebook.Notebook
     allowed : callable (module, name) -> bool, or None
         Selects the functions that a message can name. None allows every function that `travel.unpack` finds.
+    accept : callable (number, {name: Tensor}) or None
+        Called with each reply before the memory of the visit is written. If it raises, the visit leaves no memory.
     keep : callable (client) or None
         Called with the client after each visit with a reply.
     """
@@ -36,6 +38,7 @@ class NodeObjects:
     clients: object
     notebook: object
     allowed: object = None
+    accept: object = None
     keep: object = None
     _twin: list = field(default_factory=list)
     _empty: object = field(default_factory=lambda: nothing().network)
@@ -156,6 +159,8 @@ def _visit(node, twin, asked, steps, i, base, settled, scattered):
     client.keep_reviewed()
     if not isinstance(reply, OrderedDict):
         return reply
+    if node.accept is not None:
+        node.accept(i, reply)
     try:
         notes.write(round, Memory.of(client))
         notes.forget(but=(base, settled, round))

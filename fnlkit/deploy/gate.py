@@ -1,0 +1,410 @@
+"""Gate of a site: the table of all requests that a site answers, and the check of a request before it is computed.
+
+A row permits a step in a task: the replies of the step, the limits of its parameters, and the number of requests per agreement.
+The table follows from the site's copy of the project and from constants of this module, never from a message.  A request that
+the table does not contain is refused: nothing is computed, stored or sent except the code of the refusal.
+"""
+
+import hashlib
+import inspect
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+
+from fnlkit.artifacts import files, saving
+from fnlkit.artifacts.paths import from_home, shown
+from fnlkit.client.scaling import FEWEST
+from fnlkit.client.training import Fit
+from fnlkit.components.declarations import declaration
+from fnlkit.components.parameters import arguments_of
+from fnlkit.deploy import scale, terms
+from fnlkit.deploy.allowed import PACKAGES, functions
+from fnlkit.deploy.releases import Withheld
+from fnlkit.engines.travel import unpack
+from fnlkit.errors import InputError
+from fnlkit.experiment.criteria import AGREEMENT, CHANGES
+from fnlkit.experiment.plan import BoundMethod
+from fnlkit.experiment.settings import Settings
+
+# Runs of each task for one agreement. A site permits more by deleting the record of requests, or by another agreed file.
+RUNS = 20
+# Rounds that a run of training can have in addition to the agreed ones, for rounds in which all clients take part.
+MORE_ROUNDS = 100
+# Largest whole number, length and nesting of a value that a message binds to a parameter; draws (`seed`) are not limited.
+MOST_NUMBER, MOST_ENTRIES = 10_000, 64
+# Largest number of views of a sample in local training.
+MOST_VIEWS = 2
+# Local training in the table; every other step is "module:function".
+TRAINING = "local training"
+# Methods that estimators run as a warm-up instead of fedavg.
+WARM_UPS = {"lid": "fedcorr", "energy": "na-fedavg"}
+KIND = "fnlkit.requests/1"
+_MAX_BYTES = 2**20
+
+
+class NotInTable(Withheld):
+    """Error: a request is not in the site's table. The server receives only the code."""
+
+    code = "request"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Limit of a parameter or of a received array of a step.
+
+    Attributes
+    ----------
+    words : str
+        The limit, for the table.
+    fits : callable (value) -> bool
+    """
+
+    words: str
+    fits: Callable = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A step that a site runs in a task.
+
+    Attributes
+    ----------
+    task : str
+    step : str
+        `TRAINING` or "module:function".
+    replies : tuple of str
+        Names of the arrays that a request with this step can return.
+    requests : int
+        Largest number of requests for one agreement.
+    fewest : int
+        A statistic of fewer samples is replied as zero. 0: no such limit.
+    bound, received : dict of str to Limit
+        Limits of parameters that a message binds, and of arrays that it contains.
+    noise : str
+        Noise in the replies; "" for none.
+    """
+
+    task: str
+    step: str
+    replies: tuple
+    requests: int
+    fewest: int = 0
+    bound: dict = field(default_factory=dict)
+    received: dict = field(default_factory=dict)
+    noise: str = ""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Table of a task, and the record of the requests that the site answered.
+
+    Attributes
+    ----------
+    rows : dict of str to Row
+        By step.
+    path : str
+        File of the record.
+    agreement : str
+        SHA-256 of the site's copy of the project. Requests are counted for each agreement.
+    """
+
+    rows: dict
+    path: str
+    agreement: str
+
+    def may_be_named(self, module, name):
+        """Return whether a message can name a function: a step of the table, a loss or a gradient term."""
+        return isinstance(module, str) and isinstance(name, str) and f"{module}:{name}" in self.rows
+
+    def admit(self, request):
+        """Count a request and return the names of its replies, or refuse it before anything is computed.
+
+        Parameters
+        ----------
+        request : dict
+            As returned by fnlkit.engines.flower.visits.checked.
+
+        Raises
+        ------
+        NotInTable
+            If a step, a parameter, an array or the number of requests is not in the table.
+        """
+        task = next(iter(self.rows.values())).task
+        if not request["steps"]:
+            raise NotInTable(f"{task}: the request has no step")
+        try:
+            steps = [unpack(step, self.may_be_named) for step in request["steps"]]
+        except (InputError, ValueError, TypeError, KeyError, AttributeError, RecursionError, IndexError):
+            raise NotInTable(f"{task}: the request contains a step that the table of this site does not have") from None
+        received = {**request["broadcast"], **request["visits"][0][3]}
+        for step in steps:
+            _must_fit(self.rows[name_of(step)], step, received)
+        self._count(Counter(map(name_of, steps)), task)
+        return frozenset(name for step in steps for name in self.rows[name_of(step)].replies)
+
+    def _count(self, wanted, task):
+        from filelock import FileLock
+
+        saving.private_folder(os.path.dirname(os.path.abspath(self.path)))
+        with FileLock(f"{self.path}.lock"):
+            known = self.counted()
+            counts = known.setdefault(self.agreement, {})
+            for name, more in wanted.items():
+                key, row = f"{task} {name}", self.rows[name]
+                if counts.get(key, 0) + more > row.requests:
+                    raise NotInTable(
+                        f"{task}: {short(name)} was requested {counts[key]:,} times, and this site agreed to {row.requests:,}; "
+                        f"if you permit more, delete {shown(self.path)}"
+                    )
+                counts[key] = counts.get(key, 0) + more
+            saving.write_bytes([json.dumps({"kind": KIND, "counts": known}).encode()], self.path)
+
+    def counted(self):
+        """Return the recorded requests, {SHA-256 of the agreement: {"task step": number}}."""
+        if not os.path.exists(self.path):
+            return {}
+        try:
+            found = json.loads(files.read_text(self.path, max_bytes=_MAX_BYTES))
+            if found["kind"] == KIND and all(type(n) is int for each in found["counts"].values() for n in each.values()):
+                return found["counts"]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            pass
+        raise NotInTable(f"{shown(self.path)}: is not a record of fnlkit; restore the original file, or delete it")
+
+
+def gate_of(plan, task, *, agreed, memory):
+    """Return the Gate of a site.
+
+    Parameters
+    ----------
+    plan : fnlkit.experiment.plan.Plan
+        Of the site's copy of the project.
+    task : fnlkit.deploy.terms.Task
+    agreed : path
+        The site's copy of the project.
+    memory : path
+        Folder of the site.
+    """
+    with open(from_home(agreed), "rb") as file:
+        agreement = hashlib.sha256(file.read()).hexdigest()
+    return Gate({row.step: row for row in table(plan, task)}, os.path.join(memory, "requests.json"), agreement)
+
+
+def table(plan, task):
+    """Return the Rows of a task.
+
+    Parameters
+    ----------
+    plan : fnlkit.experiment.plan.Plan
+        Of the site's copy of the project.
+    task : fnlkit.deploy.terms.Task
+    """
+    return {"train": _of_training, "audit": _of_audit, "estimate": _of_estimate, "evaluate": _of_evaluation,
+            scale.TASK: _of_scale}[task.name](plan, task)  # fmt: skip
+
+
+def name_of(step):
+    """Return the name of a step in the table."""
+    function = getattr(step, "func", step)
+    return TRAINING if isinstance(step, Fit) else f"{function.__module__}:{function.__name__}"
+
+
+def short(name):
+    """Return the name of a step for a person."""
+    return name.rpartition(":")[2].replace("_", " ")
+
+
+# ---- rows
+def _of_training(plan, task):
+    requests, stages = RUNS * (plan.settings.rounds + MORE_ROUNDS), plan.method.stages
+    arguments = [pair for each in stages for pair in arguments_of(each).items()]
+    epochs = [plan.settings.epochs, *(n for name, n in arguments if "epochs" in name and type(n) is int)]
+    noise = "randomized labels" if any(declaration(each).label_epsilon for each in stages) else ""
+    yield _training("train", ("weights",), requests, max(epochs))
+    for name in sorted(reachable(*components(plan))):
+        yield Row("train", name, ("weights", *plan.sends), requests, bound=_LIMITS.get(name, {}), noise=noise)
+
+
+def _of_audit(plan, task):
+    from fnlkit.estimators import DETECTORS
+    from fnlkit.estimators.em import TEMPERS
+    from fnlkit.review import shifts
+
+    def row(name, *sent, **more):
+        return Row("audit", f"fnlkit.{name}", sent, RUNS, **more)
+
+    changes = [change.packed for change in shifts.possible(task.kind, task.shape)]
+    all_changes = Limit(f"the {len(changes)} changes of this kind of samples", lambda v: [tuple(each) for each in v] == changes)
+    tried = Limit(f"{shifts.TRIED} of the changes", lambda v: v.shape == (shifts.TRIED,) and bool((v < len(changes)).all()))
+    known = Limit("different names of " + ", ".join(DETECTORS), lambda v: set(v) <= set(DETECTORS) and len(set(v)) == len(v))
+    prior = {"prior": Limit("0 to 10", lambda v: isinstance(v, int | float) and 0 <= v <= 10)}
+    temper = Limit("one of the fixed factors", lambda v: float(v) in TEMPERS)
+    across = Limit(f"{task.judging.per_sample}, as agreed (--per-sample)", lambda v: v is task.judging.per_sample)
+    visits = RUNS * task.judging.folds * task.judging.audit_rounds
+    yield _training("audit", ("weights",), visits, Settings().epochs)
+    yield from (Row("audit", name, (), visits) for name in sorted(_losses()))
+    yield row("review.site:describe", "class_counts", "review_counts", "review_terms")
+    yield row("review.shifts:describe_columns", "columns", "class_columns", fewest=shifts.LEAST)
+    whole = Limit("a whole number from 4", lambda v: type(v) is int and v >= 4)
+    yield row("review.shifts:describe_inputs", "class_means", "covariances", fewest=shifts.LEAST,
+              bound={"changes": all_changes, "width": whole})  # fmt: skip
+    yield row("review.site:try_changes", "agreeing", bound={"changes": all_changes}, received={"tried": tried})
+    yield row("review.site:choose_change", "predicted")
+    yield row("review.site:judge_within", "within", "doubted", "supported", "certain")
+    yield row("review.site:use_own_model")
+    yield row("review.site:withhold")
+    yield row("estimators.em:reply_likelihoods", "log_likelihoods", bound=prior)
+    yield row("estimators.em:judge_at_home", "level", "low", "high", "deviation", "counts", fewest=FEWEST, bound=prior,
+              received={"temper": temper})  # fmt: skip
+    yield row("review.site:detect", "detected", "agreed", bound={"detectors": known})
+    single = ("fingerprints",) if task.judging.per_sample else ()
+    copied = "copies", "near_copies", "far", "near_distance", "typical_distance", *single
+    yield row("review.copies:find_copies", *copied, bound={"across": across})
+    if task.judging.per_sample:
+        yield row("review.cells:reply_cells", "cells")
+
+
+def _of_estimate(plan, task):
+    part, sends = terms.estimator_of(task.judging.estimator)
+    function = getattr(part, "func", part)
+    before = WARM_UPS.get(function.__name__)
+    visits = RUNS * (task.judging.audit_rounds + MORE_ROUNDS)
+    yield _training("estimate", ("weights", *sends), visits, Settings().epochs)
+    parts = [function, *(BoundMethod.of(before).stages if before else ())]
+    for name in sorted(_losses() | reachable(*parts)):
+        yield Row("estimate", name, ("weights", *sends), visits, bound=_LIMITS.get(name, {}))
+
+
+def _of_evaluation(plan, task):
+    yield Row("evaluate", "fnlkit.estimators.federated:reply_tested", ("predicted",), RUNS)
+
+
+def _of_scale(plan, task):
+    yield Row(scale.TASK, "fnlkit.client.scaling:reply_moments", ("known", "total", "squares"), RUNS, fewest=FEWEST)
+
+
+def _training(task, sent, requests, epochs):
+    bound = {
+        "epochs": Limit(f"at most {epochs}", lambda v: type(v) is int and 0 < v <= epochs),
+        "views": Limit(f"at most {MOST_VIEWS}", lambda v: type(v) is int and 0 < v <= MOST_VIEWS),
+    }
+    return Row(task, TRAINING, sent, requests, bound=bound)
+
+
+# ---- steps of components
+def components(plan):
+    """Yield the agreed components that run code at a site."""
+    from fnlkit.client import measuring
+
+    for each in plan.method.stages:
+        yield each
+        yield from (part for part in arguments_of(each).values() if callable(part))
+    yield from (plan.loss, plan.optimizer, plan.make_optimizer(), plan.make_selector())
+    measured = {AGREEMENT: measuring.reply_held_out_agreement, CHANGES: measuring.reply_prediction_changes}
+    if plan.criterion is not None:
+        yield measured[plan.criterion.func.column]
+
+
+def _losses():
+    return reachable(Fit.loss)
+
+
+def reachable(*parts):
+    """Return the set of steps, losses and gradient terms, "module:function", that the code of components names.
+
+    Functions of `fnlkit.deploy.allowed.PACKAGES` are followed through the names in their code.
+
+    Parameters
+    ----------
+    *parts : function, class or object of a class
+    """
+    known, found, seen, stack = functions(), set(), set(), list(parts)
+    while stack:
+        part = stack.pop()
+        if isinstance(part, partial):
+            stack += [part.func, *part.keywords.values()]
+            continue
+        if isinstance(part, dict | list | tuple):
+            stack += part.values() if isinstance(part, dict) else part
+            continue
+        if not inspect.isfunction(part) and not inspect.isclass(part):
+            part = type(part)
+        if id(part) in seen or not str(part.__module__).startswith(PACKAGES):
+            continue
+        seen.add(id(part))
+        if inspect.isclass(part):
+            members = (each for kind in part.__mro__ for each in vars(kind).values() if callable(each))
+            stack += [getattr(each, "__func__", each) for each in members]
+            continue
+        if (part.__module__, part.__name__) in known:
+            found.add(f"{part.__module__}:{part.__name__}")
+        stack += _named(part)
+    return found
+
+
+def _named(function):
+    """Return the values that the code of a function names, and the steps before a loss."""
+    words, codes = set(), [function.__code__]
+    while codes:
+        code = codes.pop()
+        words |= set(code.co_names)
+        codes += [each for each in code.co_consts if inspect.iscode(each)]
+    values = [function.__globals__[word] for word in words if word in function.__globals__]
+    modules = [value for value in values if inspect.ismodule(value) and value.__name__.startswith(PACKAGES)]
+    values += [getattr(module, word) for module in modules for word in words if hasattr(module, word)]
+    values += [cell.cell_contents for cell in function.__closure__ or ()]
+    values += [each for each in (getattr(function, "__wrapped__", None), declaration(function).before) if each]
+    return [value for value in values if not inspect.ismodule(value)]
+
+
+# ---- limits
+_LIMITS = {
+    "fnlkit.methods.na_fedavg:score_samples": {
+        "name": Limit("scores_global or scores_local", lambda v: v in ("scores_global", "scores_local"))
+    }
+}
+
+
+def _must_fit(row, step, received):
+    """Raise NotInTable if a parameter or an array of a step exceeds the limits of its row."""
+    values = vars(step) if isinstance(step, Fit) else getattr(step, "keywords", {})
+    if getattr(step, "args", ()):
+        raise NotInTable(f"{row.task}: {short(row.step)} has parameters without a name")
+    if not isinstance(step, Fit):
+        known = inspect.signature(getattr(step, "func", step)).parameters
+        if unknown := sorted(set(values) - {name for name, each in known.items() if each.kind is each.KEYWORD_ONLY}):
+            raise NotInTable(f"{row.task}: {short(row.step)} has no parameter {unknown[0][:40]!r}")
+    wrong = [name for name, value in values.items() if name != "seed" and name not in row.bound and not _small(value)]
+    for limits, given in ((row.bound, values), (row.received, received)):
+        wrong += [name for name, limit in limits.items() if name in given and not _fits(limit, given[name])]
+    if wrong:
+        words = next((each.words for each in (row.bound.get(wrong[0]), row.received.get(wrong[0])) if each), "")
+        agreed = words or f"numbers up to {MOST_NUMBER:,} and lists of up to {MOST_ENTRIES}"
+        raise NotInTable(f"{row.task}: {wrong[0]} of {short(row.step)} is beyond the limit of this site ({agreed})")
+
+
+def _fits(limit, value):
+    try:
+        return bool(limit.fits(value))
+    except (TypeError, ValueError, RuntimeError, AttributeError):
+        return False
+
+
+def _small(value):
+    """Return whether a bound value cannot make a step compute without end."""
+    if isinstance(value, bool | type(None) | torch.Tensor | float | bytes) or callable(value):
+        return True
+    if isinstance(value, int):
+        return abs(value) <= MOST_NUMBER
+    if isinstance(value, str):
+        return len(value) <= MOST_NUMBER
+    if isinstance(value, list | tuple):
+        return len(value) <= MOST_ENTRIES and all(map(_small, value))
+    if isinstance(value, dict):
+        return len(value) <= MOST_ENTRIES and all(map(_small, value.values()))
+    return True

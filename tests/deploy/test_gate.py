@@ -1,0 +1,161 @@
+"""A site answers only the requests of its table; messages are those of a hostile server."""
+
+import json
+import time
+from functools import partial
+
+import pytest
+import torch
+
+from fnlkit.client.training import Fit
+from fnlkit.estimators import em, federated
+from fnlkit.methods import fedcorr, na_fedavg
+from fnlkit.review import cells, copies, shifts, site
+from tests.deploy import test_tasks
+from tests.deploy.test_site_terms import RUN, lines, request, sent, told
+from tests.deploy.test_sites import Deployed, place  # noqa: F401 - a fixture
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
+
+from fnlkit.deploy import apps, gate, opening  # noqa: E402
+
+audited = pytest.fixture(scope="module")(test_tasks.place.__wrapped__)
+
+
+def memory_of(folder, run=RUN):
+    """Return the files that site 1 keeps of a run."""
+    return [path.name for path in (folder / f"memory-1/{run}").rglob("*")]
+
+
+def ask(deployed, *steps, received=None, scattered=None, **changes):
+    """Return what site 1 replies to the steps."""
+    visit = [1, -1, -1, scattered or {}]
+    return told(sent(deployed, request(deployed, *steps, broadcast=received or {}, visits=[visit], **changes)))
+
+
+CHANGES = [change.packed for change in shifts.possible("image", (8, 8, 1))]
+SALT = {"salt": torch.tensor([1, 2])}
+
+
+REFUSED = [
+    # Local training and weights where only counts are agreed.
+    ("evaluate", [Fit(epochs=1)], {}),
+    ("evaluate", [federated.reply_tested, Fit(epochs=1)], {}),
+    ("evaluate", [site.describe], {}),
+    # A score of each sample, under the name of a reply with an open side.
+    ("audit", [partial(na_fedavg.score_samples, name="columns", score="energy")], {}),
+    ("audit", [partial(copies.find_copies, neighbors=3, across=True)], SALT | {"samples": torch.tensor(9)}),
+    ("audit", [cells.reply_cells], SALT | {"width": torch.ones(1), "projections": torch.tensor([16])}),
+    # Limits that a message states.
+    ("audit", [partial(em.judge_at_home, prior=1.0, seed=0, least=0)], {"temper": torch.tensor(1.0)}),
+    ("audit", [partial(em.judge_at_home, prior=1.0, seed=0)], {"temper": torch.tensor(7e7)}),
+    ("audit", [partial(shifts.describe_inputs, changes=CHANGES * 500, width=4, seed=0)], {"tone": torch.ones(2)}),
+    ("audit", [partial(site.try_changes, changes=CHANGES)], {"tried": torch.zeros(10**6, dtype=torch.int64)}),
+    ("audit", [partial(site.detect, detectors=["knn"] * 1000, seed=0)], {}),
+    ("audit", [Fit(epochs=10**6)], {}),
+    ("audit", [site.describe, partial(site.describe, x=1)], {}),
+    ("audit", [], {}),
+]
+
+
+@pytest.mark.parametrize("task", ["evaluate", "audit"])
+def test_a_request_outside_the_table_is_refused_before_anything_is_computed(task, audited, tmp_path):
+    deployed, began = test_tasks.Deployed(audited, tmp_path, task), time.process_time()
+    for number, (_, steps, received) in enumerate(case for case in REFUSED if case[0] == task):
+        assert ask(deployed, *steps, received=received) == "request", steps
+        line = lines(deployed)[number]
+        assert line["failure"] == ["request", "InputError"] and line["told"]["refused"].startswith(f"{task}: ")
+    assert number > 1 and time.process_time() - began < 60
+    assert not memory_of(tmp_path) and not (tmp_path / "memory-1/requests.json").exists()
+
+
+def test_a_site_with_agreed_hashes_answers_neither_one_projection_nor_many(audited, tmp_path):
+    """One projection of each hash orders the samples: three requests gave the values of all."""
+    deployed = test_tasks.Deployed(audited, tmp_path, "audit", per_sample=True)
+    for number, answer in ((1, "input"), (15, "input"), (97, "input"), (16, ["cells"])):
+        received = SALT | {"width": torch.tensor([1.0]), "projections": torch.tensor([number])}
+        assert ask(deployed, cells.reply_cells, received=received, run=f"{number:016x}") == answer
+        assert bool(memory_of(tmp_path, f"{number:016x}")) == (answer == ["cells"])
+
+
+@pytest.mark.parametrize(
+    ("method", "step"),
+    [
+        ("fedavg", partial(fedcorr.relabel_confident, confidence=0.5, strict=False)),
+        ("fedavg", site.describe),
+        ("na-fedavg(at=1)", partial(na_fedavg.score_samples, name="noise_level", score="energy")),
+        ("na-fedavg(at=1)", federated.keep_predictions),
+    ],
+)
+def test_only_steps_of_the_agreed_method_run(method, step, place, tmp_path):  # noqa: F811
+    deployed = Deployed(place, tmp_path, method)
+    assert ask(deployed, step) == "request" and not memory_of(tmp_path)
+    assert ask(deployed, Fit(epochs=2)) == "request"  # the agreed number is 1
+    assert ask(deployed, Fit(epochs=1)) == ["weights"] and memory_of(tmp_path)
+
+
+def test_a_reply_that_is_refused_after_the_visit_leaves_no_memory(place, tmp_path):  # noqa: F811
+    """Round 0 set the state of a victim, and round 1 asked all sites the same: the sum contained the victim's state only."""
+    deployed = Deployed(place, tmp_path, "fedavg", rounds=1, protect="secagg(clip=1e-9)", optimizer="ditto")
+    with pytest.raises(Exception, match="AboveClip"):
+        deployed.train()
+    for k in range(3):
+        assert [line for line in lines(deployed, k) if line.get("failure") == ["failed", "AboveClip"]]
+        assert not list((tmp_path / f"memory-{k}").rglob("state-*"))
+
+
+def test_scattered_values_are_part_of_the_masks(place, tmp_path):  # noqa: F811
+    from fnlkit.engines.flower import secret
+
+    deployed = Deployed(place, tmp_path, "fedavg", protect="secagg")
+    one, other = (request(deployed, visits=[[1, -1, -1, {"x": torch.tensor(v)}]]) for v in (0.0, 1.0))
+    third = request(deployed, visits=[[2, 0, -1, {"x": torch.tensor(1.0)}]])
+    assert secret.common(one) != secret.common(other) == secret.common(third)
+
+
+def test_requests_are_counted_for_each_agreement(audited, tmp_path, monkeypatch):
+    """A counter of predictions is a threshold on a value: with enough models, it gave the value and label of all samples."""
+    monkeypatch.setattr(gate, "RUNS", 3)
+    deployed = test_tasks.Deployed(audited, tmp_path, "evaluate")
+    runs = [f"{number:016x}" for number in range(5)]
+    assert [ask(deployed, federated.reply_tested, run=run) for run in runs] == [["predicted"]] * 3 + ["request"] * 2
+    assert not memory_of(tmp_path, runs[3]) and "delete" in lines(deployed)[-1]["told"]["refused"]
+    record = tmp_path / "memory-1/requests.json"
+    (counts,) = json.loads(record.read_text())["counts"].values()
+    assert counts == {"evaluate fnlkit.estimators.federated:reply_tested": 3}
+    agreed = tmp_path / "project/pyproject.toml"
+    agreed.write_text(agreed.read_text() + "\n")  # the site agrees to another file
+    deployed.grid.app = apps.client_app(opening.open_site)  # each message has a process of its own
+    assert ask(deployed, federated.reply_tested) == ["predicted"]
+    record.write_text("{")
+    assert ask(deployed, federated.reply_tested) == "request"
+
+
+def test_every_step_of_a_method_is_in_its_table(monkeypatch):
+    """The table follows from the code of the method: a run sends no step that it lacks."""
+    from fnlkit.experiment import Settings
+    from fnlkit.experiment.plan import Plan
+    from fnlkit.server.clients import Clients
+    from tests import toy
+
+    plain, asked = Clients.round, set()
+
+    def round(self, ids, model, *given, **more):
+        for step in given:
+            parts = [step.loss, *step.corrections] if isinstance(step, Fit) else [step]
+            asked.update(gate.name_of(part) for part in parts)
+        return plain(self, ids, model, *given, **more)
+
+    monkeypatch.setattr(Clients, "round", round)
+    missing = {}
+    for method in ("flr-plus", "na-fedavg", "forward", "fedelc", "dividemix", "fedrn"):
+        asked.clear()
+        toy.train(method=method, rounds=6)
+        rows = gate.reachable(*gate.components(Plan.of(Settings(method=method))))
+        missing[method] = asked - rows
+        assert asked & rows and len(rows) < 12
+    for optimizer in ("feddyn", "scaffold", "ditto"):
+        asked.clear()
+        toy.train(optimizer=optimizer, rounds=2)
+        missing[optimizer] = asked - gate.reachable(*gate.components(Plan.of(Settings(optimizer=optimizer))))
+    assert not any(missing.values()), missing
