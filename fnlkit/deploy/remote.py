@@ -120,7 +120,7 @@ class Remote:
         flower = {"engine": "flower", "runtime": self.view, "client_timeout": self.timeout, "device": "cpu"}
         return flower | {"resume": run}, save
 
-    def session(self, members, network, trained, *, seed, keep):
+    def session(self, members, network, trained, *, seed, min_replies):
         """Return the engine of a session with all sites, or with the sites that keep the state of a training.
 
         Parameters
@@ -130,16 +130,16 @@ class Remote:
         trained : fnlkit.experiment.Experiment or None
             The last training.
         seed : int
-        keep : float
+        min_replies : float
         """
         if trained is not None:
             clients, view = trained.clients, self.view
             path = self._begin(view.ids)
             self.view = clients.runtime = view
-            clients.keep = keep
+            clients.min_replies = min_replies
         else:
             path = self._begin(self.present)
-            options = {"runtime": self.view, "client_timeout": self.timeout, "seed": seed, "keep": keep}
+            options = {"runtime": self.view, "client_timeout": self.timeout, "seed": seed, "min_replies": min_replies}
             clients = engines.make("flower", members, network, members.inputs, **options)
         self._journals[id(clients)] = _Journal(f"{path}.npz", self.view)
         return clients

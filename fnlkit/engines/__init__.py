@@ -28,7 +28,8 @@ def make(name, clients, network, inputs, **settings):
     network : fnlkit.client.network.Network
     inputs : fnlkit.client.inputs.Inputs
     **settings
-        seed, keep, and the OPTIONS that the engine accepts. ``auto`` ignores options that the chosen engine does not accept.
+        seed, min_replies, max_update_ratio, and the OPTIONS that the engine accepts. ``auto`` ignores options that the chosen
+        engine does not accept.
 
     Raises
     ------

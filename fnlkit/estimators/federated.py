@@ -38,7 +38,7 @@ class ClientSession:
     def __init__(self, evidence, members, model=None, trained=None):
         self.model = model or nothing()
         # All clients must reply: a missing reply would leave a client without a level.
-        settings, self._evidence = {"seed": evidence.seed, "keep": 1.0}, evidence
+        settings, self._evidence = {"seed": evidence.seed, "min_replies": 1.0}, evidence
         if evidence.sites is None:
             # Steps are not worth a process of `workers`, but a simulation of Flower sends them as messages.
             flower = str(evidence.engine).startswith("flower")

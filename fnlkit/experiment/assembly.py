@@ -274,8 +274,8 @@ def clients_of(data, network, inputs, plan, key, engine, engine_options):
         arrays = (np.asarray(values, np.int64) for values in labels_of_clients(federation).values())
         members.secret = derived(key.secret, "labels", data.dataset.checksum, settings.seed, *arrays)
     # A comparison with other clients' updates would break the sensitivity bound; clipping already limits an update.
-    bound = 0.0 if plan.protection is not None else settings.max_update_ratio
-    limits = {"seed": settings.seed, "keep": settings.min_replies, "bound": bound}
+    ratio = 0.0 if plan.protection is not None else settings.max_update_ratio
+    limits = {"seed": settings.seed, "min_replies": settings.min_replies, "max_update_ratio": ratio}
     clients = engines.make(engine, members, network, inputs, **limits, **engine_options)
     if "public" in plan.needs:
         clients.public = _public_set(data, settings.method)

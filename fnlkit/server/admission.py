@@ -135,7 +135,7 @@ def l2_norm(vector):
     return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
 
 
-def too_long(norms, log, start, ratio):
+def too_long(norms, log, start, max_update_ratio):
     """Return {position: reason} of updates that are too long compared with the cohort and recent updates.
 
     The first update of a run is compared with the model if no other client is in its cohort.
@@ -148,19 +148,19 @@ def too_long(norms, log, start, ratio):
         Earlier rounds.
     start : Tensor (P + Q,)
         Weights that the clients received. An update shorter than these is never too long.
-    ratio : float >= 0
+    max_update_ratio : float >= 0
         Largest allowed ratio to the median update; 0 allows every update.
     """
-    if not ratio or not norms:
+    if not max_update_ratio or not norms:
         return {}
     recent = [norm for entry in log[-_REMEMBERED:] for norm in entry.norms.tolist()][-_REMEMBERED:]
     model = l2_norm(start.detach())
     if len(recent) + len(norms) > 1:
         usual, of = statistics.median_low([*recent, *norms.values()]), "median update"
-        limit = max(ratio * usual, model)
+        limit = max(max_update_ratio * usual, model)
     else:  # the first update of all, from a cohort of one client
         usual, of = max(model, 1.0), "model"
-        limit = ratio * usual
+        limit = max_update_ratio * usual
     return {
         j: f"its update is {norm / usual if usual else math.inf:.3g} times as long as the {of}"
         for j, norm in norms.items()
@@ -168,10 +168,10 @@ def too_long(norms, log, start, ratio):
     }
 
 
-def too_few(asked, accepted, log, share, clients):
+def too_few(asked, accepted, log, min_replies, clients):
     """Return whether too few clients of a round are left to use its result.
 
-    A cohort of one client is judged together with earlier visits unless `share` is 1, and so is every cohort if `share` is 0.
+    A cohort of one client is judged together with earlier visits unless `min_replies` is 1, and so is every cohort if it is 0.
 
     Parameters
     ----------
@@ -179,22 +179,22 @@ def too_few(asked, accepted, log, share, clients):
         Clients in the cohort, and clients whose replies were accepted.
     log : list of Exchange
         Earlier rounds.
-    share : float in [0, 1]
+    min_replies : float in [0, 1]
         The smallest accepted share.
     clients : int
         Number of all clients.
     """
-    if accepted == asked or share == 1:
+    if accepted == asked or min_replies == 1:
         return accepted < asked
     enough = min(PATIENCE, clients)
-    if asked == 1 or not share:
+    if asked == 1 or not min_replies:
         for entry in reversed(log):
-            if asked >= enough or (share and len(entry.asked) > 1):
+            if asked >= enough or (min_replies and len(entry.asked) > 1):
                 break
             asked, accepted = asked + len(entry.asked), accepted + len(entry.kept)
         if asked < enough:
             return False
-    return accepted < max(1, math.ceil(share * asked))
+    return accepted < max(1, math.ceil(min_replies * asked))
 
 
 def check_any_accepted(log, rejected):

@@ -71,10 +71,10 @@ class Clients(Transactional):
     network : fnlkit.client.network.Network
     inputs : fnlkit.client.inputs.Inputs
     seed : int
-    keep : float in [0, 1]
+    min_replies : float in [0, 1]
         The smallest share of a cohort whose replies must be accepted.  A cohort of one client is judged together with earlier
         visits, ten in total.  With 0 this applies to every cohort, and one accepted reply is sufficient.
-    bound : float >= 0
+    max_update_ratio : float >= 0
         Limit on the length of an update, as a multiple of the median update.  A longer update is rejected if it is also longer
         than the model. 0 disables the check.
 
@@ -103,9 +103,10 @@ class Clients(Transactional):
 
     numerics = "sequential"  # engines with equal names give equal bytes
 
-    def __init__(self, clients, network, inputs, *, seed=0, keep=0.5, bound=100.0):
+    def __init__(self, clients, network, inputs, *, seed=0, min_replies=0.5, max_update_ratio=100.0):
         super().__init__(clients, network)
-        self.inputs, self.seed, self.keep, self.bound = inputs, seed, keep, bound
+        self.inputs, self.seed = inputs, seed
+        self.min_replies, self.max_update_ratio = min_replies, max_update_ratio
         self.sizes = torch.from_numpy(sizes_of(clients).astype(np.float64))
         self.classes, self.on_release = (clients[0].classes if len(clients) else 0), None
         self.public, self.hidden, self.sends, self.protect = None, None, None, ""
@@ -169,7 +170,7 @@ class Clients(Transactional):
         Raises
         ------
         TooManyLost
-            If fewer than the share `keep` of the cohort gave an accepted reply, unless the round is `optional`.
+            If fewer than the share `min_replies` of the cohort gave an accepted reply, unless the round is `optional`.
         InputError
             If all clients failed because of a user error, unless the round is `optional`; or if the method requests a reply
             that it does not declare or that no protection covers.
@@ -246,9 +247,9 @@ class Clients(Transactional):
         for j, reason in (compare(fitting) if compare else {}).items():
             reasons[j] = reason
             norms.pop(j, None)
-        long = admission.too_long(norms, self.log, start, self.bound)
+        long = admission.too_long(norms, self.log, start, self.max_update_ratio)
         if long:
-            self.note(f"an update more than {self.bound:g} times as long as usual was rejected (--max-update-ratio)")
+            self.note(f"an update more than {self.max_update_ratio:g} times as long as usual was rejected (--max-update-ratio)")
         for j, reason in long.items():
             reasons[j] = reason
         message = None if optional else admission.user_error(replies)
@@ -269,7 +270,7 @@ class Clients(Transactional):
         return sent is not None and sent.sum_only
 
     def _too_few(self, ids, kept):
-        return admission.too_few(len(ids), len(kept), self.log, self.keep, len(self))
+        return admission.too_few(len(ids), len(kept), self.log, self.min_replies, len(self))
 
     def refuse(self, round, ids, reasons, *, optional=False):
         """Reject clients of a round: record the reasons, undo their visits, and return the positions of the others.
@@ -286,7 +287,7 @@ class Clients(Transactional):
         Raises
         ------
         TooManyLost
-            If fewer than the share `keep` are accepted, unless the round is `optional`.
+            If fewer than the share `min_replies` are accepted, unless the round is `optional`.
         """
         reasons = [admission.printable(reason) for reason in reasons]
         kept = [j for j, reason in enumerate(reasons) if reason is None]

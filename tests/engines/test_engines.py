@@ -235,7 +235,7 @@ def federation(engine, sizes, network=Normed, dtype=torch.float64, side=6, class
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         net = Network(network(), dtype=dtype, device=device)
-    return engines.make(engine, clients, net, inputs, keep=0.01, **options), Model(net, net.flat.clone())
+    return engines.make(engine, clients, net, inputs, min_replies=0.01, **options), Model(net, net.flat.clone())
 
 
 def everything(logits, batch, *, weight):

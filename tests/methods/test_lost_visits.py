@@ -67,7 +67,7 @@ def test_a_client_that_missed_a_stages_only_round(method):
 @pytest.mark.parametrize("back", [(), (13, 20)])
 def test_clients_that_are_still_away_do_not_stop_the_run(back, error):
     """Twelve of 24 clients miss a round; they are asked once more, and all but `back` miss this round too."""
-    fed, model = toy(count=24, keep=0.5)
+    fed, model = toy(count=24, min_replies=0.5)
     visits = []
 
     def breaks(client, model, received):
@@ -89,9 +89,9 @@ def refuses(client, model, received):
         parse("mlp(")  # an InputError, as a part of fnlkit raises it
 
 
-def run(method, *, before=(), rounds=12, fraction=0.5, keep=0.5, count=6, lost=None):
+def run(method, *, before=(), rounds=12, fraction=0.5, min_replies=0.5, count=6, lost=None):
     """Run a method; `lost` says (client, visit of that client) -> whether it fails."""
-    fed, model = toy(count=count, keep=keep, dtype=torch.float32, network=fitting(Net, method))
+    fed, model = toy(count=count, min_replies=min_replies, dtype=torch.float32, network=fitting(Net, method))
     visits = dict.fromkeys(range(count), 0)
 
     def breaks(client, model, received):
@@ -108,9 +108,9 @@ METHODS = ["fedcorr(iterations=2)", "flr-plus(iterations=2)"]
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("keep", [0.0, 0.5])
-def test_a_failed_visit_is_skipped_named_and_repeated(method, keep):
-    fed, steps, visits = run(method, keep=keep, lost=lambda client, visit: client == 2 and visit == 1)
+@pytest.mark.parametrize("min_replies", [0.0, 0.5])
+def test_a_failed_visit_is_skipped_named_and_repeated(method, min_replies):
+    fed, steps, visits = run(method, min_replies=min_replies, lost=lambda client, visit: client == 2 and visit == 1)
     assert [(r["client"], r["reason"]) for r in fed.rejected] == [(2, "failed: ValueError")]
     stage = [s for s in steps if s.stage == "pre-processing"]
     assert len(stage) == 12 and visits[2] >= 2  # an empty round is a round, and the next iteration asks again
@@ -141,22 +141,22 @@ def test_a_mistake_that_meets_every_client_stops_the_run_with_its_sentence(metho
         run(method, before=(mistaken,))
 
 
-@pytest.mark.parametrize(("method", "keep"), [("fedavg", 0.5), ("fedavg", 0.0), ("fedcorr(iterations=1)", 0.0)])
-def test_a_run_without_any_reply_stops(method, keep):
+@pytest.mark.parametrize(("method", "min_replies"), [("fedavg", 0.5), ("fedavg", 0.0), ("fedcorr(iterations=1)", 0.0)])
+def test_a_run_without_any_reply_stops(method, min_replies):
     with pytest.raises(TooManyLost, match="use -vv"):
-        run(method, keep=keep, lost=lambda client, visit: True)
+        run(method, min_replies=min_replies, lost=lambda client, visit: True)
 
 
 @pytest.mark.parametrize("method", [m for m in registry.METHODS if m not in ("nnc", "akd", "oracle")])
 def test_every_method_continues_after_a_lost_cohort(method):
-    """With keep=0 rounds may come back empty, here the second and every fifth visit of whoever is asked."""
+    """With min_replies=0 rounds may come back empty, here the second and every fifth visit of whoever is asked."""
     asked = []
 
     def lost(client, visit):
         asked.append(client)
         return len(asked) in (4, 5, 6)
 
-    fed, steps, _ = run(method, keep=0.0, rounds=16, lost=lost)
+    fed, steps, _ = run(method, min_replies=0.0, rounds=16, lost=lost)
     assert len(fed.rejected) == 3 and len(steps) >= 8
 
 

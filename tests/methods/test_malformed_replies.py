@@ -70,7 +70,7 @@ def spoiled(form, reply, others):
 @cache
 def run(method, rounds=4):
     """Return (federation, steps, clients that sent something malformed) of a run in which some clients always do."""
-    fed, model = toy(count=COUNT, keep=0.0, network=fitting(Net, method))
+    fed, model = toy(count=COUNT, min_replies=0.0, network=fitting(Net, method))
     with_embeddings(fed.members)
     fed.sends = Plan.of(Settings(method=method)).sends
     visit, spoils = fed._run, set()

@@ -389,7 +389,7 @@ def test_every_method_that_can_be_protected_trains_and_pays_for_each_round(metho
 
 def test_an_update_out_of_all_proportion_is_clipped_and_a_lost_one_weighs_nothing():
     clients, model = toy.toy()
-    clients.bound, real = 0.0, clients._run
+    clients.max_update_ratio, real = 0.0, clients._run
 
     def hostile(ids, weights, steps, broadcast, scatter):
         replies = real(ids, weights, steps, broadcast, scatter)

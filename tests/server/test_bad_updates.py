@@ -196,9 +196,9 @@ def test_an_update_out_of_all_proportion_is_refused(federation):
     assert fed.round([BAD], model, FIT, partial(grow, factor=1e15)).ids.tolist() == []
     # Ten times the median one, or no longer than the model itself: differences between honest clients.
     assert fed.round(COHORT, model, FIT, partial(grow, factor=10)).ids.tolist() == COHORT
-    fed.bound = 0
+    fed.max_update_ratio = 0
     assert fed.round(COHORT, model, FIT, partial(grow, factor=1e15)).ids.tolist() == COHORT
-    fed.bound = 100
+    fed.max_update_ratio = 100
     fed.rollback()
 
 

@@ -81,11 +81,11 @@ def test_ids_must_be_distinct_and_known():
 
 
 def test_a_round_that_loses_too_many_stops():
-    fed, model = toy(keep=0.75)
+    fed, model = toy(min_replies=0.75)
     with pytest.raises(TooManyLost, match="client 0: failed: ZeroDivisionError"):
         fed.round([0, 1, 2], model, _fails_below_two)
     fed.rollback()
-    fed.keep = 0.3
+    fed.min_replies = 0.3
     said = fed.round([0, 1, 2], model, _fails_below_two)
     assert said.ids.tolist() == [2] and [r["client"] for r in fed.rejected] == [0, 1]
 
