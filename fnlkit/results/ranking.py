@@ -69,9 +69,9 @@ def _critical_difference(methods, regimes):
 
 def _spearman(found, by):
     both = [(row[by], row["published"][0]) for row in found.values() if row["published"]]
-    if len(both) < 3:
+    # An order of equal scores has no correlation; scipy would return NaN with a warning.
+    if len(both) < 3 or any(len(set(scores)) == 1 for scores in zip(*both, strict=True)):
         return None
     from scipy.stats import spearmanr
 
-    rho = float(spearmanr(*zip(*both, strict=True)).statistic)
-    return None if math.isnan(rho) else rho
+    return float(spearmanr(*zip(*both, strict=True)).statistic)

@@ -48,3 +48,9 @@ def test_rank_correlation_with_the_published_order():
     late = {"x": {"a": 3.0, "b": 2.0, "c": 1.0}, "y": {"a": 1.0, "b": 1.0, "c": 1.0}}
     said = {"x": {"a": [60.0, 1.0], "b": [50.0], "c": [70.0]}, "y": {"a": [1.0], "b": [2.0]}}
     assert ranking(rows(late, said))["published"] == {"x": pytest.approx(-0.5)}
+
+
+def test_equal_scores_have_no_rank_correlation():
+    late = {"x": {"a": 3.0, "b": 3.0, "c": 3.0}, "y": {"a": 3.0, "b": 2.0, "c": 1.0}}
+    said = {"x": {"a": [60.0], "b": [50.0], "c": [70.0]}, "y": {"a": [5.0], "b": [5.0], "c": [5.0]}}
+    assert ranking(rows(late, said))["published"] == {}
