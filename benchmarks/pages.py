@@ -11,6 +11,7 @@ that contain its numbers. Rows with other numbers are printed, and the exit code
 """
 
 import argparse
+import itertools
 import json
 import re
 import sys
@@ -56,6 +57,7 @@ def parts():
         "table10": list(table10()),
         "estimators": list(estimator_table()),
         "regimes-features": list(features_table()),
+        "regimes-images": list(images_table()),
     }
 
 
@@ -239,6 +241,19 @@ def features_table():
         late, late_ahead = ("", "") if method in ("fedcorr", "na-fedavg") else (late, late_ahead)
         ahead, late_ahead = ("", "") if method == "fedavg" else (ahead, late_ahead)
         yield f"| {regime} | `{method}` | {best} | {ahead} | {late} | {late_ahead} |"
+
+
+def images_table():
+    """Yield methods in the noise of their own papers, on images, with the numbers of seeds."""
+    lines = (RESULTS / "regimes-images.txt").read_text(encoding="utf-8").splitlines()
+    top = next(i for i, line in enumerate(lines) if re.match(" *regime +method +runs ", line))
+    starts = [found.start() for found in re.finditer(r"\S+", lines[top])]
+    yield "| regime | method | seeds | best | ahead | late | ahead | wrong labels repeated |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for line in itertools.takewhile(lambda line: "accuracy in %" not in line, lines[top + 1 :]):
+        cells = [line[start:end].strip() for start, end in itertools.pairwise([*starts, None])]
+        regime, method, runs, best, ahead, _, late, late_ahead, _, memorized, *_ = cells
+        yield f"| {regime} | `{method}` | {runs} | {best} | {ahead} | {late} | {late_ahead} | {memorized} |"
 
 
 def main():

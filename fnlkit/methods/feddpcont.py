@@ -152,6 +152,12 @@ def feddpcont(
     the paper's batch of 32, without momentum, it is behind FedAvg by 2.7 points in the best round and by 5.6 at the end
     (benchmarks/results/baselines.txt).  The paper trains 300 rounds and reports the best one.
 
+    Readings of Algorithm 2: line 13 draws y' for every sample in each local iteration, so that a draw per batch or per client
+    is not meant.  The mean over N_c (line 14) is the mean of a batch.  The "iterations" E = 5 are read as epochs: as single
+    updates they would be 1,500 updates of rate 0.01 in 300 rounds.  LeNet-5 with true labels is at 33.2 % on CIFAR-10 after
+    1,000 updates of rate 0.01 with momentum 0.5, which move about as far as 2,000 without (benchmarks/results/regimes-
+    images.txt).  The paper's ResNet-18 is at 84.8 % with 20 % wrong labels; ResNet-18 was not tried.
+
     Clients release the labels as received, also within `nnc(usual=feddpcont())` and after `estimate-noise --apply relabel`.  A
     corrected label depends on other samples, so that its release would cost more than the stated epsilon.
 
