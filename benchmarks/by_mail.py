@@ -12,6 +12,10 @@ the vertices of the span of the second moments; and the class means of the secon
 features.  All count up to their length.  `without limits`: second moments of 5 samples alone, to show that the attack works.
 `public`: an attacker who guesses the class means of the public data.
 
+`hostile heads` of `--reconstruction`: the author of heads.npz describes the inputs of a site by a narrow range near a quantile
+of each column, so that all values but one are clipped in some classes.  Mean and mean square of the class state this value.
+The share of classes and columns with such a value is printed, for any range and for the narrowest one that a site accepts.
+
 `--ranking` prints how well suspects are ranked (AUC; share of wrong labels among the first 50) by the audit from sums, by the
 thorough audit, and by cleanlab with cross-validated logistic regression on all sites' samples in one place.  The labels of JIRA
 (nine projects as sites, 500 files of each) and of LabelMe (one answer per image, five random sites) are wrong in reality.  In
@@ -40,6 +44,7 @@ from fnlkit.review.quick import quick_audit
 
 INCLUDED = "heart", "mriqc", "digits", "spoken-digits"
 SIZES, CLASSES, PUBLIC, SITES = (20, 32, 100, 300), 10, 600, 3
+ATTACKED = (100, 300)  # smaller sites send no covariances of these features, and no described inputs
 EPSILONS, PROTECTED_SIZES = (0.5, 1, 2, 4, 8), (100, 200, 300, 500, 1000, 3000)
 COSTS = ((1_000, 128), (100_000, 256))
 
@@ -112,6 +117,41 @@ def attack(size, seed):
         points = points @ (stream(0, "shifts").standard_normal((points.shape[1], width)) / np.sqrt(points.shape[1]))
     out["second file, class means"] = recovered(second["class_means"][0], points, points)
     return out
+
+
+def single_values(size, seed, limited):
+    """Return the share of classes and columns of which hostile heads reveal the value of one sample.
+
+    Parameters
+    ----------
+    size, seed : int
+    limited : bool
+        Use the narrowest range that a site accepts. Default: any range.
+    """
+    rng, width = stream(seed, "hostile"), 8
+    clients = [site(rng.normal(size=(size, width)), np.arange(size) % 2, k) for k in range(SITES)]
+    scale = np.zeros(width), np.ones(width)
+    firsts = [summaries.summarize(client, scale) for client in clients]
+    heads, changes = summaries.make_heads(firsts, scale), shifts.possible("vector", (width,))
+    # Beyond the 90 % quantile, few values are close to each other.
+    center = firsts[0]["columns"][4] + 0.7
+    heads |= {"compared": np.array(shifts.MOST_COLUMNS), "center": np.stack([center, np.full(width, 0.05)])}
+    refused = summaries.narrow(heads, 0, clients[0], scale)
+    if limited and refused:
+        heads["center"] = summaries.widen(heads["center"], scale)
+    second = summaries.judge(clients[0], heads, 0, changes=changes)
+    found, x, y = 0, clients[0].x.numpy().astype(np.float64), clients[0].y.numpy()
+    for c in range(2):
+        n, most = (y == c).sum(), shifts.CLIPPED
+        mean, square = (second["class_means"][0][c, part] for part in (slice(width), slice(width, 2 * width)))
+        alone = n * square - most**2 * (n - 1)  # the square of z if all others are clipped
+        size_of = np.sqrt(np.clip(alone, 0, most**2))
+        for sign in (-1, 1):
+            clipped = (n * mean - sign * size_of) / most
+            whole = (np.abs(clipped - np.round(clipped)) < 1e-6) & (alone > 0) & (alone < most**2)
+            value = heads["center"][0] + heads["center"][1] * sign * size_of
+            found += (whole & (np.abs(x[y == c] - value).min(0) < 1e-4)).sum()
+    return found / (2 * width)
 
 
 def federation_of(name, seed, real=None):
@@ -276,6 +316,12 @@ def main():
             for name in found[0]:
                 exact, near = 100 * np.mean([one[name] for one in found], 0)
                 print(f"{size:4} samples  {name:32} {exact:5.1f} / {near:5.1f}")
+        print(
+            "hostile heads: classes and columns of which the value of one sample is revealed, in %: any range, accepted range"
+        )
+        for size in ATTACKED:
+            shares = [100 * np.mean([single_values(size, seed, limited) for seed in seeds]) for limited in (False, True)]
+            print(f"{size:4} samples  {shares[0]:5.1f}, {shares[1]:5.1f}")
     if options.epsilon:
         seeds = range(options.first, options.first + options.seeds)
         print(f"federations of five sites, seeds {seeds[0]} to {seeds[-1]}; epsilon is that of both files, delta {DELTA:g}")

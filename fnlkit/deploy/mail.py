@@ -115,7 +115,10 @@ def judge(site, path):
     if not isinstance(made_of, dict) or made_of.get(site.name) != known["first"]:
         refuse(site, f"{shown(path)}: was not made with the first file of {site.name}; send the coordinator this file again")
     place = list(made_of).index(site.name)
-    if reason := _unusable(heads.arrays, site, len(made_of)):
+    reason = _unusable(heads.arrays, site, len(made_of))
+    if not reason and site.scale and site.client.x.shape[1] == heads.arrays["center"].shape[1]:
+        reason = summaries.narrow(heads.arrays, place, site.client, site.scale)
+    if reason:
         refuse(site, f"{shown(path)}: {reason}")
     arrays = summaries.judge(site.client, heads.arrays, place, changes=site.changes, seed=site.about["seed"])
     artifact = make_artifact(JUDGED, arrays, site, "site judge", heads=digest, first=known["first"])

@@ -26,6 +26,8 @@ LEAST_COLUMNS = 20
 MOST_COLUMNS = 4096
 # Of more pixels than this, only every k-th is used for their mean, deviation and quantiles.
 MOST_VALUES = 10**6
+# Values of columns are clipped to this many spreads from the center.
+CLIPPED = 5
 # Images are read in blocks of this number.
 BLOCK = 256
 # Each site tries at most this many changes of the inputs, the first of which is none.
@@ -366,7 +368,7 @@ def _parts_of(x):
 def _vector(x, center, spread, suspects=()):
     """Return columns or, of many columns, the suspects and random projections of all; with their squares."""
     x = x.reshape(len(x), -1).astype(np.float64)
-    z = np.clip((x - center) / spread, -5, 5) if x.shape[1] == len(center) else x
+    z = np.clip((x - center) / spread, -CLIPPED, CLIPPED) if x.shape[1] == len(center) else x
     if z.shape[1] > MOST_FEATURES:
         single = z[:, [j for j in suspects if j >= 0]]
         size = MOST_FEATURES - single.shape[1]

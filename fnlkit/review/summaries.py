@@ -31,6 +31,8 @@ SHARE = 0.8
 COMPARED = 16
 # A site with more samples estimates its transitions from this many of them, drawn at random.
 MOST_JUDGED = 20_000
+# In the coarse description of the inputs, values within this many standard deviations of the agreed scale are not clipped.
+UNCLIPPED = 2.0
 # Stands for a withheld count; it is between 0 and LEAST - 1 and is read as HALF.
 WITHHELD, MERGED, HALF = -1, -2, 2
 # Arrays of both files that are whole numbers.
@@ -180,7 +182,9 @@ def judge(client, heads, number, *, changes, seed=0):
     reply["doubted"] = np.where(small, 0, own["doubted"])
     reply["doubted_rest"], reply["supported"] = _hide(own["doubted"][small].sum()), _hide(own["supported"])
     reply["certain"] = np.array([_hide(own["certain"][0]), own["certain"][1]])
-    reply |= {name: np.array(judged[name]) for name in ("level", "low", "high", "deviation")}
+    # As whole numbers of samples: more digits would reveal the score of a sample to the author of the heads.
+    for name, whole_number in (("level", np.round), ("low", np.floor), ("high", np.ceil), ("deviation", np.ceil)):
+        reply[name] = np.array(float(whole_number(round(judged[name] * len(labels), 9))) / len(labels))
     _keep(whole, client, mask, judged, predicted)
     return reply | described
 
@@ -428,6 +432,47 @@ def compare_columns(firsts):
     return columns, *differing.differing_columns(columns, np.stack([first["class_columns"] for first in firsts]), counts)
 
 
+def widen(center, scale):
+    """Return center and spread (2, d) of columns with spreads that clip no value near the mean of the agreed scale.
+
+    The description of the inputs clips values at 5 spreads from the center.  A narrow range could single out a sample of which
+    all others are clipped.  The range therefore contains UNCLIPPED standard deviations around the mean.
+
+    Parameters
+    ----------
+    center : (2, d)
+    scale : (mean (d,), std (d,))
+    """
+    needed = (np.abs(center[0] - scale[0]) + UNCLIPPED * scale[1]) / shifts.CLIPPED
+    return np.stack([center[0], np.maximum(center[1], needed)])
+
+
+def narrow(heads, number, client, scale):
+    """Return why the description of the inputs by a message could single out samples, as a text; "" if it cannot.
+
+    Parameters
+    ----------
+    heads : dict of arrays
+        From `make_heads`.
+    number : int
+        Number of the site among the sites of the heads.
+    client : fnlkit.client.client.Client
+        Samples of a table.
+    scale : (mean (d,), std (d,))
+        Agreed scale of the columns.
+    """
+    if (heads["center"][1] < widen(heads["center"], scale)[1] * (1 - 1e-9)).any():
+        return "the inputs would be described by a narrower range than that of the project's scale"
+    low, high = np.percentile(client.x.numpy().astype(np.float64), [10, 90], axis=0)
+    factor, offset = heads["fits"][number]
+    fitted = (factor != 1) | (offset != 0)
+    away = np.maximum(*(np.abs(factor * x + offset - scale[0]) for x in (low, high)))
+    if (fitted & (away > FARTHEST * scale[1])).any():
+        column = int(np.argmax(fitted & (away > FARTHEST * scale[1])))
+        return f"column {column} would be moved outside of the project's scale"
+    return ""
+
+
 def make_heads(firsts, scale=None):
     """Return the message to the sites: for each one a classifier from the sums of the others.
 
@@ -469,6 +514,9 @@ def make_heads(firsts, scale=None):
     coefficients = np.stack([np.pad(part[2], ((0, 0), (0, widest - part[0]))) for part in parts])
     shares = np.stack([part[1] / part[1].sum() for part in parts])
     mean, std = scale or (np.zeros(0), np.ones(0))
+    center = differing.reference(columns)
+    if len(mean) == center.shape[1]:
+        center = widen(center, (mean, std))
     return {
         "coefficients": coefficients,
         "sizes": np.array([part[0] for part in parts]),
@@ -476,7 +524,7 @@ def make_heads(firsts, scale=None):
         "known": findings.seen_elsewhere(counts) & (shares > 0),
         "shares": shares,
         "differ": findings.shares_differ(counts),
-        "center": differing.reference(columns),
+        "center": center,
         "suspects": differing.suspects(found),
         "tone": np.median(columns[:, :2, 0], 0),
         "fits": fits,

@@ -90,6 +90,9 @@ def test_small_classes_and_cells_leave_in_no_file(mailed):
         second = files.read(mailed / f"{name}-2.npz").arrays
         for table in ("predicted", "within", "expected", "doubted"):
             assert not ((second[table] > 0) & (second[table] < 5)).any()
+        for estimate in ("level", "low", "high", "deviation"):  # no digits beyond whole numbers of samples
+            number = second[estimate] * first.arrays["counts"].sum()
+            assert number == pytest.approx(round(float(number)), abs=1e-9)
         assert (mailed / f"{name}-1.txt").read_text().count("\n") > 4
         left = leaving.read(str(mailed / f"project/memory-{name}/left.jsonl"))
         assert [set(line["arrays"]) for line in left] == [set(first.arrays), set(second)]
@@ -179,6 +182,9 @@ def hostile(name, value):
         (hostile("offsets", lambda v: v[:, :2]), "offsets"),
         (hostile("compared", lambda v: 10**6), "features"),
         (hostile("mean", lambda v: v + 1), "scale"),
+        (hostile("center", lambda v: v * [[1], [0.05]]), "narrower range"),
+        (hostile("center", lambda v: v + [[1e3], [0]]), "narrower range"),
+        (hostile("fits", lambda v: v + [[[0], [1e3]]]), "column 0"),
         (lambda arrays, meta: meta["firsts"].update(aix="0" * 64), "first file"),
         (lambda arrays, meta: arrays.update(more=np.zeros(3)), "arrays"),
     ],
