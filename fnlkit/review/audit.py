@@ -173,6 +173,13 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
     for k in sorted({record["client"] for record in guaranteed_reviews(whole)} if sites is None else ()):
         session.clients.members[k].last_review = tuple(map(torch.from_numpy, last_counts(whole, k)))
     described, inputs = _described(session, dataset, seed, embedded=points is not None)
+    message = {
+        "salt": torch.from_numpy(stream(seed, "salt").integers(0, 2**62, 2)),
+        "samples": torch.tensor(len(whole.client_indices)),
+    }
+    copied = session.ask(partial(copies.find_copies, neighbors=neighbors, across=across), broadcast=message)
+    shared = _shared(session, copied, message, embeddings is not None) if across else ([{} for _ in whole.names],) * 2
+    joined = np.zeros(len(whole), bool)
     if predicted is not None:
         tables = _judge_by_given(session, described, site.use_given_probabilities)
     elif apart:
@@ -183,19 +190,16 @@ def audit(federation, dataset, *, embeddings=None, probabilities=None, detectors
         tables = _judge_by_given(session, described)
     else:
         group = stream(seed, "folds").permutation(len(federation)) % min(folds, len(federation))
+        group, joined = copies.separate(group, shared[0], np.diff(whole.client_offsets))
         if timed:
             _say_duration(evidence, federation, int(group.max()) + 1, say)
         tables = _judge_by_others(session, evidence, federation, group, described, inputs, say)
     session.model = nothing()
     own = session.ask(partial(site.judge_within, seed=seed))
-    judged, assessed, found = _estimated(session, described, inputs, tables, own, prior=prior, seed=seed, shared=apart)
+    judged, assessed, found = _estimated(
+        session, described, inputs, tables, own, prior=prior, seed=seed, shared=apart, joined=joined
+    )
     detected = _detected(session, assessed, tuple(detectors), seed)
-    message = {
-        "salt": torch.from_numpy(stream(seed, "salt").integers(0, 2**62, 2)),
-        "samples": torch.tensor(len(whole.client_indices)),
-    }
-    copied = session.ask(partial(copies.find_copies, neighbors=neighbors, across=across), broadcast=message)
-    shared = _shared(session, copied, message, embeddings is not None) if across else ([{} for _ in whole.names],) * 2
     counts, terms = described["review_counts"], described["review_terms"]
     rows = site_rows(
         names=whole.names, classes=list(map(str, dataset.class_names)), columns=dataset.columns, inputs=inputs, tables=tables,
@@ -342,10 +346,10 @@ def _judge_by_others(session, evidence, federation, group, described, inputs, sa
     return {"chosen": chosen, "predicted": predicted, "known": known, "shares_differ": differ}
 
 
-def _estimated(session, described, inputs, tables, own, *, prior, seed, shared):
-    """Return (estimates {name: (N, ...)}, findings.assess, Judgment)."""
+def _estimated(session, described, inputs, tables, own, *, prior, seed, shared, joined):
+    """Return (estimates {name: (N, ...)}, findings.assess, Judgment); sites in the mask `joined` (N,) judge themselves."""
     sites, predicted, within = len(tables["chosen"]), tables["predicted"], own["within"].numpy()
-    judge = findings.judges(inputs.after(tables["chosen"]), predicted, within, tables["known"])
+    judge = findings.judges(np.where(joined, 1.0, inputs.after(tables["chosen"])), predicted, within, tables["known"])
     groups = {name: np.array([k for k in range(sites) if judge[k] == name], int) for name in ("others", "own", None)}
     if len(groups["own"]):
         session.ask(site.use_own_model, ids=groups["own"])

@@ -28,6 +28,8 @@ SENDS = {
 }
 # Probability that the nearest two samples of a data set without near copies are called near copies.
 CHANCE = 0.05
+# Sites that share more of their samples than this are judged by models that were trained on none of them.
+SHARED = 0.02
 
 
 def near_and_typical(away, samples=None, among=None):
@@ -182,3 +184,40 @@ def shared_copies(fingerprints):
             if a != b and (number := len(mine & other)):
                 out[a][b] = number
     return out
+
+
+def separate(group, shared, sizes):
+    """Return (groups (N,), mask (N,)): sites that share samples are in one group, which no other site joins.
+
+    The model that judges a group is trained on the other sites, and so it has not learned the labels that a judged sample has
+    at another site.  The mask marks sites for which this leaves fewer than half of the sites; no model of other sites judges
+    them, and their group is unchanged.
+
+    Parameters
+    ----------
+    group : int (N,)
+    shared : list of dict
+        From `shared_copies`.
+    sizes : int (N,)
+        Numbers of samples.
+
+    Examples
+    --------
+    >>> from fnlkit.review.copies import separate
+    >>> groups, apart = separate([0, 1, 0, 2], [{1: 9}, {0: 9}, {}, {}], [10, 10, 10, 10])
+    >>> groups.tolist(), apart.tolist()
+    ([2, 2, 0, 1], [False, False, False, False])
+    """
+    group = np.array(group)
+    linked = np.arange(len(group))
+    for a, others in enumerate(shared):
+        for b, number in others.items():
+            if number > SHARED * min(sizes[a], sizes[b]):
+                linked[linked == linked[b]] = linked[a]
+    apart, out = np.zeros(len(group), bool), group.copy()
+    for name, count in zip(*np.unique(linked, return_counts=True), strict=True):
+        if count > 1 and 2 * count > len(group):
+            apart |= linked == name
+        elif count > 1:
+            out[linked == name] = out.max() + 1
+    return np.unique(out, return_inverse=True)[1], apart

@@ -158,3 +158,19 @@ def test_few_missed_positives_are_not_named(positives, missed, named):
     expected = np.stack([usual] * 4 + [np.array([[960, 0], [missed, positives - missed]])]).astype(float)
     cells, p = findings.confused_beyond_chance(np.stack([usual] * 4 + [table]), expected)
     assert cells[4, 1, 0] == named and not cells[:4].any() and (p[4] < findings.SIGNIFICANT_CLASS) == named
+
+
+@pytest.mark.parametrize(("clients", "named"), [(5, True), (2, False)])
+def test_the_same_samples_at_two_sites_do_not_confirm_each_other(digits, clients, named):
+    """31 % of the labels of sites 0 and 1, which have the same samples, are wrong."""
+    parts = partitioning.federation(digits, clients=4, labels="observed", seed=3).clients
+
+    def wrong(given, true, held, rng):
+        chosen = held[0][rng.random(len(held[0])) < 0.31]
+        given[chosen] = (true[chosen] + rng.integers(1, CLASSES, len(chosen))) % CLASSES
+
+    rows, _ = audited(digits, wrong, held=[parts[0], *parts][:clients], clients=clients)
+    for k in (0, 1):
+        assert rows[k]["noisier"] == named and rows[k]["finding"] == (findings.WRONG if named else findings.UNKNOWN)
+        assert rows[k]["low"] <= 0.31 <= rows[k]["high"] and rows[k]["shared"]
+    assert all(rows[k]["finding"] == findings.AGREES for k in range(2, clients))
