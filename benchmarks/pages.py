@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from statistics import mean
 
-from benchmarks import auto, league
+from benchmarks import auto, equations, league
 from fnlkit.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -50,6 +50,7 @@ def parts():
         "auto regrets": found[cut + 1 :],
         "auto statements": list(auto.statements(scores)),
         "bytes": list(bytes_table()),
+        "equations": list(equations.table()),
         "times": list(time_table()),
         "readme league": list(readme_league()),
         "readme speed": list(readme_speed()),

@@ -15,6 +15,7 @@ from fnlkit.client.training import Fit, plan
 from fnlkit.components import registry
 from fnlkit.datasets import schemes
 from fnlkit.engines import make
+from fnlkit.estimators.confident import off_diagonal
 from fnlkit.estimators.loss import cross_entropies
 from fnlkit.kernels import matrices
 from fnlkit.kernels.scores import memorization
@@ -48,6 +49,19 @@ def test_votes_of_five_points():
     assert share == pytest.approx(np.array([2, 2, 2, 1, 1]) / 3)
 
 
+def test_neighbors_are_the_nearest_points():
+    # Points -8 -7 -4 4 7 8 with labels 0 0 1 1 0 0.  Nearest: -7 -8 -7 7 8 7, all with label 0.
+    points = np.array([[-8.0], [-7.0], [-4.0], [4.0], [7.0], [8.0]])
+    votes, share = kernels.knn_vote(points, np.array([0, 0, 1, 1, 0, 0]), k=1)
+    assert votes.tolist() == [0] * 6 and share.tolist() == [0, 0, 1, 1, 0, 0]
+
+
+def test_class_thresholds_by_hand():
+    # Label 0: (0.9 + 0.6) / 2.  Label 1: 0.8.
+    found = kernels.class_thresholds(np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]), np.array([0, 0, 1]))
+    assert found == pytest.approx([0.75, 0.8])
+
+
 def test_the_inverse_of_symmetric_noise():
     # T = 0.6 I + 0.1 J of four classes (J: all ones), J J = 4 J.  T^-1 = (I - 0.1 J / (0.6 + 0.4)) / 0.6: 1.5 on the diagonal,
     # -1/6 off it.  Largest row sum of |T^-1|: 1.5 + 3/6 = 2, of T: 1.
@@ -62,6 +76,12 @@ def test_an_inverse_is_applied_from_the_right():
 
 def test_cross_entropies_by_hand():
     assert cross_entropies(np.array([[0.5, 0.5], [0.25, 0.75]]), np.array([0, 0])) == pytest.approx([math.log(2), math.log(4)])
+
+
+def test_the_level_of_a_label_without_confident_samples():
+    # Label 0: 3 samples confident in it, 1 in another class.  Label 1: 4 samples, none confident: the share of
+    # all labels, 1/4.
+    assert off_diagonal([3, 0, 1, 0, 0, 4]) == pytest.approx((4 * 0.25 + 4 * 0.25) / 8)
 
 
 def test_memorization_by_hand():
@@ -159,6 +179,15 @@ def test_shares_of_a_class_have_the_variance_of_dirichlet():
     parts = schemes.bernoulli_dirichlet(labels, 300, 5, np.random.default_rng(0), p=1.0, alpha=10.0)
     shares = np.array([np.bincount(labels[part], minlength=300) / 200 for part in parts])
     assert shares.mean() == pytest.approx(0.2) and shares.var() == pytest.approx(0.16 / 51 + 0.16 / 200 * (50 / 51), rel=0.15)
+
+
+def test_clients_without_a_class_and_classes_without_a_client_are_drawn_again():
+    # Phi of 4 clients and 3 classes at p = 0.1: a client has no class with probability 0.9^3 = 0.73, a class no client with
+    # probability 0.66.  With alpha = 100 each client with Phi = 1 gets samples of the class.
+    labels = np.repeat(np.arange(3), 400)
+    for seed in range(20):
+        parts = schemes.bernoulli_dirichlet(labels, 3, 4, np.random.default_rng(seed), p=0.1, alpha=100.0)
+        assert min(map(len, parts)) > 0 and sum(map(len, parts)) == 1200
 
 
 def test_iid_is_shuffled():
