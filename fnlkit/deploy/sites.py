@@ -90,9 +90,12 @@ class Sites:
                 told = missing
             if over:
                 faults = "".join(f"; {text}" for text in list(self.faults.values())[:5])
+                remedy = "start these sites (start.sh), or raise `wait`"
+                if set(missing) <= set(self.refused):
+                    remedy = "they answer and are refused: remove the cause at each site, then run the same command"
                 raise WorkStopped(
                     f"{len(missing)} of {self.count} sites did not come within {self.wait:g} s: "
-                    f"{self._listed(missing)}{faults}; start these sites (start.sh), or raise `wait`"
+                    f"{self._listed(missing)}{faults}; {remedy}"
                 )
             time.sleep(2)
 

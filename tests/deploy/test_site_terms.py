@@ -282,6 +282,28 @@ def test_a_refused_site_is_named_and_the_audit_covers_the_others(change, words, 
     assert json.loads((tmp_path / "again.status.json").read_text())["refused"] == {}
 
 
+@pytest.mark.parametrize("refusing", [{100, 101, 102}, {100, 101}])
+def test_the_wait_ends_with_the_cause_of_each_refusing_site(refusing, place, tmp_path, capsys):  # noqa: F811
+    """If all missing sites are refused, the remedy is not to start them."""
+    pairs = keys(tmp_path, 3)
+    deployed = Deployed(place, tmp_path / "run", "fedavg")
+    words = json.dumps([sites.fingerprint(pem) for _, pem in pairs])
+    path = deployed.folder / "project/pyproject.toml"
+    path.write_text(path.read_text().replace('keys = "[]"', f"keys = {json.dumps(words)}"))
+    deployed.grid.keys = {100 + k: pem for k, (_, pem) in enumerate(pairs)}
+    if len(refusing) < 3:
+        nodes = deployed.grid.get_nodes
+        deployed.grid.get_nodes = lambda: [node for node in nodes() if node.node_id != 102]
+    deployed.grid.config = deployed.config = deployed.config | {"keys": words, "wait": 3.0}
+    saying(deployed, {node: {"version": "0.0.1"} for node in refusing})
+    with pytest.raises(WorkStopped) as stopped:
+        deployed.train()
+    text = str(stopped.value)
+    assert text.startswith("3 of 3 sites did not come within 3 s") and text.count("fnlkit 0.0.1") == len(refusing)
+    assert ("start.sh" in text) == (len(refusing) < 3) and ("remove the cause" in text) == (len(refusing) == 3)
+    assert len([line for line in capsys.readouterr().out.splitlines() if "runs fnlkit 0.0.1" in line]) == len(refusing)
+
+
 def test_a_site_that_does_not_reply_is_named_while_it_is_awaited(place, tmp_path, monkeypatch, capsys):  # noqa: F811
     """Its process was killed, and the server still lists it: no error comes back, and the reply is late."""
     deployed = Deployed(place, tmp_path, "fedavg", rounds=1)
