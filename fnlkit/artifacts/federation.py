@@ -30,7 +30,8 @@ ESTIMATES = {
     "estimate_client_level": ("N", "f"), "estimate_client_level_low": ("N", "f"), "estimate_client_level_high": ("N", "f"),
     "estimate_client_score": ("N", "f"), "estimate_transition": ("CC", "f"), "estimate_client_transition": ("NCC", "f"),
     "estimate_issue_score": ("n", "f"), "estimate_flagged": ("n", "b"), "estimate_suggested_label": ("n", "iu"),
-    "estimate_judged_label": ("n", "iu"), "estimate_far": ("n", "b"), "noise_achieved_transition": ("CC", "f"),
+    "estimate_confidence": ("n", "f"), "estimate_judged_label": ("n", "iu"), "estimate_far": ("n", "b"),
+    "noise_achieved_transition": ("CC", "f"),
 }  # fmt: skip
 
 

@@ -61,6 +61,7 @@ def estimate(federation, dataset, spec="knn", **options):
         estimate_transition             (C, C)       T[true, given] over all clients, rows sum to 1
         estimate_client_transition      (N, C, C)    T of each client, if the estimator computes it
         estimate_issue_score            (n,)         in [0, 1], higher is more likely wrong
+        estimate_confidence             (n,)         probability that the suggested label is right (em)
         estimate_flagged                (n,) bool    judged wrong
         estimate_suggested_label        (n,) int64   the estimator's guess if flagged, else the given label
         ==============================  ===========  ==========================================================

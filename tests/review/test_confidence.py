@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -41,6 +42,14 @@ def test_more_confident_suggestions_are_more_often_right(audited):
     half = len(order) // 2
     assert right[order[:half]].mean() > right[order[half:]].mean() + 0.05
     assert ((sure >= 0) & (sure <= 1)).all() and len(np.unique(sure[flagged])) > 20
+
+
+def test_a_file_with_another_number_of_confidences_is_refused(audited, tmp_path):
+    federation, _ = audited
+    extra = federation.extra | {"estimate_confidence": np.zeros(3)}
+    with pytest.raises(fnlkit.InputError, match="estimate_confidence"):
+        replace(federation, extra=extra).write(tmp_path / "f.npz")
+        fnlkit.load(tmp_path / "f.npz")
 
 
 def test_the_audit_counts_confident_suggestions(found):
