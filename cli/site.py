@@ -116,6 +116,8 @@ def join(folder, data, leave_out):
 @place_options
 @click.option("-o", "--output", default=None, metavar="FOLDER",
               help="Folder for review.html and decisions.csv. Default: review, with --test review-test.")  # fmt: skip
+@click.option("--decisions", "table", default=None, metavar="FILE",
+              help="Import this table or export of Label Studio (.json) or CVAT (.xml) instead of decisions.csv.")  # fmt: skip
 @click.option("--test", "run", default=None, metavar="RUN.pt",
               help="Review the test samples instead; the model of this run, not trained on them, ranks them.")  # fmt: skip
 @click.option("--budget", type=click.IntRange(min=1), default=200, show_default=True, help="Number of samples to review.")
@@ -124,7 +126,7 @@ def join(folder, data, leave_out):
     "--list", "listed", is_flag=True, help="After the import, also correct the labels of the list with the guarantee."
 )
 @seed_option
-def review(data, folder, name, output, run, listed, **options):
+def review(data, folder, name, output, table, run, listed, **options):
     """Write a page with the suspicious samples of the last audit; after the decisions, import them.
 
     The first call writes review.html and decisions.csv. Open the page in a browser, decide, and save decisions.csv in the same
@@ -149,10 +151,10 @@ def review(data, folder, name, output, run, listed, **options):
     if not source:
         raise InputError("DATA: this site has not joined; name the data, or run `fnlkit site join` first")
     output = output or ("review-test" if run else "review")
-    decisions = os.path.join(output, "decisions.csv")
-    memory, samples = _to_review(site, source, run, judge=not os.path.exists(decisions))
+    decisions = table or os.path.join(output, "decisions.csv")
+    memory, samples = _to_review(site, source, run, judge=table is None and not os.path.exists(decisions))
     federation = labels.to_review(memory, samples, site["name"])
-    if not os.path.exists(decisions):
+    if table is None and not os.path.exists(decisions):
         if listed:
             raise InputError(
                 f"--list: there is no {decisions} yet; export the review with --guarantee and without --list first"
@@ -177,9 +179,12 @@ def review(data, folder, name, output, run, listed, **options):
     if listed:
         facts = found.meta["corrections"][-1]
         console().print(f"{facts['flagged']} listed, {facts['changed']} relabeled, {facts['dropped']} left out")
-    labels.decided(memory, found, text)
+    labels.decided(memory, found, text, os.path.splitext(decisions)[1])
     many = f"{last['decided']} decided: {len(last['changed'])} labels changed, {len(last['dropped'])} samples left out"
-    console().print(f"{many}; the next run uses these labels. Move {decisions} away before the next review")
+    many += "; the next run uses these labels"
+    if table is None:
+        many += f". Move {decisions} away before the next review"
+    console().print(many)
 
 
 def _to_review(site, source, run, *, judge):

@@ -40,7 +40,7 @@ KINDS = {
     "fnlkit.judged": 1,
 }
 RESERVED = ("kind", "meta", "sha256")
-PLAIN = "a plain npz without {!r}, not a file of fnlkit; use --dataset PATH.npz to read your own data"
+PLAIN = "a plain npz without {!r}, not a file that fnlkit wrote; name it where the command reads a data set"
 _NAME = re.compile(r"[A-Za-z0-9_./-]{0,199}[A-Za-z0-9_-]")
 
 

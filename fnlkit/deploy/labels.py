@@ -179,7 +179,7 @@ def _keeps(current, found):
     return not fewer and bool(reviewed(found)[reviewed(current)].all())
 
 
-def decided(folder, federation, text=None):
+def decided(folder, federation, text=None, ending=".csv"):
     """Write the federation of a review to reviewed.npz, without the judgment of the labels before the review.
 
     Parameters
@@ -189,9 +189,11 @@ def decided(folder, federation, text=None):
     federation : Federation
     text : str, optional
         The imported table; its copy decisions-SHA256.csv is kept.
+    ending : str
+        Ending of the copy's name; an export of an annotation tool has another one.
     """
     if text is not None:
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-        saving.write_bytes([text.encode()], os.path.join(folder, f"decisions-{digest}.csv"))
+        saving.write_bytes([text.encode()], os.path.join(folder, f"decisions-{digest}{ending}"))
     extra = {name: values for name, values in federation.extra.items() if not name.startswith(PREFIX)}
     replace(federation, extra=extra).write(os.path.join(folder, REVIEWED))

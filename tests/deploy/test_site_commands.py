@@ -11,6 +11,7 @@ import tomllib
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 from fnlkit import pipeline
 from fnlkit.artifacts.federation import Federation
@@ -285,6 +286,45 @@ def test_reviews_of_a_site_accumulate(demo, tmp_path):
     assert decided()[0] == now
     kept = {hashlib.sha256(path.read_bytes()).hexdigest() for path in (site / "memory").glob("decisions-*.csv")}
     assert kept >= {record["sha256"] for record in federation.meta["reviews"]} and len(kept) == 3
+
+
+def test_data_in_place_of_a_run_are_refused_without_an_option_that_sites_lack(demo, tmp_path):
+    np.savez(tmp_path / "ours.npz", x=np.zeros((3, 8, 8)), y=np.zeros(3))
+    done = fnlkit(["fnlkit", "site", "predict", str(tmp_path / "ours.npz")], demo / "sites/site-2")
+    assert done.returncode == 2 and "plain npz" in done.stderr and "data set" in done.stderr, done.stderr
+    assert "--dataset" not in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["json", "xml"])
+def test_an_export_of_an_annotation_tool_is_imported_at_a_site(kind, tmp_path):
+    """A folder of images, reviewed in Label Studio or CVAT; samples are found by path, and the next run has the labels."""
+    for part in ("ours", "theirs"):
+        for i in range(24):
+            (tmp_path / part / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.full((8, 8), 10 * i, np.uint8)).save(tmp_path / part / "ab"[i % 2] / f"{i}.png")
+    done = fnlkit(["fnlkit", "flower-app", "p", "--dataset", "ours", "--sites", "2", "--address", "localhost"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    site = tmp_path / "p/sites/site-0"
+    done = fnlkit(["fnlkit", "site", "join", str(site), "--data", "theirs"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    samples = agreement.conformed(str(tmp_path / "theirs"), checking.agreed_task(str(site / "agreed.toml"))[1])
+    start = labels.fresh(samples, "site-0")
+    size, chosen = len(start.given), next(name for name in start.ids_of(np.arange(len(start.given))) if name[0] == "a")
+    scores = {"issue_score": np.zeros(size), "flagged": np.zeros(size, bool), "suggested_label": start.given}
+    (site / "memory").mkdir(mode=0o700, exist_ok=True)
+    judged(start, {PREFIX + name: values for name, values in scores.items()}).write(site / "memory/judged.npz")
+    if kind == "json":
+        result = [{"type": "choices", "from_name": "c", "to_name": "i", "value": {"choices": ["b"]}}]
+        tasks_of = [{"id": 1, "data": {"image": f"/data/upload/3/0a1b2c3d-{chosen[2:]}"}, "annotations": [{"result": result}]}]
+        text = json.dumps(tasks_of)
+    else:
+        text = f'<annotations><image id="0" name="{chosen}"><tag label="b" source="manual"/></image></annotations>'
+    (tmp_path / f"export.{kind}").write_text(text)
+    done = fnlkit(["fnlkit", "site", "review", "--project", str(site), "--decisions", f"export.{kind}"], tmp_path)
+    assert done.returncode == 0 and "1 labels changed" in done.stderr, done.stderr
+    found = Federation.read(site / "memory/reviewed.npz")
+    (changed,) = np.flatnonzero(found.given != start.given)
+    assert found.ids_of([changed]) == [chosen] and len(list((site / "memory").glob(f"decisions-*.{kind}"))) == 1
 
 
 def test_a_review_with_a_guarantee_at_a_site(demo, tmp_path):
