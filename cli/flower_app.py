@@ -47,6 +47,11 @@ from fnlkit.cli.plumbing import console, printable, setting_options
     help="Task of a run, unless `fnlkit sites run --task` selects another one.",
 )
 @click.option("--only-task", is_flag=True, help="Sites agree to this task only. Default: to all four tasks.")
+@click.option(
+    "--open-tasks",
+    is_flag=True,
+    help="Agree to audit, estimate and evaluate although the training masks updates or randomizes label counts.",
+)
 @click.option("--estimator", metavar="SPEC", default="em", show_default=True, help="Estimator of the task estimate.")
 @click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Number of models of an audit.")
 @click.option(
@@ -80,8 +85,8 @@ from fnlkit.cli.plumbing import console, printable, setting_options
               help="Account at Flower's hub that publishes the project with `flwr app publish`.")  # fmt: skip
 @setting_options()
 @click.pass_context
-def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names, address, demo, task, only_task, estimator,
-            folds, audit_rounds, per_sample, backbone, scaling, sums_epsilon, sums_delta, publisher,
+def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names, address, demo, task, only_task, open_tasks,
+            estimator, folds, audit_rounds, per_sample, backbone, scaling, sums_epsilon, sums_delta, publisher,
             **options):  # fmt: skip
     """Write a Flower project for real sites into a new folder DIR: audit, estimate, train and evaluate.
 
@@ -104,7 +109,7 @@ def command(ctx, folder, dataset, sites, wait, timeout, max_samples, keys, names
     if demo and address is None:
         raise InputError("--demo: needs the address of the server; add --address localhost")
     given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
-    judging = Judging((task,) if only_task else TASKS, estimator, folds, audit_rounds, per_sample)
+    judging = Judging((task,) if only_task else TASKS, estimator, folds, audit_rounds, per_sample, open_tasks)
     about = {"sites": sites, "wait": wait, "timeout": timeout, "max_samples": max_samples, "keys": keys, "names": names}
     about |= {"backbone": backbone, "scaling": scaling, "sums": None if sums_epsilon is None else (sums_epsilon, sums_delta)}
     about |= {"publisher": publisher}

@@ -50,7 +50,7 @@ def check(data, folder, leave_out, as_json):
     Example:
       fnlkit site check ours.csv --project from-coordinator
     """
-    from fnlkit.deploy import checking, handover
+    from fnlkit.deploy import checking, gate, handover
 
     site = handover.read_site(folder)
     found = checking.described(data, site["agreed"])
@@ -58,14 +58,23 @@ def check(data, folder, leave_out, as_json):
         for line in _described(found):
             console().print(line)
     rows = checking.leaving_of(data, site["agreed"], leave_out or site["leave_out"], site["memory"])
+    requests = checking.requests_of(site["agreed"])
     if as_json:
-        click.echo(json.dumps({**found, "leaves": rows}))
+        answered = [{"task": row.task, "step": row.step, "replies": row.replies, "requests": row.requests,
+                     "fewest": row.fewest, "limits": row.limits, "noise": row.noise} for row in requests]  # fmt: skip
+        click.echo(json.dumps({**found, "leaves": rows, "requests": answered}))
         return
     table = Table("task", "reply", "bytes at most", "when", "content")
     for row in rows:
         size = "depends" if row["bytes"] is None else f"{row['bytes']:,}"
         table.add_row(row["task"], row["name"], size, row["when"], row["what"])
-    console().print("The data fit the project. These replies would leave this machine, and nothing else:")
+    always = "the client number, the number of samples, the version of fnlkit and codes of failures"
+    console().print(f"The data fit the project. These replies can leave this machine, in addition to {always}:")
+    console().print(table)
+    table = Table("task", "step", "replies", "requests at most", "limits")
+    for row in requests:
+        table.add_row(row.task, gate.short(row.step), ", ".join(row.replies), f"{row.requests:,}", row.limits)
+    console().print("The site answers these requests, for this agreement and in these numbers, and refuses all others:")
     console().print(table)
 
 

@@ -8,7 +8,7 @@ from fnlkit.artifacts import files
 from fnlkit.artifacts.stored import blocks
 from fnlkit.client.inputs import intake
 from fnlkit.datasets.manifest import is_manifest
-from fnlkit.deploy import opening, replies, scale, terms
+from fnlkit.deploy import gate, opening, replies, terms
 from fnlkit.deploy.agreement import config_of, conformed, samples_like, table_like
 from fnlkit.experiment.plan import Plan
 
@@ -133,14 +133,31 @@ def leaving_of(text, path, leave_out="", memory=""):
         declared = replies.replies_of(task, plan)
         arrays = replies.declared_arrays(declared, **sizes, size=network.size, dtype=dtype)
         most = replies.open_sides(task)
-        if name in ("evaluate", scale.TASK):
-            del arrays["weights"]
+        permitted = {reply for row in gate.table(plan, task) for reply in row.replies}
         for reply, (kind, sides) in arrays.items():
+            if reply not in permitted:
+                continue
             sent = declared.get(reply)
             known = [most.get(side, side) for side in sides]
             count = None if any(isinstance(side, str) for side in known) else _BYTES[kind] * math.prod(known)
             what, when = ("weights of the model", "each round") if sent is None else (sent.what, sent.when)
             rows.append({"task": name, "name": reply, "shape": list(sides), "bytes": count, "what": what, "when": when})
+    return rows
+
+
+def requests_of(path):
+    """Return the Rows of all agreed tasks, fnlkit.deploy.gate.Row, that a site answers.
+
+    Parameters
+    ----------
+    path : str
+        The site's copy of the project's pyproject.toml.
+    """
+    _, first = agreed_task(path)
+    rows = []
+    for name in first.judging.tasks:
+        settings, task = agreed_task(path, name)
+        rows += gate.table(Plan.of(settings), task)
     return rows
 
 

@@ -98,6 +98,13 @@ class Row:
     received: dict = field(default_factory=dict)
     noise: str = ""
 
+    @property
+    def limits(self):
+        """The limits as text."""
+        texts = [f"{name}: {limit.words}" for name, limit in {**self.bound, **self.received}.items()]
+        texts += [f"0 for fewer than {self.fewest} samples"] if self.fewest else []
+        return "; ".join([*texts, *([self.noise] if self.noise else [])])
+
 
 @dataclass(frozen=True)
 class Gate:
@@ -259,7 +266,7 @@ def _of_audit(plan, task):
     yield row("review.site:use_own_model")
     yield row("review.site:withhold")
     yield row("estimators.em:reply_likelihoods", "log_likelihoods", bound=prior)
-    yield row("estimators.em:judge_at_home", "level", "low", "high", "deviation", "counts", fewest=FEWEST, bound=prior,
+    yield row("estimators.em:judge_at_home", "level", "low", "high", "deviation", "counts", bound=prior,
               received={"temper": temper})  # fmt: skip
     yield row("review.site:detect", "detected", "agreed", bound={"detectors": known})
     single = ("fingerprints",) if task.judging.per_sample else ()

@@ -16,7 +16,7 @@ from fnlkit.deploy.agreement import FREE
 from fnlkit.deploy.backbone import definition
 from fnlkit.deploy.handover import mode_of
 from fnlkit.deploy.identity import check_names
-from fnlkit.deploy.terms import MOST_SAMPLES, STANDARD, Task, deployable, must_be_judging, must_be_of_sites
+from fnlkit.deploy.terms import MOST_SAMPLES, STANDARD, Task, deployable, must_be_judging, must_be_of_sites, with_agreed_tasks
 from fnlkit.errors import InputError
 from fnlkit.experiment.settings import Settings
 from fnlkit.review.private import sigma_of
@@ -83,6 +83,7 @@ def write_project(folder, dataset, settings, *, sites, wait=600, timeout=600, ma
     must_be_of_sites(fingerprints, sites)
     must_be_judging(judging, task)
     settings = deployable(settings, task)
+    with_agreed_tasks(judging, settings, task)
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: there is something already; name a new folder")

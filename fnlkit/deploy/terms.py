@@ -11,7 +11,7 @@ import re
 from dataclasses import asdict, dataclass, fields, replace
 
 from fnlkit.client.losses.correction import names_a_file
-from fnlkit.components.declarations import declaration
+from fnlkit.components.declarations import declaration, resolved
 from fnlkit.components.parameters import arguments_of
 from fnlkit.components.spec import from_file, own_names
 from fnlkit.deploy import scale
@@ -20,16 +20,18 @@ from fnlkit.deploy.backbone import common
 from fnlkit.errors import InputError, nearest
 from fnlkit.experiment.plan import Plan
 from fnlkit.experiment.settings import Settings, option
+from fnlkit.server.protection import Secret
 
 MOST_SAMPLES = 10_000  # largest number of samples of a site, unless the partners agree on a different number
 TASKS = ("train", "audit", "estimate", "evaluate")
+_HIDING = ("train", scale.TASK)  # tasks of a project that hides updates or label counts
 
 
 # Entries of a project's configuration beside the settings of training.
 _LISTS = {"shape": int, "classes": str, "mean": float, "std": float, "keys": str, "names": str, "tasks": str}
 _COUNTS = ("sites", "max_samples", "folds", "audit_rounds")
 _TEXTS = ("estimator", "backbone", "backbone_checksum", "backbone_version", "scale")
-_OTHERS = ("per_sample", "task", "kind", "scaling", "columns", "wait", "timeout", "server_data", "output", "run")
+_OTHERS = ("per_sample", "open_tasks", "task", "kind", "scaling", "columns", "wait", "timeout", "server_data", "output", "run")
 _OTHERS += ("sums_epsilon", "sums_delta")  # of audits by mail
 
 
@@ -49,6 +51,9 @@ class Judging:
         Training rounds of each model of an audit or estimate.
     per_sample : bool
         Whether sites reply with a number for each sample: hashes to find copies between sites, losses, energies.
+    open_tasks : bool
+        Whether sites agree to audit, estimate and evaluate although the training hides updates or label counts: the replies of
+        these tasks are neither masked nor randomized.
     """
 
     tasks: tuple = TASKS
@@ -56,6 +61,7 @@ class Judging:
     folds: int = 5
     audit_rounds: int = 25
     per_sample: bool = False
+    open_tasks: bool = False
 
 
 STANDARD = Judging()
@@ -182,6 +188,8 @@ def read_config(config):
         for name in _COUNTS:
             if type(config[name]) is not int or config[name] < 1:
                 raise ValueError
+        if type(config.get("open_tasks", False)) is not bool:
+            raise InputError("open_tasks: expected true or false; write the project again with `fnlkit flower-app`")
         for name, kind in (("per_sample", bool), *((name, str) for name in _TEXTS)):
             if type(config[name]) is not kind:
                 raise ValueError
@@ -213,7 +221,7 @@ def read_config(config):
     must_be_of_sites(found["keys"], config["sites"])
     settings = Settings(**{name: from_file(config[name]) for name in settings if name in config})
     about = {name: config[name] for name in ("estimator", "folds", "audit_rounds", "per_sample")}
-    judging = Judging(found.pop("tasks"), **from_file(about))
+    judging = Judging(found.pop("tasks"), **from_file(about), open_tasks=config.get("open_tasks", False))
     about = {name: config[name] for name in ("backbone", "backbone_checksum", "backbone_version", "scaling")}
     about |= {"name": config["task"], "judging": judging}
     if config["backbone_checksum"]:
@@ -223,7 +231,33 @@ def read_config(config):
         task = _scaled(task, config["scale"])
     if task.name not in ("train", scale.TASK):
         must_be_judging(judging, task)
-    return deployable(settings, task), task
+    settings = deployable(settings, task)
+    return settings, replace(task, judging=with_agreed_tasks(judging, settings, task))
+
+
+def with_agreed_tasks(judging, settings, task):
+    """Return the Judging with only the tasks that sites agree to.
+
+    If the training hides updates (secure aggregation) or label counts (randomized labels), replies of the other tasks would
+    reveal both, and sites agree to these tasks only with `open_tasks`.
+
+    Raises
+    ------
+    InputError
+        If the task of the run is not among them.
+    """
+    plan = Plan.of(settings)
+    about = [(declaration(stage).label_epsilon, arguments_of(stage)) for stage in plan.method.stages]
+    randomized = any(resolved(value, {**known, "classes": len(task.classes)}) is not None for value, known in about if value)
+    if judging.open_tasks or not (randomized or isinstance(plan.protection, Secret)):
+        return judging
+    if task.name not in _HIDING:
+        what = "randomizes label counts" if randomized else "masks updates"
+        raise InputError(
+            f"task {task.name}: the training of this project {what}, and replies of this task would not be protected; write "
+            "the project with --open-tasks if all sites agree"
+        )
+    return replace(judging, tasks=tuple(name for name in judging.tasks if name in _HIDING))
 
 
 def _scaled(task, text):

@@ -17,7 +17,7 @@ from tests.deploy.test_sites import Deployed, place  # noqa: F401 - a fixture
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
-from fnlkit.deploy import apps, gate, opening  # noqa: E402
+from fnlkit.deploy import apps, checking, gate, opening, terms  # noqa: E402
 
 audited = pytest.fixture(scope="module")(test_tasks.place.__wrapped__)
 
@@ -129,6 +129,32 @@ def test_requests_are_counted_for_each_agreement(audited, tmp_path, monkeypatch)
     assert ask(deployed, federated.reply_tested) == ["predicted"]
     record.write_text("{")
     assert ask(deployed, federated.reply_tested) == "request"
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "open"),
+    [("fedavg", {"protect": "secagg"}, False), ("feddpcont(epsilon=0.5)", {}, False), ("feddpcont(release=exact)", {}, True)],
+)
+def test_a_project_that_hides_updates_or_counts_agrees_to_training_only(method, more, open, place, tmp_path):  # noqa: F811
+    """Other tasks return open weights and exact counts of labels."""
+    deployed, counted = Deployed(place, tmp_path, method, **more), ["class_counts", "review_counts", "review_terms"]
+    agreed = tmp_path / "project/pyproject.toml"
+    for task, step in (("audit", site.describe), ("evaluate", federated.reply_tested)):
+        reply = sent(deployed, request(deployed, step), config=deployed.config | {"task": task})
+        assert told(reply) == ((counted if task == "audit" else ["predicted"]) if open else "setup")
+    assert {row.task for row in checking.requests_of(str(agreed))} == ({*terms.TASKS} if open else {"train"})
+    agreed.write_text(agreed.read_text().replace("open_tasks = false", "open_tasks = true"))
+    deployed.grid.app = apps.client_app(opening.open_site)
+    config = deployed.config | {"task": "audit", "open_tasks": True}
+    assert told(sent(deployed, request(deployed, site.describe), config=config)) == counted
+
+
+def test_listed_replies_are_those_of_the_answered_requests(place, tmp_path):  # noqa: F811
+    deployed = Deployed(place, tmp_path, "fedavg")
+    rows = checking.leaving_of(deployed.nodes[101]["data"], deployed.nodes[101]["agreed"])
+    answered = {(row.task, reply) for row in checking.requests_of(deployed.nodes[101]["agreed"]) for reply in row.replies}
+    assert {(row["task"], row["name"]) for row in rows} <= answered
+    assert [row["name"] for row in rows if row["task"] == "evaluate"] == ["predicted"]
 
 
 def test_every_step_of_a_method_is_in_its_table(monkeypatch):
