@@ -6,7 +6,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from fnlkit.components import registry
-from fnlkit.components.declarations import declaration
+from fnlkit.components.declarations import Sent, declaration
 from fnlkit.components.parameters import arguments_of
 from fnlkit.components.spec import find
 from fnlkit.experiment.plan import Plan
@@ -44,11 +44,11 @@ class Card(NamedTuple):
     kind: str
     source: str
     year: int | None
-    sends: dict
-    cost: dict | None
+    sends: dict[str, Sent]
+    cost: dict[str, float] | None
 
 
-def card(kind, name):
+def card(kind: str, name: str) -> Card:
     """Return the Card of a component in a table of `TABLES`."""
     part = find(name, TABLES[kind], kind)
     known = declaration(part)
@@ -57,7 +57,7 @@ def card(kind, name):
     return Card("reference" if reference else kind, known.cite, known.year, sends, cost)
 
 
-def hidden(name):
+def hidden(name: str) -> str:
     """Return how a method's replies can be protected: ``sum, dp``, ``sum`` or a dash.
 
     ``sum``: the server only needs sums.  ``dp``: updates can also be protected by noise.
@@ -66,7 +66,7 @@ def hidden(name):
     return "–" if plan.single_replies_reason else "sum" if plan.unprotected_reason else "sum, dp"
 
 
-def markdown():
+def markdown() -> str:
     """Return the table of methods as Markdown."""
     lines = [
         "| method | source | replies in addition to weights | can be protected by | bytes up, down |",
@@ -81,5 +81,5 @@ def markdown():
 
 
 @cache
-def _costs():
+def _costs() -> dict[str, dict[str, float]]:
     return tomllib.loads(resources.files("fnlkit.data").joinpath("costs.toml").read_text(encoding="utf-8"))

@@ -4,7 +4,7 @@ A criterion is a function of the values measured so far, one per evaluated round
 With one more value the index stays or moves to the newest round, so that a single model is stored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,10 +29,10 @@ class Criterion(Protocol):
         """Return the index of the chosen value."""
 
 
-def reads(column, *, each_stage=False):
+def reads(column: str, *, each_stage: bool = False) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Declare the measured column of a criterion, and whether the criterion begins again in each stage."""
 
-    def attach(criterion):
+    def attach(criterion: Any) -> Any:
         criterion.column, criterion.each_stage = column, each_stage
         return criterion
 
@@ -40,7 +40,7 @@ def reads(column, *, each_stage=False):
 
 
 @reads(AGREEMENT)
-def best_holdout(values):
+def best_holdout(values: Sequence[float]) -> int:
     """Return the first round with the highest agreement on held-out noisy labels, over all rounds and stages.
 
     Examples
@@ -52,7 +52,7 @@ def best_holdout(values):
 
 
 @reads(AGREEMENT, each_stage=True)
-def nes(values, *, patience: Count = 10):
+def nes(values: Sequence[float], *, patience: Count = 10) -> int:
     """Return the round of Noisy Early Stopping: the first peak of the agreement on held-out noisy labels.
 
     The peak is final after `patience` further values without a higher agreement.
@@ -70,7 +70,7 @@ def nes(values, *, patience: Count = 10):
 
 
 @reads(CHANGES, each_stage=True)
-def label_wave(values, *, window: Count = 3, patience: Count = 3):
+def label_wave(values: Sequence[float], *, window: Count = 3, patience: Count = 3) -> int:
     """Return the round of Label Wave: the first local minimum of the smoothed number of prediction changes.
 
     `values` counts the training samples whose predicted class differs from the previous evaluated round.  The counts are
@@ -105,7 +105,7 @@ def _first_peak(values, patience):
 CRITERIA = {"best-holdout": best_holdout, "nes": nes, "label-wave": label_wave}
 
 
-def criterion(spec):
+def criterion(spec: str | Spec) -> Criterion | None:
     """Return the criterion of a spec with bound parameters, or None for ``last``.
 
     Raises
