@@ -16,6 +16,7 @@ import numpy as np
 
 from fnlkit._kernels import vote
 from fnlkit._kernels.threads import even, run
+from fnlkit.errors import InputError
 from fnlkit.kernels import checks
 
 # Largest client for which a separate matrix of products is faster (measured at 16 to 1,280 dimensions).
@@ -135,6 +136,15 @@ def vote_by_products(points, labels, offsets, classes, k, include_self, draws, t
     return votes, shares
 
 
+def _faiss():
+    """Return the module faiss, which only this file imports."""
+    try:
+        import faiss
+    except ImportError:
+        raise InputError("nearest neighbors need faiss, which is not installed; run: pip install faiss-cpu") from None
+    return faiss
+
+
 def nearest(points, k, *, include_self=False, threads=1):
     """Return the positions (n, k) of the k nearest other points, nearest first, by FAISS in float32.
 
@@ -148,8 +158,7 @@ def nearest(points, k, *, include_self=False, threads=1):
     include_self : bool
     threads : int
     """
-    import faiss
-
+    faiss = _faiss()
     points = centered(points, np.float32)
     index = faiss.IndexFlatL2(points.shape[1])
     before = faiss.omp_get_max_threads()
@@ -178,8 +187,7 @@ def nearest_in_lists(points, k):
     k : int
         From 1 to n - 1.
     """
-    import faiss
-
+    faiss = _faiss()
     points = centered(points, np.float32)
     lists = max(1, min(int(4 * np.sqrt(len(points))), len(points) // 40))  # clustering needs 39 points per cluster
     index = faiss.IndexIVFFlat(faiss.IndexFlatL2(points.shape[1]), points.shape[1], lists)

@@ -1,0 +1,60 @@
+"""The pipe runs without faiss and torchaudio; what needs them names the command that installs them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.commands import ENVIRONMENT, LIMIT
+from tests.test_versions import ROOT
+
+# The usual finder, which does not find both packages.
+CALL = """
+import sys
+from importlib.machinery import PathFinder
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in ("faiss", "torchaudio") else PathFinder.find_spec(name, path, target)
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without
+from fnlkit.cli import main
+for line in sys.argv[1:]:
+    try:
+        main(line.split())
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+
+
+def without(folder, *lines):
+    return subprocess.run(
+        [sys.executable, "-c", CALL, *lines], cwd=folder, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT,
+    )  # fmt: skip
+
+
+def test_the_pipe_needs_neither_faiss_nor_torchaudio(tmp_path):
+    done = without(
+        tmp_path,
+        "partition --clients 4 -o clean.npz",
+        "inject-noise clean.npz -o noisy.npz",
+        "estimate-noise noisy.npz --estimator confident(folds=2) --rounds 1 --epochs 1 --apply relabel -o judged.npz",
+        "train judged.npz --rounds 1 --epochs 1 -o run.pt",
+        "evaluate run.pt",
+    )
+    assert done.returncode == 0 and "accuracy" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("package", ["faiss-cpu", "torchaudio"])
+def test_a_missing_library_is_named_with_its_command(package, tmp_path):
+    if package == "faiss-cpu":
+        code = "from fnlkit.kernels.neighbors import nearest; import numpy; nearest(numpy.eye(4), 1)"
+    else:
+        code = "from fnlkit.models.vision import torchaudio; torchaudio()"
+    blocked = CALL.partition("from fnlkit.cli")[0] + code
+    done = subprocess.run(
+        [sys.executable, "-c", blocked], cwd=tmp_path, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=LIMIT,
+    )  # fmt: skip
+    assert done.returncode and "InputError" in done.stderr and f"pip install {package}" in done.stderr, done.stderr
