@@ -62,7 +62,9 @@ def get(name):
 @command.command()
 @click.argument("name", metavar="NAME|PATH")
 @json_option
-def info(name, as_json):
+@click.option("--croissant", "as_croissant", is_flag=True,
+              help="Print Croissant 1.0 metadata (JSON-LD) of a data set that is included in fnlkit.")  # fmt: skip
+def info(name, as_json, as_croissant):
     """Print the card, sizes, classes and checksum of a data set.
 
     \b
@@ -71,6 +73,11 @@ def info(name, as_json):
     """
     from fnlkit import datasets
 
+    if as_croissant:
+        from fnlkit.datasets.croissant import croissant
+
+        sys.stdout.write(json.dumps(croissant(name), indent=1) + "\n")
+        return
     known = name in datasets.registry()
     if known and not as_json:
         out_console().print(datasets.card(name), soft_wrap=True)
