@@ -195,6 +195,10 @@ def main(arguments=None):
     be_quiet(False)  # for a program that runs several commands
     later.postpone("torch")
     deep = _asks_for_tracebacks(arguments)
+    try:
+        os.getcwd()
+    except FileNotFoundError:  # libraries would end the process with messages of their own
+        _fail("the working folder was deleted; change to an existing folder", 2, deep)
     if os.environ.get(_COMPLETE):
         from fnlkit.cli.completion import complete
 

@@ -104,7 +104,7 @@ def load(name, *, cache=None, download=False, of_site=False):
     text = os.fspath(name)
     where = pathlib.Path(cache) if cache is not None else cache_folder()
     path = paths.from_home(text)
-    if text not in _KNOWN and path.exists():
+    if text not in _KNOWN and os.path.exists(path):  # False if the name is too long for a path
         from fnlkit.datasets import local
         from fnlkit.datasets.manifest import manifest
 
@@ -114,7 +114,8 @@ def load(name, *, cache=None, download=False, of_site=False):
             return manifest(file=str(path), where=where)
         return local.npz(path.resolve(), where=where, of_site=of_site)
     if text.endswith((".npz", "/", *ENDINGS)) or "/" in text.partition("(")[0]:
-        raise InputError(f"data set {text}: no such file or folder")
+        shown = text if len(text) < 1000 else f"{text[:100]}... ({len(text):,} characters)"
+        raise InputError(f"data set {shown}: no such file or folder")
     spec = parse(text, "DATA" if of_site else "--dataset")
     if ":" in spec.name:
         return _of_user(spec)
