@@ -98,7 +98,7 @@ def doubts(table, columns, categorical=()):
     for name in [column["name"] for column in columns if column["kind"] == "one-hot" and column["name"] not in categorical]:
         values, odd = table.numbers(name)
         count = int(np.isfinite(values).sum())
-        if count > len(odd):
+        if count > len(odd) > 0:
             text = table.texts(name)[odd[0]][:40]
             out.append(
                 f"column {name!r} is read as categories, although {count:,} of {count + len(odd):,} cells are numbers; "

@@ -17,6 +17,8 @@ import numpy as np
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import shown
+from fnlkit.artifacts.sheets import Sheet
+from fnlkit.datasets.columns import decoded
 from fnlkit.deploy import credentials, identity
 from fnlkit.deploy.agreement import config_of
 from fnlkit.deploy.identity import is_name, parse_address
@@ -263,8 +265,13 @@ def make_demo(folder, dataset, names, seed=0):
         labels = dataset.y_train[held].copy()
         wrong = rng.random(len(labels)) < k / (2 * count)
         labels[wrong] = (labels[wrong] + 1) % len(classes)
-        path = folder / "sites" / name / "data.npz"
-        np.savez_compressed(path, x=np.asarray(dataset.x_train[held]), y=labels, class_names=classes)
+        path = folder / "sites" / name / ("data.csv" if dataset.table else "data.npz")
+        if dataset.table:  # sites of a table give cells, from which each computes its features
+            rows = [[text for _, text in decoded(dataset.table, np.asarray(dataset.x_train[i]))] for i in held]
+            rows = [[*row, classes[label]] for row, label in zip(rows, labels, strict=True)]
+            Sheet([*(column["name"] for column in dataset.table), "label"], rows).write(str(path))
+        else:
+            np.savez_compressed(path, x=np.asarray(dataset.x_train[held]), y=labels, class_names=classes)
         join(path.parent, path)
     more = " ".join(f"sites/{name}/{name}.key.pub" for name in names)
     starts = "\n".join(f"sites/{name}/start.sh > sites/{name}/log.txt 2>&1 &" for name in names)

@@ -10,8 +10,9 @@ import tomllib
 import numpy as np
 import pytest
 
+from fnlkit import datasets
 from fnlkit.artifacts import saving
-from fnlkit.deploy import handover, identity
+from fnlkit.deploy import agreement, checking, handover, identity
 from fnlkit.errors import InputError
 from tests.commands import fnlkit
 
@@ -242,6 +243,20 @@ def test_the_systemd_unit_quotes_the_folder(folder, project, tmp_path):
     assert word[0] == word[-1] == '"'
     # systemd removes one level: %% and $$ are single characters, and a backslash escapes the next character.
     assert word[1:-1].replace("%%", "%").replace("$$", "$").replace("\\\\", "\\") == f"{site}/start.sh"
+
+
+def test_the_sites_of_a_demonstration_of_a_table_have_tables(tmp_path):
+    """Their cells give the vectors of the data set."""
+    line = "fnlkit flower-app p --dataset heart --sites 2 --address localhost --demo"
+    done = fnlkit(line, tmp_path)
+    assert done.returncode == 0, done.stderr
+    data, rows = datasets.load("heart"), []
+    for k in range(2):
+        site = handover.read_site(tmp_path / f"p/sites/site-{k}")
+        _, task = checking.agreed_task(site["agreed"])
+        rows += list(np.asarray(agreement.conformed(site["data"], task).x_train))
+    ours = np.asarray(data.x_train)
+    assert np.allclose(np.array(sorted(map(tuple, rows))), np.array(sorted(map(tuple, ours))), atol=1e-3)
 
 
 def test_systemd_starts_the_site_as_the_user_who_joined_after_the_network(project, tmp_path):
