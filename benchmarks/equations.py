@@ -238,6 +238,8 @@ def main():
     parser.add_argument("--output", metavar="FILE", help="also write the output to a file")
     options = parser.parse_args()
     rows = [each for each in mutations() if any(options.only in getattr(each, field.name) for field in fields(each))]
+    if not rows:
+        parser.error(f"--only {options.only}: no row of {TABLE.name} has this text; write a paper, an equation or a file")
     for row in rows:
         changed(row, (ROOT / row.file).read_text(encoding="utf-8"))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
