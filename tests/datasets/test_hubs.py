@@ -52,6 +52,7 @@ def put_openml(cache, number=7, target="finding"):
             {"data_qualities": {"quality": [{"name": "NumberOfInstances", "value": str(len(ROWS))}]}}
         ),
         "data/v1/download/9/wards.arff": text,
+        "data/v1/download/9": text,  # the address that scikit-learn 1.5 uses
     }
     for path, content in answers.items():
         file = cache / "openml/openml.org" / f"{path}.gz"
