@@ -301,7 +301,8 @@ def assess(seconds, apart, noise):
     deviation = np.sqrt(variance + UNEVEN**2)
     kappa, error = (1 - wrong - chance) / (1 - chance), deviation / (1 - chance)
     upper, out = np.minimum(wrong + 1.96 * deviation, 1), []
-    separable = bool(upper[~apart].min(initial=1.0) <= findings.SEPARABLE)
+    cleanest = float(upper[~apart].min(initial=1.0))
+    separable = cleanest <= findings.SEPARABLE
     for k in range(len(seconds)):
         others = np.flatnonzero(~apart & (np.arange(len(seconds)) != k))
         if len(others) < 2:
@@ -333,7 +334,8 @@ def assess(seconds, apart, noise):
                 "p": float(p[k]),
                 "low": max(0.0, float(one["level"] - 1.96 * one["spread"])) * (1 - chance) if accused else 0.0,
                 "high": float(high if separable else max(high, one["upper"])),
-                "separable": separable,
+                # The upper end contains the noise: labels agree if the models surely contradict few of them at some site.
+                "separable": cleanest <= findings.CONTRADICTED,
                 "accused": accused,
                 "judge": "others",
             }
