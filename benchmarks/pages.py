@@ -26,6 +26,7 @@ from fnlkit.errors import InputError
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/results"
 TABLE = re.compile(r"(?m)^(?:<!-- numbers: (.+?) -->\n)?((?:^\|.*\n)+)")
+CODE = re.compile("`[^`]*`")
 NUMBER, DECIMAL, FEW = re.compile(r"\d+(?:\.\d+)?"), re.compile(r"\d+\.\d+"), 4
 PART = re.compile(r"<!-- computed: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
 # README shows these methods, and the two with the best mean ranks that were not developed on data of the league.
@@ -101,11 +102,11 @@ def unsupported(text):
     """Return the rows of tables whose decimal numbers do not occur in the files that the page names for the table.
 
     A number occurs in a file if a number of the file, or 100 times this number, rounds to it. Computed parts are left out.
-    Tables with fewer than `FEW` decimal numbers need no file.
+    Code between backticks is left out, and tables with fewer than `FEW` decimal numbers need no file.
     """
     rows = []
     for files, table in TABLE.findall(PART.sub("", text)):
-        lines = [(line, DECIMAL.findall(line)) for line in table.splitlines()]
+        lines = [(line, DECIMAL.findall(CODE.sub("", line))) for line in table.splitlines()]
         if not files and sum(len(numbers) for _, numbers in lines) < FEW:
             continue
         stored = stored_numbers(files)
