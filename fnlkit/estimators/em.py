@@ -86,7 +86,7 @@ def em(
     found = [fit(z, y, temper, prior=prior, rng=stream(evidence.seed, "em", client=k)) for k, (z, y) in enumerate(pairs)]
     posterior = np.concatenate([one["posterior"] for one in found])
     level, low, high = (np.array([one[name] for one in found]) for name in ("level", "low", "high"))
-    counts = np.stack([one["counts"] for one in found])
+    counts = np.stack([count_labels(one, y, logits[0].shape[1]) for one, y in zip(found, labels, strict=True)])
     guess = posterior.argmax(1)
     return Judgment(
         level,
@@ -125,8 +125,6 @@ def by_clients(session, *, prior, seed):
 def ask_clients(session, *, prior, seed, ids=None):
     """Let all clients, or those with the numbers `ids`, judge their labels with one tempering; return the Replies.
 
-    Labels with fewer than `FEWEST` samples at a client are counted by their most probable class, because the expected number of
-    a single sample would be the score of this sample.
     The ends ``low`` and ``high`` of the replies are those of the sampling error alone.
     """
     tried = session.ask(partial(reply_likelihoods, prior=prior), ids=ids)["log_likelihoods"]
@@ -150,9 +148,18 @@ def judge_at_home(client, model, received, *, prior, seed):
     federated.keep_judgment(client, issue, guess != labels, guess, confidence_of(posterior))
     reply = {name: torch.tensor(float(found[name]), dtype=torch.float64) for name in ("level", "low", "high")}
     reply["deviation"] = torch.tensor(float(found["draws"].std()), dtype=torch.float64)
-    rare = np.bincount(labels, minlength=client.classes) < FEWEST
-    whole = federated.table_of(guess, client.y, client.classes).numpy()
-    return reply | {"counts": torch.from_numpy(np.where(rare, whole, found["counts"]))}
+    return reply | {"counts": torch.from_numpy(count_labels(found, labels, client.classes))}
+
+
+def count_labels(found, labels, classes):
+    """Return a client's numbers of samples (C, C) by true and given class, from the result of `fit`.
+
+    Labels with fewer than `FEWEST` samples are counted by their most probable class, because the expected number of a single
+    sample would be the score of this sample. Both forms of the estimator count in this way.
+    """
+    rare = np.bincount(labels, minlength=classes) < FEWEST
+    whole = federated.table_of(found["posterior"].argmax(1), labels, classes).numpy()
+    return np.where(rare, whole, found["counts"])
 
 
 def scores_of(probabilities):

@@ -25,7 +25,7 @@ from tests.commands import fnlkit
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
-from fnlkit.deploy import apps, leaving  # noqa: E402
+from fnlkit.deploy import allowed, apps, gate, leaving  # noqa: E402
 from fnlkit.server.clients import TooManyLost  # noqa: E402
 from tests.engines.here import Grid  # noqa: E402
 
@@ -209,7 +209,9 @@ def _class_of_a_sample(client, model, received):
 )
 def test_undeclared_replies_stay_at_the_site_and_are_logged(step, reason, place, tmp_path, monkeypatch, capsys):
     """A step that the server chose misbehaves: it is refused at the site, not at the server."""
-    monkeypatch.setattr(apps, "may_be_named", lambda module, name: True)
+    monkeypatch.setattr(gate.Gate, "may_be_named", lambda self, module, name: True)
+    names = lambda self, request: frozenset(name for row in self.rows.values() for name in row.replies)  # noqa: E731
+    monkeypatch.setattr(gate.Gate, "admit", names)
     deployed = Deployed(place, tmp_path, "fedcorr")
     with pytest.raises(TooManyLost) as stopped:
         _round_of(deployed, step)
@@ -268,7 +270,7 @@ def test_a_misconfigured_site_sends_only_a_code(change, place, tmp_path, capsys)
     ],
 )
 def test_a_server_may_name_steps_of_fnlkit_only(module, name, may):
-    assert apps.may_be_named(module, name) == may
+    assert allowed.may_be_named(module, name) == may
 
 
 @pytest.mark.parametrize("transition", ["{}:f/..", "evil:f", "{}"])

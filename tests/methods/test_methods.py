@@ -543,7 +543,7 @@ def test_methods_that_cannot_run_the_last_stage_are_refused(method, says):
 def test_a_loss_acts_if_the_method_defines_none(method):
     found = []
     for spec in ("ce", "gce(q=1)"):
-        fit = Fit(epochs=1, lr=0.1, batch_size=8, loss=registry.loss(spec, method))
+        fit = Fit(epochs=1, lr=0.1, batch_size=8, loss=registry.loss(spec))
         _, model, steps = run(method, fit=fit)
         found.append(steps[0].model.weights)
         assert torch.isfinite(model.weights).all()
