@@ -247,6 +247,7 @@ def test_the_systemd_unit_quotes_the_folder(folder, project, tmp_path):
 
 def test_the_sites_of_a_demonstration_of_a_table_have_tables(tmp_path):
     """Their cells give the vectors of the data set."""
+    pytest.importorskip("cryptography", reason=NEEDS)
     line = "fnlkit flower-app p --dataset heart --sites 2 --address localhost --demo"
     done = fnlkit(line, tmp_path)
     assert done.returncode == 0, done.stderr
