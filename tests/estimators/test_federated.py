@@ -13,7 +13,7 @@ from fnlkit.components.declarations import declaration
 from fnlkit.components.spec import bind, find, parse
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
-from fnlkit.estimators import ESTIMATORS, judged_by, warmup
+from fnlkit.estimators import ESTIMATORS, em, judged_by, warmup
 from fnlkit.estimators.apply import judged
 from fnlkit.estimators.compare import compare
 from fnlkit.estimators.inputs import EstimatorInputs
@@ -258,3 +258,15 @@ def test_an_invalid_record_of_the_form_is_refused():
         federation.meta = {"estimate": wrong}
         with pytest.raises(InputError, match="`estimate` does not contain"):
             federation.check()
+
+
+def test_em_counts_labels_with_few_samples_in_whole_numbers():
+    """An expected number of one sample would be its score; label 0 has five samples, label 1 has one, label 2 has four."""
+    labels = np.array([0] * 5 + [1] + [2] * 4)
+    guess = np.array([0, 0, 0, 0, 2, 0, 2, 2, 2, 1])
+    posterior = np.full((10, 3), 0.2)
+    posterior[np.arange(10), guess] = 0.6
+    expected = np.stack([posterior[labels == label].sum(0) for label in range(3)], 1)
+    counts = em.count_labels({"posterior": posterior, "counts": expected}, labels, 3)
+    # By true and given label. Label 0: 4 x 0.6 + 0.2, 5 x 0.2, 4 x 0.2 + 0.6; labels 1 and 2: numbers of guesses.
+    np.testing.assert_allclose(counts, [[2.6, 1, 0], [1.0, 0, 1], [1.4, 0, 3]])
