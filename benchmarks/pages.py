@@ -60,6 +60,7 @@ def parts():
         "estimators": list(estimator_table()),
         "regimes-features": list(features_table()),
         "regimes-images": list(images_table()),
+        "gate": list(gate_table()),
     }
 
 
@@ -256,6 +257,19 @@ def images_table():
         cells = [line[start:end].strip() for start, end in itertools.pairwise([*starts, None])]
         regime, method, runs, best, ahead, _, late, late_ahead, _, memorized, *_ = cells
         yield f"| {regime} | `{method}` | {runs} | {best} | {ahead} | {late} | {late_ahead} | {memorized} |"
+
+
+def gate_table():
+    """Yield the requests that a site answers in a project with the default settings: images, fedavg, estimator em."""
+    from fnlkit.deploy import gate, scale, terms
+    from fnlkit.experiment import Settings
+    from fnlkit.experiment.plan import Plan
+
+    yield f"| {' | '.join(gate.TITLES)} |"
+    yield "|---" * len(gate.TITLES) + "|"
+    for name in (*terms.TASKS, scale.TASK):
+        for row in gate.table(Plan.of(Settings()), terms.Task(sites=5, kind="image", shape=(8, 8, 1), classes=("a", "b"), name=name)):
+            yield f"| {' | '.join(row.cells)} |"
 
 
 def main():

@@ -71,9 +71,9 @@ def check(data, folder, leave_out, as_json):
     always = "the client number, the number of samples, the version of fnlkit and codes of failures"
     console().print(f"The data fit the project. These replies can leave this machine, in addition to {always}:")
     console().print(table)
-    table = Table("task", "step", "replies", "requests at most", "limits")
+    table = Table(*gate.TITLES)
     for row in requests:
-        table.add_row(row.task, gate.short(row.step), ", ".join(row.replies), f"{row.requests:,}", row.limits)
+        table.add_row(*row.cells)
     console().print("The site answers these requests, for this agreement and in these numbers, and refuses all others:")
     console().print(table)
 

@@ -31,6 +31,8 @@ from fnlkit.experiment.criteria import AGREEMENT, CHANGES
 from fnlkit.experiment.plan import BoundMethod
 from fnlkit.experiment.settings import Settings
 
+# Titles of the columns of `Row.cells`.
+TITLES = ("task", "step", "replies", "requests at most", "limits")
 # Runs of each task for one agreement. A site permits more by deleting the record of requests, or by another agreed file.
 RUNS = 20
 # Rounds that a run of training can have in addition to the agreed ones, for rounds in which all clients take part.
@@ -104,6 +106,11 @@ class Row:
         texts = [f"{name}: {limit.words}" for name, limit in {**self.bound, **self.received}.items()]
         texts += [f"0 for fewer than {self.fewest} samples"] if self.fewest else []
         return "; ".join([*texts, *([self.noise] if self.noise else [])])
+
+    @property
+    def cells(self):
+        """The row as texts: task, step, replies, requests, limits."""
+        return self.task, short(self.step), ", ".join(self.replies), f"{self.requests:,}", self.limits
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,15 @@ def test_all_computed_parts_are_those_of_the_stored_results():
     assert all(begin == end for begin, end in marks) and sum(begin for begin, _ in marks) > 10
 
 
+def test_the_table_of_requests_follows_the_gate(monkeypatch):
+    from fnlkit.deploy import gate
+
+    text = (pages.ROOT / "docs/deployment-protection.md").read_text(encoding="utf-8")
+    assert all(row in text for row in pages.gate_table()) and "<!-- computed: gate -->" in text
+    monkeypatch.setattr(gate, "RUNS", 21)
+    assert not all(row in text for row in pages.gate_table())
+
+
 def test_numbers_of_all_other_tables_are_in_the_stored_results():
     texts = {page: page.read_text(encoding="utf-8") for page in pages.pages()}
     assert {page.name: rows for page, text in texts.items() if (rows := pages.unsupported(text))} == {}
