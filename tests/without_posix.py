@@ -1,4 +1,4 @@
-"""Run `fnlkit` as on a system without fork, POSIX modules and POSIX calls: python -m tests.without_posix COMMAND ...
+"""Run commands as on a system without fork, POSIX modules and POSIX calls: python -m tests.without_posix COMMAND ...
 
 As on Windows, open files cannot be renamed or removed, and processes start with `spawn`.
 """
@@ -62,4 +62,9 @@ restrict()
 if __name__ == "__main__":
     from fnlkit.cli import main
 
-    main(sys.argv[1:])
+    for line in sys.argv[1:]:
+        try:
+            main(line.split())
+        except SystemExit as end:
+            if end.code:
+                raise

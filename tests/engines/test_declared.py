@@ -36,13 +36,16 @@ def tell_samples(client, model, received):
     return {"scores": client.x[:, 0].double() if client.id != 1 else client.x[:1, 0].double().repeat(3, 1)}
 
 
-@pytest.fixture(params=engines.ENGINES)
-def federation(request, monkeypatch):
+@pytest.fixture(params=engines.ENGINES, scope="module")
+def federation(request):
+    """A federation and its model on each engine; starting workers takes seconds."""
     options = {"workers": 1} if request.param in ("workers", "flower") else {}
     if request.param == "flower":
         pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
         from tests.engines.here import stay_here
 
+        monkeypatch = pytest.MonkeyPatch()
+        request.addfinalizer(monkeypatch.undo)
         stay_here(monkeypatch)
     fed, model = toy(request.param, network=mlp, count=6, **options)
     yield fed, model

@@ -49,7 +49,7 @@ def test_a_device_with_an_index_is_a_single_device(monkeypatch):
         assert devices.visible(torch.device(name)) == [""]
 
 
-@pytest.mark.parametrize(("method", "number"), [("fedavg", 3), ("fedcorr", 2)])
+@pytest.mark.parametrize(("method", "number"), [pytest.param("fedavg", 3, marks=pytest.mark.slow), ("fedcorr", 2)])
 def test_one_digest(method, number, count):
     """FedDyn keeps a state on clients, and Power-of-Choice visits clients twice a round."""
     run = partial(train, "stacked", method, "feddyn(alpha=0.1)", "power-of-choice(d=8)", fraction=0.5, fit=FIT, at_once=2)

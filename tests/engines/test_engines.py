@@ -363,7 +363,7 @@ def transformer():
     return keyed(nn.Sequential(nn.Unflatten(1, (4, 2)), layer, nn.Flatten(), nn.Linear(toy.FEATURES, toy.CLASSES)))
 
 
-@pytest.mark.parametrize("engine", ["stacked", "workers"])
+@pytest.mark.parametrize("engine", ["stacked", pytest.param("workers", marks=pytest.mark.slow)])
 def test_a_transformer_with_dropout_trains_equally_on_every_engine(engine):
     found = []
     for name in ("sequential", "sequential", engine):
@@ -649,7 +649,7 @@ def test_a_users_step_on_fused_may_use_features_and_ends_on_sigterm():
     assert done.returncode == 0 and done.stdout == "ended\n", done.stderr
 
 
-@pytest.mark.parametrize("engine", ["stacked", "workers"])
+@pytest.mark.parametrize("engine", ["stacked", pytest.param("workers", marks=pytest.mark.slow)])
 def test_a_users_dropout_draws_alike_on_every_engine(engine):
     network = partial(build, "tests.models.test_models:dropping", input_shape=(toy.FEATURES,), classes=toy.CLASSES)
     options = {"workers": 1} if engine == "workers" else {}
@@ -690,7 +690,7 @@ def test_options_of_another_engine_are_refused():
 
 
 # ---- precision
-@pytest.mark.parametrize("engine", ["sequential", "stacked", "workers"])
+@pytest.mark.parametrize("engine", ["sequential", "stacked", pytest.param("workers", marks=pytest.mark.slow)])
 def test_bf16_computes_coarsely_on_float32_weights(engine):
     """Masters stay float32, and what is lost is the third digit; layouts and processes change nothing more."""
     exact, model = federation("sequential", [9, 4, 6], dtype=torch.float32)

@@ -574,6 +574,7 @@ def test_threads_give_the_same_bytes():
         assert len(set(pool.map(run, range(4)))) == 1
 
 
+@pytest.mark.slow  # it compiles all kernels of the network once more
 def test_other_compilation_gives_the_same_bytes(tmp_path):
     """Compiled or from the cache, for 256-bit or 512-bit vectors: what the optimizer made of it must not show."""
     script = """if True:

@@ -18,7 +18,7 @@ from fnlkit.pipeline import doctor
 from tests.commands import fnlkit
 from tests.engines.shapes import check_steps
 from tests.engines.tape import stand_in
-from tests.engines.test_engines import FITS, agree, equal_rounds, federation, run, same_round, specification
+from tests.engines.test_engines import FITS, agree, equal_rounds, federation, in_turn, run, same_round, specification
 from tests.experiment.test_experiment import same
 from tests.toy import train
 
@@ -26,17 +26,13 @@ from tests.toy import train
 SHORT = Fit(epochs=1, lr=0.1, batch_size=8)
 
 
-@pytest.mark.parametrize("method", registry.METHODS)
-def test_every_method_trains_by_recordings_of_both_forms(method, monkeypatch):
-    expected = specification(method, "fedavg", "uniform", rounds=2)
+@pytest.mark.parametrize(("method", "branched"), in_turn(registry.METHODS, [False, True], quick=1))
+def test_every_method_trains_by_recordings_of_both_forms(method, branched, monkeypatch):
     ways, taken = stand_in(monkeypatch), check_steps(monkeypatch)
-    for branched in (False, True):
-        monkeypatch.setattr("fnlkit.engines.graphs.ways", lambda training, branched=branched: (branched,))
-        found = run("stacked", method, "fedavg", "uniform", rounds=2)
-        agree(found, expected)
-        assert set(ways) == {branched} and not [note for note in found[0].notes if "stacked" in note]
-        ways.clear()
-    assert taken
+    monkeypatch.setattr("fnlkit.engines.graphs.ways", lambda training: (branched,))
+    found = run("stacked", method, "fedavg", "uniform", rounds=2)
+    agree(found, specification(method, "fedavg", "uniform", rounds=2))
+    assert set(ways) == {branched} and not [note for note in found[0].notes if "stacked" in note] and taken
 
 
 @pytest.mark.parametrize("optimizer", [name for name in registry.OPTIMIZERS if name != "fedbn"])

@@ -11,14 +11,13 @@ from tests.experiment.test_experiment import problem, reread, same, settings
 from tests.toy import toy
 
 CASES = [
-    ("stacked", "fedcorr", "feddyn(alpha=0.1)", {}),
-    ("stacked", "flr", "fedprox(mu=0.1)", {}),
-    ("fused", "fedcorr", "feddyn(alpha=0.1)", {}),
-    ("fused", "flr", "fedprox(mu=0.1)", {}),
-    ("fused", "fedcorr(usual_optimizer=feddyn(alpha=0.1), usual_decay=0.9)", "fedavg", {}),
-    ("stacked", "fedem", "fedprox(mu=0.1)", {}),
-    ("fused", "fedem", "fedavg", {}),
-    ("workers", "fedcorr", "feddyn(alpha=0.1)", {"workers": 1}),
+    ("stacked", "fedcorr", "feddyn(alpha=0.1)"),
+    ("stacked", "flr", "fedprox(mu=0.1)"),
+    ("fused", "fedcorr", "feddyn(alpha=0.1)"),
+    ("fused", "flr", "fedprox(mu=0.1)"),
+    ("fused", "fedcorr(usual_optimizer=feddyn(alpha=0.1), usual_decay=0.9)", "fedavg"),
+    ("stacked", "fedem", "fedprox(mu=0.1)"),
+    ("fused", "fedem", "fedavg"),
 ]
 
 
@@ -37,17 +36,22 @@ def finish(problem, chosen, engine, stop_after=None, resume=None, **options):
         return left[-1]
 
 
-@pytest.mark.parametrize(("engine", "method", "optimizer", "options"), CASES)
-def test_a_resumed_run_ends_like_one_never_stopped(engine, method, optimizer, options, tmp_path):
+@pytest.mark.parametrize(("engine", "method", "optimizer"), CASES)
+def test_a_resumed_run_ends_like_one_never_stopped(engine, method, optimizer, tmp_path):
     given, chosen = problem(), settings(method, optimizer=optimizer)
-    whole = finish(given, chosen, engine, **options)
+    whole = finish(given, chosen, engine)
     run = None
-    for stop in (9,) if engine == "workers" else (3, 9):  # starting workers takes seconds
-        run = reread(finish(given, chosen, engine, stop_after=stop, resume=run, **options), tmp_path)
+    for stop in (3, 9):
+        run = reread(finish(given, chosen, engine, stop_after=stop, resume=run), tmp_path)
         assert len(run.history) == stop + 1
-    same(finish(given, chosen, engine, resume=run, **options), whole)
-    if engine == "workers":  # and may have begun on another engine of the same digest
-        same(finish(given, chosen, "sequential", resume=run), whole)
+    same(finish(given, chosen, engine, resume=run), whole)
+
+
+def test_a_run_that_began_on_sequential_ends_alike_on_workers(tmp_path):
+    """Both have the same digest (test_workers.py), and starting workers takes seconds."""
+    given, chosen = problem(), settings("fedcorr", optimizer="feddyn(alpha=0.1)")
+    run = reread(finish(given, chosen, "sequential", stop_after=9), tmp_path)
+    same(finish(given, chosen, "workers", resume=run, workers=1), finish(given, chosen, "sequential"))
 
 
 def _interrupted(client, model, received):

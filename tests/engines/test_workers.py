@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from fnlkit.client.training import Fit
-from fnlkit.components import registry
 from fnlkit.components.spec import parse
 from fnlkit.errors import InputError
 from fnlkit.kernels import get_threads
@@ -45,12 +44,13 @@ def staffed():
     fed.close()
 
 
-@pytest.mark.parametrize("method, counts", [("fedavg", (1, 3)), ("fedcorr", (2,)), ("flr", (2,)), ("dividemix", (2,)),
-                                            ("fedrn", (2,))])  # fmt: skip
+# Starting workers takes seconds. FedCorr uses all that workers receive and return.
+@pytest.mark.parametrize("method, counts", [
+    ("fedcorr", (2,)),
+    *(pytest.param(method, (1, 3), marks=pytest.mark.slow) for method in ("fedavg", "flr", "dividemix", "fedrn")),
+])  # fmt: skip
 def test_one_digest(method, counts):
     """FedDyn keeps a state on clients, Power-of-Choice asks twice a round; mixup, proximal terms, rows come along."""
-    if method not in registry.METHODS:
-        pytest.skip(f"{method} is not there")
     run = partial(train, method=method, optimizer="feddyn(alpha=0.1)", selector="power-of-choice(d=6)")
     run = partial(run, rounds=12 if method == "fedcorr" else 4, fit=FIT, dtype=torch.float32)
     expected = digest(*run("sequential")[:2])
@@ -167,8 +167,9 @@ def test_no_process_and_no_descriptor_is_left(tmp_path):
     assert not any(_runs(pid) for path in found for pid in (path.name, path.read_text()))
 
 
-def test_a_forked_copy_of_the_parent_ends_without_the_workers(tmp_path):
-    fed, model = toy("workers", workers=2)
+def test_a_forked_copy_of_the_parent_ends_without_the_workers(staffed, tmp_path):
+    fed, model = staffed
+    fed.rejected.clear()
     step = partial(_writes_its_process, folder=str(tmp_path))
     fed.round(range(8), model, step)
     pids = {path.name for path in tmp_path.iterdir()}
@@ -186,11 +187,11 @@ def test_a_forked_copy_of_the_parent_ends_without_the_workers(tmp_path):
     server = fed.server.process.pid
     fed.round(range(8), model, step)
     assert fed.server.process.pid == server and not fed.rejected
-    fed.close()
 
 
-def test_stopped_workers_end_with_the_fork_server_and_are_replaced(tmp_path):
-    fed, model = toy("workers", workers=2)
+def test_stopped_workers_end_with_the_fork_server_and_are_replaced(staffed, tmp_path):
+    fed, model = staffed
+    fed.rejected.clear()
     step = partial(_writes_its_process, folder=str(tmp_path))
     fed.round(range(8), model, step)
     assert {path.read_text() for path in tmp_path.iterdir()} == {f"{fed.server.process.pid}"}
@@ -203,7 +204,6 @@ def test_stopped_workers_end_with_the_fork_server_and_are_replaced(tmp_path):
     fed.round(range(8), model, step)
     parents = {path.read_text() for path in tmp_path.iterdir() if int(path.name) not in pids}
     assert parents == {f"{fed.server.process.pid}"} and not fed.rejected
-    fed.close()
 
 
 def test_a_caller_that_ignores_its_children_keeps_the_fork_server(tmp_path):
@@ -224,10 +224,9 @@ def _draws(client, model, received):
     return {"number": torch.tensor(np.random.random())}  # noqa: NPY002 - as a user component might
 
 
-def test_workers_draw_different_numbers_without_a_seed():
-    fed, model = toy("workers", workers=3)
+def test_workers_draw_different_numbers_without_a_seed(staffed):
+    fed, model = staffed
     assert len(set(fed.round(range(3), model, _draws)["number"].tolist())) == 3
-    fed.close()
 
 
 PARENT = """
@@ -245,7 +244,7 @@ def _sleeps(client, model, received, *, folder):
     time.sleep(10 * LIMIT)
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("sign", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_workers_end_with_their_parent(tmp_path, sign):
     """Also in the middle of a task, also if the parent cannot notify them."""
     root = Path(__file__).parents[2]

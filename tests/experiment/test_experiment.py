@@ -95,7 +95,7 @@ def test_a_resumed_run_ends_bit_for_bit_like_one_never_stopped(method, optimizer
     whole = finish(federation, dataset, chosen)
     assert whole.finished and "accuracy" in whole.history[-1]
     run = None
-    for stop in (0, 3, 5, 8):
+    for stop in (0, 5):
         run = finish(federation, dataset, chosen, stop_after=stop, resume=run)
         assert not run.finished and len(run.history) == stop + 1
         run = reread(run, tmp_path)

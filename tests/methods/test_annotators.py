@@ -239,7 +239,7 @@ def losing_passes(method, lost):
     return float((clients.predict(model.weights, x).argmax(-1).numpy() == true).mean())
 
 
-@pytest.mark.parametrize("method", ["fedem(warmup=3)", "auto(treatment=infer, warmup=3)"])
+@pytest.mark.parametrize("method", ["fedem(warmup=3)", pytest.param("auto(treatment=infer, warmup=3)", marks=pytest.mark.slow)])
 def test_a_client_that_misses_a_pass_costs_no_more_than_this_client(method):
     without = losing_passes(method, lambda at, client: client == 3)
     assert without > 0.75

@@ -113,10 +113,16 @@ def test_trials_share_the_budget_and_the_choice_is_explained():
     assert set(whole.traffic.sent) >= {"weights", *auto.SENDS}
 
 
-@pytest.mark.parametrize("stop", [1, 3, 4, 6, 8, 9, 11, 14, 17])
-def test_a_run_stopped_in_any_stage_ends_like_one_never_stopped(stop, tmp_path):
+@pytest.fixture(scope="module")
+def competing():
+    """A problem, settings with trials, and their run without a stop."""
     given, chosen = problem(), settings(COMPETING, rounds=18)
-    whole = finish(given, chosen, "sequential")
+    return given, chosen, finish(given, chosen, "sequential")
+
+
+@pytest.mark.parametrize("stop", [1, 3, 4, 6, 8, 9, 11, 14, 17])
+def test_a_run_stopped_in_any_stage_ends_like_one_never_stopped(stop, competing, tmp_path):
+    given, chosen, whole = competing
     run = reread(finish(given, chosen, "sequential", stop_after=stop), tmp_path)
     same(finish(given, chosen, "sequential", resume=run), whole)
 
