@@ -425,7 +425,8 @@ def _print(file):
         for row in found["sites"]:
             value = row["agreement" if evaluated else "level"]
             ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
-            table.add_row(printable(row["site"]), f"{row['samples']:,}", f"{100 * value:.1f} %", ends)
+            shown = "fewer than 20 samples" if value is None else f"{100 * value:.1f} %"
+            table.add_row(printable(row["site"]), f"{row['samples']:,}", shown, ends)
         console().print(table)
     console().print(printable(f"covers {', '.join(found['covers'])}"))
     for name, reason in found["lost"].items():

@@ -15,6 +15,7 @@ PACKAGES = (
     "fnlkit.client.losses",
     "fnlkit.client.measuring",
     "fnlkit.client.scaling",
+    "fnlkit.client.testing",
     "fnlkit.estimators",
     "fnlkit.methods",
     "fnlkit.review",

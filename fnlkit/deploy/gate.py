@@ -18,6 +18,7 @@ import torch
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import from_home, shown
+from fnlkit.client import testing
 from fnlkit.client.scaling import FEWEST
 from fnlkit.client.training import Fit
 from fnlkit.components.declarations import declaration
@@ -88,7 +89,7 @@ class Row:
     bound, received : dict of str to Limit
         Limits of parameters that a message binds, and of arrays that it contains.
     noise : str
-        Noise in the replies; "" for none.
+        Noise or ranges in the replies; "" for exact numbers.
     """
 
     task: str
@@ -295,7 +296,8 @@ def _of_estimate(plan, task):
 
 
 def _of_evaluation(plan, task):
-    yield Row("evaluate", "fnlkit.estimators.federated:reply_tested", ("predicted",), RUNS)
+    rounded = f"ranges of {testing.RANGE} or more numbers"
+    yield Row("evaluate", "fnlkit.client.testing:reply_tested", tuple(testing.SENDS), RUNS, fewest=testing.FEWEST, noise=rounded)
 
 
 def _of_scale(plan, task):

@@ -11,6 +11,7 @@ from fnlkit.artifacts.sheets import Sheet
 from fnlkit.client.client_list import in_blocks
 from fnlkit.client.inputs import Inputs, intake
 from fnlkit.client.network import predict
+from fnlkit.client.testing import Ranges
 from fnlkit.deploy.agreement import config_of, conformed
 from fnlkit.deploy.held_out_labels import held_out_labels
 from fnlkit.deploy.tasks import input_shape, scores
@@ -76,6 +77,7 @@ def predicted(path, source, site):
         for i, (name, label) in enumerate(zip(names, guess, strict=True))
     ]
     given = torch.from_numpy(np.asarray(labels, np.int64)[held])
-    counts = table_of(guess[held], given, len(task.classes)).numpy()
+    table = table_of(guess[held], given, len(task.classes)).numpy()
+    wrong = (table.sum(0) - table.diagonal())[None]
     sheet = Sheet(["sample", "class", "name", "probability"], rows)
-    return Predicted(sheet, scores(counts[None], [site["name"]])["sites"][0], p)
+    return Predicted(sheet, scores(Ranges(table.sum(0)[None], wrong, wrong), [site["name"]])["sites"][0], p)

@@ -2,7 +2,7 @@
 
 import math
 
-from fnlkit.client import scaling
+from fnlkit.client import scaling, testing
 from fnlkit.deploy import scale
 from fnlkit.deploy.terms import estimator_of
 
@@ -25,14 +25,12 @@ def replies_of(task, plan):
 
         return {name: sent for name, sent in SENDS.items() if task.judging.per_sample or "n" not in sent.shape}
     if task.name == "evaluate":
-        from fnlkit.estimators.federated import PREDICTED
-
-        return PREDICTED
+        return testing.SENDS
     return estimator_of(task.judging.estimator)[1]
 
 
 def open_sides(task):
-    """Return the largest number of each side of a reply that no declaration fixes, for the audit of this task."""
+    """Return the largest number of each side of a reply that no declaration fixes."""
     from fnlkit.review import shifts
 
     image = task.kind == "image"
@@ -40,7 +38,7 @@ def open_sides(task):
     means = shifts.GRID**2 + 1 if image else min(math.prod(task.shape), shifts.MOST_FEATURES)
     changes = len(shifts.possible(task.kind, task.shape))
     means = math.prod(task.shape) if task.name == scale.TASK else 2 * means
-    return {"columns": columns, "features": means, "changes": changes, "tried": shifts.TRIED}
+    return {"columns": columns, "features": means, "changes": changes, "tried": shifts.TRIED, "groups": len(task.classes) + 1}
 
 
 def declared_arrays(replies, *, classes, samples, width, size, dtype):

@@ -14,7 +14,7 @@ from fnlkit.artifacts import saving
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.names import REAL_SITES
 from fnlkit.artifacts.run import Run
-from fnlkit.client import scaling
+from fnlkit.client import scaling, testing
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.inputs import Inputs, weight_type
 from fnlkit.client.network import Model
@@ -221,13 +221,15 @@ def _evaluated(remote, task, settings, config, report):
         raise InputError(f"run {config['run']}: its model is {run.settings['model']}, not {settings.model} of this project")
     federation, dataset = _parts(remote, task)
     evidence = EstimatorInputs(federation, dataset, form="federated", seed=settings.seed, sites=remote)
-    evidence.sends = federated.PREDICTED
+    evidence.sends = testing.SENDS
     inputs = Inputs(task.kind == "image", task.mean, task.std, weight_type(settings.precision), "cpu")
     arrays = federation.client_offsets, federation.client_indices, federation.given
     members = ClientList(dataset.x_train, *arrays, federation.classes, inputs)
     model = Model(network, run.weights)
-    counts = federated.ClientSession(evidence, members, model).ask(federated.reply_tested)["predicted"].numpy()
-    return {"run": os.path.abspath(config["run"]), "classes": list(task.classes), **scores(counts, federation.names)}
+    session, sides = federated.ClientSession(evidence, members, model), {"groups": federation.classes + 1}
+    replies = session.ask(testing.reply_tested, sides=sides, compare=testing.implausible)
+    found = scores(testing.ranges(*(replies[name].numpy() for name in testing.SENDS)), federation.names)
+    return {"run": os.path.abspath(config["run"]), "classes": list(task.classes), **found}
 
 
 def _scaled(remote, task, settings, config, report):
@@ -248,15 +250,29 @@ def input_shape(task):
 
 
 def scores(counts, names):
-    """Return the agreement of a model with the labels of each site from counts (N, C, C) of predicted and given class."""
-    rows = []
-    for name, table in zip(names, counts, strict=True):
-        size, right, held = int(table.sum()), int(table.trace()), table.sum(0) > 0
-        low, high = (float(end) for end in wilson(right, size))
-        balanced = float((table.diagonal()[held] / table.sum(0)[held]).mean())
-        rows.append({"site": name, "samples": size, "agreement": right / size, "low": low, "high": high, "balanced": balanced})
-    total = int(counts.sum())
-    return {"sites": rows, "samples": total, "agreement": float(counts.trace(axis1=1, axis2=2).sum() / total)}
+    """Return the agreement of a model with the labels of each site.
+
+    A number that is known as a range counts as the middle of the range, and the interval contains both ends.  `agreement` and
+    `balanced` (mean over the groups) are None for a site whose samples were not tested.
+
+    Parameters
+    ----------
+    counts : fnlkit.client.testing.Ranges
+        Of the sites, (N, G).
+    names : sequence of str
+    """
+    rows, middle = [], (counts.fewest + counts.most) / 2
+    for k, name in enumerate(names):
+        size, held = int(counts.tested[k].sum()), counts.tested[k] > 0
+        row = {"site": name, "samples": size, "agreement": None, "low": 0.0, "high": 1.0, "balanced": None}
+        if size:
+            row["agreement"] = float(1 - middle[k].sum() / size)
+            row["low"] = float(wilson(size - int(counts.most[k].sum()), size)[0])
+            row["high"] = float(wilson(size - int(counts.fewest[k].sum()), size)[1])
+            row["balanced"] = float((1 - middle[k, held] / counts.tested[k, held]).mean())
+        rows.append(row)
+    total = int(counts.tested.sum())
+    return {"sites": rows, "samples": total, "agreement": float(1 - middle.sum() / total) if total else None}
 
 
 def words(found):

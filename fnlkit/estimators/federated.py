@@ -179,11 +179,6 @@ def reply_predicted(client, model, received):
     return {"predicted": table_of(predictions(client).argmax(1), client.y, client.classes)}
 
 
-def reply_tested(client, model, received):
-    """Reply the counts (C, C) of samples by the received model's prediction and given label."""
-    return {"predicted": table_of(model(client.x).argmax(1).cpu(), client.y, client.classes)}
-
-
 def keep_judgment(client, issue, flagged, guess, confidence=None):
     """Keep issue scores, flags and guessed labels (n,) of the client's samples; return the reply of `RELABELED`.
 

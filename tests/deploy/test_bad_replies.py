@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fnlkit import datasets
+from fnlkit.client import testing
 from fnlkit.components.declarations import Sent
 from fnlkit.deploy import scale, terms
-from fnlkit.estimators import federated
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.pipeline import partition
 from fnlkit.review import shifts, site
@@ -52,14 +52,14 @@ def trained_run(deployed, folder):
     return str(folder / "run.pt")
 
 
-def test_counts_without_samples_are_refused_in_an_evaluation(place, tmp_path, monkeypatch, capsys):  # noqa: F811
+def test_counts_that_are_no_ranges_are_refused_in_an_evaluation(place, tmp_path, monkeypatch, capsys):  # noqa: F811
     deployed = Deployed(place, tmp_path, "evaluate")
     run = trained_run(deployed, tmp_path)
     with monkeypatch.context() as patch:
-        tamper(patch, place, federated, "reply_tested", lambda reply: {"predicted": torch.zeros_like(reply["predicted"])})
+        tamper(patch, place, testing, "reply_tested", lambda reply: reply | {"wrong": reply["wrong"] + 1})
         found = deployed.run(run=run)
     assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
-    assert "'predicted' sum to 0, expected 60" in found["lost"][f"site-{HOSTILE}"]
+    assert "no ranges" in found["lost"][f"site-{HOSTILE}"]
     # The steps that were finished with the bad reply are not used again.
     again = deployed.run(run=run, output=str(tmp_path / "again"))
     assert again["lost"] == {} and again["samples"] == 60 * SITES

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 
+from fnlkit.client import testing
 from fnlkit.client.training import Fit
 from fnlkit.estimators import em, federated
 from fnlkit.methods import fedcorr, na_fedavg
@@ -40,7 +41,8 @@ SALT = {"salt": torch.tensor([1, 2])}
 REFUSED = [
     # Local training and weights where only counts are agreed.
     ("evaluate", [Fit(epochs=1)], {}),
-    ("evaluate", [federated.reply_tested, Fit(epochs=1)], {}),
+    ("evaluate", [testing.reply_tested, Fit(epochs=1)], {}),
+    ("evaluate", [federated.reply_predicted], {}),
     ("evaluate", [site.describe], {}),
     # A score of each sample, under the name of a reply with an open side.
     ("audit", [partial(na_fedavg.score_samples, name="columns", score="energy")], {}),
@@ -118,17 +120,17 @@ def test_requests_are_counted_for_each_agreement(audited, tmp_path, monkeypatch)
     monkeypatch.setattr(gate, "RUNS", 3)
     deployed = test_tasks.Deployed(audited, tmp_path, "evaluate")
     runs = [f"{number:016x}" for number in range(5)]
-    assert [ask(deployed, federated.reply_tested, run=run) for run in runs] == [["predicted"]] * 3 + ["request"] * 2
+    assert [ask(deployed, testing.reply_tested, run=run) for run in runs] == [["tested", "wrong"]] * 3 + ["request"] * 2
     assert not memory_of(tmp_path, runs[3]) and "delete" in lines(deployed)[-1]["told"]["refused"]
     record = tmp_path / "memory-1/requests.json"
     (counts,) = json.loads(record.read_text())["counts"].values()
-    assert counts == {"evaluate fnlkit.estimators.federated:reply_tested": 3}
+    assert counts == {"evaluate fnlkit.client.testing:reply_tested": 3}
     agreed = tmp_path / "project/pyproject.toml"
     agreed.write_text(agreed.read_text() + "\n")  # the site agrees to another file
     deployed.grid.app = apps.client_app(opening.open_site)  # each message has a process of its own
-    assert ask(deployed, federated.reply_tested) == ["predicted"]
+    assert ask(deployed, testing.reply_tested) == ["tested", "wrong"]
     record.write_text("{")
-    assert ask(deployed, federated.reply_tested) == "request"
+    assert ask(deployed, testing.reply_tested) == "request"
 
 
 @pytest.mark.parametrize(
@@ -139,9 +141,9 @@ def test_a_project_that_hides_updates_or_counts_agrees_to_training_only(method, 
     """Other tasks return open weights and exact counts of labels."""
     deployed, counted = Deployed(place, tmp_path, method, **more), ["class_counts", "review_counts", "review_terms"]
     agreed = tmp_path / "project/pyproject.toml"
-    for task, step in (("audit", site.describe), ("evaluate", federated.reply_tested)):
+    for task, step in (("audit", site.describe), ("evaluate", testing.reply_tested)):
         reply = sent(deployed, request(deployed, step), config=deployed.config | {"task": task})
-        assert told(reply) == ((counted if task == "audit" else ["predicted"]) if open else "setup")
+        assert told(reply) == ((counted if task == "audit" else ["tested", "wrong"]) if open else "setup")
     assert {row.task for row in checking.requests_of(str(agreed))} == ({*terms.TASKS} if open else {"train"})
     agreed.write_text(agreed.read_text().replace("open_tasks = false", "open_tasks = true"))
     deployed.grid.app = apps.client_app(opening.open_site)
@@ -154,7 +156,7 @@ def test_listed_replies_are_those_of_the_answered_requests(place, tmp_path):  # 
     rows = checking.leaving_of(deployed.nodes[101]["data"], deployed.nodes[101]["agreed"])
     answered = {(row.task, reply) for row in checking.requests_of(deployed.nodes[101]["agreed"]) for reply in row.replies}
     assert {(row["task"], row["name"]) for row in rows} <= answered
-    assert [row["name"] for row in rows if row["task"] == "evaluate"] == ["predicted"]
+    assert [row["name"] for row in rows if row["task"] == "evaluate"] == ["tested", "wrong"]
 
 
 def test_every_step_of_a_method_is_in_its_table(monkeypatch):

@@ -79,14 +79,17 @@ def test_reviewed_test_labels_are_those_of_later_runs(deployed, tmp_path, capsys
     assert done.exit_code == 0, done.output
     (tmp_path / "evaluate.out").unlink()
     after = deployed.run("evaluate", run=run)["sites"][0]
-    assert (before["samples"], after["samples"]) == (40, 39) and after["agreement"] > before["agreement"]
+    assert (before["samples"], after["samples"]) == (40, 39)
+    wrong = [row["samples"] * (1 - row["agreement"]) for row in (before, after)]  # middle of a range of five numbers
+    assert wrong[1] <= wrong[0] + 1e-9
     client = opening.open_site(deployed.config | {"task": "train"}, deployed.nodes[10])[0].clients[0]
     held, labels = client.held_out
     assert len(held.index) == 39 and torch.equal(labels, torch.from_numpy(np.delete(right, drop)))
     done = CliRunner().invoke(
         site_command, ["predict", run, str(tmp_path / "site-0.npz"), "--project", str(tmp_path), "--json"]
     )
-    assert json.loads(done.output)["samples"] == 39
+    exact = json.loads(done.output)
+    assert exact["samples"] == 39 and after["low"] <= exact["agreement"] <= after["high"]
     site = dict(np.load(tmp_path / "site-0.npz"))
     site["y_test"][0] = (site["y_test"][0] + 1) % 10
     np.savez(tmp_path / "site-0.npz", **site)

@@ -84,7 +84,7 @@ def test_a_site_checks_its_data_and_sends_nothing(demo):
     data = np.load(site / "data.npz")
     assert found["samples"] == len(data["y"]) and found["classes"] == {str(c): int((data["y"] == c).sum()) for c in range(10)}
     sizes = {(row["task"], row["name"]): row["bytes"] for row in found["leaves"]}
-    assert sizes["audit", "predicted"] == 800 and sizes["evaluate", "predicted"] == 800
+    assert sizes["audit", "predicted"] == 800 and sizes["evaluate", "wrong"] == 88
     assert {task for task, _ in sizes} == set(terms.TASKS) and ("audit", "fingerprints") not in sizes
     assert not (site / "memory/left.jsonl").exists()
 

@@ -171,7 +171,7 @@ def test_labels_reviewed_before_the_scale_are_used_after_it(tables, capsys):
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_site_predicts_with_the_run_whether_it_took_part_or_not(seen, tables, capsys):
-    """The unseen site has the folder of the project, the run and other columns' order; numbers are those of the evaluation."""
+    """The unseen site has the folder of the project, the run and other columns' order; numbers are in the ranges of the evaluation."""
     deployed = of_tables(tables)
     found = deployed.run("scale")["scale"]
     deployed.run("train", scale=found)
@@ -186,9 +186,8 @@ def test_a_site_predicts_with_the_run_whether_it_took_part_or_not(seen, tables, 
     done = fnlkit(f"fnlkit site predict train.out {source} --project . --json -o guesses.csv", tables)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert {name: told[name] for name in ("samples", "agreement", "balanced")} == {
-        name: rows[1][name] for name in ("samples", "agreement", "balanced")
-    }
+    assert told["samples"] == rows[1]["samples"] and rows[1]["low"] <= told["agreement"] <= rows[1]["high"]
+    assert abs(told["agreement"] - rows[1]["agreement"]) <= 5 / told["samples"]  # the evaluation sends ranges
     guesses = (tables / "guesses.csv").read_text().splitlines()[1:]
     truth = [row.split(",")[4] for row in (tables / "site-1.csv").read_text().splitlines()[1:]]
     assert np.isclose(np.mean([g.split(",")[2] == t for g, t in zip(guesses, truth, strict=True)]), told["agreement"])

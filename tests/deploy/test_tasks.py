@@ -20,6 +20,7 @@ from fnlkit.artifacts.run import Run
 from fnlkit.deploy import opening, project, tasks, terms
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators import judged_by
+from fnlkit.estimators.intervals import wilson
 from fnlkit.experiment import Settings
 from fnlkit.experiment.plan import Plan
 from fnlkit.review import report
@@ -160,8 +161,15 @@ def test_training_and_evaluation_follow_in_the_same_project(place, tmp_path, cap
     from fnlkit.client.network import predict
 
     guess = predict(network, run.weights, torch.from_numpy(data.x_train), Inputs(True, task.mean, task.std)).argmax(1).numpy()
-    right = (guess == data.y_train).reshape(SITES, -1).mean(1)
-    assert [row["agreement"] for row in found["sites"]] == right.tolist()
+    for k, row in enumerate(found["sites"]):  # 60 samples of 10 classes with fewer than 20 each: one group
+        here = slice(60 * k, 60 * k + 60)
+        wrong = int((guess[here] != data.y_train[here]).sum())
+        fewest, most = (wrong - wrong % 5, wrong - wrong % 5 + 4) if wrong < 55 else (55, 60)
+        low, high = float(wilson(60 - most, 60)[0]), float(wilson(60 - fewest, 60)[1])
+        agreement = 1 - (fewest + most) / 120
+        assert {**row, "site": k} == {
+            "site": k, "samples": 60, "agreement": agreement, "low": low, "high": high, "balanced": agreement
+        }  # fmt: skip
     with pytest.raises(InputError, match="output"):  # a finished result is not overwritten
         deployed.run(task="evaluate", run=str(tmp_path / "run.pt"))
 
@@ -182,7 +190,10 @@ def test_sites_with_one_class_or_one_sample_take_part(place, tmp_path, capsys):
     deployed.grid.config = deployed.config | {"task": "train", "output": run}
     tasks.conduct(deployed.grid, deployed.grid.config)
     rows = deployed.run(task="evaluate", run=run, output=str(tmp_path / "evaluation"))["sites"]
-    assert [row["samples"] for row in rows] == [60, 20, 1, 60] and all(0 <= row["balanced"] <= 1 for row in rows)
+    assert [row["samples"] for row in rows] == [60, 20, 0, 60] and rows[2] == {
+        "site": "site-2", "samples": 0, "agreement": None, "low": 0.0, "high": 1.0, "balanced": None
+    }  # fmt: skip
+    assert all(0 <= rows[k]["balanced"] <= 1 for k in (0, 1, 3))
 
 
 @pytest.mark.parametrize("form", ["table", "folder", "npz", "npy"])
