@@ -7,8 +7,10 @@ from functools import lru_cache, partial
 from fnlkit.client.failure import failure, logged
 from fnlkit.deploy import leaving
 from fnlkit.deploy.agreement import NotAgreed
+from fnlkit.deploy.gate import must_be_small
 from fnlkit.deploy.leaving import Undeclared
 from fnlkit.deploy.releases import Withheld
+from fnlkit.deploy.time_limit import cpu_limit
 from fnlkit.engines.flower import required, secret, wire
 from fnlkit.engines.flower.notebook import Notebook
 from fnlkit.engines.flower.visits import answer, checked
@@ -69,8 +71,9 @@ def client_app(open_site):
     def answered(message, context, call_next):
         declared, about = None, {"run": "", "round": None}
         try:
-            _, declared, _ = site(context)
+            desk, declared, _ = site(context)
             if message.metadata.message_type == "train":
+                must_be_small(message.content, desk.network)
                 about = _about(message) or about
                 reply, line = (_masked if declared.secret else _open)(message, context, call_next, declared, about["run"])
             else:
@@ -96,9 +99,12 @@ def client_app(open_site):
         desk, declared, folder = site(context)
         asked = checked(wire.read(message.content), clients=declared.numbers, network=desk.network)
         names = declared.gate.admit(asked)
-        desk.allowed, desk.accept = declared.gate.may_be_named, partial(_accept, declared, asked, names)
+        desk.allowed = declared.gate.may_be_named
         desk.notebook = lambda i: Notebook(os.path.join(folder, asked["run"], f"client-{int(i)}"))
-        return Message(wire.write(answer(desk, asked)), reply_to=message)
+        with cpu_limit(declared.gate.seconds, declared.gate.task) as check_time:
+            desk.accept = partial(_accept, declared, asked, names, check_time)
+            reply = answer(desk, asked)
+        return Message(wire.write(reply), reply_to=message)
 
     return app
 
@@ -130,8 +136,9 @@ def _open(message, context, call_next, declared, run):
     return Message(wire.write(said), reply_to=message), said
 
 
-def _accept(declared, asked, names, number, reply):
+def _accept(declared, asked, names, check_time, number, reply):
     """Check a reply before the site stores the memory of the visit: a refused request leaves no memory."""
+    check_time()
     ((_, found),) = declared.reply({"replies": [[number, reply]]}, asked["run"])["replies"]
     if more := sorted(set(found) - names):
         raise Undeclared(f"{more[0]!r} is no reply of this request")

@@ -40,6 +40,12 @@ RUNS = 20
 MORE_ROUNDS = 100
 # Largest whole number, length and nesting of a value that a message binds to a parameter; draws (`seed`) are not limited.
 MOST_NUMBER, MOST_ENTRIES = 10_000, 64
+# Seconds of CPU time of a request, unless the sites agreed to a longer timeout.
+MOST_SECONDS = 3600
+# Largest size of a request: characters of its text, which has all names, lists and single numbers, and bytes of its arrays.
+MOST_TEXT, MOST_ARRAY_BYTES, MOST_MODELS = 2**20, 2**26, 8
+# Different sets of received values for a description of the inputs: two centers that differ by one value locate this value.
+DESCRIPTIONS = 5
 # Largest number of views of a sample in local training.
 MOST_VIEWS = 2
 # Local training in the table; every other step is "module:function".
@@ -88,6 +94,8 @@ class Row:
         A statistic of fewer samples is replied as zero. 0: no such limit.
     bound, received : dict of str to Limit
         Limits of parameters that a message binds, and of arrays that it contains.
+    different : int
+        Largest number of requests whose received arrays differ. 0: no such limit.
     noise : str
         Noise or ranges in the replies; "" for exact numbers.
     """
@@ -99,6 +107,7 @@ class Row:
     fewest: int = 0
     bound: dict = field(default_factory=dict)
     received: dict = field(default_factory=dict)
+    different: int = 0
     noise: str = ""
 
     @property
@@ -106,6 +115,7 @@ class Row:
         """The limits as text."""
         texts = [f"{name}: {limit.words}" for name, limit in {**self.bound, **self.received}.items()]
         texts += [f"0 for fewer than {self.fewest} samples"] if self.fewest else []
+        texts += [f"at most {self.different} different sets of received values"] if self.different else []
         return "; ".join([*texts, *([self.noise] if self.noise else [])])
 
     @property
@@ -126,11 +136,19 @@ class Gate:
         File of the record.
     agreement : str
         SHA-256 of the site's copy of the project. Requests are counted for each agreement.
+    seconds : float
+        Largest CPU time of a request.
     """
 
     rows: dict
     path: str
     agreement: str
+    seconds: float = MOST_SECONDS
+
+    @property
+    def task(self):
+        """Name of the task."""
+        return next(iter(self.rows.values())).task
 
     def may_be_named(self, module, name):
         """Return whether a message can name a function: a step of the table, a loss or a gradient term."""
@@ -149,7 +167,7 @@ class Gate:
         NotInTable
             If a step, a parameter, an array or the number of requests is not in the table.
         """
-        task = next(iter(self.rows.values())).task
+        task = self.task
         if not request["steps"]:
             raise NotInTable(f"{task}: the request has no step")
         try:
@@ -159,10 +177,10 @@ class Gate:
         received = {**request["broadcast"], **request["visits"][0][3]}
         for step in steps:
             _must_fit(self.rows[name_of(step)], step, received)
-        self._count(Counter(map(name_of, steps)), task)
+        self._count(Counter(map(name_of, steps)), task, received)
         return frozenset(name for step in steps for name in self.rows[name_of(step)].replies)
 
-    def _count(self, wanted, task):
+    def _count(self, wanted, task, received):
         from filelock import FileLock
 
         saving.private_folder(os.path.dirname(os.path.abspath(self.path)))
@@ -171,6 +189,8 @@ class Gate:
             counts = known.setdefault(self.agreement, {})
             for name, more in wanted.items():
                 key, row = f"{task} {name}", self.rows[name]
+                if row.different:
+                    self._count_received(counts, key, row, _digest(received))
                 if counts.get(key, 0) + more > row.requests:
                     raise NotInTable(
                         f"{task}: {short(name)} was requested {counts[key]:,} times, and this site agreed to {row.requests:,}; "
@@ -179,8 +199,21 @@ class Gate:
                 counts[key] = counts.get(key, 0) + more
             saving.write_bytes([json.dumps({"kind": KIND, "counts": known}).encode()], self.path)
 
+    def _count_received(self, counts, key, row, digest):
+        """Count a set of received values; the key of the record ends with its digest."""
+        known = [each for each in counts if each.startswith(f"{key} ")]
+        if f"{key} {digest}" not in known and len(known) >= row.different:
+            raise NotInTable(
+                f"{row.task}: {short(row.step)} was requested with {len(known)} different sets of received values, and this site "
+                f"agreed to {row.different}; if you permit more, delete {shown(self.path)}"
+            )
+        counts[f"{key} {digest}"] = counts.get(f"{key} {digest}", 0) + 1
+
     def counted(self):
-        """Return the recorded requests, {SHA-256 of the agreement: {"task step": number}}."""
+        """Return the recorded requests, {SHA-256 of the agreement: {"task step": number}}.
+
+        For a row with `different`, "task step DIGEST" has the number of requests with these received values.
+        """
         if not os.path.exists(self.path):
             return {}
         try:
@@ -192,7 +225,7 @@ class Gate:
         raise NotInTable(f"{shown(self.path)}: is not a record of fnlkit; restore the original file, or delete it")
 
 
-def gate_of(plan, task, *, agreed, memory):
+def gate_of(plan, task, *, agreed, memory, timeout):
     """Return the Gate of a site.
 
     Parameters
@@ -204,10 +237,31 @@ def gate_of(plan, task, *, agreed, memory):
         The site's copy of the project.
     memory : path
         Folder of the site.
+    timeout : float
+        Seconds that the server waits for a reply, from the site's copy of the project.
     """
     with open(from_home(agreed), "rb") as file:
         agreement = hashlib.sha256(file.read()).hexdigest()
-    return Gate({row.step: row for row in table(plan, task)}, os.path.join(memory, "requests.json"), agreement)
+    path, seconds = os.path.join(memory, "requests.json"), max(MOST_SECONDS, float(timeout))
+    return Gate({row.step: row for row in table(plan, task)}, path, agreement, seconds)
+
+
+def must_be_small(content, network):
+    """Raise NotInTable if the records of a request exceed the size that a site reads.
+
+    Parameters
+    ----------
+    content : flwr.app.RecordDict
+    network : fnlkit.client.network.Network
+        Of the site; a request can contain arrays of `MOST_MODELS` times its weights beside `MOST_ARRAY_BYTES`.
+    """
+    texts = (value for record in content.config_records.values() for value in record.values())
+    size = sum(len(value) for value in texts if isinstance(value, str))
+    count = sum(len(array.data) for record in content.array_records.values() for array in record.values())
+    most = MOST_ARRAY_BYTES + MOST_MODELS * network.size * 8
+    for found, limit, what in ((size, MOST_TEXT, "characters of text"), (count, most, "bytes of arrays")):
+        if found > limit:
+            raise NotInTable(f"the request has {found:,} {what}, and this site reads {limit:,}")
 
 
 def table(plan, task):
@@ -266,7 +320,7 @@ def _of_audit(plan, task):
     yield row("review.site:describe", "class_counts", "review_counts", "review_terms")
     yield row("review.shifts:describe_columns", "columns", "class_columns", fewest=shifts.LEAST)
     whole = Limit("a whole number from 4", lambda v: type(v) is int and v >= 4)
-    yield row("review.shifts:describe_inputs", "class_means", "covariances", fewest=shifts.LEAST,
+    yield row("review.shifts:describe_inputs", "class_means", "covariances", fewest=shifts.LEAST, different=DESCRIPTIONS,
               bound={"changes": all_changes, "width": whole})  # fmt: skip
     yield row("review.site:try_changes", "agreeing", bound={"changes": all_changes}, received={"tried": tried})
     yield row("review.site:choose_change", "predicted")
@@ -402,6 +456,15 @@ def _must_fit(row, step, received):
         words = next((each.words for each in (row.bound.get(wrong[0]), row.received.get(wrong[0])) if each), "")
         agreed = words or f"numbers up to {MOST_NUMBER:,} and lists of up to {MOST_ENTRIES}"
         raise NotInTable(f"{row.task}: {wrong[0]} of {short(row.step)} is beyond the limit of this site ({agreed})")
+
+
+def _digest(arrays):
+    """Return 16 hexadecimal digits of the SHA-256 of named arrays."""
+    found = hashlib.sha256()
+    for name, values in sorted(arrays.items()):
+        found.update(repr((name, str(values.dtype), tuple(values.shape))).encode())
+        found.update(values.numpy().tobytes())
+    return found.hexdigest()[:16]
 
 
 def _fits(limit, value):

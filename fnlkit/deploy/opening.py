@@ -91,7 +91,7 @@ def open_site(config, node):
     sizes = {"classes": len(task.classes), "samples": len(given), "width": getattr(network.module, "width", 0)}
     dtype = str(network.dtype).removeprefix("torch.")
     arrays = declared_arrays(replies_of(task, plan), **sizes, size=network.size, dtype=dtype)
-    gate = gate_of(plan, task, agreed=node["agreed"], memory=node["memory"])
+    gate = gate_of(plan, task, agreed=node["agreed"], memory=node["memory"], timeout=config["timeout"])
     if task.name == "train":
         rules = _terms(plan, task, len(given)), _releases(plan, task, given, node), gate
         return NodeObjects(network, {number: client}, None), Declared(number, len(given), arrays, *rules), node["memory"]

@@ -1,6 +1,8 @@
 """A site answers only the requests of its table; messages are those of a hostile server."""
 
+import functools
 import json
+import re
 import time
 from functools import partial
 
@@ -9,6 +11,7 @@ import torch
 
 from fnlkit.client import testing
 from fnlkit.client.training import Fit
+from fnlkit.engines import travel
 from fnlkit.estimators import em, federated
 from fnlkit.methods import fedcorr, na_fedavg
 from fnlkit.review import cells, copies, shifts, site
@@ -19,6 +22,7 @@ from tests.deploy.test_sites import Deployed, place  # noqa: F401 - a fixture
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
 from fnlkit.deploy import apps, checking, gate, opening, terms  # noqa: E402
+from fnlkit.engines.flower import wire  # noqa: E402
 
 audited = pytest.fixture(scope="module")(test_tasks.place.__wrapped__)
 
@@ -51,7 +55,7 @@ REFUSED = [
     # Limits that a message states.
     ("audit", [partial(em.judge_at_home, prior=1.0, seed=0, least=0)], {"temper": torch.tensor(1.0)}),
     ("audit", [partial(em.judge_at_home, prior=1.0, seed=0)], {"temper": torch.tensor(7e7)}),
-    ("audit", [partial(shifts.describe_inputs, changes=CHANGES * 500, width=4, seed=0)], {"tone": torch.ones(2)}),
+    ("audit", [partial(shifts.describe_inputs, changes=CHANGES * 100, width=4, seed=0)], {"tone": torch.ones(2)}),
     ("audit", [partial(site.try_changes, changes=CHANGES)], {"tried": torch.zeros(10**6, dtype=torch.int64)}),
     ("audit", [partial(site.detect, detectors=["knn"] * 1000, seed=0)], {}),
     ("audit", [Fit(epochs=10**6)], {}),
@@ -133,6 +137,64 @@ def test_requests_are_counted_for_each_agreement(audited, tmp_path, monkeypatch)
     assert ask(deployed, testing.reply_tested) == "request"
 
 
+def test_a_site_describes_its_inputs_for_few_sets_of_received_values(audited, tmp_path):
+    """Sums of clipped values for two centers differ by the values between both: many centers locate single values."""
+    deployed = test_tasks.Deployed(audited, tmp_path, "audit")
+    step = partial(shifts.describe_inputs, changes=CHANGES, width=4, seed=0)
+    answers = []
+    for number in range(gate.DESCRIPTIONS + 2):
+        tone = {"tone": torch.tensor([0.1 * min(number, gate.DESCRIPTIONS), 1.0], dtype=torch.float64)}
+        answers.append(ask(deployed, step, received=tone, run=f"{number:016x}"))
+    assert answers == [["class_means", "covariances"]] * gate.DESCRIPTIONS + ["request"] * 2
+    assert "different sets of received values" in lines(deployed)[-1]["told"]["refused"]
+    known = {"tone": torch.tensor([0.0, 1.0], dtype=torch.float64)}
+    assert ask(deployed, step, received=known, run="f" * 16) == answers[0]  # an audit again
+
+
+@pytest.mark.parametrize("what", ["text", "arrays"])
+def test_a_huge_request_is_refused_before_it_is_parsed(what, audited, tmp_path, monkeypatch):
+    deployed, parsed = test_tasks.Deployed(audited, tmp_path, "audit"), []
+    if what == "text":
+        nested = ("plain", [[0, 0]] * (gate.MOST_TEXT // 10))
+        changes = {"steps": [("partial", travel.pack(site.describe), ("tuple", []), ("dict", {"x": nested}))]}
+    else:
+        monkeypatch.setattr(gate, "MOST_ARRAY_BYTES", 2**16)
+        changes = {"broadcast": {"x": torch.zeros(2**17)}}
+    message, read = request(deployed, site.describe) | changes, wire.read
+    monkeypatch.setattr(wire, "read", lambda content: parsed.append(content) or read(content))
+    answer = told(sent(deployed, message))
+    assert answer == "request" and len(parsed) == 1  # the reply, by this test
+    assert "this site reads" in lines(deployed)[0]["told"]["refused"] and not memory_of(tmp_path)
+
+
+@pytest.mark.parametrize("caught", [False, True])
+def test_a_request_ends_at_the_limit_of_its_cpu_time(caught, audited, tmp_path, monkeypatch):
+    """With `caught`, the code of a step handles all exceptions and returns a reply."""
+    right = testing.reply_tested
+
+    @functools.wraps(right)
+    def endless(client, model, received):
+        try:
+            while True:
+                pass
+        except Exception:
+            if not caught:
+                raise
+        return right(client, model, received)
+
+    monkeypatch.setattr(gate, "MOST_SECONDS", 0.5)
+    deployed = test_tasks.Deployed(audited, tmp_path, "evaluate")
+    agreed = tmp_path / "project/pyproject.toml"
+    agreed.write_text(re.sub(r"(?m)^timeout = .*$", "timeout = 0.5", agreed.read_text()))
+    ask(deployed, right, run="f" * 16)
+    monkeypatch.setattr(testing, "reply_tested", endless)
+    began = time.process_time()
+    assert ask(deployed, endless) == "request" and time.process_time() - began < 5
+    assert "CPU time" in lines(deployed)[-1]["told"]["refused"] and not memory_of(tmp_path)
+    monkeypatch.setattr(testing, "reply_tested", right)
+    assert ask(deployed, right) == ["tested", "wrong"]
+
+
 @pytest.mark.parametrize(
     ("method", "more", "open"),
     [("fedavg", {"protect": "secagg"}, False), ("feddpcont(epsilon=0.5)", {}, False), ("feddpcont(release=exact)", {}, True)],
@@ -157,6 +219,21 @@ def test_listed_replies_are_those_of_the_answered_requests(place, tmp_path):  # 
     answered = {(row.task, reply) for row in checking.requests_of(deployed.nodes[101]["agreed"]) for reply in row.replies}
     assert {(row["task"], row["name"]) for row in rows} <= answered
     assert [row["name"] for row in rows if row["task"] == "evaluate"] == ["tested", "wrong"]
+
+
+def test_an_entry_per_sample_leaves_only_if_agreed(audited, place, tmp_path):  # noqa: F811
+    def per_sample(deployed):
+        rows = checking.leaving_of(deployed.nodes[101]["data"], deployed.nodes[101]["agreed"])
+        return {(row["task"], row["name"]) for row in rows if set(row["shape"]) & {"n", 60}}
+
+    for name in ("plain", "agreed", "na-fedavg"):
+        (tmp_path / name).mkdir()
+    assert not per_sample(test_tasks.Deployed(audited, tmp_path / "plain", "audit"))
+    agreed = per_sample(test_tasks.Deployed(audited, tmp_path / "agreed", "audit", per_sample=True))
+    assert agreed == {("audit", "fingerprints"), ("audit", "cells")}
+    deployed = Deployed(place, tmp_path / "na-fedavg", "na-fedavg")
+    rows = checking.leaving_of(deployed.nodes[101]["data"], deployed.nodes[101]["agreed"])
+    assert {row["name"] for row in rows if row["shape"] == [50]} == {"scores_global", "scores_local"}
 
 
 def test_every_step_of_a_method_is_in_its_table(monkeypatch):

@@ -118,6 +118,15 @@ def test_values_known_less_than_five_times_are_not_replied(count):
     assert reply["squares"].tolist() == [10.0 if count >= 5 else 0.0, 0.0]
 
 
+def test_sums_before_and_after_an_added_sample_reveal_the_sample():
+    """A limit that docs/deployment-protection.md states."""
+    from types import SimpleNamespace
+
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((21, 3)))
+    before, after = (scaling.reply_moments(SimpleNamespace(x=part), None, {})["total"] for part in (x[:20], x))
+    assert torch.allclose(after - before, x[20])
+
+
 def test_without_missing_cells_the_scale_is_that_of_the_simulation(tables, capsys):
     for k, name in enumerate(["ours", *(f"site-{k}" for k in range(3))]):
         write(tables / f"{name}.csv", patients(60 + k, k))

@@ -313,6 +313,16 @@ def test_a_changed_ledger_is_refused(tmp_path):
             leaving.read(path)
 
 
+def test_a_ledger_with_new_checksums_is_accepted(tmp_path):
+    """The chain has no key: it finds mistakes, and no person who computes the checksums again."""
+    path, again = (str(tmp_path / name) for name in ("left.jsonl", "again.jsonl"))
+    for round in range(3):
+        leaving.enter(path, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
+        if round != 1:
+            leaving.enter(again, run="a", round=round, said={"replies": [[0, {"weights": torch.zeros(2)}]]})
+    assert [line["round"] for line in leaving.read(again)] == [0, 2]
+
+
 def test_an_incomplete_last_line_of_the_log_is_ignored(tmp_path):
     path = tmp_path / "left.jsonl"
 

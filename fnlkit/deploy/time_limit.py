@@ -1,0 +1,55 @@
+"""Limit of the CPU time of a request at a site."""
+
+import signal
+import threading
+from contextlib import contextmanager
+
+from fnlkit.deploy.releases import Withheld
+
+# Seconds of CPU time after which the limit is raised again, if the code of a step caught it.
+_AGAIN = 1.0
+
+
+class TooLong(Withheld):
+    """Error: a request needs more CPU time than the site permits."""
+
+    code = "request"
+
+
+@contextmanager
+def cpu_limit(seconds, what):
+    """Raise TooLong inside the context after this CPU time of the process.
+
+    Yields a function that raises it again, for a step that caught it.
+
+    Parameters
+    ----------
+    seconds : float > 0
+    what : str
+        Description of the request, for the ledger.
+
+    Raises
+    ------
+    TooLong
+        Also at once if this thread or system cannot limit the time.
+    """
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        raise TooLong(f"{what}: the CPU time cannot be limited here; answer messages with the start command of `fnlkit site join`")
+    error, expired = TooLong(f"{what}: it needs more than the {seconds:,g} s of CPU time that this site permits"), []
+
+    def stop(number, frame):
+        expired.append(True)
+        raise error
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds, _AGAIN)
+    def check():
+        if expired:
+            raise error
+
+    try:
+        yield check
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+    check()
