@@ -114,6 +114,14 @@ def test_secure_mean_of_the_remaining_sites():
     assert mean is None  # the sum of two updates would reveal each to the other client
 
 
+def test_two_means_reveal_the_site_that_only_one_contains():
+    """A limit that docs/secure-aggregation.md states: the difference of two sums is the update of a site."""
+    updates, weights = np.random.default_rng(0).uniform(-1, 1, (5, 30)), [7, 100, 30, 31, 10]
+    (whole, *_), (rest, *_) = five(updates, weights), five(updates, weights, (1,))
+    found = (whole.numpy() * sum(weights) - rest.numpy() * (sum(weights) - 100)) / 100
+    assert np.abs(found - updates[1]).max() < 1e-3
+
+
 def asked(config):
     from flwr.app import ConfigRecord, Context, Message, RecordDict
     from flwr.supercore.task_identity import TaskIdentity
