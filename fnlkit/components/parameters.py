@@ -112,7 +112,7 @@ def described(kind):
     """
     if get_origin(kind) is Literal:
         *rest, last = get_args(kind)
-        return f"{', '.join(rest)} or {last}"
+        return f"{', '.join(map(str, rest))} or {last}"
     number, limits, *spare = get_args(kind)
     if number is str:
         return limits

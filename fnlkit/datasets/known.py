@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import shlex
 import shutil
 import sys
 import wave
@@ -18,17 +19,6 @@ from fnlkit.errors import InputError
 
 _FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
 _CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-_PATH = [
-    "adipose",
-    "background",
-    "debris",
-    "lymphocytes",
-    "mucus",
-    "smooth muscle",
-    "normal colon mucosa",
-    "cancer-associated stroma",
-    "colorectal adenocarcinoma epithelium",
-]
 RATE = 16_000  # sample rate of Speech Commands in Hz
 # The ten commands of the task with 12 classes (Warden 2018, Section 6).
 COMMANDS = ["yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go"]
@@ -98,41 +88,13 @@ def eurosat(*, where, download=False):
     """
     place = places.first("eurosat", where)
     if download and not places.found("eurosat", where):
-        with _fetching("eurosat", place):
+        with fetching("eurosat", place):
             _torchvision().datasets.EuroSAT(str(where), download=True)
     if not places.found("eurosat", where):
-        raise _missing("eurosat", f"unpack EuroSAT.zip so that {place}/AnnualCrop contains images")
+        raise missing_files("eurosat", f"unpack EuroSAT.zip so that {place}/AnnualCrop contains images")
     data = folder(path=str(place), where=where)
     data.name, data.observed = "eurosat", False
     return data
-
-
-def pathmnist(*, where, download=False):
-    """Return PathMNIST at 28 pixels from MedMNIST's file, without validation images."""
-    place, target = places.found("pathmnist", where), places.first("pathmnist", where)
-    if place is None and download:
-        try:
-            import medmnist
-        except ImportError:
-            raise InputError("pathmnist: package medmnist is not installed; pip install 'fnlkit[medmnist]'") from None
-        with _fetching("pathmnist", target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            medmnist.PathMNIST(split="train", root=str(target.parent), download=True)
-        place = places.found("pathmnist", where)
-    if place is None:
-        raise _missing("pathmnist", f"put pathmnist.npz at {target}")
-    arrays = files.read_arrays(place)
-    keys = ("train_images", "train_labels", "test_images", "test_labels")
-    if any(key not in arrays for key in keys) or arrays["train_images"].shape[1:] != (28, 28, 3):
-        raise InputError(f"{place}: expected MedMNIST's pathmnist.npz at 28 pixels; download it again")
-    return Dataset(
-        name="pathmnist",
-        kind="image",
-        y_train=arrays["train_labels"].reshape(-1).astype(np.int64),
-        y_test=arrays["test_labels"].reshape(-1).astype(np.int64),
-        class_names=_PATH,
-        samples=lambda: (arrays["train_images"], arrays["test_images"]),
-    )
 
 
 def speechcommands(*, where, download=False):
@@ -180,11 +142,11 @@ def _speech(name, where, download):
     if download and not places.found(name, where):
         from fnlkit.models.vision import torchaudio
 
-        with _fetching(name, place):
+        with fetching(name, place):
             where.mkdir(parents=True, exist_ok=True)
             torchaudio().datasets.SPEECHCOMMANDS(str(where), download=True)
     if not places.found(name, where):
-        raise _missing(name, f"unpack speech_commands_v0.02.tar.gz so that {place}/testing_list.txt exists")
+        raise missing_files(name, f"unpack speech_commands_v0.02.tar.gz so that {place}/testing_list.txt exists")
     parts = ("testing", "validation")
     return place, {part: set((place / f"{part}_list.txt").read_text(encoding="utf-8").split()) for part in parts}
 
@@ -244,11 +206,11 @@ def _idx(name, torch_name, class_names, statistics, where, download):
     """Return a data set from four idx files."""
     target = places.first(name, where)
     if download and not places.found(name, where):
-        with _fetching(name, target):
+        with fetching(name, target):
             getattr(_torchvision().datasets, torch_name)(str(where), download=True)
     place = places.found(name, where)
     if place is None:
-        raise _missing(name, f"put {', '.join(f'{file}.gz' for file in places.PLACES[name][1])} into {target}")
+        raise missing_files(name, f"put {', '.join(f'{file}.gz' for file in places.PLACES[name][1])} into {target}")
     x_train, y_train, x_test, y_test = (_read_idx(file) for file in places.idx_files(place))
     return Dataset(
         name=name,
@@ -284,7 +246,7 @@ def _read_idx(path):
 
 def _cifar(name, torch_name, statistics, where, download):
     target, archive = places.first(name, where), f"{name.replace('cifar', 'cifar-')}-python.tar.gz"
-    missing = _missing(name, f"unpack {archive} in {where} so that {target} contains the published files")
+    missing = missing_files(name, f"unpack {archive} in {where} so that {target} contains the published files")
     if not download and not places.found(name, where):
         raise missing
 
@@ -293,7 +255,7 @@ def _cifar(name, torch_name, statistics, where, download):
         return getattr(_torchvision().datasets, torch_name)(str(where), train=train, download=fetch)
 
     if download:
-        with _fetching(name, target):
+        with fetching(name, target):
             part(True, fetch=True)
     try:
         train, test = part(True), part(False)
@@ -323,12 +285,13 @@ def _torchvision():
     return torchvision()
 
 
-def _missing(name, what):
-    return InputError(f"{name} is not on this machine: run `fnlkit data get {name}`, or {what}")
+def missing_files(name, what):
+    """Return the InputError for a data set whose files are missing; `what` is an alternative to the download."""
+    return InputError(f"{name} is not on this machine: run `fnlkit data get {shlex.quote(name)}`, or {what}")
 
 
 @contextlib.contextmanager
-def _fetching(name, place):
+def fetching(name, place):
     """Suppress download output on stdout and report a failure in one line.
 
     If the folder did not exist before, a failed or interrupted download is removed.

@@ -24,7 +24,7 @@ _KNOWN = {
     "cifar10": ("fnlkit.datasets.known:cifar10", "60,000 photographs of 10 classes, 32x32"),
     "cifar100": ("fnlkit.datasets.known:cifar100", "60,000 photographs of 100 classes in 20 superclasses, 32x32"),
     "eurosat": ("fnlkit.datasets.known:eurosat", "27,000 satellite images of 10 land uses, 64x64"),
-    "pathmnist": ("fnlkit.datasets.known:pathmnist", "97,176 colon tissue images of 9 classes, 28x28"),
+    "pathmnist": ("fnlkit.datasets.medmnist:pathmnist", "97,176 colon tissue images of 9 classes, 28x28"),
     "speechcommands": (
         "fnlkit.datasets.known:speechcommands",
         "one-second words of 35 classes by 2,618 speakers, 16 kHz",
@@ -42,6 +42,7 @@ _KNOWN = {
         "fnlkit.datasets.manifest:manifest",
         "any CSV or Parquet with one row per sample: file or features, label, site",
     ),
+    "medmnist": ("fnlkit.datasets.medmnist:medmnist", "any of eleven sets of medical images: medmnist(name=bloodmnist)"),
     "openml": ("fnlkit.datasets.hubs:openml", "any table of OpenML by its number: openml(id=61)"),
     "hf": ("fnlkit.datasets.hubs:hf", 'any images or table of Hugging Face\'s hub: hf(name="ylecun/mnist")'),
     "votes": ("fnlkit.datasets.loading:votes", "any data set with the labels of several annotators: a row per vote"),
