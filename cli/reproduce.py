@@ -105,7 +105,7 @@ def command(recipe, as_json, export, form, tidy, dry_run, **options):
     """Run a recipe, or rows of a published table (fedcorr/table2), and print mean, spread and published number.
 
     Without a name, recipes and tables are listed. For a table, each row states whether the measured mean is within one
-    published standard deviation, above or below, or why the row cannot run. A second call continues.
+    published standard deviation, above or below. A second call continues.
 
     \b
     Example:
@@ -211,34 +211,32 @@ def _must_exist(dataset, model, embeddings):
 
 
 def _list(paper=None):
-    """Print the recipes, and the published tables with the number of rows that can run."""
+    """Print the recipes, and the published tables with the numbers of rows and runs."""
     from fnlkit.reproduce import published
     from fnlkit.reproduce import recipe as recipes
 
     say = out_console()
     for name in [] if paper else recipes.names():
         say.print(f"{name}: {recipes.load(name).get('title', '')}")
-    table = Table("published table", "rows", "run here", "what")
+    table = Table("published table", "rows", "runs per seed", "what")
     for name in published.tables():
         if paper in (None, name.partition("/")[0]):
             found = published.table(name)
             what = dict.fromkeys(f"{row['measure'].partition(':')[0]} on {row['dataset']}" for row in found)
-            table.add_row(name, str(len(found)), str(len(published.recipe(name)[0]["regime"])), "; ".join(what))
+            table.add_row(name, str(len(found)), str(len(published.recipe(name)["regime"])), "; ".join(what))
     say.print(table)
 
 
 def _print_published(found, as_json):
-    """Print the rows of a published table, and the rows that cannot run."""
+    """Print the rows of a published table."""
     if as_json:
         for row in found.rows:
             sys.stdout.write(json.dumps(row | {"note": found.notes.get(row["regime"], "")}) + "\n")
-        for row, why in found.reasons.items():
-            sys.stdout.write(json.dumps({"regime": row, "cannot_run": why}) + "\n")
     else:
-        _show_published(found.title, found.rows, found.notes, found.reasons)
+        _show_published(found.title, found.rows, found.notes)
 
 
-def _show_published(title, rows, notes, reasons):
+def _show_published(title, rows, notes):
     say = out_console()
     columns = ("row", "runs", "published", "measured", "apart", "verdict", "late", "seconds")
     table = Table(*columns, title=title)
@@ -246,24 +244,28 @@ def _show_published(title, rows, notes, reasons):
         table.add_row(
             _overrides(row["overrides"]) + row["regime"],
             str(row["runs"]),
-            _plus_minus(*row["published"]),
-            _plus_minus(row["measured"], row["spread"]),
+            _plus_minus(*row["published"]) or "not reached",
+            _plus_minus(row["measured"], row["spread"]) or f"reached by {row['reached']}",
             _plus_minus(row["apart"], sign="+"),
             row["verdict"] or ("not compared" if row["overrides"] else "no deviation printed"),
-            _plus_minus(row["late_mean"], row["late_spread"]),
-            f"{row['seconds']:.0f}",
+            _plus_minus(row.get("late_mean"), row.get("late_spread")),
+            f"{row['seconds']:.0f}" if "seconds" in row else "",
         )
     if rows:
         say.print(table)
-        say.print(f"in %, mean ± standard deviation; measured: {rows[0]['reports']} accuracy of each run, as the paper reports")
+        units = " and ".join(dict.fromkeys(row["unit"] for row in rows))
+        say.print(f"in {units}, mean ± standard deviation; accuracy: {rows[0]['reports']} of each run, as the paper reports")
         say.print(
             "verdict: where the measured mean lies, seen from the published mean ± one standard deviation", soft_wrap=True
         )
+    if any(row["measured"] is None for row in rows):
+        say.print("not reached, reached by: runs whose accuracy reached the target of the row", soft_wrap=True)
+    if any(row["unit"] == "hours" for row in rows):
+        say.print("hours: of this machine, beside those of the paper's", soft_wrap=True)
     if any(row["overrides"] for row in rows):
         say.print("not compared: the settings before the colon replace those of the published number", soft_wrap=True)
-    for text, found in (("differs", notes), ("cannot run", reasons)):
-        for row, why in found.items():
-            say.print(f"{text}: {row}: {why}", soft_wrap=True, style="dim")
+    for row, why in notes.items():
+        say.print(f"differs: {row}: {why}", soft_wrap=True, style="dim")
 
 
 def _overrides(changed):

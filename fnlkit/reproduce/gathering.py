@@ -12,6 +12,7 @@ import numpy as np
 
 from fnlkit import datasets
 from fnlkit.artifacts import saving
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.paths import shown
 from fnlkit.artifacts.run import Run
 from fnlkit.components import own, presets
@@ -75,20 +76,20 @@ def merge(all_jobs, folder, others):
     chosen = {}
     for job in all_jobs:
         found = _paths(job, [folder, *others])
-        if found and (best := _best(found)).parent != Path(folder):
-            chosen[job.name] = best.with_suffix("")
+        if found and (best := _best(found) if job.train else found[0]).parent != Path(folder):
+            chosen[job.file] = best
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name, source in chosen.items():
-        for suffix in _BESIDE:
-            if os.path.lexists(f"{source}{suffix}"):
-                _copy(f"{source}{suffix}", Path(folder) / f"{name}{suffix}")
+        for suffix in _BESIDE if name.endswith(".pt") else (".npz",):
+            if os.path.lexists(source.with_suffix(suffix)):
+                _copy(source.with_suffix(suffix), Path(folder) / Path(name).with_suffix(suffix))
     return len(chosen)
 
 
 def missing(all_jobs, folder):
-    """Return the names of the jobs without a finished run in a folder."""
-    found = {job.name: _paths(job, [folder]) for job in all_jobs}
-    return [name for name, paths in found.items() if not (paths and Run.read(str(paths[0])).finished)]
+    """Return the names of the jobs without a finished run or an estimate in a folder."""
+    found = {job.name: (job, _paths(job, [folder])) for job in all_jobs}
+    return [name for name, (job, paths) in found.items() if not (paths and (not job.train or Run.read(str(paths[0])).finished))]
 
 
 def must_belong_together(all_jobs, folders):
@@ -103,6 +104,9 @@ def must_belong_together(all_jobs, folders):
     same, checksum = {}, functools.cache(functools.partial(_checksum, folders[0]))
     for job in all_jobs:
         for path in _paths(job, folders):
+            if not job.train:
+                _must_be_estimate(job, path)
+                continue
             run = Run.read(str(path))
             if found := difference(job, run):
                 raise InputError(f"{path}: {found}")
@@ -112,6 +116,13 @@ def must_belong_together(all_jobs, folders):
                 raise InputError(f"{path}: made from another data set than {source.partition('=')[2]}, which the recipe names")
             pooled = "pooled" in BoundMethod.of(job.method).needs  # a different federation, derived from the same one
             _must_agree(same, ("federation", job.prepare[-1], pooled), run.meta.get("federation"), path)
+
+
+def _must_be_estimate(job, path):
+    """Raise InputError unless a federation with estimates was made by the steps of a job."""
+    steps = [step for step, _ in job.prepare if step[0] not in ("embed", "train")]
+    if found := _other_steps(steps, Federation.read(str(path)).meta.get("provenance", [])):
+        raise InputError(f"{path}: {found}")
 
 
 def _must_agree(same, what, value, path):
@@ -130,7 +141,7 @@ def _checksum(folder, source):
 
 
 def _paths(job, folders):
-    found = [Path(folder) / f"{job.name}.pt" for folder in folders]
+    found = [Path(folder) / job.file for folder in folders]
     return [path for path in found if path.exists()]
 
 

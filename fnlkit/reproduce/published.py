@@ -10,11 +10,13 @@ import tomllib
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from statistics import mean
 
+from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.components import presets
 from fnlkit.errors import InputError, nearest
-from fnlkit.reproduce import reproduce
+from fnlkit.reproduce import gathering, measures, reproduce
 from fnlkit.reproduce.matching import hint, mentions
 from fnlkit.results import statistics
 
@@ -40,13 +42,6 @@ TRAINED = ("optimizer", "aggregator", "loss", "lr", "rounds", "epochs", "fractio
 HIGH = {("0.6", "0.5"), ("0.8", "0.0"), ("0.8", "0.5")}
 
 
-class NotHere(Exception):
-    """A row cannot be run, because its number is not an accuracy.
-
-    The text names the command that prints our number.
-    """
-
-
 @cache
 def rows():
     """Return all published numbers as a tuple of dicts.
@@ -68,7 +63,7 @@ def _how():
 
 def papers():
     """Return {paper: {title, trials, reports, ...}}."""
-    return {name: about for name, about in _how().items() if name != "measures"}
+    return _how()
 
 
 def tables():
@@ -96,8 +91,12 @@ def table(name):
 
 def called(row):
     """Return the title of a row: ``FedCorr, CIFAR-10 ResNet-18, iid rho=0.6 tau=0.5``."""
-    measure = "" if row["measure"] == "accuracy" else f", {row['measure']}"
-    return f"{row['method']}, {row['dataset']} {row['model']}, {row['setting']}{measure}"
+    return run_of(row) + ("" if row["measure"] == "accuracy" else f", {row['measure']}")
+
+
+def run_of(row):
+    """Return the title of the run that measures a row; rows with several measures of one run have the same."""
+    return f"{row['method']}, {row['dataset']} {row['model']}, {row['setting']}"
 
 
 def select(found, only):
@@ -149,33 +148,57 @@ def _matches(row, parts):
 def plan(row):
     """Return the parts of a run for a row: {dataset, steps, method, train, backbone, note}.
 
-    Raises
-    ------
-    NotHere
+    ``estimate`` is added for an AUC: {estimator, options, train}, as `fnlkit.reproduce.reproduce.Federated.estimate` takes it.
     """
-    how = _how()
-    if row["measure"] != "accuracy":
-        kind = next(word for word in how["measures"] if row["measure"].startswith(word))
-        raise NotHere(how["measures"][kind])
-    paper = how[row["paper"]]
-    change = _change(paper["methods"][row["method"]], _conditions(row))
-    base = presets.load(_preset(row, paper))
-    own = base.pop("method")
-    if "preset" in change:
-        base = presets.load(f"{change['preset']}/{DATASETS[row['dataset']]}")
-        own = base.pop("method")
-    method = change.get("method") or (own if "own" in change or "preset" in change else "fedavg")
-    method = _by_setting(row, method)
-    train = base | {key: change[key] for key in TRAINED if key in change}
-    if row["model"] in paper.get("models", {}):
-        train["model"] = paper["models"][row["model"]]
-    return {
+    paper = _how()[row["paper"]]
+    out = {
         "dataset": DATASETS[row["dataset"]],
-        "steps": [_public(step, change.get("public")) for step in _steps(row)],
-        "method": method,
-        "train": train,
+        "steps": _steps(row),
+        "method": "",
+        "train": presets.load(_preset(row, paper)),
         "backbone": paper.get("backbone") if row["dataset"] != "SpeechCommands" else None,
-        "note": change.get("note", ""),
+        "note": "",
+    }
+    own = out["train"].pop("method")
+    if row["measure"] == "auc":
+        return out | _estimate(paper["estimators"][row["method"]], out)
+    change = _change(paper["methods"][row["method"]], _conditions(row))
+    if "preset" in change:
+        out["train"] = presets.load(f"{change['preset']}/{DATASETS[row['dataset']]}")
+        own = out["train"].pop("method")
+    method = change.get("method") or (own if "own" in change or "preset" in change else "fedavg")
+    out["method"] = _by_setting(row, method)
+    out["train"] |= {key: change[key] for key in TRAINED if key in change} | measures.options_of(row["measure"])
+    if row["model"] in paper.get("models", {}):
+        out["train"]["model"] = paper["models"][row["model"]]
+    return out | {
+        "steps": [_public(step, change.get("public")) for step in out["steps"]],
+        "note": "; ".join(filter(None, [change.get("note", ""), _unstated(row)])),
+    }
+
+
+def _unstated(row):
+    """Return what the paper leaves open in the setting of a row."""
+    timed = row["measure"].startswith("hours") and row["dataset"] in ("CIFAR-10", "CIFAR-100")
+    return "the paper states no noise level beside the time; eta is 0.4" if timed else ""
+
+
+# Settings of training that `estimate-noise` has as options.
+_WARM_UP = ("model", "augment", "rounds", "fraction", "epochs", "batch_size", "lr", "momentum")
+
+
+def _estimate(how, planned):
+    """Return changes of a plan by the entry of an estimator: in the embeddings, from a run, or with its own training."""
+    train = planned["train"] | {key: how[key] for key in TRAINED if key in how}
+    estimate = {"estimator": how["estimator"], "options": {}, "train": None}
+    if how["by"] == "run":
+        estimate["train"] = train
+    elif how["by"] == "training":
+        estimate["options"] = {key: train[key] for key in _WARM_UP if key in train}
+    return {
+        "estimate": estimate,
+        "backbone": planned["backbone"] if how["by"] == "embeddings" else None,
+        "note": how.get("note", ""),
     }
 
 
@@ -255,7 +278,8 @@ def _feddpcont(row, values):
         return [split]
     if row["dataset"].endswith("N"):
         return [f"inject-noise --noise '{HUMAN[row['setting'].split()[2]]}'", split]
-    return [f"inject-noise --noise '{'symmetric' if uniform == 'true' else 'random'}(eta={values['eta']})'", split]
+    eta = values.get("eta", "0.4")  # a row of hours has none
+    return [f"inject-noise --noise '{'symmetric' if uniform == 'true' else 'random'}(eta={eta})'", split]
 
 
 def _fedln(row, values):
@@ -273,7 +297,7 @@ def _fedefc(row, values):
 
 
 def recipe(name, *, scale=1.0):
-    """Return (recipe, reasons) of a table: a recipe with one regime per row, and reasons for missing rows.
+    """Return a recipe of a table, with one regime per run.
 
     Parameters
     ----------
@@ -283,33 +307,46 @@ def recipe(name, *, scale=1.0):
 
     Returns
     -------
-    recipe : dict
-        As `fnlkit.reproduce.recipe.load` returns; a regime's name is the row's title.
-    reasons : dict of str to str
-        By the row's title.
+    dict
+        As `fnlkit.reproduce.recipe.load` returns; a regime's name is `run_of` its rows.
     """
     if not 0 < scale <= 1:
         raise InputError(f"--scale {scale:g}: write a share above 0 and at most 1; 1 is the paper's length")
-    found, about, regimes, reasons = table(name), papers()[name.partition("/")[0]], [], {}
+    found, about, regimes = table(name), papers()[name.partition("/")[0]], {}
     for number, row in enumerate(found):
-        try:
-            how = plan(row)
-        except NotHere as reason:
-            reasons[called(row)] = str(reason)
-            continue
-        train, method = how["train"], how["method"]
-        if scale < 1:
-            train, method = train | {"rounds": max(1, round(scale * train["rounds"]))}, presets.of_any_budget(method)[0]
-        regime = {"name": called(row), "dataset": how["dataset"], "steps": how["steps"], "methods": [method], "train": train}
-        regime["key"] = f"{row['paper']}-{row['table']}-{number}"
-        regime["published"] = {method: [value for value in (row["value"], row["spread"]) if value is not None]}
-        regimes.append(regime | ({"backbone": how["backbone"]} if how["backbone"] else {}) | {"note": how["note"]})
+        if run_of(row) in regimes:
+            regime = regimes[run_of(row)]
+            regime["train"] |= measures.options_of(row["measure"])
+        else:
+            regime = regimes[run_of(row)] = _regime(row, f"{row['paper']}-{row['table']}-{number}", scale)
+        if row["measure"] == "accuracy":
+            (method,) = regime["methods"]
+            regime["published"] = {method: [value for value in (row["value"], row["spread"]) if value is not None]}
     top = {"title": f"{about['title']}, Table {found[0]['table']}", "seeds": list(range(about["trials"]))}
-    return top | {"dataset": "", "train": {}, "regime": regimes}, reasons
+    return top | {"dataset": "", "train": {}, "regime": [*regimes.values()]}
+
+
+def _regime(row, key, scale):
+    """Return the regime of a recipe for the run of a row."""
+    how = plan(row)
+    method = how["method"] if scale == 1 or "estimate" in how else presets.of_any_budget(how["method"])[0]
+    regime = {"name": run_of(row), "key": key, "dataset": how["dataset"], "steps": how["steps"], "note": how["note"]}
+    regime |= {"methods": [method], "train": _shortened(how["train"], scale)}
+    if how["backbone"]:
+        regime["backbone"] = how["backbone"]
+    if "estimate" in how:
+        shorter = {part: _shortened(how["estimate"][part], scale) for part in ("options", "train")}
+        regime["estimate"] = how["estimate"] | shorter
+    return regime
+
+
+def _shortened(settings, scale):
+    """Return settings with a share of their rounds; empty settings and None are returned unchanged."""
+    return settings | {"rounds": max(1, round(scale * settings["rounds"]))} if settings else settings
 
 
 def jobs(name, *, only=None, scale=1.0, dataset=None, seeds=None, embeddings=None, **train):
-    """Return (jobs, notes, reasons) of the selected rows of a table.
+    """Return (jobs, notes) of the selected rows of a table.
 
     Parameters
     ----------
@@ -324,17 +361,17 @@ def jobs(name, *, only=None, scale=1.0, dataset=None, seeds=None, embeddings=Non
     Returns
     -------
     jobs : list of fnlkit.reproduce.reproduce.Job
-    notes, reasons : dict of str to str
-        Differences from the paper in rows that run, and reasons why other rows cannot run, by the row's title.
+        One per run and seed: rows with several measures of one run share it.
+    notes : dict of str to str
+        Differences from the paper, by the run's title.
 
     Raises
     ------
     InputError
         If no row is selected, or `dataset` would replace several data sets.
     """
-    wanted = {called(row): row for row in select(table(name), only)}
-    made, reasons = recipe(name, scale=scale)
-    reasons = {row: why for row, why in reasons.items() if row in wanted}
+    wanted = {run_of(row) for row in select(table(name), only)}
+    made = recipe(name, scale=scale)
     regimes = [regime for regime in made["regime"] if regime["name"] in wanted]
     sets = {regime["dataset"] for regime in regimes}
     if dataset and len(sets) > 1:
@@ -343,19 +380,22 @@ def jobs(name, *, only=None, scale=1.0, dataset=None, seeds=None, embeddings=Non
     for regime in regimes:
         if "path=" in " ".join(regime["steps"]):
             notes[regime["name"]] = "the file of human labels must be in the folder of -o"
-    if not regimes:
-        return [], {}, reasons
+        if "weights=ViT" in regime.get("backbone", "") and embeddings is None:
+            clip = "OpenAI's weights of CLIP must be in the folder of -o as ViT-B-32.pt; --embeddings replaces them"
+            notes[regime["name"]] = "; ".join(filter(None, [regime["note"], clip]))
     made = made | {"regime": regimes}
-    return reproduce.jobs(made, dataset=dataset, seeds=seeds, embeddings=embeddings, **train), notes, reasons
+    return reproduce.jobs(made, dataset=dataset, seeds=seeds, embeddings=embeddings, **train), notes
 
 
-def measured(name, all_jobs, folder, changed=None):
-    """Return one dict per row with finished runs: the result of `fnlkit.reproduce.reproduce.rows`, and a verdict.
+def measured(name, all_jobs, folder, changed=None, only=None):
+    """Return one dict per selected row with finished results: the measured number and a verdict.
 
-    ``reports`` is the accuracy that the paper prints (best or last). ``measured`` and ``spread`` are our values of it over
-    runs, in percent. ``verdict`` is "within" if our mean is within one standard deviation of the published mean, else "above"
-    or "below"; None if the paper prints no deviation. ``apart`` is the measured minus the published number.  ``overrides`` are
-    the settings that differ from the paper's; a row with overrides is not compared: ``verdict`` and ``apart`` are None.
+    ``measure`` is the row's, with its unit in ``unit``; ``reports`` is the accuracy that the paper prints (best or last).
+    ``measured`` and ``spread`` are the mean and the standard deviation over the seeds. They are None if a run did not reach
+    the row's target; ``reached`` counts the runs that did.  ``verdict`` is "within" if our mean is within one standard
+    deviation of the published mean, else "above" or "below"; None if the paper prints no deviation. ``apart`` is the measured
+    minus the published number.  ``overrides`` are the settings that differ from the paper's; a row with overrides is not
+    compared: ``verdict`` and ``apart`` are None.  A row of a run also has the values of `fnlkit.reproduce.reproduce.rows`.
 
     Parameters
     ----------
@@ -365,22 +405,40 @@ def measured(name, all_jobs, folder, changed=None):
     changed : dict of str to str or int, optional
         Settings that replace the paper's: scale, rounds, model, embeddings, and ``dataset``, which counts as an override unless
         it has as many training samples as the data set that it replaces (`SAMPLES`).
+    only : str or None
+        As for `select`.
     """
-    reports, out = papers()[name.partition("/")[0]]["reports"], []
-    sets = {called(row): DATASETS[row["dataset"]] for row in table(name)}
-    paths = [(job.regime, Path(folder) / f"{job.name}.pt") for job in all_jobs]
-    runs = {regime: path for regime, path in paths if path.exists()}
-    for row in reproduce.rows(all_jobs, folder):
-        overrides = dict(changed or {})
-        if "dataset" in overrides:
-            size = len(Run.read(str(runs[row["regime"]])).labels["given"])
-            if overrides["dataset"] == sets[row["regime"]] or size == SAMPLES.get(sets[row["regime"]]):
-                del overrides["dataset"]
-            else:
-                overrides["dataset"] = f"{overrides['dataset']} ({size:,} training samples)"
-        mean, spread = row[f"{reports}_mean"], row[f"{reports}_spread"]
-        value, *deviation = row["published"]
-        row |= {"reports": reports, "measured": mean, "spread": spread, "overrides": overrides}
-        row["apart"] = None if overrides else mean - value
-        out.append(row | {"verdict": None if overrides else statistics.verdict(mean, value, *deviation)})
+    reports = papers()[name.partition("/")[0]]["reports"]
+    finished = set(map(id, all_jobs)) - {id(job) for job in all_jobs if gathering.missing([job], folder)}
+    by_run = {row["regime"]: row for row in reproduce.rows(all_jobs, folder)}
+    out = []
+    for row in select(table(name), only):
+        results = [job for job in all_jobs if id(job) in finished and job.regime == run_of(row)]
+        if not results:
+            continue
+        overrides = _overrides(row, results[0], folder, changed)
+        values = [measures.measured(row["measure"], reports, job, folder) for job in results]
+        reached = [value for value in values if value is not None]
+        complete = len(reached) == len(values)
+        found = by_run.get(run_of(row), {}) | {"regime": called(row), "measure": row["measure"], "unit": measures.unit(row["measure"])}
+        found |= {"published": [row["value"], row["spread"]], "reports": reports, "overrides": overrides}
+        found |= {"runs": len(values), "reached": len(reached), "measured": mean(reached) if complete else None}
+        found["spread"] = statistics.spread(reached) if complete else None
+        comparable = complete and not overrides and row["value"] is not None
+        found["apart"] = found["measured"] - row["value"] if comparable else None
+        found["verdict"] = statistics.verdict(found["measured"], row["value"], row["spread"]) if comparable else None
+        out.append(found)
     return out
+
+
+def _overrides(row, job, folder, changed):
+    """Return the settings of a result that differ from the paper's."""
+    overrides, paper = dict(changed or {}), DATASETS[row["dataset"]]
+    if "dataset" in overrides:
+        path = str(Path(folder) / job.file)
+        given = Run.read(path).labels["given"] if job.train else Federation.read(path).given
+        if overrides["dataset"] == paper or len(given) == SAMPLES.get(paper):
+            del overrides["dataset"]
+        else:
+            overrides["dataset"] = f"{overrides['dataset']} ({len(given):,} training samples)"
+    return overrides

@@ -35,7 +35,7 @@ DIGITS = 4  # of stored scores, in percent
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a recipe.
+    """One run of a recipe, or one estimate of a published table.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Job:
     prepare : tuple of (arguments of fnlkit, output name)
         Commands that make the federation; jobs of one regime and seed share them.
     train : tuple of str
-        Arguments of `fnlkit train` without input and output.
+        Arguments of `fnlkit train` without input and output.  Empty for an estimate, which the last command of `prepare` makes.
     name : str
         Of the run's file, without suffix.
     published : (mean, standard deviation) or None
@@ -60,6 +60,11 @@ class Job:
     train: tuple
     name: str
     published: tuple | None
+
+    @property
+    def file(self):
+        """Name of the file with the result: a run, or a federation with estimates."""
+        return f"{self.name}.pt" if self.train else self.prepare[-1][1]
 
     @property
     def dataset(self):
@@ -93,6 +98,9 @@ def jobs(recipe, *, dataset=None, seeds=None, only=None, embeddings=None, chosen
     for number, regime in selected(recipe, only):
         for seed in used:
             data = Federated(recipe, regime, number, seed, dataset, embeddings)
+            if "estimate" in regime:
+                out.append(data.estimate(regime["estimate"], replacing))
+                continue
             for place, entry in enumerate(entries(regime)):
                 method, more = applied(entry.method, (chosen or {}).get((regime["name"], entry.label), {}))
                 options = recipe["train"] | regime.get("train", {}) | entry.train | more | replacing
@@ -146,6 +154,31 @@ class Federated:
             self.vectors = f"embeddings-{re.sub('[^A-Za-z0-9]+', '-', of)}.npz"
             self.embed = [(("embed", f"--dataset={data}", f"--backbone={regime['backbone']}"), self.vectors)]
 
+    def estimate(self, how, replacing):
+        """Return the Job of an estimate: `estimate-noise`, with the model of a run if `how` has settings of a run.
+
+        Parameters
+        ----------
+        how : dict
+            ``estimator``, a spec; ``options`` of `estimate-noise`; and ``train``, the settings of the run or None.
+        replacing : dict
+            Settings that replace those of the training.
+        """
+        source, more, steps = self.prepare[-1][1], (), [*self.prepare]
+        if self.vectors:
+            more, steps = (f"--embeddings={self.vectors}",), [*self.embed, *steps]
+        elif how["train"]:
+            model = f"{self.number}-model-{self.seed}.pt"
+            options = _options(how["train"] | replacing)
+            steps.append((("train", source, "--method=fedavg", f"--seed={self.seed}", *options, "--overwrite"), model))
+            more = (f"--run={model}",)
+        else:
+            more = _options(how["options"] | replacing)
+        command = ("estimate-noise", source, f"--estimator={how['estimator']}", *more, f"--seed={self.seed}")
+        steps.append((command, f"{self.number}-estimate-{self.seed}.npz"))
+        name = f"{self.number}-estimate-{self.seed}"
+        return Job(self.regime["name"], how["estimator"], "", self.seed, tuple(steps), (), name, None)
+
     def job(self, label, method, options, name):
         """Return the Job of a method with options of `train`."""
         published = self.regime.get("published", {})  # by a label, a method's name, or its whole spec
@@ -166,7 +199,7 @@ def _options(values):
 def commands(job):
     """Return the shell lines of a job, as a user would type them."""
     lines = [_line(("fnlkit", *arguments, "-o", target)) for arguments, target in job.prepare]
-    return [*lines, _line(("fnlkit", "train", job.prepare[-1][1], *job.train, "-o", f"{job.name}.pt"))]
+    return [*lines, _line(("fnlkit", "train", job.prepare[-1][1], *job.train, "-o", job.file))] if job.train else lines
 
 
 def pipeline(job):
@@ -174,6 +207,8 @@ def pipeline(job):
 
     If the line is run again, it resumes.
     """
+    if not job.train:
+        return " && ".join(commands(job))
     before, stages = "", []
     for arguments, target in job.prepare:
         if arguments[0] == "embed":
@@ -181,7 +216,7 @@ def pipeline(job):
         else:
             made = {name for _, name in job.prepare}
             stages.append(_line(("fnlkit", *("-" if word in made else word for word in arguments))))
-    target = f"{job.name}.pt"
+    target = job.file
     return before + " | ".join([*stages, _line(("fnlkit", "train", "-", *job.train, "--resume", target, "-o", target))])
 
 
@@ -233,8 +268,8 @@ def run(all_jobs, folder, *, at_once, on_done=None, on_changed=None):
             settled.add(target, key)
 
     def train(job):
-        error, file = None, f"{job.name}.pt"
-        if settled.has(file, settled.of_run(job, commands(job))):
+        error, file = None, job.file
+        if not job.train or settled.has(file, settled.of_run(job, commands(job))):
             if on_done and not children.ending:
                 on_done(job, None)
             return

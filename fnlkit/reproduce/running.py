@@ -81,8 +81,8 @@ class Reproduction:
         Errors of runs, by name.
     unsearched : dict of (regime, method) to str
         Reasons of failed searches.
-    notes, reasons : dict of str to str
-        Of a published table: differences from the paper, and why rows cannot run, by the row's title.
+    notes : dict of str to str
+        Of a published table: differences from the paper, by the row's title.
     folder : str
     jobs : list of fnlkit.reproduce.reproduce.Job
     """
@@ -95,7 +95,6 @@ class Reproduction:
     failed: dict = field(default_factory=dict)
     unsearched: dict = field(default_factory=dict)
     notes: dict = field(default_factory=dict)
-    reasons: dict = field(default_factory=dict)
 
     def summary(self):
         """Return a `fnlkit.results.tables.Table` of methods and regimes with the scores of the kept models."""
@@ -110,7 +109,7 @@ class Reproduction:
             If no run is finished.
         """
         missing = gathering.missing(self.jobs, self.folder)
-        paths = [str(Path(self.folder) / f"{job.name}.pt") for job in self.jobs if job.name not in missing]
+        paths = [str(Path(self.folder) / job.file) for job in self.jobs if job.train and job.name not in missing]
         if not paths:
             raise InputError(f"no run in {self.folder} is finished")
         runs = [names.attach(Run.read(path), names.of(path)) for path in paths]
@@ -298,7 +297,7 @@ class Table(_Work):
                 raise InputError(f"--{word.replace('_', '-')} is for recipes; {name} is compared with published numbers")
         self.name = name
         more = {key: getattr(options, key) for key in ("only", "scale", "seeds", "rounds", "model")}
-        self.jobs, self.notes, self.reasons = published.jobs(name, dataset=self.dataset, embeddings=self.embeddings, **more)
+        self.jobs, self.notes = published.jobs(name, dataset=self.dataset, embeddings=self.embeddings, **more)
         self.jobs = self.part(self.jobs)
 
     def usual_folder(self, name):
@@ -306,9 +305,8 @@ class Table(_Work):
         return name.replace("/", "-") + ("" if scale == 1 else f"-scale-{scale:g}")
 
     def commands(self):
-        """Return a pipeline per run, and a comment per row that cannot run."""
-        missing = [f"# cannot run: {row}: {why}" for row, why in self.reasons.items()]
-        return [*missing, *map(running.pipeline, self.jobs)]
+        """Return an independent line per run or estimate."""
+        return [*map(running.pipeline, self.jobs)]
 
     def run(self):
         """Train, and return a Reproduction."""
@@ -316,6 +314,6 @@ class Table(_Work):
         names_of = {"scale": None if self.options.scale == 1 else f"{self.options.scale:g}"}
         names_of |= {word: getattr(self.options, word) for word in ("rounds", "model", "dataset", "embeddings")}
         changed = {word: value for word, value in names_of.items() if value is not None}
-        rows = published.measured(self.name, self.jobs, self.folder, changed)
+        rows = published.measured(self.name, self.jobs, self.folder, changed, self.options.only)
         title = published.papers()[self.name.partition("/")[0]]["title"]
-        return Reproduction(f"{title}, {self.name}", rows, self.folder, self.jobs, [], failed, {}, self.notes, self.reasons)
+        return Reproduction(f"{title}, {self.name}", rows, self.folder, self.jobs, [], failed, {}, self.notes)
