@@ -16,6 +16,12 @@ features.  All count up to their length.  `without limits`: second moments of 5 
 of each column, so that all values but one are clipped in some classes.  Mean and mean square of the class state this value.
 The share of classes and columns with such a value is printed, for any range and for the narrowest one that a site accepts.
 
+`count cells` of `--reconstruction`: the author of heads.npz cuts off caps of the feature space, each with about two samples of the
+public data, so that most cells of the second file have fewer than five samples.  Linear programs over all counts by prediction of the
+head, prediction of the site's own model, and given class give the bounds of each such cell that follow from the file.  Printed is the
+share of the cells of 1 to 4 samples whose count follows exactly, and the share of which follows that it is 1 to 4.  `control`: the
+same programs for a file with exact counts from 5 samples, and the exact number of wrong labels of each class.
+
 `--ranking` prints how well suspects are ranked (AUC; share of wrong labels among the first 50) by the audit from sums, by the
 thorough audit, and by cleanlab with cross-validated logistic regression on all sites' samples in one place.  The labels of JIRA
 (nine projects as sites, 500 files of each) and of LabelMe (one answer per image, five random sites) are wrong in reality.  In
@@ -28,6 +34,8 @@ import time
 
 import numpy as np
 import torch
+from scipy.optimize import linprog
+from scipy.sparse import csr_array, vstack
 
 from benchmarks.reconstruction import Data, recovered, span
 from fnlkit import datasets
@@ -36,7 +44,7 @@ from fnlkit.artifacts.federation import Federation
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Inputs
 from fnlkit.kernels.streams import stream
-from fnlkit.review import shifts, summaries
+from fnlkit.review import rounding, shifts, summaries
 from fnlkit.review.audit import audit
 from fnlkit.review.findings import UNKNOWN, WRONG
 from fnlkit.review.private import DELTA
@@ -45,6 +53,7 @@ from fnlkit.review.quick import quick_audit
 INCLUDED = "heart", "mriqc", "digits", "spoken-digits"
 SIZES, CLASSES, PUBLIC, SITES = (20, 32, 100, 300), 10, 600, 3
 ATTACKED = (100, 300)  # smaller sites send no covariances of these features, and no described inputs
+ATTACKED_CELLS = 20
 EPSILONS, PROTECTED_SIZES = (0.5, 1, 2, 4, 8), (100, 200, 300, 500, 1000, 3000)
 COSTS = ((1_000, 128), (100_000, 256))
 
@@ -76,18 +85,24 @@ def cost(samples, width, seed=0):
     return first, judged, sizes
 
 
-def attack(size, seed):
-    """Return {attack: (exactly, approximately) recovered shares} of a site with `size` digits."""
-    data, rng = Data(seed), stream(seed, "by mail")
+def sites_of_digits(size, seed):
+    """Return (Data, Clients, scale, slice of the public data): a site of `size` digits and three sites of 250 digits."""
+    data = Data(seed)
     # A small site has few classes, so that some have samples enough to leave.
     order = np.argsort(data.y >= max(3, size // 10), kind="stable")
     order[size:] = order[size:][stream(seed, "others").permutation(len(order) - size)]
     data.x, data.y, data.true = data.x[order], data.y[order], data.true[order]
-    public, own = slice(len(data.x) - PUBLIC, None), data.x[:size].astype(np.float64)
+    public = slice(len(data.x) - PUBLIC, None)
     mean, std = data.x[public].mean(0), np.maximum(data.x[public].std(0), 0.02)
-    scale = mean.astype(np.float64), std.astype(np.float64)
     starts = np.cumsum([0, size, 250, 250, 250])
     clients = [site(data.x[a:b], data.y[a:b], k) for k, (a, b) in enumerate(zip(starts[:-1], starts[1:], strict=True))]
+    return data, clients, (mean.astype(np.float64), std.astype(np.float64)), public
+
+
+def attack(size, seed):
+    """Return {attack: (exactly, approximately) recovered shares} of a site with `size` digits."""
+    data, clients, scale, public = sites_of_digits(size, seed)
+    rng, own = stream(seed, "by mail"), data.x[:size].astype(np.float64)
     firsts = [summaries.summarize(client, scale) for client in clients]
     heads = summaries.make_heads(firsts, scale)
     changes = shifts.possible("vector", (64,))
@@ -152,6 +167,89 @@ def single_values(size, seed, limited):
             value = heads["center"][0] + heads["center"][1] * sign * size_of
             found += (whole & (np.abs(x[y == c] - value).min(0) < 1e-4)).sum()
     return found / (2 * width)
+
+
+def cap_heads(heads, points, size, rng):
+    """Return heads that cut off caps of the feature space, each with about two of `size` samples like the points (n, m)."""
+    m, caps = int(heads["sizes"][0]), rng.normal(size=(CLASSES, heads["coefficients"].shape[2]))
+    caps[0] = caps[:, m:] = 0
+    along = np.sort(points[:, :m] @ caps[:, :m].T, 0)
+    bounds = along[max(0, len(points) - 1 - round(2 * len(points) / size))]
+    steep = summaries.LARGEST / 2 / np.abs(caps).max()
+    coefficients, offsets = heads["coefficients"].copy(), heads["offsets"].copy()
+    coefficients[0], offsets[0] = steep * caps, -steep * bounds
+    offsets[0, 0] = 0
+    return heads | {"coefficients": coefficients, "offsets": offsets}
+
+
+def windows_of(second, counts):
+    """Yield (which of the counts [head, own model, given], low, high) that follow from a second file."""
+    each = np.arange(CLASSES)
+    head, own, given = np.meshgrid(each, each, each, indexing="ij")
+    for c in each:
+        yield given == c, counts[c], counts[c]
+    places = {"predicted": head, "within": own, "doubted": np.where(head == own, head, -1)}
+    for name, place in places.items():
+        cells, wrong = second[name], second[f"{name}_wrong"]
+        least, most = rounding.sums_of(cells)
+        for t, c in np.argwhere(~np.eye(CLASSES, dtype=bool)):
+            yield (place == t) & (given == c), cells[t, c] - rounding.AWAY, cells[t, c] + rounding.AWAY
+        for c in each:
+            # The smallest and the largest sum can stand for more distant ones.
+            low = 0 if wrong[c] == least[c] else wrong[c] - rounding.AWAY
+            high = counts[c] if wrong[c] == most[c] else wrong[c] + rounding.AWAY
+            yield (place != c) & (place >= 0) & (given == c), low, high
+    if second["supported"] < second["predicted_wrong"].sum() - second["doubted_wrong"].sum():
+        yield (head != given) & (own == given), second["supported"] - rounding.AWAY, second["supported"] + rounding.AWAY
+
+
+def exact_windows(table, counts):
+    """Yield as `windows_of` what follows from exact counts of 5 and more, and exact numbers of wrong labels by class."""
+    each = np.arange(CLASSES)
+    head, _, given = np.meshgrid(each, each, each, indexing="ij")
+    for c in each:
+        yield given == c, counts[c], counts[c]
+        yield (given == c) & (head != c), counts[c] - table[c, c], counts[c] - table[c, c]
+        for t in each[each != c]:
+            small = 0 < table[t, c] < shifts.LEAST
+            yield (given == c) & (head == t), *((1, shifts.LEAST - 1) if small else (table[t, c], table[t, c]))
+
+
+def bounds_of_cells(windows, cells):
+    """Return the smallest and largest whole numbers (m, 2) of samples of each cell (predicted, given); NaN if nothing fits."""
+    rows, low, high = zip(*((which.reshape(-1), low, high) for which, low, high in windows), strict=True)
+    matrix = csr_array(np.array(rows, np.float64))
+    limits = csr_array(vstack([matrix, -matrix])), np.concatenate([np.array(high, float), -np.array(low, float)])
+    found = []
+    for t, c in cells:
+        goal = np.zeros((CLASSES, CLASSES, CLASSES))
+        goal[t, :, c] = 1
+        ends = [linprog(sign * goal.reshape(-1), A_ub=limits[0], b_ub=limits[1], method="highs") for sign in (1, -1)]
+        done = all(end.status == 0 for end in ends)
+        found.append([np.ceil(ends[0].fun - 1e-6), np.floor(-ends[1].fun + 1e-6)] if done else [np.nan, np.nan])
+    return np.array(found).reshape(-1, 2)
+
+
+def attack_counts(size, seed):
+    """Return shares of the cells of 1 to 4 samples that follow (exactly, as 1 to 4), from the file and from the control."""
+    data, clients, scale, public = sites_of_digits(size, seed)
+    firsts = [summaries.summarize(client, scale) for client in clients]
+    heads = summaries.make_heads(firsts, scale)
+    points = summaries.features(site(data.x[public], data.y[public], 0), scale)
+    heads = cap_heads(heads, points, size, stream(seed, "caps"))
+    second = summaries.judge(clients[0], heads, 0, changes=shifts.possible("vector", (64,)))
+    kept, _ = summaries.large_classes(clients[0])
+    guess = (summaries.features(kept, scale)[:, : heads["sizes"][0]] @ heads["coefficients"][0, :, : heads["sizes"][0]].T
+             + heads["offsets"][0]).argmax(1)  # fmt: skip
+    table = np.zeros((CLASSES, CLASSES), int)
+    np.add.at(table, (guess, kept.y.numpy()), 1)
+    small = np.argwhere((table > 0) & (table < shifts.LEAST) & ~np.eye(CLASSES, dtype=bool))[:ATTACKED_CELLS]
+    counts, true = firsts[0]["counts"], np.array([table[t, c] for t, c in small])
+    out = []
+    for windows in (windows_of(second, counts), exact_windows(table, counts)):
+        low, high = bounds_of_cells(list(windows), small).T
+        out.append((((low == high) & (low == true)).mean(), ((low >= 1) & (high < shifts.LEAST)).mean()))
+    return len(small), out
 
 
 def federation_of(name, seed, real=None):
@@ -316,6 +414,12 @@ def main():
             for name in found[0]:
                 exact, near = 100 * np.mean([one[name] for one in found], 0)
                 print(f"{size:4} samples  {name:32} {exact:5.1f} / {near:5.1f}")
+        print("count cells of 1 to 4 samples: known exactly, known to be 1 to 4, in %: second file; control")
+        for size in SIZES:
+            found = [attack_counts(size, seed) for seed in seeds]
+            cells, shares = sum(number for number, _ in found), 100 * np.mean([shares for _, shares in found], 0)
+            file, control = (f"{exact:5.1f}, {few:5.1f}" for exact, few in shares)
+            print(f"{size:4} samples, {cells:3} cells  {file};  {control}")
         print(
             "hostile heads: classes and columns of which the value of one sample is revealed, in %: any range, accepted range"
         )

@@ -237,15 +237,20 @@ def summarize(data, folder, name, leave_out, scaled, epsilon, delta, output):
       fnlkit site summarize ours.csv --project project/pyproject.toml --site bonn -o bonn-1.npz
       fnlkit site summarize ours.csv --project project/pyproject.toml --site bonn --epsilon 1 -o bonn-1.npz
     """
-    from fnlkit.artifacts import files, saving
     from fnlkit.deploy import mail, mail_files
     from fnlkit.errors import InputError
 
     if delta is not None and epsilon is None:
         raise InputError("--delta: is part of --epsilon; add --epsilon")
     site = mail_files.open_site(data, folder, name=name, scaled=scaled, leave_out=leave_out)
-    found, lines = mail.summarize(site, epsilon, delta)
-    files.write(found, output)
+    _write_to_send(*mail.summarize(site, epsilon, delta), output)
+
+
+def _write_to_send(artifact, lines, output):
+    """Write a file for the coordinator, and the lines about its contents beside it and to stdout."""
+    from fnlkit.artifacts import files, saving
+
+    files.write(artifact, output)
     text = f"{output.removesuffix('.npz')}.txt"
     saving.write_bytes(["".join(f"{line}\n" for line in lines).encode()], text)
     for line in lines:
@@ -265,6 +270,8 @@ def summarize(data, folder, name, leave_out, scaled, epsilon, delta, output):
 def judge(data, heads, folder, name, leave_out, scaled, output):
     """Write the second file of an audit by mail: counts of given by predicted class of DATA. Nothing is sent.
 
+    The contents are printed and written to a text file beside SECOND.npz, to decide before sending it.
+
     HEADS.npz is the coordinator's answer to the first files; a site answers one per project. The suspicious samples stay here,
     for `fnlkit site review`.
 
@@ -272,12 +279,10 @@ def judge(data, heads, folder, name, leave_out, scaled, output):
     Example:
       fnlkit site judge ours.csv heads.npz --project project/pyproject.toml --site bonn -o bonn-2.npz
     """
-    from fnlkit.artifacts import files
     from fnlkit.deploy import mail, mail_files
 
     site = mail_files.open_site(data, folder, name=name, scaled=scaled, leave_out=leave_out)
-    files.write(mail.judge(site, heads), output)
-    console().print(f"wrote {output}; send it to the coordinator", soft_wrap=True)
+    _write_to_send(*mail.judge(site, heads), output)
 
 
 @command.command()

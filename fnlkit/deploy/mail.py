@@ -17,6 +17,7 @@ from fnlkit.deploy import labels, mail_noise
 from fnlkit.deploy.mail_files import HEADS, JUDGED, SUMS, digest_of, enter, make_artifact, must_agree, read, refuse
 from fnlkit.errors import InputError
 from fnlkit.review import private, quick, report, shifts, summaries
+from fnlkit.review.rounding import AWAY, STEP
 from fnlkit.review.shifts import LEAST
 
 RECORD = "mail.json"
@@ -89,8 +90,27 @@ def contents(artifact):
     yield f"{sum(values.nbytes for values in arrays.values()):,} bytes of numbers, SHA-256 {digest_of(artifact)}"
 
 
+def describe_second(artifact):
+    """Yield lines that state the contents of a second file."""
+    arrays, about = artifact.arrays, artifact.meta
+    yield f"Second file of {about['site']} for an audit from sums. It contains only:"
+    yield f"- counts by given class, each a multiple of {STEP}, so that a number states a count within {AWAY} of it:"
+    yield "  by the class that the classifier of the other sites predicts, that a model of this site predicts, and that is"
+    yield "  expected to be true; of labels for which both models predict the same other class; and of all contradicted labels"
+    yield f"- the range of the number of wrong labels: {arrays['low']} to {arrays['high']}, rounded outward to multiples of {STEP}"
+    yield "- two counts of labels that a model of this site predicts, and which change of the inputs fits best"
+    changes, _, m = arrays["class_means"].shape
+    if arrays["covariances"].any():
+        kinds = f", under {changes} changes of the inputs" if changes > 1 else ""
+        yield f"- means by class and second moments of {m} features that describe the inputs coarsely{kinds}"
+    else:
+        yield "- no description of the inputs, which needs more samples"
+    yield "It contains no sample, no label of a sample, no score, and no path. The suspicious samples stay here."
+    yield f"{sum(values.nbytes for values in arrays.values()):,} bytes of numbers, SHA-256 {digest_of(artifact)}"
+
+
 def judge(site, path):
-    """Return the Artifact of a site's second file, after a check of the message; enter it in the ledger.
+    """Return (Artifact, lines of text) of a site's second file, after a check of the message; enter it in the ledger.
 
     The scores of the samples stay in the site's folder `memory`, for `fnlkit site review`.
 
@@ -129,7 +149,7 @@ def judge(site, path):
         enter(site, arrays, digest)
         _keep(site, known | {"heads": digest, "second": second})
     labels.keep_judgment(site.memory, site.federation, site.client)
-    return artifact
+    return artifact, list(describe_second(artifact))
 
 
 def _unusable(arrays, site, sites):

@@ -27,8 +27,8 @@ FEATURES = 1  # version of fnlkit.review.summaries.features
 _MAX_BYTES = 2**26
 _ABOUT = ("project", "features", "kind", "shape", "classes", "columns", "sites", "most", "scale", "seed")
 _FIRST = {"counts", "withheld", "width", "sums", "moments", "columns", "class_columns"}
-_SECOND = {f"{name}{end}" for name in ("predicted", "within", "expected", "doubted") for end in ("", "_rest")}
-_SECOND |= {"chosen", "supported", "certain", "class_means", "covariances", "level", "low", "high", "deviation"}
+_SECOND = {f"{name}{end}" for name in summaries.TABLES for end in ("", "_wrong")}
+_SECOND |= {"chosen", "supported", "certain", "class_means", "covariances", "low", "high"}
 # Arrays of the files with noise.
 _NOISY_FIRST, _NOISY_SECOND = {"counts", "sums", "moments"}, {"agreement", "predicted"}
 

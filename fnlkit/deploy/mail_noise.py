@@ -96,8 +96,19 @@ def contents(artifact):
     yield f"{sum(values.nbytes for values in arrays.values()):,} bytes of numbers, SHA-256 {digest_of(artifact)}"
 
 
+def describe_second(artifact, size):
+    """Yield lines that state the contents of a second file with noise, of a classifier of `size` features."""
+    arrays, about = artifact.arrays, artifact.meta
+    away = private.noise_of(about["epsilon"], about["delta"], size)
+    yield f"Second file of {about['site']} for an audit from sums with noise. It contains only:"
+    yield f"- numbers of labels that the classifier predicts, and of others: the noise of each number is {away['agreement']:.3g}"
+    yield f"- numbers of samples by predicted and given class: the noise of each number is {away['predicted']:.3g}"
+    yield "Its privacy cost was charged with the first file. The suspicious samples stay here."
+    yield f"{sum(values.nbytes for values in arrays.values()):,} bytes of numbers, SHA-256 {digest_of(artifact)}"
+
+
 def judge(site, message, path, draws=None):
-    """Return the Artifact of a site's second file with noise; its cost was charged with the first file.
+    """Return (Artifact, lines of text) of a site's second file with noise; its cost was charged with the first file.
 
     Parameters
     ----------
@@ -142,7 +153,7 @@ def judge(site, message, path, draws=None):
             enter(site, arrays, digest)
     summaries.keep_suspects(site.client, p, seed=site.about["seed"])
     labels.keep_judgment(site.memory, site.federation, site.client)
-    return artifact
+    return artifact, list(describe_second(artifact, message.arrays["coefficients"].shape[-1]))
 
 
 def _unusable(arrays, site, sites):

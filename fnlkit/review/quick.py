@@ -17,7 +17,7 @@ from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
-from fnlkit.review import crowd, private, shifts, summaries
+from fnlkit.review import crowd, private, rounding, shifts, summaries
 from fnlkit.review.audit import Audit
 
 MODE = (
@@ -36,19 +36,19 @@ SENDS = {
     "moments": Sent("second moments of at most a quarter as many features as samples", "first file", ("m", "m"), **_LIMIT),
     "columns": shifts.SENDS["columns"]._replace(when="first file"),
     "class_columns": shifts.SENDS["class_columns"]._replace(when="first file"),
-    **{name: Sent(f"{what}; cells below 5 are merged or withheld", "second file", ("C", "C"), **_LIMIT) for name, what in (
+    **{name: Sent(f"{what}; multiples of 5", "second file", ("C", "C"), low=0) for name, what in (
         ("predicted", "numbers of samples by predicted and given class"),
         ("within", "numbers of samples by given class and the prediction of a cross-validated model of the site itself"),
         ("expected", "expected numbers of samples by true and given class"),
         ("doubted", "numbers of samples for which both models predict the same other class"))},
-    **{f"{name}_rest": Sent(f"withheld cells of {name} together, if 5 or more", "second file", (), **_LIMIT)
-       for name in ("predicted", "within", "expected", "doubted")},
+    **{f"{name}_wrong": Sent(f"number of given labels in {name} under another class; multiples of 5", "second file", ("C",), low=0)
+       for name in summaries.TABLES},
     "chosen": Sent("number of the change of the inputs with which the classifier fits best", "second file", ()),
-    "supported": Sent("number of labels that only the site's own model predicts, if 5 or more", "second file", (), **_LIMIT),
-    "certain": Sent("samples of which the own model is most certain: other predictions (if 5 or more), all", "second file",
-                    (2,), **_LIMIT),
-    **{name: Sent(f"{what} of the estimated share of wrong labels", "second file", (), low=0) for name, what in (
-        ("level", "value"), ("low", "lower end"), ("high", "upper end"), ("deviation", "standard deviation"))},
+    "supported": Sent("number of labels that only the site's own model predicts; a multiple of 5", "second file", (), low=0),
+    "certain": Sent("samples of which the own model is most certain: other predictions (a multiple of 5), all", "second file",
+                    (2,), low=0),
+    **{name: Sent(f"{what} end of the range of the number of wrong labels; a multiple of 5", "second file", (), low=0)
+       for name, what in (("low", "lower"), ("high", "upper"))},
     **{name: shifts.SENDS[name]._replace(when="second file") for name in ("class_means", "covariances")},
 }  # fmt: skip
 
@@ -126,8 +126,9 @@ def quick_audit(federation, dataset, *, embeddings=None, scale=None, epsilon=Non
     rows, T = summaries.conclude(
         firsts, heads, seconds, changes=changes, classes=classes, names=whole.names, columns=dataset.columns
     )
-    counts = np.maximum([second["expected"] for second in seconds], 0)
-    ends = [np.array([float(second[name]) for second in seconds]) for name in ("level", "low", "high")]
+    held = zip(seconds, firsts, strict=True)
+    counts = np.stack([rounding.restore_table(s["expected"], s["expected_wrong"], first["counts"]) for s, first in held])
+    ends = [summaries.range_of(seconds, counts)[name] for name in ("level", "low", "high")]
     return _audit(clients, rows, T, ends, counts, heads, traffic_of(moments, firsts, seconds))
 
 

@@ -2,8 +2,7 @@
 
 The classifier of a site is linear discriminant analysis with a shrunken covariance, computed from the sums of the other sites.
 Sums of few samples reveal these samples.  A class with fewer than LEAST samples is therefore left out everywhere.  Second
-moments have at most a quarter as many dimensions as the site has samples.  Counts below LEAST are merged with others or
-withheld.
+moments have at most a quarter as many dimensions as the site has samples.  The counts of the second file are multiples of 5.
 """
 
 from dataclasses import replace
@@ -15,7 +14,7 @@ from fnlkit.errors import InputError
 from fnlkit.estimators import em, federated
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
-from fnlkit.review import differing, findings, shifts, site
+from fnlkit.review import differing, findings, rounding, shifts, site
 from fnlkit.review.shifts import LEAST
 
 # Numbers of features that a site can send; it sends the first ones, at most one for PER_FEATURE samples.
@@ -33,11 +32,12 @@ COMPARED = 16
 MOST_JUDGED = 20_000
 # In the coarse description of the inputs, values within this many standard deviations of the agreed scale are not clipped.
 UNCLIPPED = 2.0
-# Stands for a withheld count; it is between 0 and LEAST - 1 and is read as HALF.
-WITHHELD, MERGED, HALF = -1, -2, 2
+# Tables of the second file, by predicted (or true) and given class.
+TABLES = "predicted", "within", "expected", "doubted"
 # Arrays of both files that are whole numbers.
-COUNTS = {"counts", "width", "chosen", "predicted", "within", "expected", "doubted", "supported", "certain"}
-COUNTS |= {f"{name}_rest" for name in ("predicted", "within", "expected", "doubted")}
+COUNTS = {"counts", "width", "chosen", "supported", "certain", "low", "high", *TABLES, *(f"{name}_wrong" for name in TABLES)}
+# Half of the width of a 95 % interval of a normal estimate, in standard deviations.
+NORMAL = 1.96
 LARGEST = 1e6  # of an entry of a head or of its message
 
 
@@ -152,9 +152,9 @@ def judge(client, heads, number, *, changes, seed=0):
     Returns
     -------
     dict
-        predicted, within, expected (C, C) as `hide_small` returns them, with ``NAME_rest``; doubted (C, C) and doubted_rest;
-        chosen (number of the change with which the head fits best); supported; certain (2,); class_means, covariances
-        (fnlkit.review.shifts); level, low, high, deviation.
+        predicted, within, expected, doubted (C, C) with ``NAME_wrong`` (C,), from fnlkit.review.rounding.round_table; chosen
+        (number of the change with which the head fits best); supported; certain (2,); class_means, covariances
+        (fnlkit.review.shifts); low, high: ends of the range of the number of wrong labels.
     """
     whole, (client, mask) = client, large_classes(client)
     labels, received = client.y.numpy(), {name: torch.from_numpy(np.asarray(heads[name])) for name in heads}
@@ -176,15 +176,16 @@ def judge(client, heads, number, *, changes, seed=0):
     own = {name: values.numpy() for name, values in site.judge_within(client, None, {}, seed=seed).items()}
     judged = _estimate(client, seed)
     reply = {"chosen": np.array(chosen)}
-    for name, table in (("predicted", predicted), ("within", own["within"]), ("expected", _whole(judged["counts"], labels))):
-        reply[name], reply[f"{name}_rest"] = hide_small(table)
-    small = own["doubted"] < LEAST
-    reply["doubted"] = np.where(small, 0, own["doubted"])
-    reply["doubted_rest"], reply["supported"] = _hide(own["doubted"][small].sum()), _hide(own["supported"])
-    reply["certain"] = np.array([_hide(own["certain"][0]), own["certain"][1]])
-    # As whole numbers of samples: more digits would reveal the score of a sample to the author of the heads.
-    for name, whole_number in (("level", np.round), ("low", np.floor), ("high", np.ceil), ("deviation", np.ceil)):
-        reply[name] = np.array(float(whole_number(round(judged[name] * len(labels), 9))) / len(labels))
+    totals = np.bincount(labels, minlength=client.classes)
+    tables = {"predicted": predicted, "within": own["within"], "expected": judged["counts"], "doubted": own["doubted"]}
+    for name, table in tables.items():
+        reply[name], reply[f"{name}_wrong"] = rounding.round_table(table, totals)
+    supported = rounding.round_supported(own["supported"], reply["predicted_wrong"], reply["doubted_wrong"])
+    reply["supported"] = np.array(supported)
+    reply["certain"] = np.array([rounding.round_counts(own["certain"][0]), own["certain"][1]])
+    # The ends of the range are rounded outward: more digits would state a small count of wrong labels.
+    for name, outward in (("low", np.floor), ("high", np.ceil)):
+        reply[name] = rounding.STEP * outward(np.round(judged[name] * len(labels), 9) / rounding.STEP).astype(np.int64)
     _keep(whole, client, mask, judged, predicted)
     return reply | described
 
@@ -260,87 +261,7 @@ def _estimate(client, seed):
     return {**found, "deviation": float(found["draws"].std()), "counts": counts, "guess": posterior.argmax(1)}
 
 
-def _whole(counts, labels):
-    """Return expected counts (C, C) as whole numbers whose columns sum to the numbers of the given labels."""
-    out = np.floor(counts + 0.5).astype(np.int64)
-    np.fill_diagonal(out, 0)
-    total = np.bincount(labels, minlength=len(out))
-    for c in np.flatnonzero(out.sum(0) > total):
-        out[:, c] = 0
-    return out + np.diag(total - out.sum(0))
-
-
-def _hide(count):
-    return np.array(int(count) if count >= LEAST else WITHHELD)
-
-
-def hide_small(table):
-    """Return (cells, rest) of counts (C, C) whose sums by column are known.
-
-    Cells of 1 to LEAST - 1 samples are withheld; the known total of a column states their sum.  If this sum is below LEAST, the
-    diagonal is withheld as well (MERGED), and `rest` states the sum over all such columns, or WITHHELD if it is below LEAST.
-
-    Parameters
-    ----------
-    table : int (C, C)
-
-    Examples
-    --------
-    >>> from fnlkit.review.summaries import hide_small
-    >>> cells, rest = hide_small([[20, 6, 0], [3, 20, 2], [4, 0, 30]])
-    >>> cells.tolist(), int(rest)
-    ([[20, 6, 0], [-1, 20, -1], [-1, 0, -2]], -1)
-    """
-    table = np.asarray(table, np.int64)
-    small, merged = (table > 0) & (table < LEAST), 0
-    cells, hidden = np.where(small, WITHHELD, table), np.where(small, table, 0).sum(0)
-    for c in np.flatnonzero((hidden > 0) & (hidden < LEAST)):
-        if small[c, c]:  # the total would state the diagonal
-            cells[table[:, c].argmax(), c] = WITHHELD
-        else:
-            cells[c, c], merged = MERGED, merged + hidden[c]
-    return cells, _hide(merged)
-
-
 # ---- the coordinator
-def restore(cells, rest, totals):
-    """Return counts (C, C) with the withheld cells of `hide_small` filled evenly.
-
-    Parameters
-    ----------
-    cells : int (C, C)
-    rest : int
-    totals : int (C,)
-        Sums of the columns.
-
-    Raises
-    ------
-    ValueError
-        If the cells are larger than the totals.
-    """
-    cells, totals = np.asarray(cells, np.int64), np.asarray(totals, np.int64)
-    out, places = np.maximum(cells, 0), cells == WITHHELD
-    missing, few = totals - out.sum(0), np.flatnonzero(np.diag(cells) == MERGED)
-    if (missing < 0).any() or (~places.any(0) & (missing > 0))[np.diag(cells) != MERGED].any():
-        raise ValueError
-    shares = _allot(HALF * len(few) if rest == WITHHELD else int(rest), totals[few])
-    for c, number in zip(few, shares, strict=True):
-        most = min((LEAST - 1) * int(places[:, c].sum()), LEAST - 1, int(missing[c]))
-        number = min(max(int(number), int(places[:, c].sum())), most)
-        out[c, c], missing[c] = missing[c] - number, number
-    for c in np.flatnonzero(missing):
-        out[places[:, c], c] += _allot(missing[c], np.ones(places[:, c].sum()))
-    return out
-
-
-def _allot(number, weights):
-    """Return whole numbers that sum to `number`, proportional to weights (m,), largest remainders first."""
-    exact = number * np.asarray(weights, np.float64) / max(np.sum(weights), 1e-300)
-    out = np.floor(exact).astype(np.int64)
-    out[np.argsort(out - exact, kind="stable")[: int(number - out.sum())]] += 1
-    return out
-
-
 def bound_of(width):
     """Return the largest norm of the features of a sample."""
     return CLIP * np.sqrt(width)
@@ -537,25 +458,25 @@ def make_heads(firsts, scale=None):
 def implausible(second, first):
     """Return why no data with the sums of a first file can have a second file, as a text; "" if some can."""
     counts, classes = first["counts"], len(first["counts"])
-    shapes = {name: values.shape for name, values in second.items() if values.shape}
-    single = {"predicted", "within", "expected", "doubted", "certain", "class_means", "covariances"}
+    n, shapes = int(counts.sum()), {name: values.shape for name, values in second.items() if values.shape}
+    single = {*TABLES, *(f"{name}_wrong" for name in TABLES), "certain", "class_means", "covariances"}
     changes, side = (second["class_means"].shape + (0, 0, 0))[0:3:2]
     described = shapes.get("class_means"), shapes.get("covariances")
     if set(shapes) != single or described != ((changes, classes, side), (changes, side, side)):
         return "an array has a shape that no second file has"
-    for name in ("predicted", "within", "expected", "doubted"):
-        if second[name].shape != (classes, classes) or (second[name] < MERGED).any():
+    for name in TABLES:
+        cells, wrong = second[name], second[f"{name}_wrong"]
+        if cells.shape != (classes, classes) or wrong.shape != (classes,):
             return f"{name} has no counts of {classes} by {classes} classes"
-        if name != "doubted":
-            try:
-                restore(second[name], int(second[f"{name}_rest"]), counts)
-            except (ValueError, TypeError):
-                return f"{name} does not fit the class counts of the first file"
+        if (cells < 0).any() or (wrong < 0).any() or (cells % rounding.STEP).any() or (wrong % rounding.STEP).any():
+            return f"{name} has counts that are no multiples of {rounding.STEP}"
+        if np.diag(cells).any() or (rounding.bounds_of(cells)[0] > counts).any() or (wrong > counts + rounding.AWAY).any():
+            return f"{name} does not fit the class counts of the first file"
     if not 0 <= int(second["chosen"]) < len(second["covariances"]):
         return "the change of the inputs is none of those that were compared"
-    if not 0 <= float(second["low"]) <= float(second["high"]) <= 1 or not 0 <= float(second["level"]) <= 1:
-        return "the range of wrong labels is no range within 0 and 1"
-    if int(second["doubted"].sum() + max(0, second["doubted_rest"])) > counts.sum() or second["certain"].shape != (2,):
+    if not 0 <= int(second["low"]) <= int(second["high"]) < n + rounding.STEP:
+        return "the range of wrong labels is no range within the number of samples"
+    if int(second["doubted_wrong"].sum()) > n + rounding.AWAY * classes or second["certain"].shape != (2,):
         return "more labels are doubted than the first file has samples"
     if any(np.linalg.eigvalsh(part).min() < -1e-6 * max(1e-9, np.trace(part)) for part in second["covariances"]):
         return "a variance of the inputs is negative"
@@ -571,6 +492,24 @@ def compare_inputs(firsts, seconds, changes):
     auc = shifts.compared(replies, np.where(silent[:, None], 0, counts), len(changes))
     found, fits = differing.seen(found, fits, auc[:, 0])
     return shifts.Compared(changes, auc, found, fits, np.median(columns[:, :2, 0], 0))
+
+
+def range_of(seconds, expected):
+    """Return level, low, high and deviation (N,) of the shares of wrong labels from second files.
+
+    The level is that of the restored counts, within the range.  The deviation is that of a normal estimate with this range.
+
+    Parameters
+    ----------
+    seconds : list of dict
+        From `judge`.
+    expected : int (N, C, C)
+        Restored counts by true and given class.
+    """
+    n = np.maximum(expected.sum((1, 2)), 1)
+    low, high = (np.minimum([int(second[name]) for second in seconds], n) / n for name in ("low", "high"))
+    level = np.clip(1 - expected.trace(axis1=1, axis2=2) / n, low, high)
+    return {"level": level, "low": low, "high": high, "deviation": (high - low) / (2 * NORMAL), "counts": expected.astype(float)}
 
 
 def conclude(firsts, heads, seconds, *, changes, classes, names, columns=None):
@@ -592,24 +531,21 @@ def conclude(firsts, heads, seconds, *, changes, classes, names, columns=None):
 
     counts = np.stack([first["counts"] for first in firsts])
     restored = {
-        name: np.stack([restore(s[name], int(s[f"{name}_rest"]), c) for s, c in zip(seconds, counts, strict=True)])
-        for name in ("predicted", "within", "expected")
-    }
-    predicted, within = restored["predicted"], restored["within"]
-    read = lambda value: HALF if value == WITHHELD else int(value)  # noqa: E731
-    doubted = np.stack([s["doubted"] for s in seconds]).astype(np.int64)
-    for k, second in enumerate(seconds):
-        off = np.where((doubted[k] == 0) & ~np.eye(len(classes), dtype=bool), predicted[k], 0).reshape(-1)
-        doubted[k] += _allot(min(read(second["doubted_rest"]), off.sum()), off).reshape(doubted[k].shape)
-    supported = np.array([read(s["supported"]) for s in seconds])
-    certain = np.array([[min(read(s["certain"][0]), s["certain"][1]), s["certain"][1]] for s in seconds])
+        name: np.stack([
+            rounding.restore_table(s[name], s[f"{name}_wrong"], c) for s, c in zip(seconds, counts, strict=True)
+        ])
+        for name in TABLES
+    }  # fmt: skip
+    predicted, within, expected = (restored[name] for name in ("predicted", "within", "expected"))
+    doubted = np.minimum(restored["doubted"], predicted) * ~np.eye(len(classes), dtype=bool)
+    supported = np.array([int(s["supported"]) for s in seconds])
+    certain = np.array([[min(s["certain"]), s["certain"][1]] for s in seconds])
     inputs = compare_inputs(firsts, seconds, changes)
     # A difference of columns that no classifier recognizes counts as none.
     chosen = [int(s["chosen"]) for s in seconds]
     chosen = np.array([n if changes[n].tone != "columns" or inputs.columns[k] else 0 for k, n in enumerate(chosen)])
     judges = findings.judges(inputs.after(chosen), predicted, within, heads["known"])
-    estimates = {name: np.array([float(s[name]) for s in seconds]) for name in ("level", "low", "high", "deviation")}
-    estimates["counts"] = restored["expected"].astype(np.float64)
+    estimates = range_of(seconds, expected)
     unseen = (counts * ~heads["known"]).sum(1) / counts.sum(1)
     assessed = findings.assess(judges, estimates, predicted, within, doubted, supported, certain, unseen)
     for row, name, share in zip(assessed, judges, unseen.tolist(), strict=True):

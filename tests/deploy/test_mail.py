@@ -14,7 +14,7 @@ from fnlkit.artifacts import files
 from fnlkit.client.client import Client
 from fnlkit.client.inputs import Inputs
 from fnlkit.deploy import leaving
-from fnlkit.review import shifts, summaries
+from fnlkit.review import rounding, shifts, summaries
 from tests import commands
 
 SPEC = importlib.util.spec_from_file_location("audit_by_mail", Path(__file__).parents[2] / "examples/audit_by_mail.py")
@@ -88,29 +88,16 @@ def test_small_classes_and_cells_leave_in_no_file(mailed):
         assert first.arrays["counts"].tolist()[3] == 0 and first.arrays["withheld"].tolist() == [False] * 3 + [True]
         assert first.arrays["moments"].shape[0] <= first.arrays["counts"].sum() // 4
         second = files.read(mailed / f"{name}-2.npz").arrays
-        for table in ("predicted", "within", "expected", "doubted"):
-            assert not ((second[table] > 0) & (second[table] < 5)).any()
-        for estimate in ("level", "low", "high", "deviation"):  # no digits beyond whole numbers of samples
-            number = second[estimate] * first.arrays["counts"].sum()
-            assert number == pytest.approx(round(float(number)), abs=1e-9)
+        for table in summaries.TABLES:
+            assert not (second[table] % 5).any() and not (second[f"{table}_wrong"] % 5).any()
+            assert not np.diag(second[table]).any()
+        for number in (second["supported"], second["certain"][0], second["low"], second["high"]):
+            assert number % 5 == 0
         assert (mailed / f"{name}-1.txt").read_text().count("\n") > 4
+        text = (mailed / f"{name}-2.txt").read_text()
+        assert f"{second['low']} to {second['high']}" in text and "multiple of 5" in text
         left = leaving.read(str(mailed / f"project/memory-{name}/left.jsonl"))
         assert [set(line["arrays"]) for line in left] == [set(first.arrays), set(second)]
-
-
-def test_hidden_cells_are_restored_within_their_totals():
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        classes = rng.integers(2, 8)
-        table = rng.poisson(rng.choice([0.5, 2, 4]), (classes, classes)) + np.diag(rng.integers(5, 40, classes))
-        cells, rest = summaries.hide_small(table)
-        again = summaries.restore(cells, rest, table.sum(0))
-        assert (again.sum(0) == table.sum(0)).all() and (again >= 0).all()
-        shown = cells >= 0
-        assert (again[shown] == table[shown]).all() and not ((cells > 0) & (cells < 5)).any()
-        # No column states the sum of withheld cells if this sum is below 5.
-        hidden = np.where(shown, 0, table)
-        assert not ((hidden.sum(0) > 0) & (hidden.sum(0) < 5)).any()
 
 
 def test_discriminant_analysis_from_sums_equals_that_of_scikit_learn():
@@ -141,7 +128,7 @@ def test_sites_of_different_sizes_send_nested_features():
     heads = summaries.make_heads(firsts)
     assert heads["sizes"].tolist() == [16, 16, 40, 8]
     second = summaries.judge(clients[2], heads, 2, changes=shifts.possible("vector", (40,)))
-    predicted = summaries.restore(second["predicted"], int(second["predicted_rest"]), firsts[2]["counts"])
+    predicted = rounding.restore_table(second["predicted"], second["predicted_wrong"], firsts[2]["counts"])
     assert predicted.trace() > 0.9 * predicted.sum()
 
 
@@ -229,7 +216,9 @@ def put(name, place, value):
         ("bonn-1.npz", put("columns", (1, 0), -1.0), "deviation"),
         ("bonn-1.npz", lambda a, m: a.pop("moments"), "moments"),
         ("bonn-2.npz", put("predicted", (0, 0), 10**6), "predicted"),
-        ("bonn-2.npz", put("low", (), 2.0), "range"),
+        ("bonn-2.npz", put("low", (), 10**6), "range"),
+        ("bonn-2.npz", put("expected", (0, 1), 3), "multiples of 5"),
+        ("bonn-2.npz", put("within_wrong", 0, 10**6), "within"),
         ("bonn-2.npz", lambda a, m: m.update(heads="0" * 64), "heads"),
         ("bonn-2.npz", lambda a, m: a.update(certain=np.zeros(3, np.int64)), "bonn"),
     ],
