@@ -211,7 +211,7 @@ def heads(firsts, about):
     scaled = tuple(map(np.array, about["scale"])) if about["scale"][0] else None
     parts = [one.arrays for one in firsts.values()]
     if noise := _noise_of(about):
-        arrays = private.make_heads(parts, **noise, scale=scaled)
+        arrays = private.make_head(parts, **noise, scale=scaled)
     else:
         arrays = summaries.make_heads(parts, scaled)
     if scaled is None:

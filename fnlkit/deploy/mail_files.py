@@ -23,7 +23,7 @@ from fnlkit.review import private, shifts, summaries
 
 SUMS, HEADS, JUDGED = "fnlkit.sums/1", "fnlkit.heads/1", "fnlkit.judged/1"
 LEDGER = "left.jsonl"
-FEATURES = 1  # version of fnlkit.review.summaries.features
+FEATURES = 2  # version of the features in fnlkit.review.summaries and fnlkit.review.private
 _MAX_BYTES = 2**26
 _ABOUT = ("project", "features", "kind", "shape", "classes", "columns", "sites", "most", "scale", "seed")
 _FIRST = {"counts", "withheld", "width", "sums", "moments", "columns", "class_columns"}

@@ -139,11 +139,10 @@ def judge(site, message, path, draws=None):
             refuse(
                 site, f"{shown(path)}: was not made with the first file of {site.name}; send the coordinator this file again"
             )
-        if reason := _unusable(message.arrays, site, len(made_of)):
+        if reason := _unusable(message.arrays, site):
             refuse(site, f"{shown(path)}: {reason}")
-        place = list(made_of).index(site.name)
         draws = HiddenStream(secrets.token_bytes(32)) if draws is None else draws
-        arrays, p = private.judge(site.client, message.arrays, place, site.scale, **terms, draws=draws)
+        arrays, p = private.judge(site.client, message.arrays, site.scale, **terms, draws=draws)
         if "second" in last:
             artifact = _stored(site, SECOND, last["second"])
         else:
@@ -156,11 +155,11 @@ def judge(site, message, path, draws=None):
     return artifact, list(describe_second(artifact, message.arrays["coefficients"].shape[-1]))
 
 
-def _unusable(arrays, site, sites):
+def _unusable(arrays, site):
     """Return why the arrays of a message do not fit the project, as a text; "" if they do."""
     classes, (mean, std) = len(site.about["classes"]), site.about["scale"]
     size = private.points_of(site.client, site.scale).shape[1]
-    shapes = {"coefficients": (sites, classes, size), "offsets": (sites, classes), "mean": (len(mean),), "std": (len(std),)}
+    shapes = {"coefficients": (classes, size), "offsets": (classes,), "mean": (len(mean),), "std": (len(std),)}
     if set(arrays) != set(shapes):
         return "has other arrays than `fnlkit sites audit` writes"
     for name, shape in shapes.items():

@@ -16,7 +16,7 @@ from fnlkit.errors import InputError
 from fnlkit.estimators.em import softmax
 from fnlkit.kernels.scores import transition
 from fnlkit.privacy.updates import must_account
-from fnlkit.review import findings, shifts, summaries
+from fnlkit.review import findings, shifts, site, summaries
 from fnlkit.review.findings import holm
 
 DELTA = 1e-5
@@ -24,6 +24,8 @@ DELTA = 1e-5
 SHARES = {"counts": 0.12, "sums": 0.60, "moments": 0.02, "agreement": 0.20, "predicted": 0.06}
 # At most this many features are sent, clipped to norm BOUND * sqrt(number of features).
 FEATURES, BOUND = 16, 1.0
+# Factor of the frequencies of an image, whose pixels are between -1 and 1: above it, those of digits are clipped.
+CONTRAST = 2.0
 # Shrinkage of the covariance without noise, and smallest eigenvalue as a share of the mean variance.
 LEAST_SHRINKAGE, FLOOR = 0.1, 0.2
 # Sites are accused if their level exceeds NOISY, by more than chance (findings.SIGNIFICANT_CLASS).
@@ -106,9 +108,26 @@ def describe_mode(epsilon, delta, size):
 
 
 # ---- at the site
+def frequencies(client):
+    """Return the FEATURES lowest frequencies (n, m) of images, of the mean of their channels and without the brightness.
+
+    They tell the classes of images apart better than as many random projections, and depend on no data.
+    """
+    from scipy.fft import dctn
+
+    height, width = (min(side, site.SIDE) for side in client.x.shape[1:3])
+    x = (2 * site.points_of(client) - 1).reshape(len(client), -1, height, width).mean(1)
+    rows, columns = np.indices((height, width))
+    order = np.argsort(rows / height + columns / width, axis=None, kind="stable")
+    return dctn(x, axes=(1, 2), norm="ortho").reshape(len(x), -1)[:, order[1 : FEATURES + 1]]
+
+
 def points_of(client, scale):
-    """Return the clipped features (n, m) of a client's samples."""
-    points = summaries.features(client, scale)[:, :FEATURES]
+    """Return the clipped features (n, m) of a client's samples: frequencies of raw images, or those of other audits from sums."""
+    if client.inputs.image and "input/embedding" not in client.rows:
+        points = CONTRAST * frequencies(client)
+    else:
+        points = summaries.features(client, scale)[:, :FEATURES]
     bound = BOUND * math.sqrt(points.shape[1])
     return points * np.minimum(1, bound / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12))
 
@@ -142,7 +161,7 @@ def summarize(client, scale, *, epsilon, delta, draws):
     return {"counts": counts, "sums": by_class, "moments": (moments + moments.T) / 2}
 
 
-def judge(client, heads, number, scale, *, epsilon, delta, draws):
+def judge(client, head, scale, *, epsilon, delta, draws):
     """Return (arrays of a site's second file with noise, probabilities (n, C), which stay at the site).
 
     Returns
@@ -151,7 +170,7 @@ def judge(client, heads, number, scale, *, epsilon, delta, draws):
         agreement (2,): labels that the classifier predicts, and others; predicted (C, C): counts by predicted and given class.
     """
     points, labels = points_of(client, scale), client.y.numpy()
-    p = softmax(points @ heads["coefficients"][number].T + heads["offsets"][number])
+    p = softmax(points @ head["coefficients"].T + head["offsets"])
     noise, guess = noise_of(epsilon, delta, points.shape[1]), p.argmax(1)
     right = int((guess == labels).sum())
     table = np.zeros((client.classes, client.classes))
@@ -263,22 +282,21 @@ def different(firsts, noise):
     return found, np.where(found, np.maximum(auc, shifts.DIFFERENT), np.minimum(auc, shifts.DIFFERENT - 1e-3))
 
 
-def make_heads(firsts, *, epsilon, delta, scale=None):
-    """Return the message to the sites: for each one a classifier from the sums of the others.
+def make_head(firsts, *, epsilon, delta, scale=None):
+    """Return the message to all sites: one classifier from the sums of all sites whose inputs do not differ.
+
+    Noise makes classifiers differ: with one for each site, from the sums of the others, some clean sites have the worst one and
+    are accused.  A classifier of so few features learns little of a site's own wrong labels.
 
     Returns
     -------
     dict of arrays
-        coefficients (N, C, m), offsets (N, C), mean (d,), std (d,).
+        coefficients (C, m), offsets (C,), mean (d,), std (d,).
     """
     noise = noise_of(epsilon, delta, firsts[0]["sums"].shape[1])
     apart, _ = different(firsts, noise)
-    found = []
-    for k in range(len(firsts)):
-        others = [first for j, first in enumerate(firsts) if j != k and not apart[j]]
-        found.append(discriminant(others, noise))
+    coefficients, offsets = discriminant([first for first, away in zip(firsts, apart, strict=True) if not away], noise)
     mean, std = scale or (np.zeros(0), np.zeros(0))
-    coefficients, offsets = map(np.stack, zip(*found, strict=True))
     scaled = {"mean": np.asarray(mean, np.float64), "std": np.asarray(std, np.float64)}
     return {"coefficients": coefficients, "offsets": offsets, **scaled}
 

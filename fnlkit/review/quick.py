@@ -137,9 +137,9 @@ def _protected(clients, whole, dataset, scale, seed, *, epsilon, delta, changes,
     terms = {"epsilon": epsilon, "delta": delta}
     draws = [[stream(seed, f"protected {part}", client=k) for k in range(len(clients))] for part in ("sums", "counts")]
     firsts = [private.summarize(c, scale, **terms, draws=rng) for c, rng in zip(clients, draws[0], strict=True)]
-    heads, seconds = private.make_heads(firsts, **terms, scale=scale), []
+    head, seconds = private.make_head(firsts, **terms, scale=scale), []
     for k, client in enumerate(clients):
-        reply, p = private.judge(client, heads, k, scale, **terms, draws=draws[1][k])
+        reply, p = private.judge(client, head, scale, **terms, draws=draws[1][k])
         seconds.append(reply)
         if suspects:
             summaries.keep_suspects(client, p, seed=seed)
@@ -149,7 +149,7 @@ def _protected(clients, whole, dataset, scale, seed, *, epsilon, delta, changes,
     rows, T, counts = private.conclude(firsts, seconds, **terms, changes=changes, **named)
     by_client = sorted(rows, key=lambda row: row["client"])
     ends = [np.array([row[name] or 0.0 for row in by_client]) for name in ("level", "low", "high")]
-    return _audit(clients, rows, T, ends, counts, heads, traffic_of(firsts, seconds))
+    return _audit(clients, rows, T, ends, counts, head, traffic_of(firsts, seconds))
 
 
 def _audit(clients, rows, T, ends, counts, heads, traffic):

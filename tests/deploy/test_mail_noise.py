@@ -206,7 +206,7 @@ def test_a_site_answers_one_message_with_one_file(copy):
     ("change", "named"),
     [
         (hostile("coefficients", lambda v: v * 1e9), "absurd"),
-        (hostile("coefficients", lambda v: v[:, :, :2]), "coefficients"),
+        (hostile("coefficients", lambda v: v[:, :2]), "coefficients"),
         (hostile("mean", lambda v: v + 1), "scale"),
         (lambda arrays, meta: meta["firsts"].update(aix="0" * 64), "first file"),
         (lambda arrays, meta: meta.update(epsilon=0.5), "epsilon"),
