@@ -66,13 +66,13 @@ def command(file, dataset, embeddings, backbone, probabilities, detectors, folds
       fnlkit partition --clients 5 --labels observed | fnlkit audit --rounds 5 --json
     """
     need_input(file)
-    from fnlkit import pipeline
-    from fnlkit.artifacts.federation import TASKS, Federation
-
     talk = console()
     say = lambda text: talk.print(text, style="dim", soft_wrap=True)  # noqa: E731
     with _resumable(output, say) as checkpoints:
         with bar("sites" if quick else "model 1") as progress:
+            from fnlkit import pipeline
+            from fnlkit.artifacts.federation import TASKS, Federation
+
             found = pipeline.audit(
                 Federation.read(file, TASKS),
                 embeddings=embeddings,

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 from fnlkit.cli.terminal import console, printable
 
-# Seconds without a line: at the start, and afterwards.
-_FIRST, _EVERY = 2, 30
+# Seconds without a line: at the start, and afterwards. A command begins after its first 0.3 s.
+_FIRST, _EVERY = 1.5, 30
 _NARROW = 80  # width of a terminal in columns
 
 
@@ -18,7 +18,7 @@ def log(state):
     Parameters
     ----------
     state : callable
-        Returns the current progress as text.  It is called after 2 seconds without a line, then after every 30 seconds.
+        Returns the current progress as text.  It is called after 1.5 seconds without a line, then after every 30 seconds.
     """
     talk, ended = console(), threading.Event()
     due = [time.monotonic() + _FIRST]

@@ -134,12 +134,12 @@ def command(recipe, as_json, export, form, tidy, dry_run, **options):
         latest[0] = text
         _say(text)
 
-    plan = running.opened(recipe, running.Options(**options), say)
+    with log(lambda: f"{latest[0]}, {time.monotonic() - began:,.0f} s after the start"):
+        plan = running.opened(recipe, running.Options(**options), say)
+        found = None if dry_run else plan.run()
     if dry_run:
         sys.stdout.write("".join(f"{line}\n" for line in plan.commands()))
         return
-    with log(lambda: f"{latest[0]}, {time.monotonic() - began:,.0f} s after the start"):
-        found = plan.run()
     if export:
         _say(f"wrote {export}: {plan.export(found.jobs, export)} cells")
     if tidy:

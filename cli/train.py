@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import click
@@ -24,6 +24,7 @@ from fnlkit.cli.plumbing import (
     setting_options,
     takes_file,
 )
+from fnlkit.cli.progress import log as progress_log
 from fnlkit.cli.progress import of_rounds
 from fnlkit.cli.source import need_input
 from fnlkit.errors import InputError
@@ -113,39 +114,45 @@ def command(
     keeps(file, output, "federation")
     if output == "-" and sys.stdout.isatty():
         raise InputError("a run is not written to a terminal; add -o run.pt, or pipe into `fnlkit evaluate`")
-    from fnlkit import pipeline
-
     given = {name: v for name, v in options.items() if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
-    run = pipeline.train(
-        file,
-        preset=preset,
-        dataset=dataset,
-        features=features,
-        embeddings=embeddings,
-        engine=engine,
-        device=device,
-        workers=workers,
-        at_once=at_once,
-        client_timeout=client_timeout,
-        resume=resume,
-        overwrite=overwrite,
-        ledger=ledger,
-        privacy_key=privacy_key,
-        output=None if output == "-" else output,
-        metrics=metrics,
-        log=log,
-        checkpoint_every=checkpoint_every,
-        say=caution,
-        watch=partial(watched, file=file, output=output),
-        **given,
-    )
+    with ExitStack() as loading:
+        loading.enter_context(progress_log(lambda: "loading the federation and the data set"))
+        from fnlkit import pipeline
+
+        run = pipeline.train(
+            file,
+            preset=preset,
+            dataset=dataset,
+            features=features,
+            embeddings=embeddings,
+            engine=engine,
+            device=device,
+            workers=workers,
+            at_once=at_once,
+            client_timeout=client_timeout,
+            resume=resume,
+            overwrite=overwrite,
+            ledger=ledger,
+            privacy_key=privacy_key,
+            output=None if output == "-" else output,
+            metrics=metrics,
+            log=log,
+            checkpoint_every=checkpoint_every,
+            say=caution,
+            watch=partial(watched, file=file, output=output, loading=loading),
+            **given,
+        )
     if output == "-":
         emit(run, output)
 
 
 @contextmanager
-def watched(experiment, *, file, output):
-    """Print a heading and yield a function that shows progress and notes for the row of each round."""
+def watched(experiment, *, file, output, loading):
+    """Print a heading and yield a function that shows progress and notes for the row of each round.
+
+    The stack `loading` has the progress of what comes before, which ends here.
+    """
+    loading.close()
     from fnlkit.pipeline.training import Notes
 
     say = console()

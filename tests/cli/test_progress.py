@@ -1,14 +1,18 @@
 """Lines of progress in a log: soon after the start, and regularly although nothing finishes."""
 
 import contextlib
-import threading
+import inspect
+import re
 from types import SimpleNamespace
 
 import pytest
 
+from fnlkit import pipeline
 from fnlkit.cli import progress
+from fnlkit.errors import InputError
 from fnlkit.experiment import Experiment
-from tests.commands import LIMIT, fnlkit, wait_until
+from fnlkit.reproduce import running
+from tests.commands import fnlkit, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -32,9 +36,10 @@ def test_a_log_gets_lines_while_nothing_finishes(capsys):
     assert not capsys.readouterr().err
 
 
-def test_training_prints_progress_before_the_first_round(noisy, tmp_path, monkeypatch):
-    """The first round begins after the line was printed; a fast machine would finish all rounds before."""
-    printed, console, train = threading.Event(), progress.console, Experiment._train
+@pytest.fixture
+def wait_for(monkeypatch):
+    """Return a function that waits until a text was printed; a fast machine would be ready before the first line."""
+    lines, console = [], progress.console
 
     class Noticing:
         def __init__(self):
@@ -43,14 +48,41 @@ def test_training_prints_progress_before_the_first_round(noisy, tmp_path, monkey
         def __getattr__(self, name):
             return getattr(self.talk, name)
 
-        def print(self, *text, **more):
-            self.talk.print(*text, **more)
-            printed.set()
+        def print(self, text, **more):
+            self.talk.print(text, **more)
+            lines.append(text)
 
     monkeypatch.setattr(progress, "console", Noticing)
-    monkeypatch.setattr(Experiment, "_train", lambda self, *each: printed.wait(LIMIT) and train(self, *each))
+    return lambda text: wait_until(lambda: any(text in line for line in lines))
+
+
+def test_training_prints_progress_before_the_first_round(noisy, tmp_path, monkeypatch, wait_for):
+    train, line = Experiment._train, "0/12 client-rounds, training"
+    monkeypatch.setattr(Experiment, "_train", lambda self, *each: wait_for(line) and train(self, *each))
     done = fnlkit(f"fnlkit train {noisy} --rounds 3 --fraction 0.2 --epochs 1 --model 'mlp(hidden=4)' -o run.pt", tmp_path)
-    assert done.returncode == 0 and "0/12 client-rounds, training" in done.stderr
+    assert done.returncode == 0 and line in done.stderr
+
+
+@pytest.mark.parametrize(("command", "module", "function", "line"), [
+    ("train {} -o run.pt", pipeline, "train", "loading the federation and the data set"),
+    ("audit {} -o judged.npz", pipeline, "audit", "model 1: started"),
+    ("reproduce regimes -o runs", running, "opened", "no run is finished"),
+])  # fmt: skip
+def test_a_command_prints_progress_while_it_loads(command, module, function, line, noisy, tmp_path, monkeypatch, wait_for):
+    def slow(*each, **options):
+        assert wait_for(line)
+        raise InputError("loaded")
+
+    monkeypatch.setattr(module, function, slow)
+    done = fnlkit(f"fnlkit {command.format(noisy)}", tmp_path)
+    assert done.returncode == 2 and done.stderr.splitlines()[0].startswith(line) and "loaded" in done.stderr
+
+
+def test_the_first_line_comes_before_two_seconds_and_the_others_every_half_a_minute():
+    """The tests of commands change both numbers (tests/commands.py), so they are read from the source."""
+    (line,) = re.findall(r"^_FIRST, _EVERY = (.*)$", inspect.getsource(progress), re.MULTILINE)
+    first, every = map(float, line.split(", "))
+    assert first < 2 and every == 30
 
 
 def test_a_recipe_prints_progress_before_the_first_run_is_finished(tmp_path):

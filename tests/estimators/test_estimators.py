@@ -102,7 +102,7 @@ def test_without_noise_the_level_is_low(spec, most):
 def test_true_labels_are_never_looked_at():
     blind = Federation(**{**noisy().__dict__, "true": None, "noise_client_level": None})
     for name in ("knn", "confident"):
-        assert (found(blind, name)["estimate_issue_score"] == found(noisy(), name)["estimate_issue_score"]).all()
+        assert (found(blind, name)["estimate_issue_score"] == on_digits(name)[0].extra["estimate_issue_score"]).all()
 
 
 # ---- ugly federations
