@@ -14,8 +14,9 @@ from fnlkit.review.guarantees import guaranteed_list, right_on_average, right_wi
 # Default number of candidates: this multiple of the reviews, at most this share of the samples. Chosen on four of the nine
 # projects of benchmarks/guarantee.py.
 MULTIPLE, MOST = 10, 0.5
-# Number of groups of candidates by rank whose counts a real site sends.
-GROUPS = 10
+# Number of groups of candidates by rank whose counts a real site sends, and the smallest number of candidates of a group:
+# the count of a single candidate would be its label.
+GROUPS, LEAST = 10, 5
 _FIELDS = ("q", "candidates", "reviews", "random", "confidence", "errors", "given", "check")
 
 
@@ -249,13 +250,29 @@ def _groups(found, reviewed, wrong):
 def last_counts(federation, client):
     """Return (counts (GROUPS, 4), terms (2,)) of a client's last review with a guarantee, zeros if there is none.
 
-    The terms are q and the confidence, which is 0 for a guarantee on average.
+    The terms are q and the confidence, which is 0 for a guarantee on average.  Neighboring groups are merged until each has
+    `LEAST` candidates; the last rows are then zero.
     """
     records = [one for one in guaranteed_reviews(federation) if one["client"] == client]
     if not records:
         return np.zeros((GROUPS, 4), np.int64), np.zeros(2)
     last = records[-1]["guarantee"]
-    return np.array(last["groups"], np.int64), np.array([last["q"], last["confidence"] or 0.0])
+    return _merge(np.array(last["groups"], np.int64)), np.array([last["q"], last["confidence"] or 0.0])
+
+
+def _merge(counts):
+    """Return counts (GROUPS, 4) with neighboring rows added until each has `LEAST` candidates; zeros if there are fewer."""
+    out = np.zeros_like(counts)
+    place = 0
+    for row in counts:
+        if out[place].sum() >= LEAST:
+            place += 1
+        out[place] += row
+    if 0 < out[place].sum() < LEAST:  # the last row
+        if place:
+            out[place - 1] += out[place]
+        out[place] = 0
+    return out
 
 
 def summary(counts, terms):

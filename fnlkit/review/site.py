@@ -26,7 +26,7 @@ FOLDS = 5
 CERTAIN = 1 / 3
 SENDS = {
     "class_counts": Sent.counts("numbers of samples of each given label", "once", ("C",), total="n"),
-    "review_counts": Sent.counts("last review with a guarantee: right, wrong, listed and other candidates by group of ranks",
+    "review_counts": Sent.counts("last review with a guarantee: right, wrong, listed and other candidates by group of at least five ranks",
                                  "once", (GROUPS, 4)),
     "review_terms": Sent.share("last review with a guarantee: its share and its confidence", "once", (2,)),
     **shifts.SENDS,

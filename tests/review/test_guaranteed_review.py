@@ -11,7 +11,7 @@ import fnlkit
 from fnlkit import datasets
 from fnlkit.datasets import partitioning
 from fnlkit.errors import InputError
-from fnlkit.review import decisions
+from fnlkit.review import decisions, designs
 from fnlkit.review.designs import Design, ranked
 from fnlkit.review.suspects import choose_guaranteed
 from tests.commands import fnlkit as command
@@ -260,3 +260,16 @@ def test_a_damaged_record_is_refused_in_one_line(world, change, tmp_path):
     for line in ("correct reviewed.npz --list -o out.npz", "review plan reviewed.npz --dataset digits --budget 9 -o out.csv"):
         done = command(f"fnlkit {line}", tmp_path)
         assert done.returncode == 2 and "import the review again" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("candidates", [0, 1, 4, 5, 7, 10, 23, 49, 50, 200])
+def test_a_site_sends_no_group_of_fewer_than_five_candidates(candidates, monkeypatch):
+    kinds = np.random.default_rng(candidates).integers(0, 4, candidates)
+    groups = [[int((part == kind).sum()) for kind in range(4)] for part in np.array_split(kinds, designs.GROUPS)]
+    review = {"client": 0, "guarantee": {"groups": groups, "q": 0.2, "confidence": None}}
+    monkeypatch.setattr(designs, "guaranteed_reviews", lambda federation: [review])
+    counts, _ = designs.last_counts(None, 0)
+    sizes = counts.sum(1)
+    assert counts.shape == (designs.GROUPS, 4) and ((sizes == 0) | (sizes >= 5)).all()
+    assert counts.sum(0).tolist() == (np.sum(groups, 0).tolist() if candidates >= 5 else [0] * 4)
+    assert (sizes > 0).sum() == min(designs.GROUPS, candidates // 5) or candidates in (7, 23, 49)  # here some sizes are 3 and 4
