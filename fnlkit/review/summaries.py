@@ -394,7 +394,7 @@ def narrow(heads, number, client, scale):
     return ""
 
 
-def make_heads(firsts, scale=None):
+def make_heads(firsts, scale=None, classify=discriminant):
     """Return the message to the sites: for each one a classifier from the sums of the others.
 
     Sites with other inputs than most sites enter no classifier but are judged.
@@ -405,6 +405,8 @@ def make_heads(firsts, scale=None):
         From `summarize`, in the order of the sites.
     scale : (mean (d,), std (d,)), optional
         As for `summarize`.
+    classify : callable
+        Returns coefficients and offsets from counts, class sums and second moments, as `discriminant`.
 
     Returns
     -------
@@ -430,7 +432,7 @@ def make_heads(firsts, scale=None):
         total = counts[ids].sum(0)
         by_class = sum(firsts[j]["sums"][:, :size] for j in ids)
         moments = sum(firsts[j]["moments"][:size, :size] for j in ids)
-        parts.append((size, total, *discriminant(total, by_class, moments)))
+        parts.append((size, total, *classify(total, by_class, moments)))
     widest = max(part[0] for part in parts)
     coefficients = np.stack([np.pad(part[2], ((0, 0), (0, widest - part[0]))) for part in parts])
     shares = np.stack([part[1] / part[1].sum() for part in parts])
