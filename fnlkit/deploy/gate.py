@@ -176,7 +176,8 @@ class Gate:
             raise NotInTable(f"{task}: the request contains a step that the table of this site does not have") from None
         received = {**request["broadcast"], **request["visits"][0][3]}
         for step in steps:
-            _must_fit(self.rows[name_of(step)], step, received)
+            for part in parts_of(step):
+                _must_fit(self.rows[name_of(part)], part, received)
         self._count(Counter(map(name_of, steps)), task, received)
         return frozenset(name for step in steps for name in self.rows[name_of(step)].replies)
 
@@ -283,6 +284,11 @@ def name_of(step):
     return TRAINING if isinstance(step, Fit) else f"{function.__module__}:{function.__name__}"
 
 
+def parts_of(step):
+    """Return a step, and for local training also its loss and gradient terms, which have rows of their own."""
+    return [step, step.loss, *step.corrections] if isinstance(step, Fit) else [step]
+
+
 def short(name):
     """Return the name of a step for a person."""
     return name.rpartition(":")[2].replace("_", " ")
@@ -293,10 +299,13 @@ def _of_training(plan, task):
     requests, stages = RUNS * (plan.settings.rounds + MORE_ROUNDS), plan.method.stages
     arguments = [pair for each in stages for pair in arguments_of(each).items()]
     epochs = [plan.settings.epochs, *(n for name, n in arguments if "epochs" in name and type(n) is int)]
+    rates = [plan.settings.lr, *_rates(stages)]
+    arguments += [*arguments_of(plan.optimizer).items()]
     noise = "randomized labels" if any(declaration(each).label_epsilon for each in stages) else ""
-    yield _training("train", ("weights",), requests, max(epochs))
+    yield _training("train", ("weights",), requests, max(epochs), plan.settings, max(rates))
     for name in sorted(reachable(*components(plan))):
-        yield Row("train", name, ("weights", *plan.sends), requests, bound=_LIMITS.get(name, {}), noise=noise)
+        bound = _LIMITS.get(name, {}) | _as_agreed(name, arguments)
+        yield Row("train", name, ("weights", *plan.sends), requests, bound=bound, noise=noise)
 
 
 def _of_audit(plan, task):
@@ -315,7 +324,7 @@ def _of_audit(plan, task):
     temper = Limit("one of the fixed factors", lambda v: float(v) in TEMPERS)
     across = Limit(f"{task.judging.per_sample}, as agreed (--per-sample)", lambda v: v is task.judging.per_sample)
     visits = RUNS * task.judging.folds * task.judging.audit_rounds
-    yield _training("audit", ("weights",), visits, Settings().epochs)
+    yield _training("audit", ("weights",), visits, Settings().epochs, Settings(), Settings().lr)
     yield from (Row("audit", name, (), visits) for name in sorted(_losses()))
     yield row("review.site:describe", "class_counts", "review_counts", "review_terms")
     yield row("review.shifts:describe_columns", "columns", "class_columns", fewest=shifts.LEAST)
@@ -343,8 +352,8 @@ def _of_estimate(plan, task):
     function = getattr(part, "func", part)
     before = WARM_UPS.get(function.__name__)
     visits = RUNS * (task.judging.audit_rounds + MORE_ROUNDS)
-    yield _training("estimate", ("weights", *sends), visits, Settings().epochs)
     parts = [function, *(BoundMethod.of(before).stages if before else ())]
+    yield _training("estimate", ("weights", *sends), visits, Settings().epochs, Settings(), max(Settings().lr, *_rates(parts)))
     for name in sorted(_losses() | reachable(*parts)):
         yield Row("estimate", name, ("weights", *sends), visits, bound=_LIMITS.get(name, {}))
 
@@ -358,8 +367,18 @@ def _of_scale(plan, task):
     yield Row(scale.TASK, "fnlkit.client.scaling:reply_moments", ("known", "total", "squares"), RUNS, fewest=FEWEST)
 
 
-def _training(task, sent, requests, epochs):
-    bound = {
+def _rates(parts):
+    """Return the learning rates among the arguments of components, and 0."""
+    named = [pair for part in parts for pair in arguments_of(part).items()]
+    return [0.0, *(rate for name, rate in named if name.endswith("lr") and isinstance(rate, int | float))]
+
+
+def _training(task, sent, requests, epochs, settings, rate):
+    same = {"batch_size": settings.batch_size, "momentum": settings.momentum, "weight_decay": settings.weight_decay,
+            "optimizer": settings.client_optimizer, "clip": settings.clip}  # fmt: skip
+    bound = {name: _equal(value) for name, value in same.items()}
+    bound |= {
+        "lr": Limit(f"at most {rate:g}", lambda v: isinstance(v, int | float) and 0 < v <= rate),
         "epochs": Limit(f"at most {epochs}", lambda v: type(v) is int and 0 < v <= epochs),
         "views": Limit(f"at most {MOST_VIEWS}", lambda v: type(v) is int and 0 < v <= MOST_VIEWS),
     }
@@ -433,6 +452,45 @@ def _named(function):
 
 
 # ---- limits
+# Parameters of steps that equal the argument of the agreed method or optimizer with the same name.
+AGREED = {
+    "fnlkit.methods.fedcorr:find_and_relabel": ("confidence",),
+    "fnlkit.methods.fedcorr:relabel_confident": ("confidence",),
+    "fnlkit.methods.fedcorr:score_locally": ("k",),
+    "fnlkit.methods.na_fedavg:keep_scores": ("score",),
+    "fnlkit.methods.na_fedavg:estimate_own_level": ("percentile", "side", "score"),
+    "fnlkit.methods.na_fedavg:score_samples": ("score",),
+    "fnlkit.methods.fedrn:select_clean": ("threshold",),
+    "fnlkit.methods.fedelc:merge_prediction": ("scale",),
+    "fnlkit.methods.crowd_layer:learn_layer": ("rate",),
+    "fnlkit.methods.crowd_layer:learn_matrix": ("rate", "strength"),
+    "fnlkit.client.losses.mixture:label_mixture": ("strength", "floor", "clamp"),
+    "fnlkit.client.losses.mixture:remember_predictions": ("start",),
+    "fnlkit.server.optimizers.feddyn:update_dual": ("alpha",),
+    "fnlkit.client.drift:proximal": ("mu",),
+    "fnlkit.client.drift:dynamic": ("alpha",),
+    "fnlkit.client.drift:towards_global": ("strength",),
+}
+
+
+def _as_agreed(step, arguments):
+    """Return the Limits of the parameters of a step that the site agreed to, {name: Limit}.
+
+    Parameters
+    ----------
+    step : str
+    arguments : list of (name, value)
+        Of the agreed method and optimizer.
+    """
+    agreed = {name: [value for each, value in arguments if each == name] for name in AGREED.get(step, ())}
+    return {name: _equal(*values) for name, values in agreed.items() if values and None not in values}
+
+
+def _equal(*values):
+    words = " or ".join(dict.fromkeys(f"{value:g}" if isinstance(value, float) else str(value) for value in values))
+    return Limit(f"{words}, as agreed", lambda v: any(isinstance(v, str) == isinstance(each, str) and v == each for each in values))
+
+
 _LIMITS = {
     "fnlkit.methods.na_fedavg:score_samples": {
         "name": Limit("scores_global or scores_local", lambda v: v in ("scores_global", "scores_local"))

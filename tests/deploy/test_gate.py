@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fnlkit.client import testing
+from fnlkit.client.drift import proximal
 from fnlkit.client.training import Fit
 from fnlkit.engines import travel
 from fnlkit.estimators import em, federated
@@ -97,7 +98,7 @@ def test_only_steps_of_the_agreed_method_run(method, step, place, tmp_path):  # 
     deployed = Deployed(place, tmp_path, method)
     assert ask(deployed, step) == "request" and not memory_of(tmp_path)
     assert ask(deployed, Fit(epochs=2)) == "request"  # the agreed number is 1
-    assert ask(deployed, Fit(epochs=1)) == ["weights"] and memory_of(tmp_path)
+    assert ask(deployed, Fit(epochs=1, batch_size=16)) == ["weights"] and memory_of(tmp_path)
 
 
 def test_a_reply_that_is_refused_after_the_visit_leaves_no_memory(place, tmp_path):  # noqa: F811
@@ -234,6 +235,54 @@ def test_an_entry_per_sample_leaves_only_if_agreed(audited, place, tmp_path):  #
     deployed = Deployed(place, tmp_path / "na-fedavg", "na-fedavg")
     rows = checking.leaving_of(deployed.nodes[101]["data"], deployed.nodes[101]["agreed"])
     assert {row["name"] for row in rows if row["shape"] == [50]} == {"scores_global", "scores_local"}
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "step", "fits"),
+    [
+        ("fedavg", {}, Fit(epochs=1, batch_size=1), False),
+        ("fedavg", {}, Fit(epochs=1, batch_size=16, lr=0.031), False),
+        ("fedavg", {}, Fit(epochs=1, batch_size=16, lr=0.01), True),
+        ("fedavg", {}, Fit(epochs=1, batch_size=16, clip=1e-9), False),
+        ("fedavg", {}, Fit(epochs=1, batch_size=16, momentum=0.99), False),
+        ("fedcorr(confidence=0.9)", {}, partial(fedcorr.relabel_confident, confidence=0.1, strict=False), False),
+        ("fedcorr(confidence=0.9)", {}, partial(fedcorr.relabel_confident, confidence=0.9, strict=False), True),
+        ("na-fedavg(at=1)", {}, partial(na_fedavg.score_samples, name="scores_global", score="loss"), False),
+        ("fedavg", {"optimizer": "fedprox(mu=0.1)"}, Fit(epochs=1, batch_size=16, corrections=(partial(proximal, mu=9.0),)), False),
+        ("fedavg", {"optimizer": "fedprox(mu=0.1)"}, Fit(epochs=1, batch_size=16, corrections=(partial(proximal, mu=0.1),)), True),
+    ],
+)
+def test_parameters_of_a_message_are_those_that_the_site_agreed_to(method, more, step, fits, place, tmp_path):  # noqa: F811
+    deployed = Deployed(place, tmp_path, method, **more)
+    assert (ask(deployed, step) != "request") == fits
+    if not fits:
+        assert "beyond the limit" in lines(deployed)[0]["told"]["refused"]
+
+
+@pytest.mark.parametrize(
+    ("method", "optimizer"),
+    [("fedcorr", "feddyn"), ("na-fedavg", "fedavg"), ("flr", "fedprox"), ("fedelc", "fedavg"), ("fedrn", "ditto")],
+)
+def test_steps_of_an_honest_server_meet_the_agreed_limits(method, optimizer, monkeypatch):
+    from fnlkit.experiment import Settings
+    from fnlkit.experiment.plan import Plan
+    from fnlkit.server.clients import Clients
+    from tests import toy
+
+    settings = Settings(method=method, optimizer=optimizer, rounds=6, epochs=2, lr=0.1, batch_size=8)
+    rows = {row.step: row for row in gate.table(Plan.of(settings), terms.Task(3, "image", (8, 8, 1), ("a", "b"), name="train"))}
+    plain, checked = Clients.round, set()
+
+    def round(self, ids, model, *given, **more):
+        for step in given:
+            for part in gate.parts_of(step):
+                gate._must_fit(rows[gate.name_of(part)], part, {})
+                checked.add(gate.name_of(part))
+        return plain(self, ids, model, *given, **more)
+
+    monkeypatch.setattr(Clients, "round", round)
+    toy.train(method=method, optimizer=optimizer, rounds=6)
+    assert len(checked) > 1
 
 
 def test_every_step_of_a_method_is_in_its_table(monkeypatch):

@@ -201,16 +201,16 @@ def test_every_message_has_a_line_in_the_ledger(place, tmp_path):  # noqa: F811
         reply = sent(deployed, value, kind=kind)
         assert told(reply) in CODES, (value, kind, reply)
         assert len(lines(deployed)) == number and "failure" in lines(deployed)[-1], (value, kind)
-    assert number > 50 and told(sent(deployed, request(deployed, Fit(epochs=1)))) == ["weights"]
+    assert number > 50 and told(sent(deployed, request(deployed, Fit(epochs=1, batch_size=16)))) == ["weights"]
 
 
 def test_a_reply_without_a_line_in_the_ledger_does_not_leave(place, tmp_path):  # noqa: F811
     deployed = Deployed(place, tmp_path, "fedavg")
     (tmp_path / "memory-1").mkdir()
     (tmp_path / "memory-1/left.jsonl").mkdir()  # no line can be written
-    assert told(sent(deployed, request(deployed, Fit(epochs=1)))) in CODES
+    assert told(sent(deployed, request(deployed, Fit(epochs=1, batch_size=16)))) in CODES
     (tmp_path / "memory-1/left.jsonl").rmdir()
-    assert told(sent(deployed, request(deployed, Fit(epochs=1), run="a" * 16))) == ["weights"] and len(lines(deployed)) == 1
+    assert told(sent(deployed, request(deployed, Fit(epochs=1, batch_size=16), run="a" * 16))) == ["weights"] and len(lines(deployed)) == 1
 
 
 def test_the_reason_of_a_failing_site_stays_in_its_own_log(place, tmp_path, capsys):  # noqa: F811
