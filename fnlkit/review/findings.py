@@ -111,7 +111,7 @@ def noisier_than_others(level, deviation):
     return holm(ndtr((others - level) / spread))
 
 
-def more_than_others(counts, totals):
+def more_than_others(counts, totals, away=0):
     """Return one-sided p-values (N, ...) that a share is larger at a site than at the others, and the others' shares.
 
     The other site with the largest share is left out if at least two remain, so that a noisy site does not hide another one.
@@ -120,6 +120,8 @@ def more_than_others(counts, totals):
     Parameters
     ----------
     counts, totals : int (N, ...)
+    away : int
+        Counts are known to within this number: the site is tested with the smallest count that it can have.
     """
     from scipy.stats import hypergeom
 
@@ -135,14 +137,15 @@ def more_than_others(counts, totals):
             np.put_along_axis(x, worst, 0, 0)
             np.put_along_axis(n, worst, 0, 0)
         x, n = x.sum(0), n.sum(0)
-        found = hypergeom.sf(counts[k] - 1, totals[k] + n, counts[k] + x, totals[k])
+        least = np.maximum(counts[k] - away, 0)
+        found = hypergeom.sf(least - 1, totals[k] + n, least + x, totals[k])
         p[k] = np.where((n > 0) & (totals[k] > 0), found, 1)
         # Half a sample more, because no mistakes among few samples do not mean a share of 0.
         reference[k] = np.where(n >= LEAST_REFERENCE, (x + 0.5) / (n + 1), 0)
     return p, reference
 
 
-def confused_beyond_chance(predicted, counts):
+def confused_beyond_chance(predicted, counts, away=0):
     """Return whether a site has more of a confusion than the others, and the p-values of these confusions.
 
     Either more samples of the given label are predicted as the other class, after Holm's correction for all confusions of
@@ -155,6 +158,8 @@ def confused_beyond_chance(predicted, counts):
         Counts by predicted class and given label.
     counts : (N, C, C)
         Expected numbers of samples by true and given class.
+    away : int
+        As for `more_than_others`.
 
     Returns
     -------
@@ -165,8 +170,8 @@ def confused_beyond_chance(predicted, counts):
     """
     off = ~np.eye(predicted.shape[1], dtype=bool)
     totals, expected = predicted.sum(1, keepdims=True), np.round(counts).astype(int)
-    p, reference = more_than_others(predicted, totals)
-    by_row, _ = more_than_others(expected, expected.sum(2, keepdims=True))
+    p, reference = more_than_others(predicted, totals, away)
+    by_row, _ = more_than_others(expected, expected.sum(2, keepdims=True), away)
     surely = np.zeros(predicted.shape, bool)
     columns, rows = holm(p[:, off]), holm(by_row[:, off])
     surely[:, off] = columns < SIGNIFICANT_CLASS
@@ -242,7 +247,7 @@ def judges(auc, predicted, within, known):
     return out
 
 
-def assess(judge, estimates, predicted, within, doubted, supported, certain, unseen, *, shared=False):
+def assess(judge, estimates, predicted, within, doubted, supported, certain, unseen, *, shared=False, away=0):
     """Return the numbers of each site on which the report rests.
 
     Parameters
@@ -260,6 +265,8 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
         Sites share samples.  Upper ends then count every contradicted label as wrong, because annotators who agree on wrong
         labels of similar samples teach them to the models. The site's own model does not speak for its labels, because the
         inputs are those of the others.
+    away : int
+        Counts by class are known to within this number.
 
     Returns
     -------
@@ -282,7 +289,7 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
         expected = (estimates["level"][k] * total[k] + 1) / (total[k] + 2)
         deviation = np.maximum(estimates["deviation"][k], np.sqrt(expected * (1 - expected) / (total[k] + 2)))
         p = noisier_than_others(estimates["level"][k], deviation)
-        cells, by_cells = confused_beyond_chance(predicted[k], estimates["counts"][k])
+        cells, by_cells = confused_beyond_chance(predicted[k], estimates["counts"][k], away)
         excess = _excess(predicted[k])
         more, _ = more_than_others(doubted[k].sum((1, 2)), total[k])
         agreed = holm(more) < SIGNIFICANT_CLASS

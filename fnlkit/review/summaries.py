@@ -549,7 +549,8 @@ def conclude(firsts, heads, seconds, *, changes, classes, names, columns=None):
     judges = findings.judges(inputs.after(chosen), predicted, within, heads["known"])
     estimates = range_of(seconds, expected)
     unseen = (counts * ~heads["known"]).sum(1) / counts.sum(1)
-    assessed = findings.assess(judges, estimates, predicted, within, doubted, supported, certain, unseen)
+    counted = predicted, within, doubted, supported, certain, unseen
+    assessed = findings.assess(judges, estimates, *counted, away=rounding.AWAY)
     for row, name, share in zip(assessed, judges, unseen.tolist(), strict=True):
         row["judge"], row["unseen"] = name, share if name == "others" else 0.0
     tables = {"chosen": chosen, "predicted": predicted, "known": heads["known"], "shares_differ": heads["differ"]}

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fnlkit.review import rounding
+from fnlkit.review import findings, rounding
 
 
 def send(column, total):
@@ -58,3 +58,13 @@ def test_of_two_classes_the_supported_labels_state_nothing_more():
         assert rounding.round_supported(supported, np.array([10, 5]), np.array([5, 0])) == 10
     assert rounding.round_supported(13, np.array([10, 5, 5]), np.array([5, 0, 0])) == 15
     assert rounding.round_supported(23, np.array([10, 5, 5]), np.array([5, 0, 0])) == 15
+
+
+def test_a_confusion_that_rounding_can_explain_is_not_reported():
+    totals = np.array([38, 42, 29, 37, 33])
+    for count, away, reported in ((5, 0, True), (5, rounding.AWAY, False), (15, rounding.AWAY, True)):
+        predicted = np.array([[[n, 0], [0, 400]] for n in totals])
+        predicted[4, :, 0] = totals[4] - count, count
+        cells, p = findings.confused_beyond_chance(predicted, predicted.astype(float), away)
+        assert cells[4, 1, 0] == reported and not cells[:4].any()
+        assert (p[4] < findings.SIGNIFICANT_CLASS) == reported
