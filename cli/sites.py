@@ -499,6 +499,7 @@ def _sites(folder):
     names, keys = json.loads(config["names"]), json.loads(config["keys"])
     nodes, last = _nodes(folder), _last(folder) or {}
     word, refused = "refused" if last.get("state") in _ENDED else "refuses", last.get("refused", {})
+    silent = last.get("silent", {})
     out = []
     for k, name in enumerate(names):
         node = nodes.get(keys[k] if k < len(keys) else None)
@@ -507,6 +508,8 @@ def _sites(folder):
             row["contact"] = node["online-at"] if node["status"] == "online" else node["offline-at"]
             if node["status"] == "online" and name in refused:
                 row["state"] = f"{word}: {refused[name]}"
+            elif node["status"] == "online" and name in silent:
+                row["state"] = silent[name]
         known = last.get("sites", {}).get(name)
         out.append(row | {"samples": known and known["samples"], "version": known and known["version"]})
     return out

@@ -37,8 +37,8 @@ class Sites:
         Name of each site, in the order of the clients.
     say : callable (str)
         Writes a line to the server's log for each site that is refused or fails.
-    on_refused : callable (dict)
-        Called with `refused` when it changes.
+    on_refused : callable (dict, dict)
+        Called with `refused` and `silent` when one of them changes.
 
     Attributes
     ----------
@@ -50,20 +50,23 @@ class Sites:
         Reason against each node that was refused or failed.
     refused : dict of int to str
         Cause for each client whose site refuses the run or is refused. An entry is removed when the site is admitted.
+    silent : dict of int to str
+        The same for each client whose site is connected and has not answered the server's question in time.
     """
 
     start_seconds, poll_seconds, alone = 60, 0.3, True  # each node has a single client and belongs to another owner
     silent_seconds = 40  # without a reply, until a line names the site
 
     def __init__(
-        self, grid, count, *, run, wait=600.0, most, keys=(), names=(), say=lambda text: None, on_refused=lambda refused: None
+        self, grid, count, *, run, wait=600.0, most, keys=(), names=(), say=lambda text: None,
+        on_refused=lambda refused, silent: None,
     ):
         self.names = tuple(names) or tuple(f"client {k}" for k in range(count))
         self.grid, self.count, self.run, self.wait, self.most = grid, count, run, wait, most
         self.nodes, self.sizes, self.versions, self._heard = {}, {}, {}, set()
         self.admitted = [k for k in range(count) if not any(keys) or keys[k]]
         self._owners, self._say, self._said, self.faults = {key: k for k, key in enumerate(keys) if key}, say, set(), {}
-        self.refused, self._on_refused, self._awaited, self._keys = {}, on_refused, set(), {}
+        self.refused, self.silent, self._on_refused, self._awaited, self._keys = {}, {}, on_refused, set(), {}
 
     def gather(self, least=None):
         """Wait until every client has a node, and return the numbers of the clients.
@@ -90,14 +93,27 @@ class Sites:
                 told = missing
             if over:
                 faults = "".join(f"; {text}" for text in list(self.faults.values())[:5])
-                remedy = "start these sites (start.sh), or raise `wait`"
-                if set(missing) <= set(self.refused):
-                    remedy = "they answer and are refused: remove the cause at each site, then run the same command"
                 raise WorkStopped(
                     f"{len(missing)} of {self.count} sites did not come within {self.wait:g} s: "
-                    f"{self._listed(missing)}{faults}; {remedy}"
+                    f"{self._listed(missing)}{faults}; {self._remedies(missing)}"
                 )
             time.sleep(2)
+
+    def cause(self, client):
+        """Return why a client has no node: its refusal, its missing answer, or no connection."""
+        return self.refused.get(client) or self.silent.get(client) or "did not connect"
+
+    def _remedies(self, missing):
+        """Return the next step for the missing clients that are refused, that do not answer, and that are not connected."""
+        refused, silent = ([k for k in missing if k in causes] for causes in (self.refused, self.silent))
+        absent = [k for k in missing if k not in refused + silent]
+        steps = (
+            (refused, "refused", "remove the cause at each site"),
+            (silent, "no answer in time", "look at the log of the start command, or raise `wait`"),
+            (absent, "not connected", "start these sites (start.sh), or raise `wait`"),
+        )
+        parts = [f"{state} ({self._listed(some)}): {step}" for some, state, step in steps if some]
+        return "; ".join([*parts, "then run the same command"])
 
     def _listed(self, clients):
         return ", ".join(self.names[k] + ("" if k in self.admitted else " (not admitted)") for k in clients)
@@ -158,6 +174,8 @@ class Sites:
 
     def _admit(self, node, owner, answer):
         """Accept a node as the site of a client, or refuse it."""
+        if answer is LATE:
+            return self._refuse(node, owner, "no answer in time; it still computes, or it was stopped", silent=True)
         match answer:
             case {"client": int(client), "samples": int(size), "version": str(version)} if bool not in map(
                 type, (client, size)
@@ -167,7 +185,7 @@ class Sites:
                 cause = f"{Failure(code, ascii(name[:60])[1:-1])}; the log at the site has the reason"
                 return self._refuse(node, owner, cause)
             case _:
-                return self._refuse(node, owner, "no answer in time" if answer is LATE else "the answer is not a hello message")
+                return self._refuse(node, owner, "the answer is not a hello message")
         if version != (ours := metadata.version("fnlkit")):
             theirs = ascii(version[:20])[1:-1]
             return self._refuse(node, owner, f"runs fnlkit {theirs} and the server {ours}; install the same version")
@@ -186,14 +204,21 @@ class Sites:
         self._heard.add(node)
         self.faults.pop(node, None)
         self.nodes[client], self.versions[client] = node, version
-        if self.refused.pop(client, None):
-            self._on_refused(self.refused)
+        self._keep(client)
 
-    def _refuse(self, node, client, cause):
-        """Write a refusal to the log and to `refused`; `client` is None if the client of the node is unknown."""
-        if client is not None and self.refused.get(client) != cause:
-            self.refused[client] = cause
-            self._on_refused(self.refused)
+    def _keep(self, client, refused=None, silent=None):
+        """Record that a client is refused, that it is silent, or neither."""
+        before = self.refused.get(client), self.silent.get(client)
+        for causes, cause in ((self.refused, refused), (self.silent, silent)):
+            causes.pop(client, None)
+            causes |= {client: cause} if cause else {}
+        if before != (refused, silent):
+            self._on_refused(self.refused, self.silent)
+
+    def _refuse(self, node, client, cause, *, silent=False):
+        """Write a refusal, or a missing answer, to the log and for the client; `client` is None if it is unknown."""
+        if client is not None:
+            self._keep(client, **{"silent" if silent else "refused": cause})
         self._fault(node, f"{f'node {node}' if client is None else self.names[client]}: {cause}")
 
     def _fault(self, node, text):

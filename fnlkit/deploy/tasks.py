@@ -106,7 +106,7 @@ def over(sites, task, settings, config, folder, report):
                     scale.TASK: (_scaled, 1)}[task.name]  # fmt: skip
     least = max(fewest, math.ceil(settings.min_replies * task.sites))
     present = sites.gather(least)
-    lost = {k: sites.refused.get(k, "did not connect") for k in range(task.sites) if k not in present}
+    lost = {k: sites.cause(k) for k in range(task.sites) if k not in present}
     tries = Counter()
     while True:
         report.about(sites, present, lost)
@@ -298,7 +298,7 @@ class progress:
     def __init__(self, output, task):
         self.path, self.task = f"{output}.status.json", task
         self.state = {"kind": "fnlkit.status/1", "task": task.name, "output": output, "state": "waiting", "step": "", "done": 0}
-        self.state |= {"total": 0, "sites": {}, "lost": {}, "refused": {}, "reason": "", "events": []}
+        self.state |= {"total": 0, "sites": {}, "lost": {}, "refused": {}, "silent": {}, "reason": "", "events": []}
 
     def __enter__(self):
         self._write()
@@ -318,9 +318,10 @@ class progress:
         self.state["lost"] = {self.task.names[k]: reason for k, reason in (lost or {}).items()}
         self._write()
 
-    def refused(self, causes):
-        """Record the sites that refuse or are refused, {client: cause}."""
-        self.state["refused"] = {self.task.names[k]: cause for k, cause in sorted(causes.items())}
+    def refused(self, refused, silent):
+        """Record the sites that refuse or are refused, and the sites that gave no answer in time, {client: cause} each."""
+        for name, causes in (("refused", refused), ("silent", silent)):
+            self.state[name] = {self.task.names[k]: cause for k, cause in sorted(causes.items())}
         self._write()
 
     def event(self, text):

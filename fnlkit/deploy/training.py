@@ -43,7 +43,7 @@ def conduct(
     *,
     on_sites=lambda sites, present: None,
     on_round=lambda row: None,
-    on_refused=lambda refused: None,
+    on_refused=lambda refused, silent: None,
     say=None,
 ):
     """Train over the sites of a grid and write the run.
@@ -60,8 +60,8 @@ def conduct(
         Called when all sites are connected.
     on_round : callable (row of the metrics)
         Called after each round.
-    on_refused : callable (dict)
-        Called with the causes by client when a site refuses, is refused or is admitted again.
+    on_refused : callable (dict, dict)
+        Called with the causes by client when a site refuses, is refused, gives no answer in time or is admitted again.
     say : callable (str), optional
         Receives a line for each site that is refused, fails or is awaited. Default: print it.
 

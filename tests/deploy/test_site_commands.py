@@ -515,6 +515,9 @@ def test_the_coordinator_admits_runs_and_sees_the_state(server, demo, tmp_path, 
         monkeypatch.setattr(server, "status", "running" if state == "running" else "finished:completed")
         rows = json.loads(fnlkit(["fnlkit", "sites", "status", "demo", "--json"], tmp_path).stdout)["sites"]
         assert [row["state"] for row in rows] == ["online", f"{word} cause", "not admitted"]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"refused": {}, "silent": {"site-1": "no answer in time"}}))
+    rows = json.loads(fnlkit(["fnlkit", "sites", "status", "demo", "--json"], tmp_path).stdout)["sites"]
+    assert [row["state"] for row in rows] == ["online", "no answer in time", "not admitted"]
     assert fnlkit(audit, tmp_path).returncode == 2  # a finished result is kept
     done = fnlkit(["fnlkit", "sites", "run", "demo", "--task", "evaluate", "-o", "e.json"], tmp_path)
     assert done.returncode == 2 and "--run" in done.stderr

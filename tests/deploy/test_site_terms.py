@@ -293,7 +293,7 @@ def test_a_refused_site_is_named_and_the_audit_covers_the_others(change, words, 
 
 @pytest.mark.parametrize("refusing", [{100, 101, 102}, {100, 101}])
 def test_the_wait_ends_with_the_cause_of_each_refusing_site(refusing, place, tmp_path, capsys):  # noqa: F811
-    """If all missing sites are refused, the remedy is not to start them."""
+    """Refused sites and sites that are not connected have different remedies."""
     pairs = keys(tmp_path, 3)
     deployed = Deployed(place, tmp_path / "run", "fedavg")
     words = json.dumps([sites.fingerprint(pem) for _, pem in pairs])
@@ -309,8 +309,51 @@ def test_the_wait_ends_with_the_cause_of_each_refusing_site(refusing, place, tmp
         deployed.train()
     text = str(stopped.value)
     assert text.startswith("3 of 3 sites did not come within 3 s") and text.count("fnlkit 0.0.1") == len(refusing)
-    assert ("start.sh" in text) == (len(refusing) < 3) and ("remove the cause" in text) == (len(refusing) == 3)
+    assert "remove the cause" in text and ("not connected (site-2): start" in text) == (len(refusing) < 3)
     assert len([line for line in capsys.readouterr().out.splitlines() if "runs fnlkit 0.0.1" in line]) == len(refusing)
+
+
+@pytest.mark.parametrize("task", ["train", "evaluate"])
+def test_a_site_without_an_answer_is_not_counted_as_refused(task, place, tmp_path, monkeypatch, capsys):  # noqa: F811
+    """Site 1 has another version and is refused, site 2 is connected and does not answer."""
+    from fnlkit.deploy import tasks
+
+    pairs = keys(tmp_path, 3)
+    deployed = Deployed(place, tmp_path / "run", "fedavg", min_replies=0.3)
+    words = json.dumps([sites.fingerprint(pem) for _, pem in pairs])
+    path = deployed.folder / "project/pyproject.toml"
+    path.write_text(path.read_text().replace('keys = "[]"', f"keys = {json.dumps(words)}"))
+    deployed.grid.keys = {100 + k: pem for k, (_, pem) in enumerate(pairs)}
+    deployed.grid.config = deployed.config = deployed.config | {"keys": words}
+    deployed.train()
+    output, run = tmp_path / "result", str(tmp_path / "run/run.pt")
+    deployed.grid.config = deployed.config | {"task": task, "output": str(output), "run": run}
+    saying(deployed, {101: {"version": "0.0.1"}})
+    push = deployed.grid.push_messages
+
+    def pushed(messages):
+        for message in messages:
+            yield "unanswered" if message.metadata.dst_node_id == 102 else from_one(push([message]))
+
+    def from_one(numbers):
+        (number,) = numbers
+        return number
+
+    monkeypatch.setattr(deployed.grid, "push_messages", pushed)
+    monkeypatch.setattr(sites, "_PATIENT_SECONDS", 0.5)
+    if task == "train":
+        with pytest.raises(WorkStopped) as stopped:
+            tasks.conduct(deployed.grid, deployed.grid.config)
+        text = str(stopped.value)
+        assert "refused (site-1): remove the cause at each site" in text
+        assert "no answer in time (site-2): look at the log" in text and "start.sh" not in text
+    else:
+        tasks.conduct(deployed.grid, deployed.grid.config)
+        found = json.loads(output.read_text())
+        assert found["covers"] == ["site-0"] and "0.0.1" in found["lost"]["site-1"]
+        assert found["lost"]["site-2"].startswith("no answer in time")
+    state = json.loads((tmp_path / "result.status.json").read_text())
+    assert list(state["refused"]) == ["site-1"] and list(state["silent"]) == ["site-2"]
 
 
 def test_a_site_that_does_not_reply_is_named_while_it_is_awaited(place, tmp_path, monkeypatch, capsys):  # noqa: F811
