@@ -416,6 +416,7 @@ def site_rows(*, names, classes, columns, counts, inputs, tables, within, doubte
     """
     exact, near = shared or ([{} for _ in names],) * 2
     by_class, out = findings.shares_differ(tables["predicted"].sum(2)), []
+    mistakes = findings.confusions_of_mistakes(np.asarray(expected)[[one["judge"] == "others" for one in assessed]])
     for k, held in enumerate(counts):
         one = assessed[k]
         trusted, seen = one["judge"] == "others", tables["predicted"][k] * tables["known"][k]
@@ -432,7 +433,9 @@ def site_rows(*, names, classes, columns, counts, inputs, tables, within, doubte
             "inputs": inputs.at(k, tables["chosen"], columns),
             "shares_differ": bool(tables["shares_differ"][k] and (by_class[k] or not trusted)),
             "only_here": [classes[c] for c in np.flatnonzero(~tables["known"][k] & (held >= 5))],
-            "confused": findings.confusions(expected[k], classes) if trusted else [],
+            "confused": findings.mark_supported(findings.confusions(expected[k], classes), classes, one, mistakes)
+            if trusted
+            else [],
             "classes": findings.by_class(expected[k], one["cells"], classes) if trusted else [],
             "matrix": expected[k].tolist() if trusted else None,
             "detectors": flags[0],

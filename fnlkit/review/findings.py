@@ -338,6 +338,47 @@ def _fewer(one, other):
     return bool(other > one and binom.cdf(one, one + other, 0.5) < SIGNIFICANT_CLASS)
 
 
+def confusions_of_mistakes(expected):
+    """Return (C, C): upper bounds of the shares of each true class that mistakes of the models assign to each given class.
+
+    The bound is the smallest upper end of Wilson's intervals at the sites, as `allowing_for_mistakes` has it for levels: at
+    the cleanest site, all confusions are mistakes.
+
+    Parameters
+    ----------
+    expected : (N, C, C)
+        Expected numbers of samples by true and given class at the sites that the models of the others judge. 0 sites bound
+        nothing (1).
+    """
+    counts = np.maximum(expected, 0)
+    _, high = wilson(counts, counts.sum(2, keepdims=True))
+    return high.min(0, initial=1.0)
+
+
+def mark_supported(confused, classes, one, mistakes):
+    """Return the confusions of a site with the entry ``supported``: it cannot be explained by mistakes of the models.
+
+    A confusion is supported if the site has wrong labels and either more of this confusion than the others (`cells`), or an
+    interval of the level above 0 and an interval of this confusion above the bound of the mistakes.
+
+    Parameters
+    ----------
+    confused : list of dict
+        From `confusions`.
+    classes : list of str
+    one : dict
+        accused, low, cells of `assess`.
+    mistakes : (C, C)
+        From `confusions_of_mistakes`.
+    """
+    out = []
+    for row in confused:
+        cell = classes.index(row["true"]), classes.index(row["given"])
+        supported = one["accused"] and (one["cells"][cell] or one["low"] > 0 and row["low"] > mistakes[cell])
+        out.append(row | {"supported": bool(supported)})
+    return out
+
+
 def confusions(counts, classes):
     """Return at most five confusions of classes, most samples first.
 

@@ -167,10 +167,10 @@ def skill(row):
 
 
 def confused(row):
-    """Return a site's confusions as text; a dash if its labels agree with the models, whose mistakes explain them."""
-    if row["confused"] and row["finding"] in AGREEING:
-        return "-"
-    return "; ".join(f"{c['true']} given as {c['given']} {100 * c['share']:.0f} %" for c in row["confused"]) or "-"
+    """Return the supported confusions of a site as text, or a dash; mistakes of the models can explain the others."""
+    # Results of older versions have no mark.
+    shown = [c for c in row["confused"] if c.get("supported", row["finding"] not in AGREEING)]
+    return "; ".join(f"{c['true']} given as {c['given']} {100 * c['share']:.0f} %" for c in shown) or "-"
 
 
 def chance(p):

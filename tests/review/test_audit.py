@@ -14,7 +14,7 @@ from fnlkit.estimators import em, estimate
 from fnlkit.estimators.apply import judged
 from fnlkit.review import report
 from fnlkit.review.audit import audit
-from fnlkit.review.findings import AGREES, confusions, noisier_than_others
+from fnlkit.review.findings import AGREES, confusions, confusions_of_mistakes, mark_supported, noisier_than_others
 from fnlkit.review.shifts import EMBEDDED
 from fnlkit.review.site import SENDS
 
@@ -55,9 +55,36 @@ def test_noisy_sites_and_swapped_classes_are_named(doubtful, found):
         level = (federation.given[held] != data.y_train[held]).mean()
         assert rows[name]["low"] <= level <= rows[name]["high"]
     assert all(rows[name]["low"] < 0.01 for name in ("Aix", "Cork", "Essen <b>"))
-    mistakes = [{"true": "3", "given": "8", "samples": 5.0, "share": 0.14, "low": 0.06, "high": 0.29}]
+    mistakes = [{"true": "3", "given": "8", "samples": 5.0, "share": 0.14, "low": 0.06, "high": 0.29}]  # of an older version
     assert report.confused(rows["Aix"] | {"confused": mistakes}) == "-" != report.confused(rows["Bonn"])
     assert "Bonn" in report.sentence(found.sites) and "Aix" not in report.sentence(found.sites)
+
+
+def test_confusions_that_mistakes_of_the_models_explain_are_marked_and_not_shown(found):
+    rows = {row["site"]: row for row in found.sites}
+    marks = {name: {(c["true"], c["given"]): c["supported"] for c in row["confused"]} for name, row in rows.items()}
+    assert marks["Bonn"]["2", "3"] and marks["Bonn"]["3", "2"]
+    assert not any(mark for name in ("Aix", "Cork", "Essen <b>") for mark in marks[name].values())
+    for row in rows.values():
+        words = report.confused(row)
+        for c in row["confused"]:
+            assert (f"{c['true']} given as {c['given']} " in words) == c["supported"]
+        assert words == "-" or row["low"] > 0 or row["classes"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "accused", "low", "cell", "supported"),
+    [(4, True, 0.05, False, False), (20, True, 0.05, False, True), (20, True, 0.0, False, False), (20, False, 0.0, False, False),
+     (4, True, 0.0, True, True)],
+)  # fmt: skip
+def test_a_confusion_is_compared_with_the_mistakes_at_the_cleanest_site(wrong, accused, low, cell, supported):
+    """By hand, Wilson at 95 %: 3 of 30 elsewhere is at most 25.6 %; 4 of 30 is at least 5.3 %, 20 of 30 at least 48.8 %."""
+    expected = np.array([[[30 - n, n], [0, 30]] for n in (wrong, 3, 5)], float)
+    mistakes = confusions_of_mistakes(expected)
+    assert abs(mistakes[0, 1] - 0.256) < 1e-3 and confusions_of_mistakes(expected[:0]).tolist() == [[1, 1], [1, 1]]
+    one = {"accused": accused, "low": low, "cells": np.array([[False, cell], [False, False]])}
+    (marked,) = mark_supported(confusions(expected[0], ["a", "b"]), ["a", "b"], one, mistakes)
+    assert marked["supported"] == supported and abs(marked["low"] - {4: 0.053, 20: 0.488}[wrong]) < 1e-3
 
 
 def test_pooled_estimates_are_the_same_numbers(doubtful, found):
