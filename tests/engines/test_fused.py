@@ -478,19 +478,6 @@ def test_a_network_trains_alone_as_in_a_pair(mixed):
     np.testing.assert_allclose(pair.loss, alone[0].loss + alone[1].loss, rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["distill", "mixture", "peer", "forward", "soft", "smoothed"])
-def test_gradient_is_that_of_autograd(kind):
-    """One step without momentum moves by minus the gradient."""
-    x, y = client(LENET, kind="float64", n=7)
-    order = np.arange(7)[None]
-    loss = losses(7, CLASSES, order.shape, np.float64)[kind]
-    theta = flat(network(LENET).parameters()).numpy()
-    loss_again = losses(7, CLASSES, order.shape, np.float64)[kind]
-    want = theta - reference(LENET, theta, x, y, order, lr=1.0, loss=loss)[0]
-    found = theta - fused_fit(LENET, theta, x, y, order, lr=1.0, loss=loss_again).theta
-    np.testing.assert_allclose(found, want, atol=1e-12)
-
-
 @given(data=st.data())
 def test_any_perceptron_and_ragged_order(data):
     depth = data.draw(st.integers(0, 3))

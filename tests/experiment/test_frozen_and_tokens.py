@@ -61,7 +61,7 @@ def net(tmp_path):
     return lambda name: f"{tmp_path}/nets.py:{name}"
 
 
-@pytest.mark.parametrize("engine", ["sequential", "stacked", "workers"])
+@pytest.mark.parametrize("engine", ["sequential", "stacked", pytest.param("workers", marks=pytest.mark.slow)])
 def test_frozen_parameters_neither_train_nor_travel(engine, net):
     chosen = settings(model=net("low_rank"), rounds=3, weight_decay=0.1, precision="fp64")
     options = {"workers": 1} if engine == "workers" else {}

@@ -93,7 +93,7 @@ def test_the_run_keeps_the_chosen_model_and_resumes_bit_for_bit(method, spec, tm
     assert all(torch.equal(again.selection[name], whole.selection[name]) for name in whole.selection)
 
 
-@pytest.mark.parametrize("engine", ["stacked", "fused", "workers"])
+@pytest.mark.parametrize("engine", ["stacked", "fused", pytest.param("workers", marks=pytest.mark.slow)])
 def test_engines_choose_the_same_round(engine):
     chosen = settings(select="label-wave(window=1)", rounds=6, precision="fp64" if engine == "stacked" else "fp32")
     one, other = finish(chosen), finish(chosen, engine=engine)
