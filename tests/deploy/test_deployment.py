@@ -1,4 +1,4 @@
-"""The example of docs/deployment.md: real processes on loopback, with TLS and keys.
+"""The example of docs/deployment-settings.md: real processes on loopback, with TLS and keys.
 
 Minutes, since Flower starts a process for every message.
 """
