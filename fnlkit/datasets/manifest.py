@@ -439,7 +439,8 @@ class Manifest:
 
     def _notes(self, learned):
         roles = ", ".join(f"{role} {name!r}" for role, name in self.roles.items())
-        rest = [name for name in self.table.columns if name not in {*self.roles.values(), *self.features, *self.several}]
+        used = {*self.roles.values(), *self.features, *self.several}
+        rest = [name for name in self.table.columns if name not in used]
         left = f"; not used: {', '.join(rest[:12])}{f' and {len(rest) - 12} more' if len(rest) > 12 else ''}" if rest else ""
         return [
             f"{len(self.table):,} rows; {roles}{left}",

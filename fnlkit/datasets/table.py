@@ -2,6 +2,7 @@
 
 import csv
 import re
+from collections import Counter
 
 import numpy as np
 
@@ -223,7 +224,8 @@ def _first(path, text, separator):
 
 def _names(path, row):
     names = [cell.strip() for cell in row]
-    twice = next((name for name in names if name and names.count(name) > 1), None)
+    counts = Counter(names)
+    twice = next((name for name in names if name and counts[name] > 1), None)
     if twice is not None:
         raise InputError(f"{paths.shown(path)}: two columns have the name {twice!r}; rename one")
     odd = next((name for name in names if not name.isprintable() or len(name) > 200), None)

@@ -330,3 +330,16 @@ def test_sites_of_disjoint_classes(tmp_path):
     facts = json.loads(done.stdout)
     assert facts["meta"]["client_names"] == ["Aix", "Bonn"] and facts["meta"]["class_names"] == list("abcd")
     assert facts["client_sizes"] == [6, 6]
+
+
+def test_the_columns_of_a_wide_table_are_listed_a_few_times(tmp_path, monkeypatch):
+    """Once for each column, 20,000 columns took minutes."""
+    from fnlkit.datasets.manifest import Manifest
+
+    listed, features = [], Manifest.features.fget
+    monkeypatch.setattr(Manifest, "features", property(lambda self: listed.append(1) or features(self)))
+    columns = [f"c{j}" for j in range(300)]
+    rows = [",".join(["label", *columns])] + [",".join([label, *["1.5"] * 299, str(i)]) for i, label in enumerate("abab")]
+    (tmp_path / "wide.csv").write_text("\n".join(rows) + "\n")
+    data = datasets.load(str(tmp_path / "wide.csv"))
+    assert data.x_train.shape[1] == 300 and len(listed) < 20
