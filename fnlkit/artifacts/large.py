@@ -1,6 +1,7 @@
 """Read arrays that are too large for memory row by row from their file."""
 
 import contextlib
+import contextvars
 import hashlib
 import math
 import mmap
@@ -18,6 +19,8 @@ from fnlkit.artifacts.saving import write_bytes
 from fnlkit.artifacts.stored import Stored
 from fnlkit.errors import InputError
 
+# Arrays that were decompressed into files since the start of `kept_if_accepted`.
+_new = contextvars.ContextVar("new", default=None)
 SMALL = 64 * 2**20  # maximum bytes of a user's array in memory
 MAX_DECODED = 64 * 2**30
 
@@ -86,6 +89,23 @@ def _head(raw, place, small):
     return Head(dtype, shape)
 
 
+@contextlib.contextmanager
+def kept_if_accepted():
+    """Remove the files into which arrays were decompressed inside the context if it raises InputError."""
+    new = []
+    token = _new.set(new)
+    try:
+        yield
+    except InputError:
+        for path in new:
+            path.unlink(missing_ok=True)
+        raise
+    finally:
+        _new.reset(token)
+    if (before := _new.get()) is not None:
+        before += new
+
+
 def open_arrays(path, *, decoded, small=SMALL):
     """Return the arrays of a user's npz or npy; large arrays stay on disk.
 
@@ -114,7 +134,7 @@ def open_arrays(path, *, decoded, small=SMALL):
         size = 0
     if size <= small and not _grows(path, small):
         return files.read_arrays(path)
-    with one_line(shown(path)), open(path, "rb") as handle:
+    with kept_if_accepted(), one_line(shown(path)), open(path, "rb") as handle:
         mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
         with memoryview(mapped) as raw:
             if bytes(raw[:6]) == b"\x93NUMPY":
@@ -183,6 +203,7 @@ def _placed(path, raw, place, decoded, small):
     key = f"{os.path.realpath(path)}\0{found.st_size}\0{found.st_mtime_ns}\0{name}"
     target = decoded / f"{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.npy"
     if not target.is_file():
+        _in_place(path, memoryview(next(files_zip.unpacked(raw, place))), name, 0, place.unpacked)  # a wrong header is refused
         decoded.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(decoded).free
         if free < place.unpacked:
@@ -191,6 +212,8 @@ def _placed(path, raw, place, decoded, small):
                 "uncompressed (numpy.savez) or set FNLKIT_CACHE to a larger disk"
             )
         write_bytes(files_zip.unpacked(raw, place), target)
+        if (new := _new.get()) is not None:
+            new.append(target)
     with open(target, "rb") as handle:
         head = memoryview(handle.read(files_npz.MAX_HEADER + 12))
     return _in_place(target, head, name, 0, place.unpacked)

@@ -6,7 +6,7 @@ Files are downloaded only on request.  Labels are read at once, and samples on f
 import os
 import pathlib
 
-from fnlkit.artifacts import paths
+from fnlkit.artifacts import large, paths
 from fnlkit.components import own
 from fnlkit.components.spec import FileText, bind, parse
 from fnlkit.datasets import places
@@ -68,6 +68,7 @@ def cache_folder():
         return pathlib.Path(tempfile.gettempdir()) / "fnlkit-cache"
 
 
+@large.kept_if_accepted()
 def load(name, *, cache=None, download=False, of_site=False):
     """Return a data set by name, spec or path.
 

@@ -113,6 +113,7 @@ def config_of(path):
     return own
 
 
+@large.kept_if_accepted()
 def samples_like(text, task):
     """Return the Dataset of a site or of the server.
 

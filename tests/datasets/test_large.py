@@ -68,6 +68,29 @@ def test_samples_in_a_file_are_those_in_memory(kind, how, small, tmp_path):
         assert before == {f: f.stat().st_mtime_ns for f in (small / "decoded").iterdir()}
 
 
+@pytest.mark.parametrize("refused", ["too few labels", "texts", "columns first", "a damaged second array"])
+def test_a_refused_file_leaves_no_decompressed_array(refused, small, tmp_path):
+    """An npz of 8 MB that was refused left 1.5 GB in the cache."""
+    held, path = arrays("vectors"), tmp_path / "data.npz"
+    if refused == "too few labels":
+        held["y_train"] = held["y_train"][:-1]
+    elif refused == "texts":
+        held["x_train"] = held["x_train"].astype(str)
+    elif refused == "columns first":
+        held["x_train"] = np.asfortranarray(held["x_train"])
+    np.savez_compressed(path, **held)
+    if refused == "a damaged second array":
+        raw = bytearray(path.read_bytes())
+        raw[raw.index(b"x_test.npy") + 60] ^= 255
+        path.write_bytes(bytes(raw))
+    with pytest.raises(InputError):
+        datasets.load(path, cache=small)
+    assert not (small / "decoded").exists() or not list((small / "decoded").iterdir())
+    np.savez_compressed(path, **arrays("vectors"))
+    datasets.load(path, cache=small)
+    assert len(list((small / "decoded").iterdir())) >= 2  # an accepted file keeps them
+
+
 def test_values_that_are_not_finite_are_named_when_they_are_read(small, tmp_path):
     held = arrays("vectors")
     held["x_train"][4, 2] = np.nan
