@@ -221,10 +221,11 @@ def fit(logits, labels, temper, *, prior=1.0, rng):
     T = _maximized(p, labels, one_hot, everyone, _start(p.shape[1]), prior, 300)
     posterior = posterior_of(p, labels, T)
     draws = np.empty(DRAWS)
-    for i in range(DRAWS):
-        weights = rng.multinomial(len(p), everyone / len(p)).astype(np.float64)
+    # Few samples have few different draws: one sample has one, and three samples have ten.
+    drawn, place = np.unique(rng.multinomial(len(p), everyone / len(p), DRAWS), axis=0, return_inverse=True)
+    for i, weights in enumerate(drawn.astype(np.float64)):
         again = posterior_of(p, labels, _maximized(p, labels, one_hot, weights, T, prior, 15))
-        draws[i] = 1 - weights @ (again * one_hot).sum(1) / len(p)
+        draws[place.reshape(-1) == i] = 1 - weights @ (again * one_hot).sum(1) / len(p)
     low, high = np.percentile(draws, [2.5, 97.5])
     level = float(1 - (posterior * one_hot).sum() / len(p))
     return {"level": level, "low": low, "high": high, "counts": posterior.T @ one_hot, "posterior": posterior, "draws": draws}

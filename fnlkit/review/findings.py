@@ -190,34 +190,51 @@ def shares_differ(counts):
     ----------
     counts : int (N, C)
     """
-    from scipy.stats import chi2_contingency
-
-    sites, out = len(counts), np.zeros(len(counts), bool)
-    for k in range(sites):
-        differing = 0
-        for j in range(sites):
-            pair = counts[[k, j]]
-            pair = pair[:, pair.sum(0) > 0]
-            if j == k or pair.shape[1] < 2 or (pair.sum(1) == 0).any():
-                continue
-            if chi2_contingency(pair).pvalue > RARE:
-                continue
-            mine, other = pair / pair.sum(1, keepdims=True)
-            n, m = pair.sum(1)
-            single = [chi2_contingency([[a, n - a], [b, m - b]]).pvalue < RARE for a, b in pair.T]
-            ratio = np.maximum(mine, other) / np.maximum(np.minimum(mine, other), 1e-9)
-            differing += bool(np.abs(mine - other).sum() / 2 > SHARES or (np.array(single) & (ratio > RATIO)).any())
-        out[k] = differing >= max(1, (sites - 1) / 2)
+    counts = np.asarray(counts, np.float64)
+    sites, out, totals = len(counts), np.zeros(len(counts), bool), np.asarray(counts, np.float64).sum(1, keepdims=True)
+    for k in np.flatnonzero(totals[:, 0]):
+        others = counts[(np.arange(sites) != k) & (totals[:, 0] > 0)]
+        mine, n, m = counts[k], totals[k, 0], others.sum(1, keepdims=True)
+        others, m = (values[chi_square(mine, others) <= RARE] for values in (others, m))
+        single = chi_square(np.stack(np.broadcast_arrays(mine, n - mine), -1), np.stack([others, m - others], -1)) < RARE
+        shares = mine / n, others / m
+        ratio = np.maximum(*shares) / np.maximum(np.minimum(*shares), 1e-9)
+        far = np.abs(shares[0] - shares[1]).sum(1) / 2 > SHARES
+        out[k] = (far | (single & (ratio > RATIO)).any(1)).sum() >= max(1, (sites - 1) / 2)
     return out
+
+
+def chi_square(mine, others):
+    """Return the p-values (...,) that counts have the same shares, by Pearson's test; 1 for fewer than two classes.
+
+    Tables of two classes have Yates' correction, as in `scipy.stats.chi2_contingency`, which computes one table at a time.
+
+    Parameters
+    ----------
+    mine, others : (..., C)
+        Each with at least one sample; they are broadcast.
+    """
+    from scipy.stats import chi2
+
+    mine, others = np.broadcast_arrays(np.asarray(mine, np.float64), np.asarray(others, np.float64))
+    both, n, m = mine + others, mine.sum(-1, keepdims=True), others.sum(-1, keepdims=True)
+    expected, rest, present = both * n / (n + m), both * m / (n + m), both > 0
+    freedom = present.sum(-1) - 1
+    away = np.abs(mine - expected)
+    away = np.where(freedom[..., None] == 1, away - np.minimum(0.5, away), away)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistic = np.where(present, away**2 / expected + away**2 / rest, 0.0).sum(-1)
+    return np.where(freedom > 0, chi2.sf(statistic, np.maximum(freedom, 1)), 1.0)
 
 
 def seen_elsewhere(counts):
     """Return (N, C): whether the other sites have a class often enough, also without the site that has it most often."""
-    sites, out = len(counts), np.zeros(counts.shape, bool)
-    for k in range(sites):
-        others = np.sort(np.delete(counts, k, 0), 0)
-        out[k] = others[: max(1, len(others) - 1)].sum(0) >= 5
-    return out
+    counts = np.asarray(counts)
+    if len(counts) <= 2:
+        return counts[::-1] >= 5 if len(counts) == 2 else np.zeros(counts.shape, bool)
+    ordered = np.sort(counts, 0)
+    largest = np.where(counts == ordered[-1], ordered[-2], ordered[-1])  # of the other sites
+    return counts.sum(0) - counts - largest >= 5
 
 
 def judges(auc, predicted, within, known):
@@ -309,11 +326,12 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
                          "high": float(min(1, max(upper, estimates["level"][site]) + unseen[site])),
                          "accused": accused, "contradicted": bool(noisy and contradicted),
                          "cells": cells[i]}  # fmt: skip
+    skilled = [j for j in range(sites) if skill_of(within[j])["low"] >= SKILL] if len(by["own"]) else []
+    ends = {j: wilson(*certain[j], 0.99)[1] for j in skilled}
     for site in by["own"]:
-        rivals = [j for j in range(sites) if j != site and skill_of(within[j])["low"] >= SKILL]
         most = wilson(total[site] - within[site].trace(), total[site])[1]
         least = wilson(*certain[site], 0.99)[0]
-        mistakes = min((wilson(*certain[j], 0.99)[1] for j in rivals), default=1.0)
+        mistakes = min((end for j, end in ends.items() if j != site), default=1.0)
         low = float(max(0.0, least - mistakes))
         low = low if low > LEAST_SHARE else 0.0
         out[site] = {"level": None, "p": None, "low": low, "high": float(most), "separable": False,

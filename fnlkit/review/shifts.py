@@ -22,6 +22,8 @@ SIGNIFICANT = 1e-3
 LEAST = 5
 # A site describes its columns only with at least this many samples, and each quantile is the mean of LEAST neighboring values.
 LEAST_COLUMNS = 20
+# Sites are compared with at least this many samples of classes that both describe, and with at most this many other sites.
+LEAST_COMPARED, MOST_COMPARED = 8, 30
 # Columns beyond this number are not compared one by one.
 MOST_COLUMNS = 4096
 # Of more pixels than this, only every k-th is used for their mean, deviation and quantiles.
@@ -432,6 +434,8 @@ def filled(statistics, counts, least=LEAST):
 def compared(replies, counts, changes):
     """Return the AUC (N, changes) of each site's inputs under each change against the unchanged inputs of the others.
 
+    Of more than `MOST_COMPARED` other sites, the same random ones are compared with each site.
+
     Parameters
     ----------
     replies : dict
@@ -442,10 +446,12 @@ def compared(replies, counts, changes):
     means, within = np.asarray(replies["class_means"]), np.asarray(replies["covariances"])
     sites = len(means)
     auc = np.full((sites, changes), 0.5)
-    for k in range(sites):
+    large = np.array([c[described_classes(c)].sum() >= LEAST_COMPARED for c in counts], bool)
+    order = stream(0, "compared").permutation(np.flatnonzero(large)) if large.sum() > MOST_COMPARED + 1 else np.flatnonzero(large)
+    for k in np.flatnonzero(large):
+        others = [j for j in order if j != k][:MOST_COMPARED]
         for t in range(changes):
-            pairs = [_auc(means[k, t], within[k, t], counts[k], means[j, 0], within[j, 0], counts[j])
-                     for j in range(sites) if j != k]  # fmt: skip
+            pairs = [_auc(means[k, t], within[k, t], counts[k], means[j, 0], within[j, 0], counts[j]) for j in others]
             pairs = sorted(value for value in pairs if value is not None)
             if pairs:
                 auc[k, t] = pairs[(len(pairs) - 1) // 2]
@@ -462,7 +468,7 @@ def _auc(mine, own_within, own_counts, other, other_within, other_counts):
 
     shared = described_classes(own_counts) & described_classes(other_counts)
     n, m = own_counts[shared].sum(), other_counts[shared].sum()
-    if not shared.any() or min(n, m) < 8:
+    if not shared.any() or min(n, m) < LEAST_COMPARED:
         return None
     shares, others = own_counts[shared] / n, other_counts[shared] / m
     mine, other = mine[shared], other[shared]
