@@ -121,7 +121,7 @@ def more_than_others(counts, totals, away=0):
     ----------
     counts, totals : int (N, ...)
     away : int
-        Counts are known to within this number: the site is tested with the smallest count that it can have.
+        The site is tested with a count that is smaller by this number, because counts are rounded.
     """
     from scipy.stats import hypergeom
 
@@ -283,7 +283,7 @@ def assess(judge, estimates, predicted, within, doubted, supported, certain, uns
         labels of similar samples teach them to the models. The site's own model does not speak for its labels, because the
         inputs are those of the others.
     away : int
-        Counts by class are known to within this number.
+        As for `more_than_others`, for counts by class.
 
     Returns
     -------

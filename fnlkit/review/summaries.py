@@ -550,7 +550,7 @@ def conclude(firsts, heads, seconds, *, changes, classes, names, columns=None):
     estimates = range_of(seconds, expected)
     unseen = (counts * ~heads["known"]).sum(1) / counts.sum(1)
     counted = predicted, within, doubted, supported, certain, unseen
-    assessed = findings.assess(judges, estimates, *counted, away=rounding.AWAY)
+    assessed = findings.assess(judges, estimates, *counted, away=rounding.ALLOWANCE)
     for row, name, share in zip(assessed, judges, unseen.tolist(), strict=True):
         row["judge"], row["unseen"] = name, share if name == "others" else 0.0
     tables = {"chosen": chosen, "predicted": predicted, "known": heads["known"], "shares_differ": heads["differ"]}

@@ -62,7 +62,7 @@ def test_of_two_classes_the_supported_labels_state_nothing_more():
 
 def test_a_confusion_that_rounding_can_explain_is_not_reported():
     totals = np.array([38, 42, 29, 37, 33])
-    for count, away, reported in ((5, 0, True), (5, rounding.AWAY, False), (15, rounding.AWAY, True)):
+    for count, away, reported in ((5, 0, True), (5, rounding.ALLOWANCE, False), (10, rounding.ALLOWANCE, True)):
         predicted = np.array([[[n, 0], [0, 400]] for n in totals])
         predicted[4, :, 0] = totals[4] - count, count
         cells, p = findings.confused_beyond_chance(predicted, predicted.astype(float), away)
