@@ -11,10 +11,13 @@ from pathlib import Path
 import click
 
 from fnlkit.cli.plumbing import Table, console, json_option, printable, takes_file
+from fnlkit.errors import WorkStopped
 
 _HERE = "here"
 # States in which a task writes no more.
 _ENDED = ("completed", "failed", "stopped")
+# Seconds for a command of Flower.
+_SECONDS = 120
 
 
 @click.group()
@@ -26,6 +29,10 @@ def command():
       fnlkit sites admit project site-0.key.pub site-1.key.pub
       fnlkit sites run project --task audit -o audit.json
     """
+
+
+class TooSlow(WorkStopped):
+    """A command of Flower gave no answer in time; unlike other errors, this leaves open what it would have answered."""
 
 
 def _folder(folder):
@@ -43,7 +50,7 @@ def _flwr(folder, *arguments):
     import tomllib
 
     from fnlkit.deploy import connection
-    from fnlkit.errors import InputError, WorkStopped
+    from fnlkit.errors import InputError
 
     home = folder / "coordinator" / "flwr"
     home.mkdir(exist_ok=True)
@@ -56,8 +63,14 @@ def _flwr(folder, *arguments):
     if program is None:
         raise InputError("the command flwr is missing; pip install 'fnlkit[flower]' adds it")
     more = {"FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "NO_COLOR": "1"}
-    done = subprocess.run([program, *arguments], cwd=folder, env=os.environ | more, capture_output=True, text=True,
-                          stdin=subprocess.DEVNULL, timeout=120)  # fmt: skip
+    try:
+        done = subprocess.run([program, *arguments], cwd=folder, env=os.environ | more, capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=_SECONDS)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise TooSlow(
+            f"flwr {arguments[0]}: no answer within {_SECONDS} s; this machine is overloaded, and a running task goes on; run "
+            "the same command again"
+        ) from None
     try:
         found = json.loads(done.stdout[done.stdout.index("{") :])
     except ValueError:
@@ -98,8 +111,6 @@ def admit(folder, keys):
 
 def _registered(folder, key, known=None, seconds=60):
     """Return the node that the SuperLink gives to a key, or the `known` one; a server that was just started is awaited."""
-    from fnlkit.errors import WorkStopped
-
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -136,7 +147,7 @@ def run(folder, task, scaled, model, server_data, min_replies, output):
       fnlkit sites run project --task audit -o audit.json
     """
     from fnlkit.artifacts import saving
-    from fnlkit.errors import InputError, WorkStopped
+    from fnlkit.errors import InputError
 
     folder, output = _folder(folder), os.path.abspath(output)
     if task == "evaluate" and model is None:
@@ -209,10 +220,10 @@ def _running(folder):
 
 def _is_alive(folder, last):
     """Return whether a task that has written no end is still running."""
-    from fnlkit.errors import WorkStopped
-
     try:
         return not _status_of(folder, last["run"])["status"].startswith("finished")
+    except TooSlow:
+        raise
     except WorkStopped as error:
         if "is the server running" in str(error) and "not found" not in str(error).lower():
             raise
@@ -233,10 +244,11 @@ def _follow(folder, number):
             console().print(printable(now), style="dim")
         shown = now
         if found["state"] in _ENDED or time.monotonic() > asked + 20:  # a killed server writes no state
+            with contextlib.suppress(TooSlow):  # the next question may be answered
+                listed = _status_of(folder, number)
+                if listed["status"].startswith("finished"):
+                    return listed
             asked = time.monotonic()
-            listed = _status_of(folder, number)
-            if listed["status"].startswith("finished"):
-                return listed
         time.sleep(1)
 
 
@@ -295,7 +307,7 @@ def remove(folder, names):
     from fnlkit.artifacts import saving
     from fnlkit.deploy import checking
     from fnlkit.deploy.agreement import config_of
-    from fnlkit.errors import InputError, WorkStopped
+    from fnlkit.errors import InputError
 
     folder = _folder(folder)
     config, path = config_of(str(folder / "pyproject.toml")), folder / "coordinator" / "nodes.json"
@@ -450,8 +462,6 @@ def status(folder, as_json):
     Example:
       fnlkit sites status project
     """
-    from fnlkit.errors import WorkStopped
-
     folder, problem = _folder(folder), None
     last = _last(folder)
     try:

@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 import stat
+import subprocess
 import tomllib
 
 import numpy as np
@@ -566,6 +567,49 @@ def test_a_running_task_is_followed_again_and_stopped(server, demo, tmp_path, mo
     found = json.loads(fnlkit(["fnlkit", "sites", "status", "demo", "--json"], tmp_path).stdout)
     assert found["task"]["state"] == "ended"
     assert fnlkit(["fnlkit", "sites", "stop", "demo"], tmp_path).returncode == 2
+
+
+def test_an_overloaded_machine_neither_ends_the_following_nor_submits_the_task_again(server, demo, tmp_path, monkeypatch):
+    """A command of Flower that gives no answer in time has answered nothing: the task may be running."""
+    import fnlkit.cli.sites as coordinator
+
+    folder = tmp_path / "demo"
+    shutil.copytree(demo, folder)
+    train = ["fnlkit", "sites", "run", "demo", "--task", "train", "-o", "run.pt"]
+    server.goes_on, flwr, slow = True, server.flwr, []
+
+    def first_slow(folder, *words):
+        if words[0] == "list" and not slow:
+            slow.append(words)
+            server.status = "finished:completed"
+            raise coordinator.TooSlow("flwr list: no answer within 120 s")
+        return flwr(folder, *words)
+
+    state = {"task": "train", "state": "completed", "step": "round 1", "events": [], "lost": {}, "output": str(tmp_path / "run.pt")}
+
+    def submitted(*arguments):
+        (tmp_path / "run.pt.status.json").write_text(json.dumps(state))
+        return first_slow(*arguments)
+
+    monkeypatch.setattr(coordinator, "_flwr", submitted)
+    monkeypatch.setattr(coordinator.time, "sleep", lambda seconds: None)
+    assert fnlkit(train, tmp_path).returncode == 0 and slow
+    (tmp_path / "run.pt.status.json").write_text(json.dumps(state | {"state": "running"}))
+    slow.clear()
+    monkeypatch.setattr(coordinator, "_flwr", first_slow)
+    done = fnlkit(train, tmp_path)
+    assert done.returncode == 1 and done.stderr.strip() == "fnlkit: error: flwr list: no answer within 120 s"
+
+
+def test_a_command_of_flower_without_an_answer_ends_in_one_line(demo, monkeypatch):
+    import fnlkit.cli.sites as coordinator
+
+    def late(command, **more):
+        raise subprocess.TimeoutExpired(command, more["timeout"])
+
+    monkeypatch.setattr(coordinator.subprocess, "run", late)
+    with pytest.raises(WorkStopped, match="flwr list: no answer within 120 s; this machine is overloaded"):
+        coordinator._flwr(demo, "list")
 
 
 def test_a_site_is_removed_and_certificates_are_renewed(server, demo, tmp_path):
