@@ -9,15 +9,18 @@ fnlkit.  All methods (default: all of the registry) have the settings of docs/le
 are kept in the cache, so that a second call continues.
 
 labelme: 44 annotators with at least 10 labels are clients.  simulated: digits, 40 annotators drawn from the noise model that
-was fitted to people.  spammers, for audits only: the same, and every tenth annotator answers at random.  mriqc: 17 sites with
+was fitted to people.  spammers, for audits only: the same, and every tenth annotator answers at random; blurred: the same with
+noise in the pixels, so that the classifier is often wrong.  mriqc: 17 sites with
 the ratings of three raters; the published rating counts as true.  yoruba: titles of news as hashed n-grams, labels of a weak
 labeler, 20 clients drawn at random.
 """
 
 import argparse
 import csv
+import itertools
 import json
 import zlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +44,10 @@ SETTINGS = {"model": "mlp(hidden=[128])", "rounds": 60, "fraction": 0.1, "epochs
 ANNOTATORS, VOTES, WIDTH = 40, 2.5, 1024
 # An audit's intervals are compared for annotators with this many labels; shares of wrong labels of bad and clean annotators.
 LEAST, WORST, CLEAN = 40, 0.6, 0.1
+# Errors of levels are stated for annotators with numbers of labels between these bounds.
+BOUNDS = (10, 20, 40, 80, 100_000)
+SUMMED = ("error", "error pooled", "width")
+BLUR = 2.0
 # First seed of runs that choose options; the league has seeds from 0 on.
 DEVELOPMENT = 100
 
@@ -56,10 +63,16 @@ def labelme(folder, seed):
     return by_vote(data), "annotators(least=10)", None
 
 
-def simulated(folder, seed):
-    """Return digits with 2.5 votes a sample of 40 annotators, before the noise."""
+def simulated(folder, seed, blur=0.0):
+    """Return digits with 2.5 votes a sample of 40 annotators, before the noise of the labels.
+
+    `blur` is the standard deviation of noise that is added to the pixels, in units of theirs.
+    """
     data, rng = datasets.load("digits"), np.random.default_rng([seed, 40])
     flat = {"train": data.x_train.reshape(len(data.y_train), -1), "test": data.x_test.reshape(len(data.y_test), -1)}
+    if blur:
+        draws, scale = np.random.default_rng([seed, 42]), blur * flat["train"].std()
+        flat = {part: x + draws.normal(0, scale, x.shape) for part, x in flat.items()}
     size = rng.lognormal(0, 0.9, ANNOTATORS)
     size = np.maximum(10, size / size.sum() * len(data.y_train) * VOTES).astype(int)
     votes = np.full((len(data.y_train), ANNOTATORS), -1)
@@ -92,8 +105,9 @@ def yoruba(folder, seed):
 
 
 LEAGUE = "labelme,simulated,mriqc,yoruba"
-ANNOTATED = ("labelme", "simulated", "spammers")
-SETS = {"labelme": labelme, "simulated": simulated, "mriqc": mriqc, "yoruba": yoruba, "spammers": simulated}
+ANNOTATED = ("labelme", "simulated", "spammers", "blurred")
+SETS = {"labelme": labelme, "simulated": simulated, "mriqc": mriqc, "yoruba": yoruba, "spammers": simulated,
+        "blurred": partial(simulated, blur=BLUR)}  # fmt: skip
 
 
 def of_arrays(name, x, y, classes):
@@ -120,7 +134,7 @@ def grams(text):
 def federation_of(name, folder, seed, holdout=None):
     data, scheme, clients = SETS[name](folder, seed)
     federation = pipeline.partition(data, scheme, clients=clients, holdout=holdout, seed=seed, say=None)
-    if name in ("simulated", "spammers"):
+    if name in ("simulated", "spammers", "blurred"):
         federation = noise.inject(federation, "annotators", seed=seed)
     if name == "spammers":
         draws = np.random.default_rng([seed, 41])
@@ -228,7 +242,7 @@ def league(names, methods, seeds, folder, cache):
 
 def audit_row(name, seed, folder, cache):
     """Return the measures of an audit of annotators, and of CROWDLAB on the pooled votes, from the cache if they are known."""
-    path = cache / f"audit-{name}-{seed}.json"
+    path = cache / f"audited-{name}-{seed}.json"
     if path.exists():
         return json.loads(path.read_text())
     federation, data = federation_of(name, folder, seed)
@@ -244,8 +258,20 @@ def audit_row(name, seed, folder, cache):
            "worst": int(worst.sum()), "worst named": int(named[worst].sum()), "clean": int(clean.sum()),
            "clean named": int(named[clean].sum()), "spearman": float(stats.spearmanr(level, truth)[0]),
            "crowdlab": float(stats.spearmanr(-quality, truth[who])[0])}  # fmt: skip
+    for least, most in itertools.pairwise(BOUNDS):
+        few = (least <= size) & (size < most)
+        away = 100 * np.abs(level - truth)[few], 100 * np.abs(pooled(level, size) - truth)[few], 100 * (high - low)[few]
+        out |= {f"{least}": int(few.sum()), **{f"{least} {what}": float(v.sum()) for what, v in zip(SUMMED, away, strict=True)}}
     saving.write_bytes([json.dumps(out).encode()], str(path))
     return out
+
+
+def pooled(level, size):
+    """Return levels shrunk to their mean by a beta-binomial model, fitted by the method of moments."""
+    mean = np.average(level, weights=size)
+    spread = max(np.average((level - mean) ** 2, weights=size) - mean * (1 - mean) * len(size) / size.sum(), 1e-6)
+    strength = max(mean * (1 - mean) / spread - 1, 0.0)
+    return (size * level + strength * mean) / (size + strength)
 
 
 def crowdlab(federation, data):
@@ -286,6 +312,11 @@ def audits(names, seeds, folder, cache):
         print(f"  more than {100 * WORST:.0f} % wrong   {total['worst named']} of {total['worst']} named")
         print(f"  less than {100 * CLEAN:.0f} % wrong   {total['clean named']} of {total['clean']} named")
         print(f"  Spearman              {mean['spearman']:.3f}, CROWDLAB {mean['crowdlab']:.3f}", flush=True)
+        for least, most in itertools.pairwise(BOUNDS):
+            count = total[f"{least}"]
+            error, shrunk, width = (total[f"{least} {what}"] / max(count, 1) for what in SUMMED)
+            print(f"  {f'{least} to {most - 1:,}' if most < BOUNDS[-1] else f'{least} and more':11} labels    {count:3} annotators: "
+                  f"error of the level {error:.1f} points, pooled {shrunk:.1f}, width {width:.1f}", flush=True)  # fmt: skip
 
 
 def main():
