@@ -1,14 +1,18 @@
 """The built package contains every module and file that the repository has, with the declared metadata."""
 
+import re
+import shlex
 import subprocess
 import sys
 import zipfile
 from email.parser import Parser
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
-from tests.test_versions import PROJECT, ROOT
+from tests.test_versions import PINNED, PROJECT, ROOT, python_versions
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +53,26 @@ def test_the_metadata_are_those_of_the_project(wheel):
     (scripts,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
     assert "fnlkit = fnlkit.cli:main" in wheel.read(scripts).decode()
     assert (Path(name).parent / "licenses/LICENSE").as_posix() in wheel.namelist()
+
+
+def test_the_image_is_built_from_the_locked_versions_and_the_files_of_the_package():
+    lines = [shlex.split(line) for line in (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines() if line[:1] != "#"]
+    (base,) = [words[1] for words in lines if words[0] == "FROM"]
+    assert re.fullmatch(r"python:(.*)-slim", base)[1] in python_versions()
+    copied = {source for words in lines if words[0] == "COPY" for source in words[1:-1]}
+    assert copied == {"pyproject.toml", "setup.py", "README.md", "LICENSE", ".ci/constraints.txt", "fnlkit", "cli", "data"}
+    assert all((ROOT / source).exists() for source in copied)
+    assert ["-c", "/src/.ci/constraints.txt", "/src"] in [words[-3:] for words in lines]
+
+
+def test_the_lock_has_a_version_of_every_installed_requirement():
+    """Follow the requirements of the required packages, as pip does in the image."""
+    left, seen = list(PROJECT["dependencies"]), set()
+    while left:
+        wanted = Requirement(left.pop())
+        name = wanted.name.lower().replace("_", "-")
+        if name in seen or (wanted.marker and not wanted.marker.evaluate({"extra": ""})):
+            continue
+        seen.add(name)
+        left += requires(wanted.name) or []
+    assert seen <= {name.replace("_", "-") for name in PINNED}
