@@ -36,11 +36,13 @@ class Datalab:
         Column with the given labels. The classes are the labels that occur, sorted.
     sites : str or sequence of n, optional
         Column with the site of each sample, or the sites. Default: all samples are at one site, as in cleanlab.
+    task : str
+        Only ``"classification"``, cleanlab's default.
 
     Raises
     ------
     InputError
-        If a column is missing, if the lengths differ, or if a label or site is missing.
+        If a column is missing, if the lengths differ, if a label or site is missing, or if `task` is another one.
 
     Notes
     -----
@@ -56,7 +58,11 @@ class Datalab:
     [['a', 3, 1, 1.0], ['b', 2, 0, 1.0]]
     """
 
-    def __init__(self, data: Any, label_name: str, *, sites: str | ArrayLike | None = None) -> None:
+    def __init__(
+        self, data: Any, label_name: str, *, sites: str | ArrayLike | None = None, task: str = "classification"
+    ) -> None:
+        if task != "classification":
+            raise InputError(f"`task` must be 'classification', found {task!r}; see docs/other-labels.md for other labels")
         if not isinstance(data, Mapping) and not hasattr(data, "columns"):
             raise InputError(f"`data` must be a DataFrame or a dict of columns, found {type(data).__name__}")
         values = _column(data, label_name, "label_name")
@@ -75,9 +81,11 @@ class Datalab:
     def find_issues(
         self,
         *,
-        pred_probs: ArrayLike,
+        pred_probs: ArrayLike | None = None,
         filter_by: Filter = "prune_by_noise_rate",
         min_examples_per_class: int = 10,
+        issue_types: Mapping[str, Mapping[str, Any]] | None = None,
+        features: ArrayLike | None = None,
     ) -> None:
         """Find samples whose label is likely wrong.
 
@@ -90,12 +98,23 @@ class Datalab:
         min_examples_per_class : int
             Labels with at most this number of samples (at a site) have no issues; for the first three filters. Default: that of
             cleanlab's Datalab.
+        issue_types : dict, optional
+            Only ``{"label": {}}``, cleanlab's selection of label issues.
+        features : array, optional
+            Not supported; the error names the function that reads features.
 
         Raises
         ------
         InputError
-            As `fnlkit.find_label_issues`, and if `pred_probs` has another number of columns than there are classes.
+            As `fnlkit.find_label_issues`, if `pred_probs` is missing or has another number of columns than there are classes, and
+            for `features` or other `issue_types`.
         """
+        if features is not None:
+            raise InputError("`features` is not supported; call fnlkit.audit_samples(features, labels, sites), or cleanlab's Datalab")
+        if issue_types is not None and (set(issue_types) != {_ISSUE} or issue_types[_ISSUE]):
+            raise InputError(f"`issue_types` must be {{{_ISSUE!r}: {{}}}}, found {issue_types!r}; use cleanlab for other kinds of issues")
+        if pred_probs is None:
+            raise InputError("`pred_probs` is missing; give the out-of-sample class probabilities (n, C)")
         shape = np.shape(pred_probs)
         if len(shape) == 2 and shape[1] != len(self.class_names):
             raise InputError(
@@ -132,6 +151,16 @@ class Datalab:
             "predicted_label": names[found.predicted],
         }
         return frame(columns if self.sites is None else {"site": self.sites, **columns})
+
+    @property
+    def issues(self) -> Any:
+        """The DataFrame of `get_issues`."""
+        return self.get_issues()
+
+    @property
+    def issue_summary(self) -> Any:
+        """The DataFrame of `get_issue_summary`."""
+        return self.get_issue_summary()
 
     def get_issue_summary(self, issue_name: str | None = None) -> Any:
         """Return a DataFrame with one row: issue_type, score (share of labels without a confident other class), num_issues."""

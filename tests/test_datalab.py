@@ -53,6 +53,31 @@ def test_a_row_per_site_is_that_of_a_call_for_the_site():
         assert summary.score[0] == pytest.approx(row.score)
 
 
+def test_the_calls_of_cleanlabs_quickstart_run():
+    data, labels, probs = tree_data()
+    lab = Datalab(data, label_name="tree", task="classification")
+    lab.find_issues(pred_probs=probs, issue_types={"label": {}})
+    pandas.testing.assert_frame_equal(lab.issues, lab.get_issues("label"))
+    pandas.testing.assert_frame_equal(lab.issue_summary, lab.get_issue_summary("label"))
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ({"features": np.ones((400, 2))}, "fnlkit.audit_samples"),
+        ({"issue_types": {"outlier": {}}}, "use cleanlab for other kinds"),
+        ({"issue_types": {"label": {"k": 3}}}, "`issue_types` must be"),
+        ({"pred_probs": None}, "`pred_probs` is missing"),
+    ],
+)
+def test_other_searches_of_cleanlab_are_refused(more, message):
+    data, _, probs = tree_data()
+    with pytest.raises(InputError, match=message):
+        Datalab(data, label_name="tree").find_issues(**{"pred_probs": probs} | more)
+    with pytest.raises(InputError, match="`task` must be 'classification'"):
+        Datalab(data, label_name="tree", task="regression")
+
+
 def test_the_report_has_the_sites_and_the_lowest_scores(capsys):
     data, _, probs = tree_data()
     lab = Datalab({"tree": data["tree"]}, "tree", sites=data["park"].tolist())
