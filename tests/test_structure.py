@@ -27,6 +27,7 @@ HOMES = {
     "torchvision": ("fnlkit/models/vision.py",),
     "torchaudio": ("fnlkit/models/vision.py",),
     "flwr": ("fnlkit/engines/flower/api.py",),
+    "nvflare": ("fnlkit/deploy/nvflare.py",),
     "ray": ("fnlkit/engines/flower/",),
     "tensorboard": ("fnlkit/experiment/tracking.py",),
     "mlflow": ("fnlkit/experiment/tracking.py",),
