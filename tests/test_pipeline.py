@@ -186,33 +186,6 @@ def test_to_pandas_without_pandas_names_the_extra(run, monkeypatch):
         run.to_pandas()
 
 
-@pytest.mark.slow
-def test_the_notebook_runs(tmp_path, monkeypatch):
-    """By a kernel of its own where nbclient is installed (extra `notebook`), else its cells' sources one after the other."""
-    book = json.loads((ROOT / "examples" / "quickstart.ipynb").read_text(encoding="utf-8"))
-    monkeypatch.chdir(tmp_path)
-    try:
-        import nbformat
-        from nbclient import NotebookClient
-    except ImportError:
-        pytest.importorskip("pandas", reason="needs pandas (extra `notebook`)")
-        scope = {}
-        for cell in book["cells"]:
-            if cell["cell_type"] == "code":
-                exec("".join(cell["source"]), scope)
-        found = repr(scope["fnlkit"].evaluate(scope["plain"], scope["corrected"]))
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # those of Jupyter's own insides
-            done = NotebookClient(
-                nbformat.reads(json.dumps(book), as_version=4), timeout=LIMIT, kernel_name="python3"
-            ).execute()
-        shown = [o.get("data", {}).get("text/plain", "") for cell in done.cells for o in cell.get("outputs", [])]
-        found = next(text for text in shown if "fedavg-0" in text)
-    last = {line.split()[1]: float(line.split()[3]) for line in found.splitlines()[1:]}
-    assert last["fedcorr"] > last["fedavg"], found
-
-
 def test_naming_the_functions_imports_nothing_heavy():
     code = "import fnlkit, sys; fnlkit.partition, fnlkit.inject_noise; print({'torch', 'numba'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
