@@ -402,7 +402,7 @@ class Child:
         os.waitpid(self.process, 0)
 
 
-def campaign(folder, mutants, seed, *, kinds=KINDS, jobs=2, minutes=0, say=lambda *a: None):
+def campaign(folder, mutants, seed, *, kinds=KINDS, jobs=2, minutes=0, began=None, say=lambda *a: None):
     """Return ({kind: mutants}, [(kind, index, failure)], peak bytes of a child).
 
     Parameters
@@ -411,7 +411,9 @@ def campaign(folder, mutants, seed, *, kinds=KINDS, jobs=2, minutes=0, say=lambd
         Folder of the valid inputs of `prepare`.
     mutants, seed, jobs : int
     minutes : float
-        Start no mutant after this time; 0 has no limit.
+        Time after which running mutants are ended and not counted; 0 has no limit.
+    began : float, optional
+        Time (`time.monotonic`) from which `minutes` counts. Default: now.
     say : callable(kind, index, failure)
         Called for each failure at once.
     """
@@ -421,12 +423,15 @@ def campaign(folder, mutants, seed, *, kinds=KINDS, jobs=2, minutes=0, say=lambd
         counts[kind] = max(1, round(mutants * SHARES[kind] / whole))
         todo += [(kind, first, min(BATCH, counts[kind] - first)) for first in range(0, counts[kind], BATCH)]
     todo = [todo[i] for i in np.random.default_rng(seed).permutation(len(todo))]  # an early end covers all kinds
-    end = time.monotonic() + 60 * minutes if minutes else np.inf
+    end = (time.monotonic() if began is None else began) + 60 * minutes if minutes else np.inf
     while todo or running:
         if time.monotonic() > end:
             for kind, _, count in todo:
                 counts[kind] -= count
-            todo = []
+            for child in running:
+                counts[child.kind] -= child.count - child.done
+                child.end()
+            break
         while todo and len(running) < jobs:
             kind, first, count = todo.pop()
             running.append(Child(kind, folder, seed, first, count))
@@ -466,7 +471,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--minutes", type=float, default=0, help="Begin no batch after so many; 0 goes on to the end.")
+    parser.add_argument("--minutes", type=float, default=0, help="End after so many, whatever is running; 0 goes on.")
     parser.add_argument("--at", type=int, nargs="+", help="Only these mutants of the kind --only names, with tracebacks.")
     parser.add_argument("--show", type=int, default=3, help="Examples of each failure.")
     chosen = parser.parse_args()
@@ -488,6 +493,7 @@ def main():
             kinds=kinds,
             jobs=chosen.jobs,
             minutes=chosen.minutes,
+            began=began,
             say=lambda kind, index, text: print(f"{kind} {index}: {text}", file=sys.stderr, flush=True),
         )
     for kind, count in counts.items():

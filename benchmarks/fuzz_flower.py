@@ -1,7 +1,7 @@
 """Hostile Flower messages for benchmarks.fuzz: requests of a server to a site, and replies of a site to a server.
 
-Both sides run in this process with Flower's message classes.  A request or reply of a valid run is changed in one to three
-places: fields, names of functions, arrays (type, shape, values), steps of secure aggregation, or single bytes.
+Both sides run in this process with Flower's message classes.  A site receives a sequence of one to four requests, a server the
+replies of a run.  A request or reply of a valid run is changed in one to three places: fields, names of functions, arrays (type, shape, values), steps of secure aggregation, or single bytes.
 
 A site must answer each request with declared arrays, a hello or a code, write a line to the ledger, import only code of fnlkit,
 write only to the site's folder, and send no canary.  A server must finish a run in which one of three sites is hostile, or stop
@@ -147,21 +147,34 @@ def _deployed(folder, name):
 
 # ---- a server's message to a site
 def to_site(folder, rng, loud=False):
-    """Return "" if a site handles a changed request correctly, otherwise the failure."""
+    """Return "" if a site handles a sequence of one to four changed requests correctly, otherwise the failure.
+
+    The requests share the memory of the site; half of the sequences continue the requests of a valid run.
+    """
     from flwr.common.serde import message_from_proto
     from flwr.proto.message_pb2 import Message
 
     deployed = _deployed(folder, name := pick(rng, list(SETTINGS)))
     deployed.reset()
     requests = sorted((Path(folder) / "flower" / name).glob("request-*"), key=lambda path: int(path.name.split("-")[1]))
-    chosen = int(rng.integers(len(requests)))
-    count = 0
+    chosen, lines = int(rng.integers(len(requests))), 0
     for path in requests[:chosen] if rng.random() < 0.5 else ():  # protocol state or client state
         _answered(deployed, message_from_proto(Message.FromString(path.read_bytes())))
-        count += 1
-    message = message_from_proto(Message.FromString(requests[chosen].read_bytes()))
-    message.metadata.__dict__["_message_type"] = pick(rng, ["train"] * 12 + ["query", "evaluate", "train.x", "query.hello"])
-    message.content = changed_records(message.content, rng, folder, loud)
+        lines += 1
+    for step in range(int(rng.integers(1, 5))):
+        place = chosen if not step or rng.random() < 0.5 else int(rng.integers(len(requests)))
+        message = message_from_proto(Message.FromString(requests[place].read_bytes()))
+        if not step or rng.random() < 0.7:  # others follow as a valid run sends them
+            message.metadata.__dict__["_message_type"] = pick(rng, ["train"] * 12 + ["query", "evaluate", "train.x", "query.hello"])
+            message.content = changed_records(message.content, rng, folder, loud)
+        lines += 1
+        if failure := _one_message(deployed, message, lines, rng, name, loud):
+            return failure if not step else f"{failure} (message {step + 1} of a sequence)"
+    return ""
+
+
+def _one_message(deployed, message, lines, rng, name, loud):
+    """Return "" if a site handles a message correctly, after which its ledger has this number of lines."""
     sys.modules.pop(EVIL, None)
     (deployed.place / "imported").unlink(missing_ok=True)
     before, config = _outside(deployed), deployed.grid.config
@@ -178,11 +191,11 @@ def to_site(folder, rng, loud=False):
     finally:
         deployed.grid.config = config
     if loud:
-        print(name, requests[chosen].name, reply, log.getvalue())
+        print(name, reply, log.getvalue())
     ledger = deployed.folder / "memory-1/left.jsonl"
-    lines = ledger.read_bytes().count(b"\n") if ledger.exists() else 0
-    if lines != count + 1:
-        return f"to a site: {lines - count} lines in the ledger of one message"
+    found = ledger.read_bytes().count(b"\n") if ledger.exists() else 0
+    if found != lines:
+        return f"to a site: {found - lines + 1} lines in the ledger of one message"
     if _outside(deployed) != before:
         return "to a site: it wrote outside of its folder, or imported somebody's code"
     if odd := next((c for c in log.getvalue() if not c.isprintable() and c != "\n"), None):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import resource
+import time
 
 import pytest
 
@@ -26,6 +27,13 @@ def test_broken_inputs_end_in_a_sentence(inputs):
     assert not failures, failures
     assert set(counts) == set(fuzz.KINDS) and sum(counts.values()) >= 60
     assert 0 < peak < here + 2**30
+
+
+def test_the_campaign_ends_at_its_time_although_mutants_run(inputs, monkeypatch):
+    monkeypatch.setattr(fuzz, "fnlkit", lambda arguments: time.sleep(60))
+    began = time.monotonic()
+    counts, failures, _ = fuzz.campaign(inputs, 40, 0, kinds=("recipe",), jobs=2, minutes=2 / 60)
+    assert time.monotonic() - began < 20 and counts == {"recipe": 0} and not failures
 
 
 def test_the_campaign_detects_failures(inputs, monkeypatch):

@@ -18,7 +18,7 @@ class TooLong(Withheld):
 
 @contextmanager
 def cpu_limit(seconds, what):
-    """Raise TooLong inside the context after this CPU time of the process.
+    """Raise TooLong inside the context after this CPU time of the process, without the time of the system.
 
     Yields a function that raises it again, for a step that caught it.
 
@@ -41,8 +41,8 @@ def cpu_limit(seconds, what):
         expired.append(True)
         raise error
 
-    before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds, _AGAIN)
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, _AGAIN)
     def check():
         if expired:
             raise error
@@ -50,6 +50,6 @@ def cpu_limit(seconds, what):
     try:
         yield check
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
     check()
