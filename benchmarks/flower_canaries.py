@@ -1,13 +1,16 @@
-"""Search for 1,000 canaries in everything that leaves the sites of a deployment on loopback.
+"""Search for 1,000 canaries in everything that leaves the sites of a deployment on loopback, and attack sites as a server.
 
     python -m benchmarks.flower_canaries
+    python -m benchmarks.flower_canaries --attacks    # only the attacks, in this process
 
-Starts a SuperLink and three SuperNodes without TLS, with a proxy that records every byte from the sites.  The canaries are
+The attacks (benchmarks.hostile_server) print the share of each site's samples, values and labels that a server recovers.  The
+search starts a SuperLink and three SuperNodes without TLS, with a proxy that records every byte from the sites.  The canaries are
 class names that the project does not have, file names, paths, ids, metadata, and texts of exceptions.  After a failing run,
 an audit, a training and an evaluation, the bytes are searched, also after decompression, and so are the state and the log of
 the SuperLink and all results of the coordinator.  In the control, the sites run a client that adds a canary to a reply.
 """
 
+import argparse
 import contextlib
 import itertools
 import json
@@ -24,6 +27,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+
+from benchmarks import hostile_server
 
 SITES, ROWS, OMITTED, FAILING = 3, 90, 30, 100
 SETTINGS = ["--rounds", "1", "--fraction", "1", "--epochs", "1", "--model", "mlp(hidden=8)", "--wait", "60", "--folds", "2",
@@ -242,11 +247,19 @@ def searched(folder):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--attacks", action="store_true", help="no deployment on loopback")
+    if parser.parse_args().attacks:
+        for line in hostile_server.report():
+            print(line, flush=True)
+        return
     folder = Path(tempfile.mkdtemp(prefix="fnlkit-search-"))
     found = searched(folder)
     print(json.dumps(found, indent=1))
     good = not found["in_bytes_from_sites"] and not found["in_files_of_the_coordinator"] and found["control"] == 1
     shutil.rmtree(folder)
+    for line in hostile_server.report():
+        print(line, flush=True)
     sys.exit(0 if good else 1)
 
 

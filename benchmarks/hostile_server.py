@@ -1,0 +1,477 @@
+"""A server that tries to recover samples from sites, with every request that the sites' table permits.
+
+Sites answer in this process with Flower's own messages.  Each attack sends a sequence of requests and returns the rows and
+labels that it recovered; `report` prints the shares of each site's samples, single values and labels, and which requests were
+refused.  Rows count as recovered if every value is within a thousandth of the standard deviation of the true row.
+"""
+
+import contextlib
+import io
+import tempfile
+import tomllib
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fnlkit.client import scaling, testing
+from fnlkit.client.training import Fit
+from fnlkit.engines import travel
+from fnlkit.engines.flower import visits, wire
+from fnlkit.estimators import em, federated
+from fnlkit.methods import fedcorr, feddpcont, na_fedavg
+from fnlkit.review import cells, copies, shifts, site
+
+# Samples of each site. The last class has few samples at each site.
+SIZES = (1, 4, 20, 60, 200)
+COLUMNS, CLASSES, HIDDEN = 6, 3, 16
+# Rows and single values within this many standard deviations of the true ones are recovered.
+NEAR = 1e-3
+# Requests that the attack on training sends to a site; the table permits more.
+VISITS = 120
+
+
+@dataclass
+class Outcome:
+    """Result of an attack on a site.
+
+    Attributes
+    ----------
+    rows : list of (COLUMNS,)
+        Guessed samples.
+    labels : list of int
+        Guessed label of each row, -1 if unknown.
+    values : list of (column, value)
+        Guessed values of single samples whose other values stay unknown.
+    """
+
+    rows: list = field(default_factory=list)
+    labels: list = field(default_factory=list)
+    values: list = field(default_factory=list)
+
+
+class Federation:
+    """Sites with vectors, a project, and a hostile server in this process.
+
+    Parameters
+    ----------
+    folder : path
+    seed : int
+    **settings
+        Of the project: method, protect, per_sample, open_tasks, scaling.
+    """
+
+    def __init__(self, folder, seed, *, method="fedavg", per_sample=False, open_tasks=False, scaling="project", **settings):
+        from fnlkit import datasets
+        from fnlkit.deploy import apps, opening, project, terms
+        from fnlkit.experiment.settings import Settings
+        from tests.engines.here import Grid
+
+        self.folder, rng = Path(folder), np.random.default_rng(seed)
+        self.samples, self.answers = [], Counter()
+        for k, size in enumerate(SIZES):
+            y = rng.choice(CLASSES, size, p=[0.6, 0.35, 0.05])
+            x = (rng.standard_normal((size, COLUMNS)) + y[:, None]).astype(np.float32)
+            np.savez(self.folder / f"site-{k}.npz", x=x, y=y, class_names=np.array(list("012")))
+            self.samples.append((x.astype(np.float64), y))
+        x = rng.standard_normal((60, COLUMNS)).astype(np.float32)
+        np.savez(self.folder / "server.npz", x_train=x, y_train=np.arange(60) % CLASSES, x_test=x[:9], y_test=np.arange(9) % CLASSES)
+        common = {"rounds": 5, "fraction": 1.0, "epochs": 1, "batch_size": 10, "model": f"mlp(hidden={HIDDEN})", "precision": "fp64"}
+        tasks = (*terms.TASKS, "scale") if scaling == "sites" else terms.TASKS
+        judging = terms.Judging(tasks=tasks, per_sample=per_sample, open_tasks=open_tasks, folds=2, audit_rounds=2)
+        about = {"sites": len(SIZES), "wait": 0, "max_samples": 500, "judging": judging, "scaling": scaling}
+        data = datasets.load(str(self.folder / "server.npz"))
+        project.write_project(self.folder / "project", data, Settings(method=method, **common | settings), **about)
+        agreed = self.folder / "project/pyproject.toml"
+        self.config = tomllib.loads(agreed.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
+        nodes = {
+            100 + k: {"client": k, "data": str(self.folder / f"site-{k}.npz"), "memory": str(self.folder / f"memory-{k}"),
+                      "agreed": str(agreed)}
+            for k in range(len(SIZES))
+        }  # fmt: skip
+        self.grid = Grid(apps.client_app(opening.open_site), self.config, nodes)
+        settings, task = terms.read_config(self.config)
+        self.mean, self.std = (np.array(values) for values in (task.mean, task.std))
+        self.network = opening.network_of(_plan(settings), task, (COLUMNS,))
+
+    def scaled(self, x):
+        """Return samples (..., COLUMNS) as the sites' models receive them."""
+        return (x - self.mean) / self.std if len(self.mean) else x
+
+    def unscaled(self, x):
+        """Return samples from the inputs of the sites' models."""
+        return x * self.std + self.mean if len(self.mean) else x
+
+    def ask(self, k, task, *steps, received=None, scattered=None, weights=None, round=0, base=-1, run="0" * 16):
+        """Return the arrays that site k replies to steps, or None if it refuses or fails."""
+        from flwr.app import Message
+
+        weights = self.network.flat.clone() if weights is None else weights
+        packed = [travel.pack(step) for step in steps]
+        value = visits.request(run=run, round=round, seed=0, weights=weights, steps=packed, broadcast=received or {},
+                               visits=[(k, base, -1, scattered or {})])  # fmt: skip
+        self.grid.config = self.config | {"task": task}
+        with contextlib.redirect_stderr(io.StringIO()):
+            (reply,) = self.grid.send_and_receive([Message(wire.write(value), 100 + k, "train")])
+        found = ("failure", reply.error.reason.split()[0]) if reply.has_error() else wire.read(reply.content)["replies"][0][1]
+        code = found[1] if isinstance(found, tuple) else "answered"
+        self.answers[code] += 1
+        return None if isinstance(found, tuple) else {name: values.double().numpy() for name, values in found.items()}
+
+
+def _plan(settings):
+    from fnlkit.experiment.plan import Plan
+
+    return Plan.of(settings)
+
+
+def weights_of(federation, first, bias, second):
+    """Return the flat weights of a perceptron with these first (H, D), bias (H,) and second (C, H) layers."""
+    flat = torch.zeros_like(federation.network.flat)
+    parts = {tuple(np.shape(values)): values for values in (first, bias, second)}
+    for _, start, end, shape in federation.network.slots:
+        if tuple(shape) in parts:
+            flat[start:end] = torch.as_tensor(parts[tuple(shape)], dtype=flat.dtype).reshape(-1)
+    return flat
+
+
+def layers_of(federation, flat):
+    """Return the first (H, D), bias (H,) and second (C, H) layers of flat weights."""
+    return [flat[start:end].reshape(shape) for _, start, end, shape in federation.network.slots][:3]
+
+
+# ---- attacks: functions (federation, site) -> Outcome
+def train_on_traps(federation, k, task="train"):
+    """Recover samples from local training: units that only one sample activates (Fowl et al. 2022).
+
+    Unit j has the value relu(v x - c_j).  The differences of the gradients of adjacent units contain the samples between both
+    thresholds; with one sample, the ratio of the weights' and the bias' difference is the sample.
+    """
+    rng, out, scale = np.random.default_rng(0), Outcome(), 1e-4
+    for visit in range(VISITS):
+        direction = rng.standard_normal(COLUMNS)
+        direction /= np.linalg.norm(direction)
+        cuts = np.sort(rng.uniform(-4, 4, HIDDEN))
+        first = np.tile(direction, (HIDDEN, 1))
+        second = np.tile(scale * np.array([1.0, -1.0, 0.5])[:, None], (1, HIDDEN))
+        weights = weights_of(federation, first, -cuts, second)
+        reply = federation.ask(k, task, Fit(epochs=1), weights=weights, run=f"{visit:016x}")
+        if reply is None:
+            break
+        before, after = layers_of(federation, weights.numpy()), layers_of(federation, reply["weights"])
+        moved = [new - old for new, old in zip(after, before, strict=True)]
+        rows, biases = -np.diff(moved[0], axis=0, append=0), -np.diff(moved[1], append=0)
+        for j in np.flatnonzero(np.abs(biases) > 1e-12):
+            x = federation.unscaled(rows[j] / biases[j])
+            if np.abs(x).max() < 100:
+                out.rows.append(x)
+                out.labels.append(int(np.argmax(moved[2][:, j] - (moved[2][:, j + 1] if j + 1 < HIDDEN else 0))))
+    return out
+
+
+def read_scores(federation, k):
+    """Read each sample from its energy: a model whose log-sum-exp of the outputs is one column."""
+    columns = []
+    for j in range(COLUMNS):
+        first, bias, second = np.zeros((HIDDEN, COLUMNS)), np.zeros(HIDDEN), np.zeros((CLASSES, HIDDEN))
+        first[0, j], bias[0], second[0, 0] = 1.0, 100.0, 1.0  # relu(x + 100) = x + 100
+        step = partial(na_fedavg.score_samples, name="scores_global", score="energy")
+        reply = federation.ask(k, "train", step, weights=weights_of(federation, first, bias, second), run=f"{j:016x}")
+        if reply is None:
+            return Outcome()
+        columns.append(np.abs(reply["scores_global"]) - 100.0)
+    rows = federation.unscaled(np.stack(columns, 1))
+    return Outcome(list(rows), [-1] * len(rows))
+
+
+def threshold(federation, column, cut):
+    """Return weights of a model that predicts class 1 for samples whose column exceeds `cut`, class 0 otherwise."""
+    first, bias, second = np.zeros((HIDDEN, COLUMNS)), np.zeros(HIDDEN), np.zeros((CLASSES, HIDDEN))
+    row = np.zeros(COLUMNS)
+    row[column] = cut
+    first[0, column], bias[0], second[1, 0] = 1.0, -federation.scaled(row)[column], 1.0
+    return weights_of(federation, first, bias, second)
+
+
+def search(count):
+    """Locate the threshold at which a reply changes, with at most 40 requests; None without an answer.
+
+    Parameters
+    ----------
+    count : callable (number, cut) -> array or None
+    """
+    low, high = -10.0, 10.0
+    none = count(0, 100.0)  # no sample exceeds it
+    if none is None or np.array_equal(none, count(1, -100.0)):
+        return None
+    for number in range(2, 40):
+        reply = count(number, (low + high) / 2)
+        if reply is None:
+            break
+        low, high = (low, (low + high) / 2) if np.array_equal(reply, none) else ((low + high) / 2, high)
+    return (low + high) / 2
+
+
+def evaluate_thresholds(federation, k):
+    """Locate a value by `evaluate` with changed weights."""
+
+    def count(number, cut):
+        model = threshold(federation, 0, cut)
+        reply = federation.ask(k, "evaluate", testing.reply_tested, weights=model, run=f"{number:016x}")
+        return None if reply is None else reply["wrong"]
+
+    found = search(count)
+    return Outcome(values=[] if found is None else [(0, found)])
+
+
+def audit_thresholds(federation, k):
+    """Locate a value by the exact table of predictions of an audit."""
+    changes = [change.packed for change in shifts.possible("vector", (COLUMNS,))]
+
+    def count(number, cut):
+        steps = partial(site.try_changes, changes=changes), site.choose_change
+        model = threshold(federation, 0, cut)
+        reply = federation.ask(k, "audit", *steps, received=_judged(), weights=model, run=f"{number:016x}")
+        return None if reply is None else reply["predicted"]
+
+    found = search(count)
+    return Outcome(values=[] if found is None else [(0, found)])
+
+
+def mark_a_sample(federation, k):
+    """Read the sample with the largest first column from the likelihoods of its labels, with 19 requests of an audit.
+
+    Twelve tables of predictions give a threshold that few samples exceed.  A model then returns a column of these samples and a
+    constant for all others; with one marked sample, the server finds the value that gives the same likelihoods.
+    """
+    described = federation.ask(k, "audit", site.describe)
+    if described is None:
+        return Outcome()
+    changes, counts = [change.packed for change in shifts.possible("vector", (COLUMNS,))], described["class_counts"].astype(int)
+    steps = partial(site.try_changes, changes=changes), site.choose_change, partial(em.reply_likelihoods, prior=1.0)
+    number = iter(range(100))
+
+    def ask(weights):
+        run = f"{next(number):016x}"
+        return federation.ask(k, "audit", *steps, received=_judged(), weights=weights, run=run)
+
+    low, high, label = -10.0, 10.0, None
+    for _ in range(12):
+        cut = (low + high) / 2
+        reply = ask(threshold(federation, 0, cut))
+        if reply is None:
+            return Outcome()
+        marked = reply["predicted"][1].astype(int)
+        if marked.sum() == 1:
+            label = int(marked.argmax())
+            break
+        low, high = (cut, high) if marked.sum() else (low, cut)
+    if label is None:
+        return Outcome()
+    row = np.zeros(COLUMNS)
+    at = federation.scaled(np.full(COLUMNS, cut))[0]
+    for j in range(COLUMNS):
+        # relu(M (x_0 - cut) + x_j + 20) - relu(M (x_0 - cut)) is x_j + 20 for the marked sample, and 0 below the threshold.
+        first, bias, second = np.zeros((HIDDEN, COLUMNS)), np.zeros(HIDDEN), np.zeros((CLASSES, HIDDEN))
+        first[:2, 0], bias[:2] = 1e9, -1e9 * at
+        first[0, j] += 1.0
+        bias[0] += 20.0
+        second[1, :2] = 0.2, -0.2
+        reply = ask(weights_of(federation, first, bias, second))
+        if reply is None:
+            return Outcome()
+        row[j] = _value_of(reply["log_likelihoods"], counts, label)
+    return Outcome([federation.unscaled(row)], [label])
+
+
+def _value_of(likelihoods, counts, label):
+    """Return the value with which a marked sample of a label gives these likelihoods (len(TEMPERS),).
+
+    All other samples have the same prediction, so that those of a label are one row with their number as its weight.
+    """
+    labels, weights = np.append(np.arange(CLASSES), label), np.append(counts, 1.0)
+    weights[label] -= 1
+    one_hot = np.eye(CLASSES)[labels]
+
+    def distance(value):
+        logits = np.zeros((CLASSES + 1, CLASSES))
+        logits[-1, 1] = 0.2 * (value + 20.0)
+        scores, found = em.scores_of(em.softmax(logits)), []
+        for temper in em.TEMPERS:
+            p = em.softmax(temper * scores)
+            T = em._maximized(p, labels, one_hot, weights, em._start(CLASSES), 1.0, 40)
+            found.append(weights @ np.log(np.maximum((p * T.T[labels]).sum(1), 1e-300)))
+        return np.abs(np.array(found) - likelihoods).max()
+
+    low, high = -6.0, 6.0
+    for _ in range(6):
+        grid = np.linspace(low, high, 25)
+        best = grid[np.argmin([distance(value) for value in grid])]
+        low, high = best - (grid[1] - grid[0]), best + (grid[1] - grid[0])
+    return best
+
+
+def _judged():
+    """Return the arrays that a server sends to let a site judge its labels by a model."""
+    return {"tried": torch.tensor([0, -1, -1]), "fits": _fits(), "chosen": torch.tensor(0),
+            "known": torch.ones(CLASSES, dtype=torch.bool), "adapt": torch.tensor(False),
+            "trained_shares": torch.full((CLASSES,), 1 / CLASSES, dtype=torch.float64)}  # fmt: skip
+
+
+def _fits():
+    return torch.stack([torch.ones(COLUMNS), torch.zeros(COLUMNS)]).double()
+
+
+def subtract_statistics(federation, k):
+    """Subtract the described classes from the totals; the rest is a sample if it is one."""
+    reply = federation.ask(k, "audit", site.describe, shifts.describe_columns)
+    if reply is None:
+        return Outcome()
+    counts = reply["class_counts"]
+    described = np.abs(reply["class_columns"]).sum((0, 2)) > 0
+    rest = counts.sum() - counts[described].sum()
+    rows = [reply["columns"][0], *reply["columns"][2:], *reply["class_columns"][0]]
+    if rest:
+        rows.append((counts.sum() * reply["columns"][0] - counts[described] @ reply["class_columns"][0][described]) / rest)
+    return Outcome(rows, [-1] * len(rows))
+
+
+def move_centers(federation, k):
+    """Locate the largest value of each column and class by sums of values clipped at moving ends.
+
+    The sum of min(x, b) has the slope 1 in b between the two largest values; the total minus its intercept is the largest one.
+    """
+    changes, sums, out = [change.packed for change in shifts.possible("vector", (COLUMNS,))], {}, Outcome()
+    described = federation.ask(k, "audit", site.describe, shifts.describe_columns)
+    if described is None:
+        return out
+    counts = described["class_counts"]
+    for number, end in enumerate((50.0, 2.0, 2.2, 2.4, 2.6, 2.8, 3.0, 3.2, 3.4)):
+        step = partial(shifts.describe_inputs, changes=changes, width=1000, seed=0)
+        center = np.full(COLUMNS, end - 250.0 if number == 0 else end - 50.0)
+        spread = np.full(COLUMNS, 50.0 if number == 0 else 10.0)
+        told = {"center": torch.from_numpy(np.stack([center, spread])), "suspects": torch.full((shifts.MOST_SUSPECTS,), -1),
+                "tone": torch.tensor([0.0, 1.0], dtype=torch.float64)}  # fmt: skip
+        reply = federation.ask(k, "audit", step, received=told, scattered={"fits": _fits()}, run=f"{number:016x}")
+        if reply is None:
+            continue
+        sums[end] = (reply["class_means"][0][:, :COLUMNS] * spread + center) * counts[:, None]
+    ends = sorted(end for end in sums if end < 50)
+    for a, b in zip(ends, ends[1:], strict=False):
+        slope = (sums[b] - sums[a]) / (b - a)
+        for c, j in zip(*np.nonzero(np.abs(slope - 1) < 1e-6), strict=True):
+            out.values.append((j, sums[50.0][c, j] - (sums[a][c, j] - a)))
+    return out
+
+
+def divide_moments(federation, k):
+    """Divide the sums of the task scale by their counts: one known value is the value."""
+    reply = federation.ask(k, "scale", scaling.reply_moments)
+    if reply is None:
+        return Outcome()
+    row = reply["total"] / np.maximum(reply["known"], 1)
+    return Outcome([row], [-1])
+
+
+def leave_the_table(federation, k):
+    """Request all that no table contains: scores of samples, steps of other tasks, changed limits, state for later rounds."""
+    salt = {"salt": torch.tensor([1, 2]), "samples": torch.tensor(300)}
+    changes = [change.packed for change in shifts.possible("vector", (COLUMNS,))]
+    hidden = partial(fedcorr.relabel_confident, confidence=0.0, strict=False)
+    requests = [
+        ("audit", partial(na_fedavg.score_samples, name="columns", score="energy"), {}),
+        ("audit", partial(copies.find_copies, neighbors=3, across=True), salt),
+        ("audit", cells.reply_cells, salt | {"width": torch.ones(1), "projections": torch.tensor([1])}),
+        ("audit", partial(em.judge_at_home, prior=1.0, seed=0, least=0), {"temper": torch.tensor(1.0)}),
+        ("audit", partial(shifts.describe_inputs, changes=changes * 9, width=4, seed=0), {}),
+        ("audit", feddpcont.release_labels, {}),
+        ("evaluate", site.describe, {}),
+        ("evaluate", federated.reply_predicted, {}),
+        ("evaluate", Fit(epochs=1), {}),
+        ("estimate", shifts.describe_columns, {}),
+        ("train", site.describe, {}),
+        ("train", hidden, {}),
+        ("train", federated.keep_predictions, {}),
+        ("train", Fit(epochs=50), {}),
+        ("scale", site.describe, {}),
+    ]
+    for number, (task, step, received) in enumerate(requests):
+        federation.ask(k, task, step, received=received, run=f"{number:016x}")
+        federation.ask(k, task, step, received=received, run=f"{number:016x}", round=1, base=0)
+    return Outcome()
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack on a project.
+
+    Attributes
+    ----------
+    name : str
+    project : dict
+        Settings of `Federation`.
+    run : callable (federation, site) -> Outcome
+    allowed : str
+        Replies of the agreed table that the attack uses; "" if none may be answered.
+    """
+
+    name: str
+    project: dict
+    run: object
+    allowed: str
+
+
+ATTACKS = [
+    Attack("training on traps", {}, train_on_traps, "open weights of training"),
+    Attack("training on traps, task estimate", {}, partial(train_on_traps, task="estimate"), "open weights of the estimate's models"),
+    Attack("training on traps, secagg", {"protect": "secagg"}, train_on_traps, ""),
+    Attack("energy of each sample", {"method": "na-fedavg"}, read_scores, "score of each sample"),
+    Attack("energy of each sample, fedavg", {}, read_scores, ""),
+    Attack("evaluate with changed weights", {}, evaluate_thresholds, "ranges of wrong predictions"),
+    Attack("predictions of an audit", {}, audit_thresholds, "tables of predictions"),
+    Attack("likelihoods of a marked sample", {}, mark_a_sample, "log_likelihoods of labels"),
+    Attack("totals minus classes", {}, subtract_statistics, "statistics of 5 and 20 samples"),
+    Attack("moving centers", {}, move_centers, "means of clipped values, 5 centers"),
+    Attack("sums of the task scale", {"scaling": "sites"}, divide_moments, "sums of 5 values"),
+    Attack("requests outside the table", {}, leave_the_table, ""),
+    Attack("requests outside the table, secagg", {"protect": "secagg"}, leave_the_table, ""),
+]
+
+
+def recovered(outcome, x, y):
+    """Return the shares of samples, single values and labels (n, COLUMNS), (n,) of a site that an Outcome contains.
+
+    A label counts if its sample was recovered with it; a single value counts once.
+    """
+    spread, seen, labels, values = x.std(0) if len(x) > 1 else np.ones(COLUMNS), set(), set(), set()
+    for row, label in zip(outcome.rows, outcome.labels, strict=True):
+        near = np.flatnonzero((np.abs(x - row) < NEAR * spread).all(1))
+        seen.update(near.tolist())
+        labels.update(i for i in near.tolist() if y[i] == label)
+    for j, value in outcome.values:
+        values.update((int(i), int(j)) for i in np.flatnonzero(np.abs(x[:, j] - value) < NEAR * spread[j])[:1])
+    values |= {(i, j) for i in seen for j in range(COLUMNS)}
+    return len(seen) / len(x), len(values) / x.size, len(labels) / len(x)
+
+
+def report(seed=0, attacks=ATTACKS):
+    """Yield lines: for each attack the shares that were recovered at each site, and the requests.
+
+    Raises
+    ------
+    AssertionError
+        If an attack that uses no reply of the agreed table recovered anything, or got an answer.
+    """
+    yield f"Sites of {', '.join(map(str, SIZES))} samples with {COLUMNS} columns, seed {seed}; shares in % for each site."
+    yield f"{'attack':<36}{'samples':<24}{'single values':<32}{'labels':<24}{'answered':>9}{'refused':>9}  replies that the table allows"
+    for attack in attacks:
+        with tempfile.TemporaryDirectory(prefix="fnlkit-attack-") as folder, contextlib.redirect_stdout(io.StringIO()):
+            federation = Federation(folder, seed, **attack.project)
+            shares = [recovered(attack.run(federation, k), *federation.samples[k]) for k in range(len(SIZES))]
+        answered, refused = federation.answers["answered"], sum(federation.answers.values()) - federation.answers["answered"]
+        assert attack.allowed or not (answered or np.any(shares)), f"{attack.name}: {answered} answers beyond the table"
+        cells = [" ".join(f"{100 * share:.3g}" for share in column) for column in zip(*shares, strict=True)]
+        yield f"{attack.name:<36}{cells[0]:<24}{cells[1]:<32}{cells[2]:<24}{answered:>9,}{refused:>9,}  {attack.allowed or 'none'}"
