@@ -31,6 +31,12 @@ def pytest_configure(config):
     hypothesis.settings.load_profile("fnlkit")
 
 
+def pytest_ignore_collect(collection_path, config):
+    """With `-m smoke`, import only files with this mark: importing all files takes longer than these tests."""
+    if config.option.markexpr == "smoke" and collection_path.match("test_*.py"):
+        return "mark.smoke" not in collection_path.read_text(encoding="utf-8") or None
+
+
 def pytest_collection_modifyitems(config, items):
     for item in items:
         if "slow" in item.keywords and not config.getoption("--slow"):
