@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from fnlkit import datasets
 from fnlkit.artifacts.earlier import respelled_memory
@@ -65,12 +64,19 @@ def test_column_names_of_annotators(column, tmp_path):
     assert datasets.load(str(tmp_path / "votes.csv")).annotators == ["a", "b"]
 
 
+def _bmp(value):
+    """Return a gray BMP (4, 4). Pillow 10 and 13 write other palettes, and the checksum covers the bytes of a file."""
+    header = b"BM" + np.array([1094, 0, 1078, 40, 4, 4], "<u4").tobytes() + b"\x01\x00\x08\x00"
+    palette = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 4, axis=1) * np.array([1, 1, 1, 0], np.uint8)
+    return header + np.array([0, 16, 3780, 3780, 256, 256], "<u4").tobytes() + palette.tobytes() + bytes([value]) * 16
+
+
 def _folder(path, *names):
-    """Write six images for each name, uncompressed: their bytes depend on no library."""
+    """Write six images for each name."""
     for name in names:
         (path / name).mkdir()
         for i in range(6):
-            Image.fromarray(np.full((4, 4), 10 * i, np.uint8)).save(path / name / f"{i}.bmp")
+            (path / name / f"{i}.bmp").write_bytes(_bmp(10 * i))
 
 
 @pytest.mark.parametrize("folder", ["_unlabeled", "_unlabelled"])
