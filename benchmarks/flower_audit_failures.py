@@ -24,9 +24,11 @@ import numpy as np
 
 from benchmarks.flower_failures import serverapps
 from fnlkit.artifacts.federation import Federation
+from fnlkit.datasets import columns
 from fnlkit.datasets.dataset import Dataset
 from fnlkit.deploy import agreement, tasks, terms
 from fnlkit.review.audit import audit
+from fnlkit.review.report import facts
 
 SITES = 3
 WRITE = ["--dataset", "digits", "--sites", str(SITES), "--demo", "--model", "mlp(hidden=8)", "--audit-rounds", "2",
@@ -71,21 +73,40 @@ class Demo:
         return subprocess.Popen(words, cwd=self.folder, env=self.environment, **how)
 
 
-def simulated(folder):
-    """Return the results by site of the same audit as a simulation."""
-    settings, task = terms.read_config(agreement.config_of(str(folder / "pyproject.toml")) | {"task": "audit"})
-    parts = [agreement.conformed(f"{folder}/sites/{name}/data.npz", task) for name in task.names]
-    x, given = np.concatenate([part.x_train for part in parts]), np.concatenate([part.y_train for part in parts])
-    data = Dataset(
-        "all", task.kind, given, given[:0], list(task.classes), lambda: (x, x[:0]), (task.mean, task.std), observed=True
-    )
+def by_site(folder, names=None, *, change=lambda task: task, **config):
+    """Return (Federation, Dataset, Settings, Task) with the samples of the sites of a demonstration.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the project.
+    names : sequence of str, optional
+        Sites that take part. Default: all.
+    change : callable (Task) -> Task
+        Applied before the samples are read.
+    **config
+        Entries of the run configuration.
+    """
+    settings, task = terms.read_config(agreement.config_of(str(folder / "pyproject.toml")) | config)
+    task = change(task)
+    names = list(names or task.names)
+    paths = [next((folder / "sites" / name).glob("data.*")) for name in names]
+    parts = [agreement.conformed(str(path), task) for path in paths]
+    x, given = (np.concatenate([np.asarray(getattr(part, name)) for part in parts]) for name in ("x_train", "y_train"))
+    about = {"statistics": (task.mean, task.std), "observed": True, "table": task.columns}
+    about["columns"] = columns.features(task.columns) if task.columns else None
+    data = Dataset("all", task.kind, given, given[:0], list(task.classes), lambda: (x, x[:0]), **about)
     offsets = np.concatenate([[0], np.cumsum([len(part.y_train) for part in parts])])
-    federation = Federation(
-        "all", len(task.classes), offsets, np.arange(len(x)), given, meta={"client_names": list(task.names)}
-    )
+    federation = Federation("all", len(task.classes), offsets, np.arange(len(x)), given, meta={"client_names": names})
+    return federation, data, settings, task
+
+
+def simulated(folder, names=None, **config):
+    """Return the results by site of the same audit as a simulation."""
+    federation, data, settings, task = by_site(folder, names, **config | {"task": "audit"})
     how = {"folds": task.judging.folds, "across": task.judging.per_sample, "seed": settings.seed}
     found = audit(federation, data, warm_up=tasks.warm_up(task, settings), engine="sequential", **how)
-    return json.loads(json.dumps(found.sites))
+    return json.loads(json.dumps(facts(found, federation, data)["sites"]))
 
 
 def once(demo, kind, output, wanted, seconds, rng):

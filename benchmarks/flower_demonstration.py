@@ -1,28 +1,48 @@
 """Run the demonstration of docs/deployment.md with five sites on loopback and print seconds and bytes of each step.
 
     python -m benchmarks.flower_demonstration
+    python -m benchmarks.flower_demonstration --tables
 
 Follows the two guides: write the project, start server and sites with TLS and keys, audit, review at the two noisiest sites,
 train with the reviewed labels, and evaluate.  The reviewer of a site decides by the true labels of the digits.  The audit is
 compared with the same audit as a simulation.
+
+With `--tables`, each site has a part of the table `heart` (numbers, categories, missing cells) and the scale comes from the
+sites.  Each task is compared with its simulation: scale, audit, estimate, training, evaluation, FedCorr and secure aggregation.
+Then one site is killed and started again, one is stopped for a minute, and one sends NaN, in each task.  At the end all sites
+refuse.  A line is printed for each step: seconds, the outcome, and the lines of `fnlkit sites run` that name a site.
 """
 
+import argparse
 import csv
+import itertools
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from benchmarks.flower_audit_failures import simulated
+from benchmarks.flower_audit_failures import by_site, simulated
+from benchmarks.flower_failures import Followed, Sites
 from fnlkit import datasets
 from fnlkit.artifacts.run import Run
+from fnlkit.client.inputs import Inputs, intake
+from fnlkit.client.network import predict
+from fnlkit.deploy import opening, scale, tasks
+from fnlkit.estimators import judged_by
+from fnlkit.experiment import Experiment
+from fnlkit.experiment.plan import Plan
+from fnlkit.kernels.streams import stream
 
 ROOT = Path(__file__).parents[1]
 REVIEWING = 2
@@ -63,25 +83,41 @@ def told(name, seconds=None, up=None, down=None):
     print(f"{name[:90]:90} {cells[0]:>9} {cells[1]:>11} {cells[2]:>11}".rstrip(), flush=True)
 
 
-def review(guide, name):
-    """Review the suspicious samples of a site as a person who sees the true labels."""
-    site = guide.folder / "project/sites" / name
+def decide(review, folder, name, true_label):
+    """Review the suspicious samples of a site as a person who sees the true labels; return the last line.
+
+    Parameters
+    ----------
+    review : callable (*options) -> subprocess.CompletedProcess
+        Runs `fnlkit site review` for the site.
+    folder : Path
+        Working folder of the command.
+    name : str
+        Name of the site.
+    true_label : callable (row of decisions.csv) -> str
+    """
     output = f"review-{name}"
-    guide.run(f"fnlkit site review --project project/sites/{name} -o {output}")
-    digits, data = datasets.load("digits"), np.load(site / "data.npz")
-    true = {x.tobytes(): int(y) for x, y in zip(digits.x_train, digits.y_train, strict=True)}
-    path = guide.folder / output / "decisions.csv"
+    review("-o", output)
+    path = folder / output / "decisions.csv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
-        right = true[data["x"][int(row["position"])].tobytes()]
-        wrong = right != int(data["y"][int(row["position"])])
-        row |= {"decision": "relabel", "label": str(right)} if wrong else {"decision": "keep"}
+        right = true_label(row)
+        row |= {"decision": "relabel", "label": right} if right != row["given"] else {"decision": "keep"}
     with path.open("w", newline="") as file:
         table = csv.DictWriter(file, rows[0])
         table.writeheader()
         table.writerows(rows)
-    print(guide.run(f"fnlkit site review --project project/sites/{name} -o {output}").stderr.strip(), flush=True)
+    return review("-o", output).stderr.strip()
+
+
+def review(guide, name):
+    """Review the suspicious digits of a site by their true labels."""
+    digits, data = datasets.load("digits"), np.load(guide.folder / "project/sites" / name / "data.npz")
+    true = {x.tobytes(): int(y) for x, y in zip(digits.x_train, digits.y_train, strict=True)}
+    command = f"fnlkit site review --project project/sites/{name}"
+    print(decide(lambda *words: guide.run(shlex.join([*shlex.split(command), *words])), guide.folder, name,
+                 lambda row: str(true[data["x"][int(row["position"])].tobytes()])), flush=True)  # fmt: skip
 
 
 def first_block():
@@ -90,41 +126,221 @@ def first_block():
     return [line for line in text.strip().splitlines() if not line.startswith("pip ")]
 
 
+HEART = ["--dataset", "heart", "--scale", "sites", "--model", "mlp(hidden=16)", "--rounds", "4", "--fraction", "1",
+         "--audit-rounds", "4", "--folds", "2", "--estimator", "em(folds=2)", "--wait", "180"]  # fmt: skip
+# Replaces the program that a site's SuperNode starts: every number of each reply is NaN or -1.
+HOSTILE = """#!{python}
+import sys
+import torch
+from fnlkit.deploy import answers, apps
+answer = apps.answer
+
+def spoil(value):
+    if isinstance(value, torch.Tensor):
+        return torch.full_like(value, float("nan") if value.is_floating_point() else -1)
+    if isinstance(value, dict):
+        return {{name: spoil(each) for name, each in value.items()}}
+    return type(value)(map(spoil, value)) if isinstance(value, list | tuple) else value
+
+apps.answer = lambda *words: spoil(answer(*words))
+if __name__ == "__main__":  # the processes that answer import this file
+    answers.superexec(sys.argv[1:])
+"""
+
+
+# Steps of `--tables` in their order; `scale` is needed by all others, `train` by `disturbed`, `audit` by `review`.
+STEPS = ("scale", "audit", "estimate", "train", "fedcorr", "masked", "disturbed", "review", "refusing")
+
+
+class Tables:
+    """Tasks over five sites with tables, each compared with its simulation; prints a line for each.
+
+    Parameters
+    ----------
+    sites : benchmarks.flower_failures.Sites
+    """
+
+    def __init__(self, sites):
+        self.sites, self.project, self.scale, self.differing = sites, sites.project, [], 0
+
+    def task(self, name, task, *options, check=None, relation="equals", during=lambda followed: None):
+        """Run a task, print its outcome and the lines that name a site, and return the Followed.
+
+        `check` returns whether the result has the `relation` to that of the simulation.
+        """
+        began, followed = time.monotonic(), Followed(self.sites, name, task, *self.scale, *options)
+        during(followed)
+        followed.process.wait(900)
+        seconds, outcome = time.monotonic() - began, f"exit code {followed.process.returncode}"
+        if followed.output.exists() and check:
+            equal = check(followed)
+            self.differing += not equal
+            outcome += f", {relation if equal else 'DIFFERS FROM'} the simulation"
+        told_outcome(f"{name}: {task}", seconds, outcome)
+        for line in itertools.takewhile(lambda line: " into " not in line, followed.lines()):
+            if re.match(r"site-\d|fnlkit: error|round \d+ without|waiting|\d of \d", line):
+                print(f"    {line[:300]}", flush=True)
+        return followed
+
+    def config(self):
+        text = json.loads((self.sites.folder / "scale.json").read_text())["scale"] if self.scale else ""
+        return {"scale": text}
+
+    # ---- comparisons with the simulation
+    def scale_equals(self, followed):
+        _, data, _, _ = by_site(self.project, change=scale.unfilled, task="scale")
+        rows = json.loads(followed.output.read_text())["rows"]
+        x = np.asarray(data.x_train, np.float64)
+        mean, std = np.nanmean(x, 0), np.nanstd(x, 0)
+        got = np.array([[row["mean"], row["std"]] for row in rows])
+        return np.allclose(got, np.stack([mean, np.where(std > 0, std, 1)], 1), rtol=1e-9)
+
+    def audit_equals(self, followed):
+        found = json.loads(followed.output.read_text())
+        return found["sites"] == simulated(self.project, found["covers"], **self.config())
+
+    def estimate_equals(self, followed):
+        found = json.loads(followed.output.read_text())
+        federation, data, settings, task = by_site(self.project, found["covers"], **self.config(), task="estimate")
+        about = {"form": "federated", "seed": settings.seed, "warm_up": tasks.warm_up(task, settings)}
+        arrays, _ = judged_by(federation, data, task.judging.estimator, **about, engine="sequential")
+        levels = [row["level"] for row in found["sites"]]
+        return levels == arrays["estimate_client_level"].tolist() and found["transition"] == arrays["estimate_transition"].tolist()
+
+    def train_equals(self, followed, tolerance=0.0):
+        federation, data, settings, _ = by_site(self.project, **self.config())
+        plain = Experiment(federation, data, replace(settings, protect="none"), engine="sequential").run()
+        away = float((Run.read(str(followed.output)).weights - plain.weights).abs().max())
+        print(f"    largest difference of a weight: {away:g}", flush=True)
+        return away <= tolerance
+
+    def evaluate_contains(self, followed):
+        """Return whether the interval of each site contains the agreement; sites send ranges of numbers."""
+        found = json.loads(followed.output.read_text())
+        federation, data, settings, task = by_site(self.project, found["covers"], **self.config())
+        train, _, shape, image = intake(data)
+        network = opening.network_of(Plan.of(settings), task, shape)
+        run = Run.read(found["run"])
+        inputs = Inputs(image, task.mean, task.std, torch.float32, "cpu")
+        right = predict(network, run.weights, torch.from_numpy(np.asarray(train[:])), inputs).argmax(1).numpy() == data.y_train
+        shares = [right[a:b].mean() for a, b in itertools.pairwise(federation.client_offsets)]
+        return all(row["low"] <= share <= row["high"] for row, share in zip(found["sites"], shares, strict=True))
+
+    # ---- steps
+    def run_scale(self):
+        self.task("scale", "scale", check=self.scale_equals)
+        self.scale = ["--scale", "scale.json"]
+
+    def run_audit(self):
+        self.task("audit", "audit", check=self.audit_equals)
+
+    def run_estimate(self):
+        self.task("estimate", "estimate", check=self.estimate_equals)
+
+    def run_train(self):
+        self.task("before", "train", check=self.train_equals)
+        self.task("evaluation", "evaluate", "--run", "before.pt", check=self.evaluate_contains, relation="contains")
+
+    def run_fedcorr(self):
+        self.agree(method="fedcorr(iterations=1, finetune_rounds=1)")
+        self.task("fedcorr", "train", check=self.train_equals)
+        self.agree(method="fedavg")
+
+    def run_masked(self):
+        self.agree(protect="secagg")
+        self.task("masked", "train", check=partial(self.train_equals, tolerance=1e-3), relation="is within 0.001 of")
+        self.task("audit of masked", "audit")
+        self.agree(protect="none")
+
+    def run_disturbed(self):
+        """In each task, site 1 is killed and started again, site 2 is stopped for a minute, and site 3 sends NaN."""
+        self.hostile("site-3")
+        self.task("disturbed audit", "audit", check=self.audit_equals, during=self.disturb)
+        self.task("disturbed estimate", "estimate", check=self.estimate_equals, during=self.disturb)
+        self.task("disturbed training", "train", during=self.disturb)
+        self.task("disturbed evaluation", "evaluate", "--run", "before.pt", check=self.evaluate_contains, relation="contains", during=self.disturb)
+
+    def run_review(self):
+        """Review at the noisiest sites, then train and evaluate again."""
+        for name in json.loads((self.sites.folder / "audit.json").read_text())["order"][:REVIEWING]:
+            began, outcome = time.monotonic(), self.review(name)
+            told_outcome(f"review at {name}", time.monotonic() - began, outcome)
+        self.task("after", "train")
+        self.task("evaluation after", "evaluate", "--run", "after.pt")
+
+    def run_refusing(self):
+        """All sites have agreed to another learning rate; the task ends after `wait` seconds."""
+        before = (self.project / "pyproject.toml").read_text(encoding="utf-8")
+        self.agree(wait=60.0, lr=0.02)
+        for name in self.sites.names:
+            (self.project / "sites" / name / "agreed.toml").write_text(before, encoding="utf-8")
+        self.task("all sites refuse", "train")
+
+    # ---- faults
+    def agree(self, *names, **changes):
+        """Change settings in the project and at the named sites, by default at all sites, as docs/deployment.md describes."""
+        path = self.project / "pyproject.toml"
+        text = path.read_text(encoding="utf-8")
+        for name, value in changes.items():
+            line = f"{name} = {json.dumps(value)}"
+            text, known = re.subn(f"(?m)^{name} = .*$", lambda _: line, text)  # noqa: B023 - called at once
+            text = text if known else text.replace("[tool.flwr.app.config]\n", f"[tool.flwr.app.config]\n{line}\n")
+        path.write_text(text, encoding="utf-8")
+        for name in names or self.sites.names:
+            (self.project / "sites" / name / "agreed.toml").write_text(text, encoding="utf-8")
+
+    def hostile(self, name):
+        """Restart a site with a program that sends NaN."""
+        program = self.project / "sites" / name / "bin/flower-superexec"
+        program.write_text(HOSTILE.format(python=sys.executable), encoding="utf-8")
+        self.sites.kill(f"sites/{name}")
+        began = time.time()
+        self.sites.start(f"sites/{name}")
+        self.sites.connected(name, began)
+
+    def disturb(self, followed):
+        """Kill a site and start it again, and stop the processes of another one for a minute, after the first step."""
+        followed.line("of", seconds=120)
+        self.sites.kill("sites/site-1")
+        self.sites.start("sites/site-1")
+        late = self.sites.processes["sites/site-2"].pid
+        os.killpg(late, signal.SIGSTOP)
+        time.sleep(60)
+        os.killpg(late, signal.SIGCONT)
+
+    def review(self, name):
+        """Review the suspicious rows of a site by the true labels, as `make_demo` dealt them out."""
+        data, number, count = datasets.load("heart"), self.sites.names.index(name), len(self.sites.names)
+        held = np.sort(stream(0, "demonstration").permutation(len(data.y_train))[number::count])
+        return decide(lambda *words: self.sites.command("site", "review", "--project", f"project/sites/{name}", *words),
+                      self.sites.folder, name, lambda row: str(data.class_names[data.y_train[held[int(row["position"])]]]))  # fmt: skip
+
+
+def told_outcome(name, seconds, outcome):
+    print(f"{name:34} {seconds:7.1f} s  {outcome}", flush=True)
+
+
+def tables(steps):
+    """Run steps over five sites with tables; return the number of results that differ from the simulation."""
+    with Sites(Path(tempfile.mkdtemp(prefix="fnlkit-tables-")), HEART, count=5) as sites:
+        here = Tables(sites)
+        for step in STEPS:
+            if step in steps:
+                getattr(here, f"run_{step}")()
+    return here.differing
+
+
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", action="store_true", help="five sites with tables, each task against its simulation")
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, help="steps of --tables")
+    given = parser.parse_args()
     print("cores", len(os.sched_getaffinity(0)), "load", *(f"{load:.1f}" for load in os.getloadavg()), flush=True)
-    guide, began = Guide(Path(tempfile.mkdtemp(prefix="fnlkit-demonstration-"))), time.monotonic()
-    write, start = first_block()
-    told("", None)
-    guide.run(write)
-    process = guide.start(start, "server and sites are running")
-    try:
-        guide.run("fnlkit sites run project --task audit -o audit.json")
-        found = json.loads((guide.folder / "audit.json").read_text())
-        for step in found["steps"]:
-            told(f"  {step['step']}", step["seconds"], step["bytes_up"], step["bytes_down"])
-        equal = found["sites"] == simulated(guide.folder / "project")
-        print(f"audit {'equals' if equal else 'DIFFERS FROM'} the simulation", flush=True)
-        guide.run("fnlkit sites run project --task train -o before.pt")
-        guide.run("fnlkit sites run project --task evaluate --run before.pt -o before.json")
-        for name in found["order"][:REVIEWING]:
-            review(guide, name)
-        guide.run("fnlkit sites run project --task train -o run.pt")
-        traffic = Run.read(str(guide.folder / "run.pt")).traffic
-        told("  training", None, traffic.bytes_up, traffic.bytes_down)
-        guide.run("fnlkit sites run project --task evaluate --run run.pt -o evaluation.json")
-        for name in ("before", "evaluation"):
-            result = json.loads((guide.folder / f"{name}.json").read_text())
-            for step in result["steps"]:
-                told(f"  {step['step']}", step["seconds"], step["bytes_up"], step["bytes_down"])
-            print(f"{name}: {100 * result['agreement']:.1f} % agree with the labels at the sites", flush=True)
-        for name in found["order"][:1]:
-            guide.run(f"fnlkit site log --project project/sites/{name}")
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
+    began = time.monotonic()
+    differing = tables(given.steps) if given.tables else digits()
     minutes, load = (time.monotonic() - began) / 60, " ".join(f"{load:.1f}" for load in os.getloadavg())
     print(f"{minutes:.1f} minutes in total, load {load}")
-    sys.exit(0 if equal else 1)
+    sys.exit(1 if differing else 0)
 
 
 if __name__ == "__main__":

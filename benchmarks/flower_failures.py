@@ -82,19 +82,33 @@ def once(federation, folder):
     return {"good": bool(good), "lost": named, "kept": kept, "killed_server": killed, "continued": again}
 
 
-class Sites:
-    """The server and three sites of a demonstration of `fnlkit flower-app`; a context manager that stops them."""
+DIGITS = ["--dataset", "digits", "--rounds", "8", "--fraction", "1", "--model", "mlp(hidden=16)", "--wait", "300"]
 
-    def __init__(self, folder):
+
+class Sites:
+    """The server and the sites of a demonstration of `fnlkit flower-app`; a context manager that stops them.
+
+    Parameters
+    ----------
+    folder : Path
+    options : sequence of str
+        Options of `fnlkit flower-app`.
+    count : int
+        Number of sites.
+    """
+
+    def __init__(self, folder, options=DIGITS, count=3):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.project, self.processes = folder, folder / "project", {}
+        self.names = [f"site-{k}" for k in range(count)]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
         with socket.socket() as one:
             one.bind(("127.0.0.1", 0))
             port = one.getsockname()[1]
-        about = ["--dataset", "digits", "--sites", "3", "--address", f"localhost:{port}", "--demo", "--wait", "300"]
-        self.command("flower-app", "project", *about, "--rounds", "8", "--fraction", "1", "--model", "mlp(hidden=16)")
+        about = ["--sites", str(count), "--address", f"localhost:{port}", "--demo"]
+        if (done := self.command("flower-app", "project", *about, *options)).returncode:
+            raise RuntimeError(done.stderr)
 
     def command(self, *words):
         """Return the finished process of a command of fnlkit in the folder."""
@@ -102,11 +116,11 @@ class Sites:
 
     def __enter__(self):
         self.start("coordinator")
-        keys = [f"project/sites/site-{k}/site-{k}.key.pub" for k in range(3)]
+        keys = [f"project/sites/{name}/{name}.key.pub" for name in self.names]
         if (done := self.command("sites", "admit", "project", *keys)).returncode:
             raise RuntimeError(done.stderr)
-        for k in range(3):
-            self.start(f"sites/site-{k}")
+        for name in self.names:
+            self.start(f"sites/{name}")
         return self
 
     def start(self, part, **environment):
@@ -139,21 +153,26 @@ class Sites:
 
 
 class Followed:
-    """`fnlkit sites run` of a training, and the lines that it prints."""
+    """`fnlkit sites run` of a task, a training by default, and the lines that it prints."""
 
-    def __init__(self, sites, name):
+    def __init__(self, sites, name, task="train", *options):
         self.sites, self.path, self.began = sites, sites.folder / f"{name}.log", time.monotonic()
         self.offset = self.path.stat().st_size if self.path.exists() else 0
-        words = ["fnlkit", "sites", "run", "project", "--task", "train", "-o", f"{name}.pt"]
+        self.output = self.path.with_suffix(".pt" if task == "train" else ".json")
+        words = ["fnlkit", "sites", "run", "project", "--task", task, *options, "-o", self.output.name]
         with open(self.path, "ab") as log:
             self.process = subprocess.Popen(words, cwd=sites.folder, env=sites.environment, stdout=log, stderr=log)
+
+    def lines(self):
+        """Return the printed lines."""
+        return self.path.read_bytes()[self.offset :].decode().splitlines()
 
     def line(self, *parts, seconds=300):
         """Return the first printed line with these parts and the seconds until it, or (None, None)."""
         began = time.monotonic()
         while True:
             ended = self.process.poll() is not None
-            for line in self.path.read_bytes()[self.offset :].decode().splitlines():
+            for line in self.lines():
                 if all(part in line for part in parts):
                     return line, round(time.monotonic() - began, 1)
             if ended or time.monotonic() > began + seconds:
@@ -163,8 +182,7 @@ class Followed:
     def end(self):
         """Return the exit code and the digest of the weights."""
         code = self.process.wait(600)
-        path = str(self.path.with_suffix(".pt"))
-        run = Run.read(path) if os.path.exists(path) else None
+        run = Run.read(str(self.output)) if self.output.exists() else None
         return {"exit": code, "weights": run and hashlib.sha256(run.weights.numpy().tobytes()).hexdigest()[:16],
                 "rejected": run and len(run.rejected)}  # fmt: skip
 
