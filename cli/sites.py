@@ -232,7 +232,7 @@ def _is_alive(folder, last):
 
 def _follow(folder, number):
     """Print the lines of a task until it ends; return Flower's entry of it."""
-    shown, printed, asked = "", 0, time.monotonic()
+    shown, printed, asked, listed = "", 0, time.monotonic(), {"status": ""}
     while True:
         found = _last(folder)
         events = found.get("events", [])
@@ -243,12 +243,14 @@ def _follow(folder, number):
         if now != shown and not any(text == now for _, text in events[-3:]):
             console().print(printable(now), style="dim")
         shown = now
+        if listed["status"].startswith("finished"):
+            return listed
         if found["state"] in _ENDED or time.monotonic() > asked + 20:  # a killed server writes no state
             with contextlib.suppress(TooSlow):  # the next question may be answered
                 listed = _status_of(folder, number)
-                if listed["status"].startswith("finished"):
-                    return listed
             asked = time.monotonic()
+            if listed["status"].startswith("finished"):
+                continue  # lines that were written during the question
         time.sleep(1)
 
 

@@ -601,6 +601,34 @@ def test_an_overloaded_machine_neither_ends_the_following_nor_submits_the_task_a
     assert done.returncode == 1 and done.stderr.strip() == "fnlkit: error: flwr list: no answer within 120 s"
 
 
+def test_the_last_lines_of_a_task_are_printed(server, demo, tmp_path, monkeypatch):
+    """The task ends while Flower is asked for its state: its last line comes after the lines were read."""
+    import fnlkit.cli.sites as coordinator
+
+    folder = tmp_path / "demo"
+    shutil.copytree(demo, folder)
+    path, flwr = tmp_path / "run.pt.status.json", server.flwr
+    state = {"task": "train", "state": "running", "step": "", "lost": {}, "output": str(tmp_path / "run.pt")}
+
+    def ends(folder, *words):
+        if words[0] == "run":
+            path.write_text(json.dumps(state | {"events": [[0.0, "round 0 without site-1"]]}))
+        if words[0] == "list":
+            server.status = "finished:completed"
+            events = [[0.0, "round 0 without site-1"], [1.0, "round 1 without site-1"]]
+            path.write_text(json.dumps(state | {"state": "completed", "events": events}))
+        return flwr(folder, *words)
+
+    now = iter(range(0, 10**6, 30))
+    server.goes_on = True
+    monkeypatch.setattr(coordinator, "_flwr", ends)
+    monkeypatch.setattr(coordinator.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(coordinator.time, "sleep", lambda seconds: None)
+    done = fnlkit(["fnlkit", "sites", "run", "demo", "--task", "train", "-o", "run.pt"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [f"round {n} without site-1" in done.stderr for n in (0, 1)] == [True, True]
+
+
 def test_a_command_of_flower_without_an_answer_ends_in_one_line(demo, monkeypatch):
     import fnlkit.cli.sites as coordinator
 
