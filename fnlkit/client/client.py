@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,14 +27,14 @@ class Part:
     index: np.ndarray
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[Any, ...]:
         return (len(self.index), *self.source.shape[1:])
 
     @property
-    def dtype(self):
+    def dtype(self) -> np.dtype:
         return self.source.dtype
 
-    def gather(self):
+    def gather(self) -> "torch.Tensor":
         """Return a copy of the rows as a Tensor (m, ...)."""
         return torch.from_numpy(np.ascontiguousarray(self.source[self.index]))
 
@@ -97,37 +98,37 @@ class Client:
     def __len__(self):
         return len(self.y)
 
-    def begin_round(self, seed, round):
+    def begin_round(self, seed: int, round: int) -> None:
         """Create the random streams of a round, `rng` and `hidden`."""
         self.rng = stream(seed, "client", round, self.id)
         self.hidden = HiddenStream(self.secret, "client", seed, round, self.id)
 
-    def keep_reviewed(self):
+    def keep_reviewed(self) -> None:
         """Reset the working labels of reviewed samples to the reviewer's decision."""
         if self.reviewed is not None:
             self.y[self.reviewed] = self.given[self.reviewed]
 
     @property
-    def x(self):
+    def x(self) -> "torch.Tensor | Part":
         """Raw samples (n, ...); read on first use during a visit and released at its end."""
         if isinstance(self.samples, torch.Tensor):
             return self.samples
         self.fetch()
         return self._x
 
-    def fetch(self):
+    def fetch(self) -> None:
         """Read the samples if they are not in memory."""
         if self._x is None and isinstance(self.samples, Part):
             self._x = self.samples.gather()
 
-    def arrive(self):
+    def arrive(self) -> None:
         """Begin a visit: read the rows of `parts`."""
         self._visited = True
         for name, part in self.parts.items():
             if name not in self.dropped and name not in self.rows:
                 self.rows[name] = part.gather()
 
-    def leave(self):
+    def leave(self) -> None:
         """End a visit: release samples and the rows of `parts`.
 
         Samples can be read without a visit, for example in an evaluation.  In this case only the samples are released.
@@ -139,7 +140,7 @@ class Client:
         self._visited, self._x = False, None
 
 
-def run_step(step, client, model, received):
+def run_step(step: Callable[..., Any], client: Client, model: "LocalModel", received: dict[str, Any]) -> dict[str, Any]:
     """Return the reply of a client step, a dict of arrays.
 
     Raises
@@ -174,7 +175,7 @@ class LocalModel:
         """Return logits (n, C) of raw samples (n, ...), in evaluation mode."""
         return self.score(self.network, self.weights, x, self.inputs)
 
-    def features(self, x):
+    def features(self, x: "torch.Tensor") -> "torch.Tensor":
         """Return the penultimate representation (n, width) of raw samples, in evaluation mode."""
         return self.score(self.network, self.weights, x, self.inputs, features=True)
 

@@ -1,14 +1,15 @@
 """Clients of a federation: each stores positions in the data set and reads samples only during a visit."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
 
 from fnlkit._kernels.threads import core_count
-from fnlkit.artifacts.stored import blocks
+from fnlkit.artifacts.stored import Rows, blocks
 from fnlkit.client.client import Client, Part
 
 FEW = 2**26  # arrays up to this size in bytes are kept in memory
@@ -47,7 +48,7 @@ class ClientList(Sequence):
         self.reviewed = None if reviewed is None else torch.from_numpy(np.asarray(reviewed, bool)[self.indices])
 
     @classmethod
-    def of(cls, clients):
+    def of(cls, clients: "ClientList") -> "ClientList":
         """Return a ClientList for a list of clients 0 to N - 1 with samples in memory; a ClientList is returned unchanged."""
         if isinstance(clients, cls):
             return clients
@@ -59,7 +60,7 @@ class ClientList(Sequence):
                    secret=first.secret)  # fmt: skip
 
     @property
-    def sizes(self):
+    def sizes(self) -> np.ndarray:
         """Numbers of samples (N,)."""
         return np.diff(self.offsets)
 
@@ -86,30 +87,30 @@ class ClientList(Sequence):
             )
         return self._made[k]
 
-    def made(self):
+    def made(self) -> list[Any]:
         """Return the clients that are in memory."""
         return list(self._made.values())
 
-    def with_memory(self):
+    def with_memory(self) -> list[Any]:
         """Return the clients with memory in addition to their labels, in ascending order."""
         return [client for _, client in sorted(self._made.items()) if client.rows or client.state]
 
-    def forget(self):
+    def forget(self) -> None:
         """Release clients that store only positions and labels; called between two rounds."""
         self._made = {k: c for k, c in self._made.items() if c.rows or c.state or c.dropped}
 
 
-def sizes_of(clients):
+def sizes_of(clients: tuple[Any, ...] | list[Client] | ClientList) -> np.ndarray:
     """Return the numbers of samples (N,) of ClientList or a list of clients."""
     return clients.sizes if isinstance(clients, ClientList) else np.array([len(c) for c in clients], np.int64)
 
 
-def held(rows):
+def held(rows: np.ndarray | Rows) -> np.ndarray:
     """Read an array into memory if it is small; return a larger array unchanged."""
     return rows[:] if not isinstance(rows, np.ndarray) and rows.nbytes <= FEW else rows
 
 
-def in_blocks(function, x):
+def in_blocks(function: "torch.Tensor", x: "np.ndarray | torch.Tensor | Rows") -> "torch.Tensor":
     """Apply a function to a Tensor, or to the blocks of an array of rows, and return the joined results.
 
     Parameters
@@ -123,12 +124,12 @@ def in_blocks(function, x):
     return torch.cat(parts) if parts else function(tensor(x[:]))
 
 
-def tensor(array):
+def tensor(array: np.ndarray) -> "torch.Tensor":
     """Return an array as a Tensor; without a copy if the array is writable."""
     return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
-def ahead(clients):
+def ahead(clients: Iterable[Client]) -> Iterator[Client]:
     """Yield clients. If reading is slow (image decoding), threads read the samples of the next clients in advance."""
     clients = list(clients)
     if len(clients) < 2 or not any(getattr(getattr(c.samples, "source", None), "slow", False) for c in clients):

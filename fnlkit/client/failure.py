@@ -8,6 +8,7 @@ import errno
 import logging
 import sys
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +66,7 @@ class Failure:
         return _WORDS[self.code].format(name=self.name)
 
 
-def failure(error, client, round):
+def failure(error: BaseException, client: int, round: int) -> Failure:
     """Return the information that leaves a client after an exception, and write the text to the client's log.
 
     Parameters
@@ -92,14 +93,14 @@ def failure(error, client, round):
     return Failure("failed", _class_name(error))
 
 
-def sentence(error):
+def sentence(error: BaseException) -> str:
     """Format an exception as one log line: class and message, or only the message if fnlkit raised it."""
     text = " ".join(str(error).split())[:2000]
     text = text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
     return text if text.isprintable() else ascii(text)
 
 
-def show_log():
+def show_log() -> None:
     """Print the clients' logs on stderr from now on."""
     if not any(isinstance(handler, logging.StreamHandler) for handler in log.handlers):
         log.addHandler(logging.StreamHandler())
@@ -107,7 +108,7 @@ def show_log():
 
 
 @contextlib.contextmanager
-def logged():
+def logged() -> Iterator[None]:
     """Print one line on stderr for each failure inside the context, as the log of a real site does."""
     if log.isEnabledFor(logging.DEBUG):
         yield

@@ -3,17 +3,22 @@
 import os
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from fnlkit.artifacts.stored import Stored
 
+if TYPE_CHECKING:
+    from fnlkit.components.spec import FileText
+
+
 # Type of weights and samples; tf32 and bf16 compute layers on float32 weights, see fnlkit.client.network.
 PRECISIONS = {"fp32": "float32", "fp64": "float64", "tf32": "float32", "bf16": "float32"}
 
 
-def weight_type(precision):
+def weight_type(precision: "str | FileText") -> "torch.dtype":
     """Return the torch.dtype of weights and samples under a precision, a key of `PRECISIONS`."""
     return getattr(torch, PRECISIONS[precision])
 
@@ -38,7 +43,9 @@ class Augment:
     def __bool__(self):
         return bool(self.pad or self.flip or self.cutout)
 
-    def draw(self, rng, shape, image):
+    def draw(
+        self, rng: np.random.Generator, shape: tuple[int, ...], image: tuple[int, ...]
+    ) -> tuple[Any, Any, np.ndarray | None]:
         """Return random choices for `shape` samples: shift (..., 2), flip (...), center (..., 2); None for a disabled step.
 
         Parameters
@@ -78,7 +85,7 @@ class Inputs:
     dtype: "torch.dtype" = field(default_factory=lambda: torch.float32)
     device: str = "cpu"
 
-    def plain(self, x):
+    def plain(self, x: "torch.Tensor") -> "torch.Tensor":
         """Return network input (n, C, H, W) or (n, ...) of raw samples (n, H, W, C) or (n, ...)."""
         scale = 255 if x.dtype == torch.uint8 else 1
         x = x.to(self.device)
@@ -92,18 +99,25 @@ class Inputs:
         x = x.movedim(-1, -3).to(self.dtype).contiguous()
         return x.div_(scale).sub_(mean[:, None, None]).div_(std[:, None, None])
 
-    def stored(self, x):
+    def stored(self, x: "torch.Tensor") -> np.ndarray:
         """Return raw samples as numpy array for fnlkit.kernels.fused: raw images, or scaled vectors."""
         return x.numpy() if self.image or not self.mean else self.plain(x).numpy()
 
     @property
-    def normal(self):
+    def normal(self) -> dict[str, Any]:
         """Return the description of the samples of `stored` as keywords of fnlkit.kernels.fused."""
         if not self.image:
             return {"image": False}
         return {"mean": np.array(self.mean), "std": np.array(self.std)}
 
-    def augmented(self, x, augment, shift, flip, center):
+    def augmented(
+        self,
+        x: "torch.Tensor",
+        augment: Augment,
+        shift: "torch.Tensor | None",
+        flip: "torch.Tensor | None",
+        center: "torch.Tensor | None",
+    ) -> "torch.Tensor":
         """Return network input of raw images (..., H, W, C) after augmentation by choices of the same leading shape.
 
         Outside of the image the crop contains zeros in pixel space, as torchvision's RandomCrop with padding.  Cutout sets
@@ -149,7 +163,7 @@ def _held_tensor(values, dtype, device):
     return torch.tensor(values, dtype=dtype, device=device)
 
 
-def intake(dataset):
+def intake(dataset) -> tuple[Any, ...]:
     """Return (x_train, x_test, input_shape, image) as arrays of rows for networks and engines, without copies.
 
     Images stay uint8 or float (n, H, W, C); waves become log-Mel spectrograms (n, 1, 64, T); vectors stay (n, d).

@@ -1,18 +1,25 @@
 """Compiled forms of client steps that learn a matrix between predictions and labels."""
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from fnlkit.kernels.learning import learn_matrix
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
 
-def compiled_layer(client, model, received, *, rate):
+
+def compiled_layer(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, rate: float) -> None:
     """Learn the crowd layer, as `fnlkit.methods.crowd_layer.learn_layer`."""
     layer = client.state["crowd_layer"]
     learned = learn_matrix("layer", layer.numpy(), *_predicted(client, model)[1:], rate=rate, steps=len(client))
     client.state["crowd_layer"] = torch.from_numpy(learned).to(layer.dtype)
 
 
-def compiled_matrix(client, model, received, *, rate, strength):
+def compiled_matrix(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, rate: float, strength: float
+) -> None:
     """Learn an annotator's matrix, as `fnlkit.methods.crowd_layer.learn_matrix`."""
     predicted = _predicted(client, model)[1:]
     values = client.state["matrix_values"].numpy()
@@ -22,7 +29,16 @@ def compiled_matrix(client, model, received, *, rate, strength):
     client.state["transition"] = (rows / rows.sum(-1, keepdim=True)).to(model.weights.dtype)
 
 
-def compiled_slack(client, model, received, *, correction, lr, epochs, batch_size):
+def compiled_slack(
+    client: "Client",
+    model: "LocalModel",
+    received: "dict[str, torch.Tensor]",
+    *,
+    correction: str,
+    lr: float,
+    epochs: int,
+    batch_size: int,
+) -> None:
     """Learn the slack on a transition matrix, as `fnlkit.methods.t_revision.revise`."""
     estimated = client.state.setdefault("estimated", client.state["transition"].double())
     steps = epochs * -(-len(client) // batch_size)

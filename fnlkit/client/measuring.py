@@ -1,11 +1,16 @@
 """Counts with which clients judge a global model, for `--select`; they need no memory and no random number."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from fnlkit.client.scaling import FEWEST
 from fnlkit.components.declarations import Sent
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+
 
 SENDS = {
     "held_out_agreement": Sent.counts("held-out samples whose given label is predicted, and all held-out samples; 0 for "
@@ -15,7 +20,9 @@ SENDS = {
 }  # fmt: skip
 
 
-def reply_held_out_agreement(client, model, received):
+def reply_held_out_agreement(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]"
+) -> "dict[str, torch.Tensor]":
     """Reply the counts of held-out samples (`SENDS`)."""
     part, given = client.held_out
     if len(given) < FEWEST:
@@ -24,7 +31,9 @@ def reply_held_out_agreement(client, model, received):
     return {"held_out_agreement": torch.tensor([int(fits.sum()), len(given)])}
 
 
-def reply_prediction_changes(client, model, received):
+def reply_prediction_changes(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]"
+) -> "dict[str, torch.Tensor]":
     """Reply the counts of changed predictions (`SENDS`) between the model received["before"] (P + Q,) and this model."""
     before = replace(model, weights=received["before"])
     changed = before(client.x).argmax(-1) != model(client.x).argmax(-1)

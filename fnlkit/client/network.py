@@ -3,11 +3,17 @@
 import hashlib
 import io
 import pickle
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fnlkit.errors import InputError
 from fnlkit.models.exact import exactness
+
+if TYPE_CHECKING:
+    from fnlkit.client.inputs import Inputs
+
 
 # End of an error message about a repeated round without weights.
 UNKNOWN = (
@@ -76,7 +82,7 @@ class Network:
         normed = any(isinstance(part, torch.nn.BatchNorm2d) for part in self.module.modules())
         self.channels_last = normed and (self.parameters_count < 1e6 or self.device.type == "cuda")
 
-    def packed(self):
+    def packed(self) -> bytes:
         """Return the network as bytes for another process; `unpacked` reads them.
 
         Raises
@@ -95,22 +101,22 @@ class Network:
         return file.getvalue()
 
     @classmethod
-    def unpacked(cls, packed):
+    def unpacked(cls, packed: bytes) -> "Network":
         """Return the Network from the bytes of `packed` of the same program, on the first device of the same type."""
         module, dtype, device, precision = torch.load(io.BytesIO(packed), weights_only=False)
         return cls(module, dtype=dtype, device=device, precision=precision)
 
-    def laid_out(self, x):
+    def laid_out(self, x: "torch.Tensor") -> "torch.Tensor":
         """Return a batch (B, ...) in the memory format in which this network trains fastest."""
         return x.contiguous(memory_format=torch.channels_last) if self.channels_last and x.dim() == 4 else x
 
-    def laid_out_weights(self, weights):
+    def laid_out_weights(self, weights: "torch.Tensor") -> "torch.Tensor":
         """Return the weights of K clients (K, ...), with channels-last convolutions if this is faster on a GPU."""
         if not (self.channels_last and self.device.type == "cuda" and weights.dim() == 5):
             return weights
         return weights.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
 
-    def lowered(self, names, weights):
+    def lowered(self, names: list[str], weights: "list[torch.Tensor]") -> list[Any]:
         """Convert the weights of K clients (K, ...) to the type of the layers, all layers at once.
 
         Parameters
@@ -129,7 +135,7 @@ class Network:
         torch._foreach_copy_(list(new.values()), [weights[i] for i in low])
         return [new.get(i, w) for i, w in enumerate(weights)]
 
-    def computed(self, call, x):
+    def computed(self, call: Callable[..., Any], x: "torch.Tensor") -> "torch.Tensor":
         """Return ``call(x)`` in this network's precision: one result or a tuple of results, in `dtype`.
 
         Parameters
@@ -145,16 +151,16 @@ class Network:
             out = call(x)
         return tuple(part.to(self.dtype) for part in out) if isinstance(out, tuple) else out.to(self.dtype)
 
-    def switch(self):
+    def switch(self) -> None:
         """Set the precision of a GPU's matrix products and convolutions to that of this network."""
         exactness(self.device, rounded=self.precision in ("tf32", "bf16"))
 
-    def load(self, weights):
+    def load(self, weights: "torch.Tensor") -> None:
         """Copy a flat vector (P + Q,) into the module."""
         with torch.no_grad():
             self.flat.copy_(weights)
 
-    def twin(self):
+    def twin(self) -> "Network":
         """Return a second, independent network of the same shape, for example for a teacher."""
         import copy
 
@@ -163,7 +169,7 @@ class Network:
             p.grad = None
         return Network(module, dtype=self.dtype, device=self.device, precision=self.precision)
 
-    def call(self, weights, x):
+    def call(self, weights: "torch.Tensor", x: "torch.Tensor") -> "torch.Tensor":
         """Return the logits for a flat vector as a pure function; gradients flow to `weights`, buffers do not change.
 
         Parameters
@@ -187,7 +193,7 @@ def _digest(tensors):
     return total.hexdigest()
 
 
-def looks_up(module):
+def looks_up(module: "torch.nn.Module") -> bool:
     """Return whether a module has an embedding table and therefore reads token ids."""
     return any(isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag)) for part in module.modules())
 
@@ -206,22 +212,22 @@ class Model:
         self.network, self._weights = network, weights
 
     @property
-    def weights(self):
+    def weights(self) -> "torch.Tensor":
         """The vector (P + Q,); raises InputError if a resumed run repeats the round from the log."""
         if self._weights is None:
             raise InputError(f"--resume: a user component reads a model's weights {UNKNOWN}")
         return self._weights
 
     @weights.setter
-    def weights(self, weights):
+    def weights(self, weights: "torch.Tensor") -> None:
         self._weights = weights
 
-    def with_weights(self, weights):
+    def with_weights(self, weights: "torch.Tensor | None") -> "Model":
         """Return a Model of the same network with other weights (P + Q,)."""
         return Model(self.network, weights)
 
 
-def nothing():
+def nothing() -> Model:
     """Return a Model without weights, for steps that need no model."""
     module = torch.nn.Module()
     module.none = torch.nn.Parameter(torch.zeros(0))
@@ -229,7 +235,15 @@ def nothing():
     return Model(network, network.flat)
 
 
-def predict(network, weights, x, inputs, *, batch_size=512, features=False):
+def predict(
+    network: Network,
+    weights: "torch.Tensor | None",
+    x: "torch.Tensor",
+    inputs: "Inputs",
+    *,
+    batch_size: int = 512,
+    features: bool = False,
+) -> "torch.Tensor":
     """Return logits (n, C) of samples in evaluation mode, without gradients.
 
     Parameters

@@ -3,13 +3,18 @@
 Vectors are scaled by feature, images by channel.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
-from fnlkit.artifacts.stored import blocks
+from fnlkit.artifacts.stored import Rows, blocks
 from fnlkit.components.declarations import Sent
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+
 
 # A site replies statistics of a feature with at least this many known values, so that no value of a sample is revealed.
 FEWEST = 5
@@ -40,14 +45,14 @@ class Moments(NamedTuple):
     squares: np.ndarray
 
 
-def moments(x):
+def moments(x: np.ndarray) -> Moments:
     """Return the Moments of one client's vectors (n, d), computed in float64."""
     x = np.asarray(x, np.float64)
     total = x.sum(0)
     return Moments(len(x), total, ((x - total / len(x)) ** 2).sum(0))
 
 
-def reply_moments(client, model, received):
+def reply_moments(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Reply the Moments of the client's vectors over the known values, without features of fewer than `FEWEST` values.
 
     A missing value is NaN.
@@ -64,7 +69,7 @@ def reply_moments(client, model, received):
     return {name: torch.from_numpy(np.where(count >= FEWEST, values, 0)) for name, values in found.items()}
 
 
-def pooled(replies):
+def pooled(replies: Iterable[Moments]) -> tuple[np.ndarray, np.ndarray]:
     """Return (mean (d,), std (d,)) of all clients' samples together; std is 1 for a constant feature.
 
     Parameters
@@ -77,7 +82,7 @@ def pooled(replies):
     return mean, np.where(std > 1e-12 * np.maximum(1, np.abs(mean)), std, 1.0)
 
 
-def added(replies):
+def added(replies: Iterable[Moments]) -> tuple[np.ndarray, np.ndarray, Any]:
     """Return (mean (d,), variance (d,), count) of all clients' values together.
 
     Source: Chan, Golub, LeVeque 1983, combination of two samples' sums of squares.
@@ -91,7 +96,7 @@ def added(replies):
     return total / np.maximum(count, 1), squares / np.maximum(count, 1), count
 
 
-def channel_moments(x):
+def channel_moments(x: Rows) -> Moments:
     """Return the Moments of one client's images (n, H, W, channels), of pixel values as stored.
 
     For uint8, the sums are exact integers, independent of the order of summation.
@@ -109,7 +114,7 @@ def channel_moments(x):
     return Moments(count, mean * count, variance * count)
 
 
-def pooled_channels(replies, dtype):
+def pooled_channels(replies: Iterable[Moments], dtype: np.dtype) -> tuple[Any, np.ndarray]:
     """Return (mean (C,), std (C,)) of all clients' pixels, uint8 scaled to [0, 1]; std is 1 for a constant channel.
 
     Parameters

@@ -2,18 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from fnlkit.client.client import Batch
+from fnlkit.client.client import Batch, Client
 from fnlkit.client.inputs import Augment
 from fnlkit.client.losses import cross_entropy
 from fnlkit.components import own
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
 from fnlkit.models import reseed
+
+if TYPE_CHECKING:
+    from fnlkit.client.network import Network
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Fit:
     unmixed: bool = False
     views: int = 1
 
-    def changed(self, **values):
+    def changed(self, **values) -> "Fit":
         return replace(self, **values)
 
 
@@ -97,7 +100,7 @@ class Plan:
         return len(self.order)
 
 
-def plan(n, fit, *, seed, round, client, image=None):
+def plan(n: int, fit: Fit, *, seed: int, round: int, client: int, image: tuple[int, int] | None = None) -> Plan:
     """Return the Plan of a client with n samples.
 
     Parameters
@@ -110,7 +113,7 @@ def plan(n, fit, *, seed, round, client, image=None):
         Size of an image, for augmentation.
     """
 
-    def rng(purpose):
+    def rng(purpose: str) -> np.random.Generator:
         return stream(seed, purpose, round, client)
 
     if not n:
@@ -149,7 +152,7 @@ class Descent:
     def __init__(self, weights, fit):
         self.weights, self.fit, self.velocity = weights, fit, None
 
-    def step(self):
+    def step(self) -> None:
         fit = self.fit
         with torch.no_grad():
             gradient = self.weights.grad
@@ -162,14 +165,22 @@ class Descent:
             self.weights.add_(gradient, alpha=-fit.lr)
 
 
-def make_optimizer(fit, weights):
+def make_optimizer(fit: Fit, weights: "torch.Tensor") -> Any:
     """Return the optimizer of `fit` for a vector of weights."""
     if fit.optimizer == "adam":
         return torch.optim.Adam([weights], lr=fit.lr, weight_decay=fit.weight_decay)
     return Descent(weights, fit)
 
 
-def train_client(network, client, start, fit, draws, received, twin=None):
+def train_client(
+    network: "Network",
+    client: Client,
+    start: "torch.Tensor",
+    fit: Fit,
+    draws: Plan,
+    received: dict[str, Any],
+    twin: "Network | None" = None,
+) -> "torch.Tensor":
     """Train one client and return the weights (P + Q,).  Other engines must give the same result.
 
     Parameters
@@ -217,7 +228,7 @@ def _step(network, client, fit, draws, received, twin, t):
     inputs, device = client.inputs, network.device
     real = int((draws.order[t] >= 0).sum())
 
-    def at(values):
+    def at(values: np.ndarray | None) -> "torch.Tensor | None":
         return None if values is None else torch.as_tensor(values[t, :real]).to(device)
 
     index = torch.from_numpy(draws.order[t, :real])
@@ -271,7 +282,7 @@ def _judged(network, x, features):
     return logits, between
 
 
-def loss_values(loss, logits, batch):
+def loss_values(loss: Callable[..., Any], logits: "torch.Tensor", batch: Batch) -> tuple[Any, Any]:
     """Return the result of a loss in a step: the values (..., B), and the rows to write back.
 
     Raises

@@ -4,8 +4,9 @@ Tsouvalas, Saeed, Ozcelebi, Meratnia. Labeling chaos to learning harmony: Federa
 TIST 2024.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
@@ -18,22 +19,30 @@ from fnlkit.methods.missed import completed
 from fnlkit.methods.na_fedavg import RoundNumber
 from fnlkit.methods.nnc import allowed_neighbors, vote
 
+if TYPE_CHECKING:
+    import torch
 
-def needs(source, level):
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
+
+def needs(source: str, level: str) -> tuple[Any, ...]:
     """Return the names of the inputs that a run must provide."""
     if source == "embeddings":
         return ("embedding", "head")
     return ("embedding",) if level == "neighbors" else ()
 
 
-def schedule(rounds, source, level, at):
+def schedule(rounds: int, source: str, level: float, at: int) -> int | None:
     """Return the estimation round if the method estimates by energy scores, else None."""
     energy = level == "energy" or (level == "auto" and source == "logits")
     return na_fedavg.round_of_estimation(at, rounds) if energy else None
 
 
 # ---- on the client
-def measure_square(client, model, received):
+def measure_square(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> dict[str, Any]:
     """Reply the mean square of the client's embeddings."""
     return {"embedding_square": client.rows["input/embedding"].double().square().mean().cpu()}
 
@@ -52,25 +61,25 @@ def measure_square(client, model, received):
 )
 @checked
 def akd(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     source: Literal["embeddings", "logits"] = "embeddings",
     strength: NotNegative = 10.0,
     temperature: Positive = 2.0,
     above: Share = 0.0,
     level: Literal["auto", "neighbors", "energy", "all"] = "auto",
     k: Annotated[int, Range(1), Automatic()] = -1,
-    include_self=False,
+    include_self: bool = False,
     at: RoundNumber = -1,
     percentile: Percentile = 75.0,
     score: Literal["energy", "softmax"] = "energy",
     towards: Literal["teacher", "student"] = "teacher",
     scale: Literal["given", "rms"] = "given",
-):
+) -> "Generator[Round, None, Model]":
     """Distill noisy clients from a teacher that was not trained on their labels.
 
     The loss of each client is the cross entropy + strength x [level_m > above] x KD (eq. 9).

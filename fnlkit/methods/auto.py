@@ -3,8 +3,9 @@
 This project's own method (docs/auto.md).  Each client holds back a tenth of its samples, which never train the network.
 """
 
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +22,13 @@ from fnlkit.methods.fedavg import Round, refuse_mixup
 from fnlkit.methods.fedem import SENDS as OF_PASSES
 from fnlkit.methods.fedem import inferred, keep_given
 from fnlkit.methods.forward import confident_issues
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients, Replies
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 TREATMENTS = ("plain", "prune", "infer")
 ONCE = "twice, in the middle and at the end of the warm-up"
@@ -42,7 +50,7 @@ SENDS = {
 
 
 # ---- on the client
-def hold_back(client, model, received, *, share):
+def hold_back(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, share: float) -> None:
     """Choose the held-back samples at the first visit."""
     if "held_back" not in client.rows:
         held = torch.zeros(len(client), dtype=torch.bool)
@@ -51,47 +59,47 @@ def hold_back(client, model, received, *, share):
         client.rows["held_back"] = held
 
 
-def leave_out(client, model, received):
+def leave_out(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Do not train on the held-back samples."""
     keep_only(client, model, ~client.rows["held_back"])
 
 
-def keep_only(client, model, kept):
+def keep_only(client: "Client", model: "LocalModel", kept: "torch.Tensor") -> None:
     """Write rows["keep"]: 0 for samples that do not train the network, n / kept for the others."""
     client.rows["keep"] = kept.to(model.weights.dtype).cpu() * (len(client) / max(1, int(kept.sum())))
 
 
-def note_doubts(client, model, received):
+def note_doubts(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Write which labels the received model contradicts."""
     client.rows["doubted"] = model(client.x).argmax(-1).cpu() != client.y.cpu()
 
 
-def reply_memorized(client, model, received):
+def reply_memorized(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Reply how many of these labels the local model predicts after local training (`SENDS`)."""
     fits, doubted, held = model(client.x).argmax(-1).cpu() == client.y.cpu(), client.rows["doubted"], client.rows["held_back"]
     rows = [[(doubted & part).sum(), (doubted & part & fits).sum()] for part in (~held, held)]
     return {"memorized": torch.tensor(rows)}
 
 
-def prune(client, model, received):
+def prune(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Also leave out the samples whose label confident learning contradicts."""
     flagged = confident_issues(softmax_numpy(model(client.x)), client.y.cpu().numpy())
     kept = ~client.rows["held_back"] & ~torch.from_numpy(flagged)
     keep_only(client, model, kept if kept.any() else ~client.rows["held_back"])
 
 
-def compare(client, model, received):
+def compare(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Reply the held-back samples by predicted and given class; all samples if the client was not in the trials."""
     held = client.rows["held_back"] | (received["outside"].cpu() > 0)
     return {"held_back": table(model(client.x).argmax(-1).cpu()[held], client.y.cpu()[held], client.classes)}
 
 
-def table(rows, columns, classes):
+def table(rows: "torch.Tensor", columns: "torch.Tensor", classes: int) -> "torch.Tensor":
     """Return counts (C, C) of pairs of classes."""
     return torch.bincount(rows * classes + columns, minlength=classes**2).reshape(classes, classes)
 
 
-def examine(client, model, received):
+def examine(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> dict[str, Any]:
     """Reply the counts of `SENDS`: fit, changes of predictions, and two estimates of the labels' transition."""
     logits, y, classes = model(client.x).double().cpu(), client.y.cpu(), client.classes
     guess, train = logits.argmax(-1), ~client.rows["held_back"]
@@ -152,7 +160,7 @@ class Evidence(NamedTuple):
     common: np.ndarray
 
 
-def evidence_of(replies, counts, clients):
+def evidence_of(replies: "Replies", counts: np.ndarray, clients: int) -> Evidence | None:
     """Return the Evidence in the replies of `examine` from some of `clients` clients, or None without a reply.
 
     Parameters
@@ -192,7 +200,7 @@ def evidence_of(replies, counts, clients):
     )
 
 
-def candidates(found, *, level):
+def candidates(found: Evidence, *, level: float) -> tuple[str, str, str]:
     """Return the treatments that compete, the favorite first.
 
     Parameters
@@ -206,7 +214,7 @@ def candidates(found, *, level):
 
 
 # ---- the server: comparison
-def agreements(tables, inverse):
+def agreements(tables: np.ndarray, inverse: np.ndarray) -> np.ndarray:
     """Return (N,) sums over held-back samples: agreement, or accuracy corrected by the inverse of T (C, C).
 
     E[inverse[given, predicted]] over the given label is 1 for the true class and 0 for every other class.
@@ -214,7 +222,7 @@ def agreements(tables, inverse):
     return (tables * inverse.T).sum((1, 2))
 
 
-def ahead(ours, theirs, inverse):
+def ahead(ours: np.ndarray, theirs: np.ndarray, inverse: np.ndarray) -> tuple[float, float]:
     """Return (difference, standard error over clients) of two candidates' shares on the held-back samples of common clients."""
     both = np.minimum(ours.sum((1, 2)), theirs.sum((1, 2))) > 0
     each = agreements(ours[both], inverse) - agreements(theirs[both], inverse)
@@ -225,13 +233,13 @@ def ahead(ours, theirs, inverse):
     return float(each.sum() / count), float(deviation / count)
 
 
-def inverse_of(found):
+def inverse_of(found: Evidence) -> np.ndarray:
     """Return the inverse of T, or the identity if the estimates of T disagree or a class has mostly wrong labels."""
     usable = found.margin > 0.1 and found.apart < 0.2
     return np.linalg.inv(found.common) if usable else np.eye(len(found.common))
 
 
-def compared(clients, model, hold, inside):
+def compared(clients: "Clients", model: "Model", hold: Callable[..., Any], inside: np.ndarray) -> np.ndarray:
     """Return the held-back tables (N, C, C) of a model, 0 for clients without a reply.
 
     Clients outside the trials, not `inside` (N,), count all samples.
@@ -244,31 +252,31 @@ def compared(clients, model, hold, inside):
     return tables
 
 
-def examined(clients, model, hold):
+def examined(clients: "Clients", model: "Model", hold: Callable[..., Any]) -> "Replies":
     """Return the replies of `examine` from all clients."""
     return clients.round(np.arange(len(clients)), model, hold, examine, expect=EXAMINED)
 
 
-def in_trials(levels):
+def in_trials(levels: np.ndarray) -> np.ndarray:
     """Return the half of the clients (N,) bool that trains in the trials: every second one by noise level."""
     if len(levels) < 4:
         return np.ones(len(levels), bool)
     return np.argsort(np.argsort(levels, kind="stable")) % 2 == 0
 
 
-def finalists(names, tables, inverse):
+def finalists(names: Sequence[str], tables: np.ndarray, inverse: np.ndarray) -> tuple[Any, Any]:
     """Return the favorite and the best of the other candidates."""
     best = max(names[1:], key=lambda name: ahead(tables[name], tables[names[0]], inverse)[0])
     return names[0], best
 
 
 # ---- the server: training
-def plan(rounds, warmup, trial):
+def plan(rounds: int, warmup: int, trial: int) -> tuple[int, int]:
     """Return (rounds of the warm-up, rounds of a candidate's first trial). Default: a sixth and a thirtieth."""
     return min(rounds, warmup if warmup >= 0 else rounds // 6), trial if trial >= 0 else rounds // 30
 
 
-def local_training(name, hold):
+def local_training(name: str, hold: Callable[..., Any]) -> dict[str, Any]:
     """Return the keywords of FedOpt.round for a treatment."""
     if name == "prune":
         return {"before": (hold, prune), "loss": kept_cross_entropy}
@@ -277,13 +285,13 @@ def local_training(name, hold):
     return {"before": (hold, leave_out), "loss": kept_cross_entropy}
 
 
-def remember(clients, name, model):
+def remember(clients: "Clients", name: str, model: "Model") -> None:
     """Store a model with the run, because a resumed run knows only the last model."""
     if not clients.replaying:
         clients.memory[f"auto/{name}"] = model.weights.clone()
 
 
-def recalled(clients, name, model):
+def recalled(clients: "Clients", name: str, model: "Model") -> "Model":
     """Return the stored model; without weights during a replay."""
     return model.with_weights(clients.memory.get(f"auto/{name}"))
 
@@ -291,19 +299,19 @@ def recalled(clients, name, model):
 @method(sends=SENDS, loss="own", schedule=lambda rounds, warmup, trial: (rounds, *plan(rounds, warmup, trial)))
 @checked
 def auto(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     treatment: Literal["compete", "plain", "prune", "infer"] = "compete",
     warmup: Rounds = -1,
     trial: Rounds = -1,
     share: Share = 0.1,
     level: Share = 0.1,
     errors: NotNegative = 2.0,
-):
+) -> "Generator[Round, None, Model]":
     """Measure the noise, let treatments compete on held-back noisy labels, and train with the best.
 
     After a plain warm-up, all clients reply counts that show memorization, noise levels and transitions.  This evidence names
@@ -402,7 +410,7 @@ def auto(
     return model
 
 
-def report_of(found, name, runner, difference):
+def report_of(found: Evidence, name: str, runner: str, difference: tuple[float, float]) -> dict[str, Any]:
     """Return the report of a choice."""
     numbers = {field: value for field, value in found._asdict().items() if field not in ("levels", "common")}
     choice = {"treatment": TREATMENTS.index(name), "runner_up": TREATMENTS.index(runner)}
@@ -410,7 +418,7 @@ def report_of(found, name, runner, difference):
     return numbers | {"noise_level": found.levels, "transition": found.common}
 
 
-def explained(history):
+def explained(history: list[dict[str, Any]]) -> str | None:
     """Return the choice of a run as sentences, or None if its history has none.
 
     Parameters

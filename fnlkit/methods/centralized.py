@@ -1,10 +1,17 @@
 """Reference: all data on one client, the upper bound without federation."""
 
+from collections.abc import Callable, Generator
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import checked
-from fnlkit.methods.fedavg import fedavg
+from fnlkit.methods.fedavg import Round, fedavg
+
+if TYPE_CHECKING:
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
 
 
 @method(
@@ -13,7 +20,15 @@ from fnlkit.methods.fedavg import fedavg
     schedule=lambda rounds, usual=fedavg: None if usual is fedavg else rounds,  # `usual` runs for a share of the rounds
 )
 @checked
-def centralized(clients, model, opt, select, *, rounds, usual=fedavg):
+def centralized(
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
+    *,
+    rounds: int,
+    usual: Callable[..., Any] = fedavg,
+) -> "Generator[Round, None, Model]":
     """Train on all data in one place, with as many passes over the samples as FedAvg.
 
     FedAvg passes over the share `fraction` of the clients in each round.  The single client here therefore trains in
@@ -31,6 +46,6 @@ def centralized(clients, model, opt, select, *, rounds, usual=fedavg):
     return (yield from usual(clients, model, slower, select, rounds=passes))
 
 
-def visits(rounds, fraction):
+def visits(rounds: int, fraction: float) -> int:
     """Return the number of rounds in which the single client trains."""
     return max(1, round(rounds * fraction))

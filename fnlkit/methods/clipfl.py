@@ -4,6 +4,8 @@ Morafah, Chang, Chen, Lin. Federated learning client pruning for noisy labels. a
 """
 
 import math
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,22 +13,30 @@ from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import Rounds, Share, checked
 from fnlkit.methods.fedavg import Round, fedavg
 
+if TYPE_CHECKING:
+    import torch
+
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 # ---- on the client
-def judge_publicly(client, model, received):
+def judge_publicly(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Reply the trained model's accuracy on the public set."""
     hits = model(received["public"]).argmax(-1).cpu() == received["public_label"].cpu()
     return {"public_accuracy": hits.double().mean()}
 
 
 # ---- the server
-def suspected(accuracies, share):
+def suspected(accuracies: np.ndarray, share: float) -> np.ndarray:
     """Return the candidates of a cohort (K,) bool: the floor(share K) least accurate."""
     worst = np.argsort(accuracies, kind="stable")[: math.floor(share * len(accuracies) + 1e-9)]
     return np.isin(np.arange(len(accuracies)), worst)
 
 
-def kept(suspicions, visits, share):
+def kept(suspicions: np.ndarray, visits: np.ndarray, share: float) -> np.ndarray:
     """Return the clients (N,) bool that are not pruned.
 
     The floor(share N) clients with the highest score (suspicions / visits) are pruned, but only clients that were suspected at
@@ -39,7 +49,7 @@ def kept(suspicions, visits, share):
     return ~np.isin(np.arange(len(score)), worst)
 
 
-def rounds_before(before, rounds):
+def rounds_before(before: int, rounds: int) -> int:
     """Return the number of scored rounds: `before`, or a fifth of all rounds for -1."""
     return before if before >= 0 else rounds // 5
 
@@ -54,16 +64,16 @@ def rounds_before(before, rounds):
 )
 @checked
 def clipfl(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     before: Rounds = -1,
     suspect: Share = 0.3,
     prune: Share = 0.3,
-):
+) -> "Generator[Round, None, Model]":
     """Prune clients whose models are often the worst on a public set, then run FedAvg.
 
     Parameters

@@ -5,18 +5,24 @@ labels. NeurIPS 2018; Yu, Han, Yao, Niu, Tsang, Sugiyama. How does disagreement 
 corruption? ICML 2019.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fnlkit.client.losses import exchanged
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import Count, Natural, Range, checked, passes_on
-from fnlkit.methods.fedavg import fedavg
+from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.models.pair_output import must_be_pair
+
+if TYPE_CHECKING:
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
 
 
 # ---- the server
-def forgotten(r, *, forget, ramp):
+def forgotten(r: int, *, forget: float, ramp: int) -> float:
     """Return R(T), T = r + 1: a linear rise to `forget` over `ramp` rounds."""
     return forget * min(1.0, (r + 1) / ramp)
 
@@ -24,15 +30,15 @@ def forgotten(r, *, forget, ramp):
 @method(loss="own", needs=("pair",), cite="Han 2018")  # the second model is the second half of `weights`
 @checked
 def coteaching(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     forget: Annotated[float, Range(0, 1, open_high=True)] = 0.2,
     ramp: Count = 10,
-):
+) -> "Generator[Round, None, Model]":
     """Train two models, each on the samples with the other's smallest losses.
 
     Parameters
@@ -63,7 +69,7 @@ def coteaching(
     """
     must_be_pair(model.network, "coteaching")
 
-    def schedule(r):
+    def schedule(r: int) -> tuple[dict[str, Callable[..., Any]], dict[str, float]]:
         rate = forgotten(r, forget=forget, ramp=ramp)
         return {"loss": partial(exchanged, forget=rate)}, {"forget_rate": rate}
 
@@ -74,16 +80,16 @@ def coteaching(
 @checked
 @passes_on(coteaching)
 def coteaching_plus(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     start: Natural = 10,
     agreed: Literal["none", "all"] = "none",
     **schedule,
-):
+) -> "Generator[Round, None, Model]":
     """Train two models on samples on which they disagree (Yu 2019, Algorithm 1).
 
     Parameters
@@ -104,7 +110,7 @@ def coteaching_plus(
     must_be_pair(model.network, "coteaching-plus")
     rates = {"forget": 0.2, "ramp": 10, **schedule}
 
-    def training(r):
+    def training(r: int) -> tuple[dict[str, Callable[..., Any]], dict[str, float]]:
         rate = forgotten(r, **rates)
         step = {"disagreeing": True, "agreed": agreed} if r >= start else {}
         return {"loss": partial(exchanged, forget=rate, **step)}, {"forget_rate": rate}

@@ -5,44 +5,52 @@ Tanno, Saeedi, Sankaranarayanan, Alexander, Silberman. Learning from noisy label
 confusion. CVPR 2019.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fnlkit.client.client import Batch
+from fnlkit.client.client import Batch, Client, LocalModel
 from fnlkit.client.learning import compiled_layer, compiled_matrix
 from fnlkit.client.losses import crowd_cross_entropy, forward_corrected
 from fnlkit.components.declarations import declare, method
 from fnlkit.components.parameters import NotNegative, Positive, Rounds, checked
 from fnlkit.methods.fedavg import Round, fedavg
 
+if TYPE_CHECKING:
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
+
 # First values of an annotator's matrix, on the diagonal and elsewhere; a share of right labels of 0.956 with ten classes.
 START = 1.0, -5.0
 
 
 # ---- on the client
-def start_layer(client, model, received):
+def start_layer(client: Client, model: LocalModel, received: "dict[str, torch.Tensor]") -> None:
     """Allocate the crowd layer, the identity, once."""
     client.state.setdefault("crowd_layer", torch.eye(client.classes, dtype=model.weights.dtype))
 
 
 @declare(compiled=compiled_layer)
-def learn_layer(client, model, received, *, rate):
+def learn_layer(client: Client, model: LocalModel, received: "dict[str, torch.Tensor]", *, rate: float) -> None:
     """Learn the crowd layer with Adam for the received network, with as many steps as the client has labels."""
 
-    def loss(layer, logits, labels):
+    def loss(layer: "torch.Tensor", logits: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
         return crowd_cross_entropy(logits, Batch(y=labels, state={"crowd_layer": layer})).mean()
 
     client.state["crowd_layer"] = _learned(client, model, client.state["crowd_layer"], loss, rate)
 
 
-def annotator_matrix(values):
+def annotator_matrix(values: "torch.Tensor") -> "torch.Tensor":
     """Return the transition matrix (C, C) of values (C, C): softplus, then rows divided by their sums."""
     rows = torch.nn.functional.softplus(values)
     return rows / rows.sum(-1, keepdim=True)
 
 
-def start_matrix(client, model, received):
+def start_matrix(client: Client, model: LocalModel, received: "dict[str, torch.Tensor]") -> None:
     """Allocate the values of the annotator's matrix, once; nearly the identity, as in the paper."""
     if "matrix_values" not in client.state:
         right, wrong = START
@@ -52,10 +60,12 @@ def start_matrix(client, model, received):
 
 
 @declare(compiled=compiled_matrix)
-def learn_matrix(client, model, received, *, rate, strength):
+def learn_matrix(
+    client: Client, model: LocalModel, received: "dict[str, torch.Tensor]", *, rate: float, strength: float
+) -> None:
     """Learn the annotator's matrix with Adam for the received network, as `learn_layer`, with a penalty on the trace."""
 
-    def loss(values, logits, labels):
+    def loss(values: "torch.Tensor", logits: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
         matrix = annotator_matrix(values)
         fit = forward_corrected(logits, Batch(y=labels, state={"transition": matrix})).mean()
         return fit + strength * matrix.trace()
@@ -78,7 +88,7 @@ def _learned(client, model, values, loss, rate):
 
 
 # ---- the server
-def warmup_rounds(warmup, rounds):
+def warmup_rounds(warmup: int, rounds: int) -> int:
     """Return the rounds of plain training. Default: a sixth of all rounds."""
     return min(warmup if warmup >= 0 else round(rounds / 6), rounds)
 
@@ -93,7 +103,16 @@ def _trained(clients, model, opt, select, rounds, warmup, **step):
 
 @method(loss="own", schedule=warmup_rounds, cite="Rodrigues 2018")
 @checked
-def crowd_layer(clients, model, opt, select, *, rounds, warmup: Rounds = -1, rate: Positive = 0.01):
+def crowd_layer(
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
+    *,
+    rounds: int,
+    warmup: Rounds = -1,
+    rate: Positive = 0.01,
+) -> "Generator[Round, None, Model]":
     """Learn a layer after the network for each annotator, which maps predictions to the annotator's labels.
 
     The layer W starts as the identity; the loss is the cross entropy of softmax(W p) (the variant "MW").
@@ -119,8 +138,16 @@ def crowd_layer(clients, model, opt, select, *, rounds, warmup: Rounds = -1, rat
 @method(loss="own", schedule=warmup_rounds, cite="Tanno 2019")
 @checked
 def trace_regularization(
-    clients, model, opt, select, *, rounds, warmup: Rounds = -1, strength: NotNegative = 0.01, rate: Positive = 0.1
-):
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
+    *,
+    rounds: int,
+    warmup: Rounds = -1,
+    strength: NotNegative = 0.01,
+    rate: Positive = 0.1,
+) -> "Generator[Round, None, Model]":
     """Learn a transition matrix for each annotator, with a penalty on its trace.
 
     The loss is -log (p T)_y + strength trace(T). The penalty prefers matrices with many errors among those that explain the

@@ -3,7 +3,9 @@
 Li, Socher, Hoi. DivideMix: Learning with noisy labels as semi-supervised learning. ICLR 2020.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,13 +15,19 @@ from fnlkit.client.scoring import sample_losses
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import Count, NotNegative, Positive, Rounds, Share, checked
 from fnlkit.kernels.mixture import lower_probability
-from fnlkit.methods.fedavg import fedavg
+from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.warmup import warmup_rounds
 from fnlkit.models.pair_output import both, must_be_pair
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 # ---- on the client
-def divide(client, model, received, *, seed):
+def divide(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, seed: int) -> None:
     """Store each model's probabilities (n, 2) that labels are right (co-divide, line 4)."""
     logits, labels = both(model.features(client.x)).cpu().double(), client.y.cpu()
     clean = [lower_probability(sample_losses(part, labels).numpy(), seed=seed) for part in logits.unbind(-2)]
@@ -32,12 +40,12 @@ def divide(client, model, received, *, seed):
 @method(loss="own", needs=("pair",), schedule=warmup_rounds, cite="Li 2020")
 @checked
 def dividemix(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     warmup: Rounds = -1,
     unlabeled: NotNegative = 25.0,
     ramp: Count = 16,
@@ -45,7 +53,7 @@ def dividemix(
     threshold: Share = 0.5,
     alpha: Positive = 4.0,
     views: Count = 2,
-):
+) -> "Generator[Round, None, Model]":
     """Train two models, each on labels that the other's losses classify as right.
 
     Parameters
@@ -80,7 +88,7 @@ def dividemix(
     warmup = warmup_rounds(warmup, rounds)
     settings = {"temperature": temperature, "threshold": threshold, "views": views}
 
-    def schedule(r):
+    def schedule(r: int) -> tuple[Any, ...]:
         if r < warmup:
             return {"loss": partial(exchanged, forget=0.0)}, {}
         weight = unlabeled * min(1.0, (r - warmup) / ramp)

@@ -5,14 +5,21 @@ data. AISTATS 2017.
 """
 
 import inspect
-from typing import NamedTuple
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fnlkit.client.network import Model
 from fnlkit.components.declarations import method
 from fnlkit.errors import InputError
 
+if TYPE_CHECKING:
+    import numpy as np
 
-def follows_schedule(method):
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
+
+def follows_schedule(method: Callable[..., Any]) -> bool:
     """Return whether another method can run this method as a stage.
 
     A method qualifies if it accepts `stage`, `schedule` and further keywords of local training.
@@ -24,7 +31,7 @@ def follows_schedule(method):
     return {"stage", "schedule"} <= set(inspect.signature(method).parameters)
 
 
-def refuse_mixup(opt, name):
+def refuse_mixup(opt: "FedOpt", name: str) -> None:
     """Raise if a run uses mixup with a method that trains on separate labels.
 
     Such labels cannot be mixed.
@@ -58,7 +65,18 @@ class Round(NamedTuple):
 
 
 @method(cite="McMahan 2017")
-def fedavg(clients, model, opt, select, *, rounds, among=None, stage="training", schedule=None, **step):
+def fedavg(
+    clients: "Clients",
+    model: Model,
+    opt: "FedOpt",
+    select: Callable[..., Any],
+    *,
+    rounds: int,
+    among: "np.ndarray | None" = None,
+    stage: str = "training",
+    schedule: Callable[..., Any] | None = None,
+    **step,
+) -> Generator[Round, None, Model]:
     """Average the clients' models without treating wrong labels; the common baseline.
 
     Yield `rounds` rounds of local training and averaging; return the last model.

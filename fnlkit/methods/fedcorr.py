@@ -4,8 +4,10 @@ Xu, Chen, Quek, Chong. FedCorr: Multi-stage federated learning for label noise c
 """
 
 import math
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,13 +23,20 @@ from fnlkit.methods.fedavg import Round, fedavg, follows_schedule
 from fnlkit.methods.missed import ask_again
 from fnlkit.server.selection import average_for, cohort_size
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Batch, Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
+
 # Choices in which the public code differs from the paper.
 CODE = ("mixup", "proximal", "ranking", "lid", "losses", "relabeled", "strict")
 
 
 # ---- on the client
 @declare(fused_kernel="adaptive")
-def adaptive_proximal(w, w_start, batch):
+def adaptive_proximal(w: "torch.Tensor", w_start: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
     """Return the gradient of beta mu_k ||w - w_global||^2 (eq. 5).
 
     `proximal` (...,) is beta mu_k.
@@ -36,7 +45,7 @@ def adaptive_proximal(w, w_start, batch):
 
 
 @declare(fused_kernel="adaptive_norm")
-def adaptive_proximal_norm(w, w_start, batch):
+def adaptive_proximal_norm(w: "torch.Tensor", w_start: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
     """Return the gradient of beta mu_k ||w - w_global|| (public code).
 
     It is 0 in the first batch of an epoch.
@@ -50,14 +59,33 @@ def adaptive_proximal_norm(w, w_start, batch):
 LOSSES = {"cross-entropy": sample_losses, "double-softmax": double_softmax_losses}
 
 
-def score_locally(client, model, received, *, k, variant, losses="cross-entropy"):
+def score_locally(
+    client: "Client",
+    model: "LocalModel",
+    received: "dict[str, torch.Tensor]",
+    *,
+    k: int,
+    variant: str,
+    losses: str = "cross-entropy",
+) -> "dict[str, torch.Tensor]":
     """Reply the mean LID of the local predictions (eq. 2); store the losses."""
     logits = model(client.x)
     client.rows["loss"] = LOSSES[losses](logits, client.y.to(logits.device)).cpu()
     return {"lid": torch.tensor(lid(softmax_numpy(logits), k=k, variant=variant).mean(), dtype=torch.float64)}
 
 
-def find_and_relabel(client, model, received, *, ratio, confidence, ranking, strict, seed, losses="cross-entropy"):
+def find_and_relabel(
+    client: "Client",
+    model: "LocalModel",
+    received: "dict[str, torch.Tensor]",
+    *,
+    ratio: float,
+    confidence: float,
+    ranking: str,
+    strict: bool,
+    seed: int,
+    losses: str = "cross-entropy",
+) -> "dict[str, torch.Tensor]":
     """Reply the noise level from a split of the losses, and relabel noisy samples.
 
     Of the noisy samples, the share pi with the largest losses is selected (eq. 6).  A selected sample gets the class
@@ -75,12 +103,16 @@ def find_and_relabel(client, model, received, *, ratio, confidence, ranking, str
     return {"noise_level": torch.tensor(noisy.mean(), dtype=torch.float64)}
 
 
-def relabel_confident(client, model, received, *, confidence, strict):
+def relabel_confident(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, confidence: float, strict: bool
+) -> None:
     """After fine-tuning, relabel every sample that has a confident global prediction."""
     relabel(client, torch.arange(len(client)), model(client.x).softmax(-1).cpu(), confidence, strict)
 
 
-def relabel(client, index, probabilities, confidence, strict=False):
+def relabel(
+    client: "Client", index: "torch.Tensor", probabilities: "torch.Tensor", confidence: float, strict: bool = False
+) -> None:
     """Replace labels of samples in `index` by the most probable class, if confident."""
     top, label = probabilities[index].max(-1)
     sure = index[top > confidence if strict else top >= confidence]
@@ -88,7 +120,7 @@ def relabel(client, index, probabilities, confidence, strict=False):
 
 
 # ---- the server
-def choices_of(code):
+def choices_of(code: tuple[Any, ...] | list[Any] | str) -> frozenset[Any]:
     """Return the frozenset of choices that follow the public code, from a list of words or ``all``."""
     chosen = frozenset(map(str, code if isinstance(code, (list, tuple)) else [code]))
     if chosen == {"all"}:
@@ -98,7 +130,7 @@ def choices_of(code):
     return chosen
 
 
-def budget(rounds, fraction, iterations, finetune_rounds, usual_rounds):
+def budget(rounds: int, fraction: float, iterations: int, finetune_rounds: int, usual_rounds: int) -> tuple[int, int, int]:
     """Return (iterations, fine-tuning rounds, usual rounds) for a budget of `rounds`.
 
     Their total cost is that of `rounds` rounds of FedAvg.
@@ -128,7 +160,9 @@ def budget(rounds, fraction, iterations, finetune_rounds, usual_rounds):
     return iterations, finetune_rounds, usual_rounds
 
 
-def usual_training(opt, select, fraction, *, optimizer, aggregator, selector, lr, decay):
+def usual_training(
+    opt: "FedOpt", select: Callable[..., Any], fraction: float, *, optimizer, aggregator, selector, lr: float, decay: float
+) -> tuple[Any, Any]:
     """Return (optimizer, selector) of stage 3, with the given replacements."""
     fit = opt.fit.changed(lr=lr) if lr else opt.fit
     aggregate = opt.aggregate if aggregator is None else aggregator
@@ -144,7 +178,20 @@ def usual_training(opt, select, fraction, *, optimizer, aggregator, selector, lr
     return opt, select
 
 
-def pre_processing(clients, model, opt, *, iterations, group, beta, mixup, seek, score, term, regularized):
+def pre_processing(
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    *,
+    iterations: int,
+    group: int,
+    beta: float,
+    mixup: float,
+    seek: Callable[..., Any],
+    score: Callable[..., Any],
+    term: Callable[..., Any],
+    regularized: Callable[..., Any],
+) -> "Generator[Round, None, tuple[Model, np.ndarray, np.ndarray, np.ndarray]]":
     """Yield the rounds of stage 1.
 
     Return (model, noise levels, noisy clients, silent clients).
@@ -219,12 +266,12 @@ def pre_processing(clients, model, opt, *, iterations, group, beta, mixup, seek,
 )
 @checked
 def fedcorr(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     iterations: Rounds = -1,
     finetune_rounds: Rounds = -1,
     usual_rounds: Rounds = -1,
@@ -234,17 +281,17 @@ def fedcorr(
     confidence: Share = 0.5,
     clean_level: Share = 0.1,
     mixup: NotNegative = 1.0,
-    correct=True,
+    correct: bool = True,
     group: Count = 1,
-    usual=fedavg,
+    usual: Callable[..., Any] = fedavg,
     regularizer=None,
-    code=(),
+    code: tuple[Any, ...] | list[Any] = (),
     usual_optimizer=None,
     usual_aggregator=None,
     usual_selector=None,
     usual_lr: NotNegative = 0.0,
     usual_decay: NotNegative = 1.0,
-):
+) -> "Generator[Round, None, Model]":
     """Find noisy clients and samples, relabel, fine-tune on clean clients, then train.
 
     Parameters
@@ -314,7 +361,7 @@ def fedcorr(
     visits_of_all = -(-count // group)
     planned, passed = iterations * visits_of_all + finetune_rounds + usual_rounds, 0  # round counter of the regularizer
 
-    def regularized(r):
+    def regularized(r: int) -> tuple[dict[str, Any], dict[str, Any]]:
         return regularizer(passed + r, planned) if regularizer else ({}, {})
 
     losses, strict = "double-softmax" if "losses" in code else "cross-entropy", "strict" in code

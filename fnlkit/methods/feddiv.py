@@ -3,8 +3,9 @@
 Li, Li, Cheng, Liao, Yu. FedDiv: Collaborative noise filtering for federated learning with noisy labels. AAAI 2024.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -18,9 +19,15 @@ from fnlkit.kernels.mixture import fitted_from
 from fnlkit.methods.fedavg import Round
 from fnlkit.server.selection import cohort_size
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 # ---- on the client
-def filter_losses(logits, labels, losses):
+def filter_losses(logits: "torch.Tensor", labels: "torch.Tensor", losses: str) -> "torch.Tensor":
     """Return the values (n,) float64 that the filter is fitted to and applied to.
 
     Parameters
@@ -38,7 +45,17 @@ def filter_losses(logits, labels, losses):
     return (values - low) / (high - low) if high > low else torch.zeros_like(values)
 
 
-def filter_samples(client, model, received, *, level, relabel_level, confidence, losses, clean_visits):
+def filter_samples(
+    client: "Client",
+    model: "LocalModel",
+    received: "dict[str, torch.Tensor]",
+    *,
+    level: float,
+    relabel_level: float,
+    confidence: float,
+    losses: str,
+    clean_visits: int,
+) -> None:
     """Select the training samples and their labels (eqs. 6 to 11).
 
     The selection uses the global filter and the received model.
@@ -62,7 +79,9 @@ def filter_samples(client, model, received, *, level, relabel_level, confidence,
         client.state["filter_bias"] = torch.full((client.classes,), 1 / client.classes).to(model.weights)
 
 
-def fit_filter(client, model, received, *, losses):
+def fit_filter(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, losses: str
+) -> "dict[str, torch.Tensor]":
     """Reply the mixture of the local model's losses (eq. 2).
 
     If there is a global mixture, the fit starts from it.
@@ -72,7 +91,9 @@ def fit_filter(client, model, received, *, losses):
     return {"filter": torch.from_numpy(fitted_from(values, start))}
 
 
-def update_bias(client, model, received, *, momentum, debias, sure):
+def update_bias(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, momentum: float, debias: float, sure: float
+) -> None:
     """Update the class bias b with the mean prediction on confident samples (eq. 12)."""
     logits, bias = model(client.x), client.state["filter_bias"]
     chosen = debiased(logits, bias.to(logits), debias).softmax(-1).amax(-1) >= sure
@@ -82,7 +103,7 @@ def update_bias(client, model, received, *, momentum, debias, sure):
 
 
 # ---- the server
-def warmup_rounds(warmup, rounds):
+def warmup_rounds(warmup: int, rounds: int) -> int:
     """Return the warm-up rounds, at least 1.
 
     Default: 50, at most a quarter of all rounds.
@@ -90,7 +111,7 @@ def warmup_rounds(warmup, rounds):
     return max(1, warmup if warmup >= 0 else min(50, rounds // 4))
 
 
-def first_visits(clean_visits, visits):
+def first_visits(clean_visits: int, visits: float) -> int:
     """Return the number of a client's first visits on clean samples only, of `visits` expected visits with the filter.
 
     Default: 5, at most a nineteenth of the visits: 5 of 95 in the published runs.
@@ -98,7 +119,7 @@ def first_visits(clean_visits, visits):
     return clean_visits if clean_visits >= 0 else min(5, round(visits / 19))
 
 
-def budget(rounds, warmup, clean_visits):
+def budget(rounds: int, warmup: int, clean_visits: int) -> tuple[int, int]:
     """Return the part of the schedule that depends on the number of rounds."""
     return warmup_rounds(warmup, rounds), clean_visits if clean_visits >= 0 else rounds
 
@@ -119,12 +140,12 @@ def budget(rounds, warmup, clean_visits):
 )
 @checked
 def feddiv(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     warmup: Rounds = -1,
     level: Share = 0.1,
     relabel_level: Share = 0.2,
@@ -136,7 +157,7 @@ def feddiv(
     alpha: Positive = 1.0,
     losses: Literal["scaled", "plain"] = "scaled",
     clean_visits: Rounds = -1,
-):
+) -> "Generator[Round, None, Model]":
     """Filter samples with a federated mixture and relabel confident ones (Section 3).
 
     A noisy client trains on the samples for which its model and the global model agree.

@@ -4,11 +4,13 @@ Di, Zhu, Li, Liu. Federated learning with local openset noisy labels. ECCV 2024.
 """
 
 import math
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fnlkit.client.losses import contrastive, cross_entropy
 from fnlkit.components.declarations import Sent, method
@@ -17,9 +19,17 @@ from fnlkit.errors import InputError
 from fnlkit.methods.fedavg import Round
 from fnlkit.privacy import debias, randomized_response, to_simplex
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 # ---- on the client
-def release_labels(client, model, received, *, epsilon):
+def release_labels(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, epsilon: float
+) -> dict[str, Any]:
     """Reply label counts after randomized response (Algorithm 1, lines 2 to 6).
 
     Each given label is flipped once with T_DP.
@@ -40,7 +50,7 @@ def release_labels(client, model, received, *, epsilon):
 
 
 # ---- the server
-def published_epsilon(classes):
+def published_epsilon(classes: int) -> float | None:
     """Return the published epsilon: 0.81, 3.21 or 1.17 for 10, 100 or 14 classes.
 
     For other numbers of classes, return the epsilon at which a fifth of the labels is unchanged.  With six classes or fewer a
@@ -50,12 +60,12 @@ def published_epsilon(classes):
     return known.get(classes) or (math.log(0.25 * (classes - 1)) if classes > 6 else 0.81)
 
 
-def label_epsilon(classes, *, epsilon=-1.0, release="private"):
+def label_epsilon(classes: int, *, epsilon: float = -1.0, release: str = "private") -> float | None:
     """Return the epsilon of the released labels, or None if they are not randomized."""
     return None if release == "exact" else epsilon if epsilon > 0 else published_epsilon(classes)
 
 
-def ramp(r, rounds, *, strength, delay, length):
+def ramp(r: int, rounds: int, *, strength: float, delay: int, length: int) -> float:
     """Return b(r): 0 for `delay` rounds, then a linear rise to `strength` in `length`.
 
     With delay 0 and length 0, as in the paper, it is `strength` from the first round on.
@@ -65,7 +75,9 @@ def ramp(r, rounds, *, strength, delay, length):
     return strength * min(1.0, (r - delay + 1) / (length + 1)) if r >= delay else 0.0
 
 
-def collected_prior(clients, model, *, epsilon, release, simplex):
+def collected_prior(
+    clients: "Clients", model: "Model", *, epsilon: float, release: str, simplex: str
+) -> tuple[NDArray[np.floating[Any]] | np.ndarray, dict[str, Any]]:
     """Request the label counts of all clients; return the distribution (C,) and a report."""
     if release == "exact" and epsilon > 0:
         raise InputError(f"feddpcont: release=exact has no epsilon, found {epsilon:g}; remove one of the two")
@@ -98,21 +110,21 @@ def collected_prior(clients, model, *, epsilon, release, simplex):
 )
 @checked
 def feddpcont(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     epsilon: Annotated[float, Range(open_low=True), Automatic()] = -1.0,
     release: Literal["private", "exact"] = "private",
     strength: NotNegative = 1.0,
-    expected=False,
+    expected: bool = False,
     delay: Rounds = 0,
     length: Rounds = 0,
     simplex: Literal["project", "clip"] = "project",
     floor: Annotated[float, Range(0, 1, open_high=True)] = 1e-5,
-):
+) -> "Generator[Round, None, Model]":
     """Keep a network from memorizing wrong labels with privately released label counts.
 
     Train with CE(y) - b CE(y').  y' is drawn from the distribution of all clients' labels (Algorithm 2), which each client

@@ -3,8 +3,9 @@
 Yu, Ahn, Kang. FedEFC: Federated learning using enhanced forward correction against noisy labels. 2025.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -15,6 +16,13 @@ from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import AboveOne, Patience, Rounds, checked, passes_on
 from fnlkit.kernels import count_matrix
 from fnlkit.methods.fedavg import Round
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 ACCURACY = {
     "accuracy": Sent.share("model accuracy on the client's labels", "each round until the prestopping round", summed=True),
@@ -27,13 +35,23 @@ TRANSITION = {
 
 
 # ---- on the client
-def score_accuracy(client, model, received):
+def score_accuracy(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Reply A_k: the current model's accuracy on the client's (noisy) labels (eq. 2)."""
     right = model(client.x).argmax(-1).cpu() == client.y.cpu()
     return {"accuracy": right.double().mean()}
 
 
-def estimate_transition(client, model, received, *, rule, weighting, clip, limit, report):
+def estimate_transition(
+    client: "Client",
+    model: "LocalModel",
+    received: "dict[str, torch.Tensor]",
+    *,
+    rule: str,
+    weighting: str,
+    clip: str,
+    limit: float,
+    report: bool,
+) -> "dict[str, torch.Tensor] | None":
     """Store T, estimated from the confident counts of the client (eqs. 3 to 9).
 
     The counts use the predictions of the received model.
@@ -45,14 +63,18 @@ def estimate_transition(client, model, received, *, rule, weighting, clip, limit
     return keep_transition(client, model, transition, identity, report)
 
 
-def keep_transition(client, model, transition, identity, report):
+def keep_transition(
+    client: "Client", model: "LocalModel", transition: np.ndarray, identity: float, report: bool
+) -> "dict[str, torch.Tensor] | None":
     """Store T for the loss; reply it only if requested."""
     client.state["transition"] = torch.from_numpy(transition).to(model.weights)
     client.state["identity_share"] = torch.tensor(identity, dtype=torch.float64)
     return {"transition": torch.from_numpy(transition)} if report else None
 
 
-def transition_of(counts, shares, *, weighting="off", limit=1e3):
+def transition_of(
+    counts: np.ndarray, shares: np.ndarray, *, weighting: str = "off", limit: float = 1e3
+) -> tuple[np.ndarray, Any]:
     """Return an invertible T (C, C) with rows summing to 1, and the share of identity.
 
     Eq. 9 prints the division by a sum over true classes.  Here each true class is divided by its sum over given labels, as the
@@ -83,7 +105,7 @@ def transition_of(counts, shares, *, weighting="off", limit=1e3):
     return conditioned(np.where(totals > 0, transition, np.eye(len(counts))), limit)
 
 
-def conditioned(transition, limit):
+def conditioned(transition: np.ndarray, limit: float) -> tuple[np.ndarray, Any]:
     """Return ((1 - a) T + a I, a) with a condition number of at most `limit`.
 
     a is the smallest of 0, 0.1, ..., 1 that reaches it.
@@ -114,7 +136,7 @@ def _within(matrix, seen, limit):
 
 
 # ---- the server
-def watched(rounds, start, patience):
+def watched(rounds: int, start: int, patience: int) -> tuple[int, int]:
     """Return the first monitored round and the number of consecutive rounds without a rise."""
     if start < 0:  # published: after round 10 of 100 (MNIST), 40 of 200 and of 300 (CIFAR)
         start = rounds // 10 if rounds <= 100 else min(40, rounds // 5)
@@ -124,19 +146,19 @@ def watched(rounds, start, patience):
 
 
 def prestop(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     start: Rounds = -1,
     patience: Patience = -1,
     compare: Literal["best", "previous"] = "best",
     ties: Literal["count", "reset"] = "count",
     accuracy: Literal["global", "local"] = "global",
     latest: Rounds = -1,
-):
+) -> "Generator[Round, None, tuple[Model, Any]]":
     """Yield plain rounds until the estimated accuracy stops rising (phase 1).
 
     Return (model, rounds used).  Parameters are those of `fedefc`.
@@ -165,7 +187,16 @@ def prestop(
     return model, rounds
 
 
-def corrected(clients, model, opt, select, *, rounds, estimate, **step):
+def corrected(
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
+    *,
+    rounds: int,
+    estimate: Callable[..., Any],
+    **step,
+) -> "Generator[Round, None, Model]":
     """Yield rounds with correction (Algorithm 1, phase 2).
 
     Clients run `estimate` on the received model and then train.
@@ -188,19 +219,19 @@ def corrected(clients, model, opt, select, *, rounds, estimate, **step):
 @checked
 @passes_on(prestop)
 def fedefc(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     rule: Literal["largest", "cleanlab"] = "largest",
     weighting: Literal["off", "paper", "public"] = "off",
-    clip=False,
+    clip: bool = False,
     limit: AboveOne = 1e3,
-    report_transition=False,
+    report_transition: bool = False,
     **watch,
-):
+) -> "Generator[Round, None, Model]":
     """Stop plain training before the noise is learned, then apply forward correction.
 
     Train plainly up to the prestopping round T_e, then with forward correction by a transition matrix of each client.

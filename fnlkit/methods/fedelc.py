@@ -4,8 +4,9 @@ Jiang, Sun, Li, Xue, Li, Wu, Xu, Wang, Liu. Tackling noisy clients in federated 
 2024; the update rule of the labels is that of PENCIL (Yi, Wu, CVPR 2019).
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -15,9 +16,15 @@ from fnlkit.components.parameters import NotNegative, Positive, Rounds, checked
 from fnlkit.methods.fedavg import Round, refuse_mixup
 from fnlkit.methods.fednoro import CLASS_LOSSES, aware_of_distance, stages, warmed_up
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 # ---- on the client
-def merge_prediction(client, model, received, *, scale):
+def merge_prediction(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, scale: float) -> None:
     """Average a noisy client's label distributions with the model's predictions.
 
     The mean, multiplied by `scale`, becomes the new label logits.
@@ -28,7 +35,7 @@ def merge_prediction(client, model, received, *, scale):
 
 
 # ---- the server
-def warmup_rounds(warmup, rounds):
+def warmup_rounds(warmup: int, rounds: int) -> int:
     """Return the rounds before the noisy clients are found.  Default: a sixth of all rounds."""
     return stages(rounds, warmup, 0, share=1 / 6)[0]
 
@@ -36,12 +43,12 @@ def warmup_rounds(warmup, rounds):
 @method(sends=CLASS_LOSSES, loss="own", schedule=warmup_rounds, cite="Jiang 2024")
 @checked
 def fedelc(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     warmup: Rounds = -1,
     alpha: NotNegative = 0.5,
     beta: NotNegative = 0.2,
@@ -49,7 +56,7 @@ def fedelc(
     scale: Positive = 10.0,
     distance: Literal["whole", "layers"] = "whole",
     missing: Literal["least", "mean"] = "least",
-):
+) -> "Generator[Round, None, Model]":
     """Find noisy clients as FedNoRo does, then learn their labels by back-propagation.
 
     Parameters

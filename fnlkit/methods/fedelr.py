@@ -3,24 +3,33 @@
 Pu, Yu, Zhan, Xu, Zhou, Ling, Wang. FedELR: When federated learning meets learning with noisy labels. Neural Networks 2025.
 """
 
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import NotNegative, Rounds, Share, checked
 from fnlkit.methods.flr import flr, schedule
+
+if TYPE_CHECKING:
+    from fnlkit.client.network import Model
+    from fnlkit.methods.fedavg import Round
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
 
 
 @method(loss="own", schedule=schedule, cite="Pu 2025")  # targets stay on the client
 @checked
 def fedelr(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     strength: NotNegative = 2.0,
     momentum: Share = 0.1,
     warmup: Rounds = 0,
-):
+) -> "Generator[Round, None, Model]":
     """Keep a network from memorizing wrong labels with targets from local models.
 
     Early-learning regularization on every client, CE + strength log(1 - <p, t>), with targets t from the predictions of the

@@ -6,8 +6,10 @@ distribution of each class with a common covariance, on features of the network,
 generative classifiers, ICML 2019: it has too few parameters to learn wrong labels by heart.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
 from math import isqrt
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +19,13 @@ from fnlkit.components.parameters import Count, Positive, Rounds, Share, checked
 from fnlkit.errors import InputError
 from fnlkit.kernels.annotator import fit_annotator
 from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 # Right labels of each class that are added to the sum of all clients.
 PRIOR = 0.5
@@ -60,7 +69,7 @@ def _infer_labels(client, model, received, *, steps, last=False, keep=False):
     return reply
 
 
-def features_of(client, model, keep):
+def features_of(client: "Client", model: "LocalModel", keep: bool) -> "torch.Tensor":
     """Return the features (n, d) of the samples, those of the pass before if it kept them; with `keep`, keep them."""
     # The sum identifies the weights: a client that missed the last pass has the features of an earlier model.
     weights = model.weights.double().sum().cpu()
@@ -72,25 +81,25 @@ def features_of(client, model, keep):
     return features.double()
 
 
-def keep_given(client, model, received):
+def keep_given(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Use the given labels at a client that no pass has reached."""
     if "inferred" not in client.rows:
         given = torch.nn.functional.one_hot(client.y.cpu(), client.classes)
         client.rows["inferred"] = given.to(model.weights.dtype).cpu()
 
 
-def scaled(values):
+def scaled(values: "torch.Tensor") -> "torch.Tensor":
     """Return rows (..., C) scaled to sum to 1."""
     return values / values.sum(-1, keepdim=True).clamp_min(1e-300)
 
 
-def triangle(square):
+def triangle(square: "torch.Tensor") -> "torch.Tensor":
     """Return the upper triangle (d (d + 1) / 2,) of a symmetric matrix (d, d)."""
     return square[tuple(torch.triu_indices(*square.shape))]
 
 
 # ---- the server
-def symmetric(upper):
+def symmetric(upper: "torch.Tensor") -> "torch.Tensor":
     """Return the symmetric matrix (d, d) of an upper triangle (d (d + 1) / 2,)."""
     side = (isqrt(8 * len(upper) + 1) - 1) // 2
     out = upper.new_zeros(side, side)
@@ -98,7 +107,9 @@ def symmetric(upper):
     return out + out.triu(1).T
 
 
-def gaussian_head(moments, class_features, counts, ridge):
+def gaussian_head(
+    moments: "torch.Tensor", class_features: "torch.Tensor", counts: "torch.Tensor", ridge: float
+) -> "torch.Tensor":
     """Return the weights and biases (d + 1, C) of a linear discriminant analysis.
 
     Parameters
@@ -128,7 +139,7 @@ def gaussian_head(moments, class_features, counts, ridge):
     return torch.cat([weights, ((number / number.sum()).log() - 0.5 * (means.T * weights).sum(0))[None]])
 
 
-def warmup_rounds(warmup, rounds):
+def warmup_rounds(warmup: int, rounds: int) -> int:
     """Return the rounds of plain training.  Default: a sixth of all rounds."""
     return min(warmup if warmup >= 0 else round(rounds / 6), rounds)
 
@@ -136,19 +147,19 @@ def warmup_rounds(warmup, rounds):
 @method(sends=SENDS, loss="own", schedule=warmup_rounds)
 @checked
 def fedem(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     warmup: Rounds = -1,
     passes: Count = 4,
     steps: Count = 3,
     right: Share = 0.6,
     strength: Positive = 3.0,
     ridge: Positive = 0.1,
-):
+) -> "Generator[Round, None, Model]":
     """Infer the true labels from a Gaussian classifier on features and a transition matrix for each client.
 
     After plain training, all clients infer their labels in some passes without training: q(z) ~ p(z|x) T[z, y], with a common
@@ -204,7 +215,16 @@ def fedem(
     return model
 
 
-def inferred(clients, model, *before, passes=4, steps=3, right=0.6, strength=3.0, ridge=0.1):
+def inferred(
+    clients: "Clients",
+    model: "Model",
+    *before,
+    passes: int = 4,
+    steps: int = 3,
+    right: float = 0.6,
+    strength: float = 3.0,
+    ridge: float = 0.1,
+) -> "torch.Tensor":
     """Let all clients infer their labels, after other steps in each pass, and return the common matrix (C, C)."""
     classes, network = clients.classes, model.network
     width = getattr(network.module, "width", float("inf"))  # a network of a user may not state it

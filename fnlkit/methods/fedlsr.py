@@ -3,32 +3,38 @@
 Jiang, Sun, Wang, Liu. Towards federated learning against noisy labels via local self-regularization. CIKM 2022.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fnlkit.client.losses import self_regularized
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import NotNegative, Positive, Rounds, checked
-from fnlkit.methods.fedavg import fedavg, refuse_mixup
+from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
 from fnlkit.methods.warmup import warmup_rounds
+
+if TYPE_CHECKING:
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
 
 
 # ---- the server
 @method(loss="own", schedule=warmup_rounds, cite="Jiang 2022")
 @checked
 def fedlsr(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     warmup: Rounds = -1,
     consistency: NotNegative = 0.4,
     entropy: NotNegative = 0.3,
     power: Positive = 3.0,
     variant: Literal["public", "plain"] = "public",
-):
+) -> "Generator[Round, None, Model]":
     """Train on the sharpened mean prediction of two views and penalize disagreement.
 
     Parameters
@@ -59,7 +65,7 @@ def fedlsr(
     if not opt.fit.augment:
         clients.note("fedlsr: without augmentation the two views of a sample are equal; the consistency term has no effect")
 
-    def schedule(r):
+    def schedule(r: int) -> tuple[dict[str, Any], dict[str, Any]]:
         weight = consistency * min(1.0, r / warmup) if warmup else consistency
         loss = partial(self_regularized, consistency=weight, entropy=entropy, power=power, variant=variant)
         return {"loss": loss, "views": 2}, {"consistency": weight}

@@ -5,8 +5,9 @@ heterogeneity. IJCAI 2023.
 """
 
 import math
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -19,6 +20,13 @@ from fnlkit.kernels.mixture import higher_group
 from fnlkit.methods.fedavg import Round
 from fnlkit.server.distance import distance_aware_weights
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model, Network
+    from fnlkit.server.clients import Clients, Replies
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
+
 CLASS_LOSSES = {
     "class_losses": Sent(
         "mean loss of the received model by class, -1 for absent classes", "once, after the warm-up", ("C",), low=-1
@@ -27,7 +35,7 @@ CLASS_LOSSES = {
 
 
 # ---- on the client
-def score_classes(client, model, received):
+def score_classes(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Reply the received model's mean cross entropy per class, -1 for absent classes."""
     labels = client.y.cpu()
     losses = sample_losses(model(client.x).cpu().double(), labels)
@@ -37,7 +45,7 @@ def score_classes(client, model, received):
 
 
 # ---- the server
-def stages(rounds, warmup, end, share=0.1):
+def stages(rounds: int, warmup: int, end: int, share: float = 0.1) -> tuple[int, int]:
     """Return (warm-up rounds, round of the teacher's full weight).
 
     Default: 10 and 49 of 100 rounds, as published.
@@ -45,7 +53,7 @@ def stages(rounds, warmup, end, share=0.1):
     return warmup if warmup >= 0 else round(share * rounds), end if end >= 0 else round(0.49 * rounds)
 
 
-def find_noisy(clients, model, missing):
+def find_noisy(clients: "Clients", model: "Model", missing: str) -> np.ndarray:
     """Collect the class-wise losses of all clients; return the noisy clients (N,) bool.
 
     See `higher_group`.  A client without a reply counts as noisy.
@@ -58,7 +66,9 @@ def find_noisy(clients, model, missing):
     return noisy
 
 
-def warmed_up(clients, model, opt, select, *, rounds, missing):
+def warmed_up(
+    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, missing: str
+) -> "Generator[Round, None, tuple[Model, np.ndarray]]":
     """Yield rounds with adjusted logits, then find noisy clients.
 
     Return (model, noisy (N,)).
@@ -69,11 +79,11 @@ def warmed_up(clients, model, opt, select, *, rounds, missing):
     return model, find_noisy(clients, model, missing)
 
 
-def aware_of_distance(clients, network, noisy, distance):
+def aware_of_distance(clients: "Clients", network: "Network", noisy: np.ndarray, distance: str) -> Callable[..., Any]:
     """Return a function Replies -> (N,) with the aggregation weights of a round."""
     slots = [("whole", 0, network.size, ())] if distance == "whole" else network.slots
 
-    def weigh(replies):
+    def weigh(replies: "Replies") -> "torch.Tensor":
         weights = clients.sizes.clone()
         stacked, clean = replies["weights"].cpu(), ~noisy[replies.ids]
         weights[replies.ids] = distance_aware_weights(stacked, weights[replies.ids], clean, slots)
@@ -82,7 +92,7 @@ def aware_of_distance(clients, network, noisy, distance):
     return weigh
 
 
-def teachers_weight(r, *, strength, start, end):
+def teachers_weight(r: int, *, strength: float, start: int, end: int) -> float:
     """Return w_kd of round r: strength exp(-5 (1 - x)^2).
 
     x rises from 0 in round `start` to 1 in round `end`.
@@ -94,19 +104,19 @@ def teachers_weight(r, *, strength, start, end):
 @method(sends=CLASS_LOSSES, loss="own", schedule=stages, cite="Wu 2023")
 @checked
 def fednoro(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     warmup: Rounds = -1,
     end: Rounds = -1,
     strength: Share = 0.8,
     temperature: Positive = 0.8,
     distance: Literal["whole", "layers"] = "whole",
     missing: Literal["least", "mean"] = "least",
-):
+) -> "Generator[Round, None, Model]":
     """Find noisy clients, distill them from the global model and reduce their weight.
 
     The weight of a noisy client decreases with the distance of its model from the models of clean clients.

@@ -3,7 +3,9 @@
 Kim, Shin, Jang, Song, Yun. FedRN: Exploiting k-reliable neighbors towards robust federated learning. CIKM 2022.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,16 +19,25 @@ from fnlkit.kernels.streams import stream
 from fnlkit.methods.fedavg import Round
 from fnlkit.methods.warmup import warmup_rounds
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.inputs import Inputs
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 # ---- on the client
-def reply_reliability(client, model, received, *, seed):
+def reply_reliability(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, seed: int
+) -> dict[str, Any]:
     """Reply the local model's accuracy and its logits for a common noise sample."""
     hits = (model(client.x).argmax(-1).cpu() == client.y.cpu()).double()
     noise = model(noise_like(client.x[:1], client.inputs, seed))[0].double().cpu()
     return {"expertise": hits.mean(), "noise_output": noise}
 
 
-def noise_like(x, inputs, seed):
+def noise_like(x: "torch.Tensor", inputs: "Inputs", seed: int) -> "torch.Tensor":
     """Return one raw sample of Gaussian noise.
 
     After the normalization of the inputs, mean and standard deviation are 0 and 1, or close to these values.
@@ -39,7 +50,9 @@ def noise_like(x, inputs, seed):
     return draws.to(x.dtype)
 
 
-def select_clean(client, model, received, *, threshold, seed):
+def select_clean(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, threshold: float, seed: int
+) -> None:
     """Write rows["keep"]: n / kept for samples that the models consider clean, else 0.
 
     The probability of being clean is the mean over the models, weighted by reliability.
@@ -55,7 +68,9 @@ def select_clean(client, model, received, *, threshold, seed):
 
 
 # ---- the server
-def reliabilities(i, expertise, outputs, known, *, k, share):
+def reliabilities(
+    i: int, expertise: np.ndarray, outputs: np.ndarray, known: np.ndarray, *, k: int, share: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Return (judges, weights) of client i: itself and its k best known neighbors.
 
     Weights sum to 1.  The score of a neighbor is share x expertise + (1 - share) x similarity, both scaled to [0, 1] over the
@@ -86,7 +101,9 @@ def _scaled(values):
     return (values - values.min()) / spread if spread > 0 else np.ones(len(values))
 
 
-def judges_for(ids, model, memory, chosen, width):
+def judges_for(
+    ids: np.ndarray, model: "Model", memory: "dict[str, torch.Tensor]", chosen: list[tuple[np.ndarray, np.ndarray]], width: int
+) -> dict[str, Any]:
     """Return local models (K, 1 + k, P + Q) to scatter and their weights (K, 1 + k).
 
     Missing models are 0.
@@ -113,17 +130,17 @@ def judges_for(ids, model, memory, chosen, width):
 )
 @checked
 def fedrn(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     warmup: Rounds = -1,
     k: Count = 2,
     share: Share = 0.6,
     threshold: Share = 0.5,
-):
+) -> "Generator[Round, None, Model]":
     """Train on samples that a client and its k most reliable neighbors consider clean.
 
     Parameters

@@ -4,16 +4,24 @@ Kim, Kim, Yun. Revisiting early-learning regularization: When federated learning
 2024.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fnlkit.client.losses import label_mixture, remember_predictions
 from fnlkit.components.declarations import declare, method
 from fnlkit.components.parameters import NotNegative, Range, Rounds, Share, checked, passes_on
 from fnlkit.methods.fedavg import Round
 
+if TYPE_CHECKING:
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
 
-def rates_at(r, rounds, *, alpha, beta, gamma, warmup, rates):
+
+def rates_at(
+    r: int, rounds: int, *, alpha: float, beta: float, gamma: float, warmup: int, rates: str
+) -> tuple[float, float, float]:
     """Return (alpha(r), beta(r), gamma(r)) of round r (appendix E.5).
 
     alpha(r) = alpha r / R; beta(r) = 0 before R/2, then beta; gamma(r) = 0 before R_w, then gamma.  ``alpha-constant``
@@ -25,7 +33,7 @@ def rates_at(r, rounds, *, alpha, beta, gamma, warmup, rates):
     return share, beta if 2 * r >= rounds else 0.0, gamma if r >= warmup else 0.0
 
 
-def warmup_rounds(warmup, rounds):
+def warmup_rounds(warmup: int, rounds: int) -> int:
     """Return R_w: `warmup`, or the published 50 if `warmup` is -1 (appendix E.5).
 
     The default is at most a quarter of the rounds.
@@ -33,7 +41,7 @@ def warmup_rounds(warmup, rounds):
     return warmup if warmup >= 0 else min(50, rounds // 4)
 
 
-def schedule(rounds, warmup, rates="constant"):
+def schedule(rounds: int, warmup: int, rates: str = "constant") -> tuple[int, bool | int]:
     """Return the warm-up rounds and, if rates follow a schedule, all rounds."""
     return warmup_rounds(warmup, rounds), rates == "constant" or rounds
 
@@ -41,8 +49,8 @@ def schedule(rounds, warmup, rates="constant"):
 @declare(cite="Kim 2024")
 @checked
 def local_training(
-    r,
-    rounds,
+    r: int,
+    rounds: int,
     *,
     strength: NotNegative = 2.0,
     alpha: Share = 0.9,
@@ -54,7 +62,7 @@ def local_training(
     start: Literal["prediction", "zero"] = "prediction",
     floor: Annotated[float, Range(0, 1, open_low=True)] = 1e-4,
     clamp: Annotated[float, Range(0, 0.5, open_high=True)] = 0.0,
-):
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Keep each prediction close to its running averages, as in FLR.
 
     Return the changes of local training in round r of `rounds`: keywords for FedOpt.round, and numbers to report.
@@ -80,7 +88,9 @@ def local_training(
 @method(loss="own", schedule=schedule, cite="Kim 2024")  # both averages stay on the client
 @checked
 @passes_on(local_training)
-def flr(clients, model, opt, select, *, rounds, **regularizer):
+def flr(
+    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, **regularizer
+) -> "Generator[Round, None, Model]":
     """Keep a network from memorizing wrong labels with averages of past predictions.
 
     Regularize with log(1 - <p, t>), where t is a mixture of each sample's global and local average prediction (eq. 1).
@@ -137,18 +147,18 @@ def flr(clients, model, opt, select, *, rounds, **regularizer):
 @method(loss="own", schedule=schedule, cite="Liu 2020")
 @checked
 def elr(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     strength: NotNegative = 3.0,
     momentum: Share = 0.7,
     warmup: Rounds = 0,
     start: Literal["prediction", "zero"] = "zero",
     clamp: Annotated[float, Range(0, 0.5, open_high=True)] = 1e-4,
-):
+) -> "Generator[Round, None, Model]":
     """Keep a network from memorizing wrong labels with local average predictions.
 
     Early-learning regularization (Liu 2020): FLR with the local average only, alpha = 0 (FLR, appendix G).
@@ -181,7 +191,9 @@ def elr(
 @method(loss="own", schedule=schedule, cite="Kim 2024")
 @checked
 @passes_on(flr, "strength", "warmup")
-def slr(clients, model, opt, select, *, rounds, **regularizer):
+def slr(
+    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, **regularizer
+) -> "Generator[Round, None, Model]":
     """Keep a network from memorizing wrong labels with the current global predictions.
 
     Server-label regularization: FLR with only this round's global prediction, alpha = 1 and beta = 0 (appendix G).
@@ -199,7 +211,9 @@ def slr(clients, model, opt, select, *, rounds, **regularizer):
 @method(loss="own", schedule=schedule, cite="Kim 2024")
 @checked
 @passes_on(flr, "strength", "warmup")
-def er(clients, model, opt, select, *, rounds, **regularizer):
+def er(
+    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int, **regularizer
+) -> "Generator[Round, None, Model]":
     """Make predictions more confident by entropy regularization; FLR's simplest variant.
 
     Entropy regularization (FLR, appendix E.6): the current prediction is the target, all rates are 0.

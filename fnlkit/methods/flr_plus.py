@@ -4,12 +4,21 @@ Kim, Kim, Yun. Revisiting early-learning regularization: When federated learning
 2024.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import NotNegative, checked, passes_on
 from fnlkit.methods.fedcorr import fedcorr
 from fnlkit.methods.flr import local_training
+
+if TYPE_CHECKING:
+    from fnlkit.client.network import Model
+    from fnlkit.methods.fedavg import Round
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 RATES = ("alpha", "beta", "gamma", "warmup")
 STAGES = ("iterations", "finetune_rounds", "usual_rounds", "ratio", "confidence", "clean_level", "mixup")
@@ -19,7 +28,17 @@ STAGES = ("iterations", "finetune_rounds", "usual_rounds", "ratio", "confidence"
 @checked
 @passes_on(local_training, *RATES)
 @passes_on(fedcorr, *STAGES)
-def flr_plus(clients, model, opt, select, *, rounds, strength: NotNegative = 3.0, proximal: NotNegative = 5.0, **passed_on):
+def flr_plus(
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
+    *,
+    rounds: int,
+    strength: NotNegative = 3.0,
+    proximal: NotNegative = 5.0,
+    **passed_on,
+) -> "Generator[Round, None, Model]":
     """Run FedCorr with FLR's loss in all three stages, after FLR's warm-up.
 
     FLR's schedule counts communication rounds.  In stage 1 each visit of a client is a round: with 100 clients and five

@@ -4,8 +4,9 @@ Patrini et al., Making deep neural networks robust to label noise, CVPR 2017; No
 learning, JAIR 2021; both as in Yu, Ahn, Kang, FedEFC, 2025.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -20,9 +21,26 @@ from fnlkit.methods.fedavg import Round
 from fnlkit.methods.fedefc import ACCURACY, TRANSITION, conditioned, corrected, keep_transition, prestop, watched
 from fnlkit.methods.missed import catching_up
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 # ---- on the client
-def keep_anchor_transition(client, model, received, *, percentile, anchor, weighting, limit, report, confidence=0.95):
+def keep_anchor_transition(
+    client: "Client",
+    model: "LocalModel",
+    received: "dict[str, torch.Tensor]",
+    *,
+    percentile: float,
+    anchor: str,
+    weighting: str,
+    limit: float,
+    report: bool,
+    confidence: float = 0.95,
+) -> "dict[str, torch.Tensor] | None":
     """Store T, estimated from anchor points or from confident predictions."""
     labels, probabilities = client.y.cpu().numpy(), softmax_numpy(model(client.x))
     if anchor == "confident":
@@ -36,7 +54,7 @@ def keep_anchor_transition(client, model, received, *, percentile, anchor, weigh
     return keep_transition(client, model, *conditioned(transition, limit), report)
 
 
-def confident_transition(probabilities, labels, confidence):
+def confident_transition(probabilities: np.ndarray, labels: np.ndarray, confidence: float) -> np.ndarray:
     """Return T (C, C) with rows that sum to 1, from confident predictions.
 
     A row contains the shares of given labels among the samples predicted as this class with p > `confidence`.  The predicted
@@ -56,7 +74,7 @@ def confident_transition(probabilities, labels, confidence):
     return np.where(totals > 0, counts / np.where(totals > 0, totals, 1), np.eye(classes))
 
 
-def prune(client, model, received):
+def prune(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Write rows["keep"]: 0 for samples with a contradicted label, else n / kept."""
     flagged = confident_issues(softmax_numpy(model(client.x)), client.y.cpu().numpy())
     kept = len(client) - flagged.sum()
@@ -64,13 +82,13 @@ def prune(client, model, received):
     client.rows["keep"] = torch.from_numpy(keep).to(model.weights.dtype)
 
 
-def keep_unpruned(client, model, received):
+def keep_unpruned(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Keep all samples of a client that missed the round of pruning."""
     if "keep" not in client.rows:
         client.rows["keep"] = torch.ones(len(client), dtype=model.weights.dtype)
 
 
-def confident_issues(probabilities, labels):
+def confident_issues(probabilities: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
     """Return which samples (n,) the confident joint counts off its diagonal.
 
     A sample is confidently of class j if p_j reaches the mean p_j of the samples labeled j.  If several classes qualify, the
@@ -86,20 +104,20 @@ def confident_issues(probabilities, labels):
 @checked
 @passes_on(prestop)
 def forward(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     percentile: Percentile = 97.0,
     anchor: Literal["point", "mean", "confident"] = "point",
     confidence: Share = 0.95,
     weighting: Literal["off", "public"] = "off",
     limit: AboveOne = 1e3,
-    report_transition=False,
+    report_transition: bool = False,
     **watch,
-):
+) -> "Generator[Round, None, Model]":
     """Correct the loss with transition matrices estimated after plain training.
 
     Train plainly up to the prestopping round, then with forward correction by T from anchor points.
@@ -138,7 +156,16 @@ def forward(
 @method(sends=ACCURACY, loss="own", schedule=watched, cite="Northcutt 2021")
 @checked
 @passes_on(prestop)
-def confident_learning(clients, model, opt, select, *, rounds, local_epochs: Natural = 0, **watch):
+def confident_learning(
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
+    *,
+    rounds: int,
+    local_epochs: Natural = 0,
+    **watch,
+) -> "Generator[Round, None, Model]":
     """Train without samples whose labels are confidently contradicted (Northcutt 2021).
 
     Train plainly up to the prestopping round, then on the samples that confident learning does not flag.

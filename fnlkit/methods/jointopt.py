@@ -3,17 +3,27 @@
 Tanaka, Ikami, Yamasaki, Aizawa. Joint optimization framework for learning with noisy labels. CVPR 2018.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.client.losses import joint
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import Count, NotNegative, Rounds, checked
-from fnlkit.methods.fedavg import fedavg, refuse_mixup
+from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
 from fnlkit.methods.warmup import warmup_rounds
+
+if TYPE_CHECKING:
+    import torch
+
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client
-def take_soft_labels(client, model, received):
+def take_soft_labels(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Make the most probable class of each soft label the working label."""
     seen = client.rows["joint_seen"] > 0
     mean = client.rows["joint_history"].sum(1)
@@ -24,17 +34,17 @@ def take_soft_labels(client, model, received):
 @method(loss="own", schedule=warmup_rounds, cite="Tanaka 2018")  # soft labels stay on the client
 @checked
 def jointopt(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     warmup: Rounds = -1,
     alpha: NotNegative = 1.2,
     beta: NotNegative = 0.8,
     length: Count = 10,
-):
+) -> "Generator[Round, None, Model]":
     """Train on soft labels, the mean of a sample's last predictions (Tanaka 2018).
 
     Parameters
@@ -58,7 +68,7 @@ def jointopt(
     refuse_mixup(opt, "jointopt")
     warmup, settings = warmup_rounds(warmup, rounds), {"alpha": alpha, "beta": beta, "length": length}
 
-    def schedule(r):
+    def schedule(r: int) -> tuple[dict[str, Any], dict[str, Any]]:
         correct = (take_soft_labels,) if r >= warmup else ()
         return {"loss": partial(joint, given=r < warmup, **settings), "after": correct}, {}
 

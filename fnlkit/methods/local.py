@@ -1,17 +1,28 @@
 """Reference: every client trains alone, without averaging."""
 
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
 from fnlkit.components.declarations import Sent, method
 from fnlkit.components.parameters import checked
 from fnlkit.methods.fedavg import Round
 
+if TYPE_CHECKING:
+    import torch
+
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 # ---- on the client
-def take_own(client, model, received):
+def take_own(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Continue with the client's local model; on the first visit, the received model."""
     model.weights = client.state.get("own", model.start).clone()
 
 
-def keep_own(client, model, received):
+def keep_own(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     client.state["own"] = model.weights.clone()
 
 
@@ -23,7 +34,9 @@ def keep_own(client, model, received):
     needs=("own",),
 )
 @checked
-def local(clients, model, opt, select, *, rounds):
+def local(
+    clients: "Clients", model: "Model", opt: "FedOpt", select: Callable[..., Any], *, rounds: int
+) -> "Generator[Round, None, Model]":
     """Train a separate model on each client in the rounds in which it is selected.
 
     The accuracy of a run is the mean over all clients of the local models' accuracy on the common test set.  Clients that

@@ -1,11 +1,18 @@
 """Clients that missed the only round of a stage: they catch up, are asked again, or count as the noisiest client."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients, Replies
+    from fnlkit.server.optimizers.optimizer import FedOpt
 
-def catching_up(opt, clients, replies, step):
+
+def catching_up(opt: "FedOpt", clients: "Clients", replies: "Replies", step: Callable[..., Any]) -> "FedOpt":
     """Return the optimizer whose clients run `step` first at each visit, or `opt` if no client missed the round.
 
     Parameters
@@ -20,7 +27,7 @@ def catching_up(opt, clients, replies, step):
     return opt if len(replies.ids) == len(clients) else replace(opt, before=(*opt.before, step))
 
 
-def ask_again(clients, ids, replies, model, step):
+def ask_again(clients: "Clients", ids: np.ndarray, replies: "Replies", model: "Model", step: Callable[..., Any]) -> None:
     """Run a step once more on the clients of `ids` without a reply; those that are still away do not stop the run.
 
     Parameters
@@ -39,7 +46,7 @@ def ask_again(clients, ids, replies, model, step):
         clients.round(missing, model, step, expect=(), optional=True)
 
 
-def completed(levels, ids):
+def completed(levels: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """Return noise levels (N,) in which every client outside `ids` has the largest level of the others, or 1 without any.
 
     A level of 0 would make a client clean that nobody judged.

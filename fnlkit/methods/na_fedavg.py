@@ -5,8 +5,9 @@ TIST 2024.
 """
 
 import math
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -19,6 +20,13 @@ from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import completed
 from fnlkit.server.selection import cohort_size
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients, Replies
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
+
 # A round number that starts at 1, as in the paper.
 RoundNumber = Annotated[int, Range(1), Automatic()]
 SCORES = {"energy": energy, "softmax": confidence}
@@ -29,7 +37,9 @@ SCORED = {
 
 
 # ---- on the client
-def score_samples(client, model, received, *, name, score, keep=False):
+def score_samples(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, name: str, score: str, keep: bool = False
+) -> dict[str, Any]:
     """Reply scores (n,) of the samples by the current model.
 
     Before training these are S_G of the paper, after training S_m.
@@ -42,12 +52,14 @@ def score_samples(client, model, received, *, name, score, keep=False):
     return {name: scores}
 
 
-def keep_scores(client, model, received, *, score):
+def keep_scores(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, score: str) -> None:
     """Store the scores of the received model instead of sending them."""
     client.rows["scores_global"] = SCORES[score](model(client.x)).double().cpu()
 
 
-def estimate_own_level(client, model, received, *, percentile, side, score):
+def estimate_own_level(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, percentile: float, side: str, score: str
+) -> "dict[str, torch.Tensor]":
     """Reply only the noise level, with the threshold from the client's own scores."""
     before = client.rows.pop("scores_global").numpy()
     after = SCORES[score](model(client.x)).double().cpu().numpy()
@@ -55,13 +67,13 @@ def estimate_own_level(client, model, received, *, percentile, side, score):
     return {"noise_level": torch.tensor(level, dtype=torch.float64)}
 
 
-def share_beyond(scores, threshold, side):
+def share_beyond(scores: np.ndarray, threshold: float, side: str) -> float:
     """Return the share of scores below the threshold, or not below it."""
     return float(np.mean(scores < threshold if side == "below" else scores >= threshold))
 
 
 # ---- the server
-def estimate_levels(replies, count, *, percentile=75.0, side="below"):
+def estimate_levels(replies: "Replies", count: int, *, percentile: float = 75.0, side: str = "below") -> tuple[np.ndarray, Any]:
     """Return the noise levels (N,) and the threshold tau (eq. 6).
 
     Clients without scores count as the noisiest of the others.
@@ -90,7 +102,7 @@ def estimate_levels(replies, count, *, percentile=75.0, side="below"):
     return completed(levels, replies.ids), threshold
 
 
-def noise_aware_weights(sizes, levels, *, weighting="paper", least=0.01):
+def noise_aware_weights(sizes: np.ndarray, levels: np.ndarray, *, weighting: str = "paper", least: float = 0.01) -> np.ndarray:
     """Return aggregation weights (N,).
 
     Parameters
@@ -109,7 +121,18 @@ def noise_aware_weights(sizes, levels, *, weighting="paper", least=0.01):
     return np.maximum(weights, least * sizes)
 
 
-def estimation_round(clients, model, opt, *, percentile, side, threshold, score="energy", weigh=None, keep=False):
+def estimation_round(
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    *,
+    percentile: float,
+    side: str,
+    threshold: str,
+    score: str = "energy",
+    weigh: Callable[..., Any] | None = None,
+    keep: bool = False,
+) -> tuple[Any, ...]:
     """Return (model, replies, levels (N,), tau) of round R_w, with all clients.
 
     Parameters
@@ -132,7 +155,7 @@ def estimation_round(clients, model, opt, *, percentile, side, threshold, score=
             "expect": ("scores_global", "scores_local"),
         }
 
-    def levels_of(replies):
+    def levels_of(replies: "Replies") -> tuple[np.ndarray, Any]:
         return estimate_levels(replies, len(clients), percentile=percentile, side=side)
 
     weights = None if weigh is None else lambda replies: weigh(levels_of(replies)[0])
@@ -140,12 +163,12 @@ def estimation_round(clients, model, opt, *, percentile, side, threshold, score=
     return model, replies, *levels_of(replies)
 
 
-def round_of_estimation(at, rounds):
+def round_of_estimation(at: int, rounds: int) -> int:
     """Return R_w: `at`; if `at` is -1, 30, but at most 0.15 of the rounds."""
     return at if at >= 1 else min(30, max(1, round(0.15 * rounds)))
 
 
-def when_to_estimate(rounds, clients, select, at, name):
+def when_to_estimate(rounds: int, clients: "Clients", select: Callable[..., Any], at: int, name: str) -> tuple[int, int]:
     """Return (rounds before R_w, rounds after it) for a budget of `rounds` rounds.
 
     R_w, in which all N clients take part, costs N / m rounds for cohorts of m.
@@ -173,12 +196,12 @@ def when_to_estimate(rounds, clients, select, at, name):
 )
 @checked
 def na_fedavg(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     at: RoundNumber = -1,
     percentile: Percentile = 75.0,
     score: Literal["energy", "softmax"] = "energy",
@@ -186,7 +209,7 @@ def na_fedavg(
     side: Literal["below", "above"] = "below",
     weighting: Literal["paper", "public"] = "paper",
     least: Annotated[float, Range(0, 1, open_low=True)] = 0.01,
-):
+) -> "Generator[Round, None, Model]":
     """Reduce the weight of noisy clients, whose noise levels are estimated once.
 
     Estimate every client's noise level in round R_w, then weight client m with (1 - level_m) N_m (Algorithm 1, line

@@ -4,8 +4,9 @@ Tsouvalas, Saeed, Ozcelebi, Meratnia. Labeling chaos to learning harmony: Federa
 TIST 2024.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -17,11 +18,18 @@ from fnlkit.kernels import knn_vote
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import catching_up
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
+
 # Smallest and largest number of neighbors; the largest is the paper's.
 LEAST, MOST = 5, 100
 
 
-def neighbors_for(sizes, classes):
+def neighbors_for(sizes: np.ndarray | int, classes: int) -> np.ndarray:
     """Return the number of neighbors (N,) for clients of these sizes.
 
     It is 0.6 times the samples per class, from 5 to 100.
@@ -29,7 +37,7 @@ def neighbors_for(sizes, classes):
     return np.clip(np.rint(0.6 * np.asarray(sizes) / classes), LEAST, MOST).astype(np.int64)
 
 
-def allowed_neighbors(clients, k, name):
+def allowed_neighbors(clients: "Clients", k: int, name: str) -> int:
     """Return the number of neighbors for `vote`, at most the samples per class.
 
     Beyond that number most neighbors belong to other classes even if all labels are right, and votes turn right
@@ -68,7 +76,17 @@ def allowed_neighbors(clients, k, name):
 
 
 # ---- on the client
-def vote(client, model, received, *, k, include_self, ties, correct, least):
+def vote(
+    client: "Client",
+    model: "LocalModel",
+    received: "dict[str, torch.Tensor]",
+    *,
+    k: int,
+    include_self: bool,
+    ties: str,
+    correct: bool,
+    least: float,
+) -> "dict[str, torch.Tensor]":
     """Reply the share of labels outvoted by k nearest neighbors (Section 4.2).
 
     Labels are replaced by the votes if `correct` and the share is at least `least`.  The share of disagreeing neighbors, a
@@ -89,7 +107,17 @@ def vote(client, model, received, *, k, include_self, ties, correct, least):
     return {"noise_level": torch.tensor(level, dtype=torch.float64)}
 
 
-def vote_if_missed(client, model, received, *, k, include_self, ties, correct, least):
+def vote_if_missed(
+    client: "Client",
+    model: "LocalModel",
+    received: "dict[str, torch.Tensor]",
+    *,
+    k: int,
+    include_self: bool,
+    ties: str,
+    correct: bool,
+    least: float,
+) -> None:
     """Vote at a client that missed the round of the votes: a vote leaves a row, also in a run that is resumed."""
     if "neighbor_disagreement" not in client.rows:
         vote(client, model, received, k=k, include_self=include_self, ties=ties, correct=correct, least=least)
@@ -104,18 +132,18 @@ def vote_if_missed(client, model, received, *, k, include_self, ties, correct, l
 )
 @checked
 def nnc(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     k: Annotated[int, Range(1), Automatic()] = -1,
     least: Share = 0.0,
-    include_self=False,
+    include_self: bool = False,
     ties: Literal["random", "lowest"] = "random",
-    usual=fedavg,
-):
+    usual: Callable[..., Any] = fedavg,
+) -> "Generator[Round, None, Model]":
     """Replace labels by the vote of nearest neighbors in an embedding, then train.
 
     Each client replaces its labels by the neighbors' votes (eq. 7), then all train as usual.

@@ -1,16 +1,25 @@
 """Reference: training on the true labels, the upper bound of label correction."""
 
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import torch
 
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import checked
-from fnlkit.methods.fedavg import fedavg
+from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.missed import catching_up
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
 
 
 # ---- on the client
-def take_truth(client, model, received):
+def take_truth(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Replace the working labels by the true labels, then delete the copy; later calls have no effect."""
     truth = client.rows.pop("input/true", None)
     if "took_truth" not in client.state:  # a resumed run provides the row again
@@ -21,7 +30,15 @@ def take_truth(client, model, received):
 # ---- the server
 @method(loss="usual", needs=("truth",))
 @checked
-def oracle(clients, model, opt, select, *, rounds, usual=fedavg):
+def oracle(
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
+    *,
+    rounds: int,
+    usual: Callable[..., Any] = fedavg,
+) -> "Generator[Round, None, Model]":
     """Give every client its true labels, then train as usual.
 
     Without declared true labels the run is refused.

@@ -3,12 +3,14 @@
 Fang, Ye. Robust federated learning with noisy and heterogeneous clients. CVPR 2022.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from fnlkit.client.client import Batch
+from fnlkit.client.client import Batch, Client, LocalModel
 from fnlkit.client.losses.robust import LogZero, symmetric_cross_entropy
 from fnlkit.components.declarations import Sent, declare, method
 from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, checked
@@ -16,11 +18,19 @@ from fnlkit.kernels.fused import fused_fit
 from fnlkit.kernels.terms import FusedLoss
 from fnlkit.methods.fedavg import Round
 
+if TYPE_CHECKING:
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
+
 _BETAS = (0.9, 0.999)  # of torch.optim.Adam, whose steps cost more to launch than to compute here
 
 
 # ---- on the client
-def compiled_align(client, model, received, *, steps, lr, batch_size):
+def compiled_align(
+    client: Client, model: LocalModel, received: "dict[str, torch.Tensor]", *, steps: int, lr: float, batch_size: int
+) -> None:
     """Run the steps of `align` in one compiled call."""
     from fnlkit.models.parts import fused_form
 
@@ -42,7 +52,9 @@ def compiled_align(client, model, received, *, steps, lr, batch_size):
 
 
 @declare(compiled=compiled_align)
-def align(client, model, received, *, steps, lr, batch_size):
+def align(
+    client: Client, model: LocalModel, received: "dict[str, torch.Tensor]", *, steps: int, lr: float, batch_size: int
+) -> None:
     """Run `steps` of Adam on KL(target || p) over the public set.
 
     The steps start from the received model (collaborative learning).
@@ -69,7 +81,9 @@ def align(client, model, received, *, steps, lr, batch_size):
     model.weights = torch.cat([weights, model.weights[size:]])
 
 
-def reply_knowledge(client, model, received, *, alpha, beta, log_zero):
+def reply_knowledge(
+    client: Client, model: LocalModel, received: "dict[str, torch.Tensor]", *, alpha: float, beta: float, log_zero: float
+) -> dict[str, Any]:
     """Reply the trained model's public probabilities and its mean loss on the client."""
     logits = model(client.x).cpu().double()
     batch = Batch(y=client.y.cpu())
@@ -78,7 +92,7 @@ def reply_knowledge(client, model, received, *, alpha, beta, log_zero):
 
 
 # ---- the server
-def confidences(now, before, *, strength):
+def confidences(now: np.ndarray, before: np.ndarray, *, strength: float) -> np.ndarray:
     """Return weights (K,) of a cohort's predictions from client confidence.
 
     They are the softmax of strength x q_k / sum q.
@@ -110,12 +124,12 @@ def confidences(now, before, *, strength):
 )
 @checked
 def rhfl(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     alpha: NotNegative = 0.1,
     beta: NotNegative = 1.0,
     strength: NotNegative = 0.5,
@@ -123,7 +137,7 @@ def rhfl(
     lr: Positive = 0.001,
     batch_size: Count = 256,
     log_zero: LogZero = -9.21,
-):
+) -> "Generator[Round, None, Model]":
     """Fit models to weighted predictions of others on a public set, then train locally.
 
     Local training uses the symmetric cross entropy.

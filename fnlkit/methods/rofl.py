@@ -3,8 +3,9 @@
 Yang, Park, Byun, Kim. Robust federated learning with noisy labels. IEEE Intelligent Systems 2022.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 
@@ -16,9 +17,15 @@ from fnlkit.components.parameters import Count, NotNegative, Range, Rounds, chec
 from fnlkit.methods.coteaching import forgotten
 from fnlkit.methods.fedavg import Round, refuse_mixup
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 # ---- on the client
-def take_centroids(client, model, received):
+def take_centroids(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Store the received centroids and the classes predicted by the received model.
 
     In the first round the centroids are the client's.
@@ -30,7 +37,9 @@ def take_centroids(client, model, received):
     client.rows["pseudo_label"] = model(client.x).argmax(-1).cpu()
 
 
-def move_centroids(client, model, received, *, forget):
+def move_centroids(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, forget: float
+) -> "dict[str, torch.Tensor]":
     """Reply centroids moved towards the class means of small-loss samples.
 
     f <- (1 - c^2) f + c^2 f^, where f^ are the class means and c is the cosine between f and f^.
@@ -44,7 +53,7 @@ def move_centroids(client, model, received, *, forget):
     return {"centroids": (1 - moved) * before + moved * means}
 
 
-def class_means(features, labels, classes):
+def class_means(features: "torch.Tensor", labels: "torch.Tensor", classes: int) -> "tuple[torch.Tensor, torch.Tensor]":
     """Return feature means by label (C, d) float64, and the present classes (C,) bool.
 
     Means of absent classes are 0.
@@ -56,7 +65,7 @@ def class_means(features, labels, classes):
 
 
 # ---- the server
-def merged(centroids, before=None):
+def merged(centroids: "torch.Tensor", before: "torch.Tensor | None" = None) -> "torch.Tensor":
     """Return the global centroids (C, d): the clients' mean, weighted by cosine.
 
     Negative cosines count as 0, since weights of both signs can cancel.  A class with only zero weights keeps its centroid.
@@ -76,7 +85,7 @@ def merged(centroids, before=None):
     return torch.where(total > 0, mean, torch.zeros_like(mean) if before is None else before)
 
 
-def pseudo_from(rounds, start):
+def pseudo_from(rounds: int, start: int) -> int:
     """Return T_pl: `start`; if `start` is -1, 100, but at most half of the rounds.
 
     FedCorr's comparison uses 100 of 1,000 rounds.
@@ -92,18 +101,18 @@ def pseudo_from(rounds, start):
 )
 @checked
 def rofl(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     start: Rounds = -1,
     forget: Annotated[float, Range(0, 1, open_high=True)] = 0.2,
     ramp: Count = 10,
     pull: NotNegative = 1.0,
     entropy: NotNegative = 0.8,
-):
+) -> "Generator[Round, None, Model]":
     """Train on small-loss samples and relabel samples that features contradict.
 
     The new label is the class predicted by the global model.

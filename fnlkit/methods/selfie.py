@@ -3,30 +3,36 @@
 Song, Kim, Lee. SELFIE: Refurbishing unclean samples for robust deep learning. ICML 2019.
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fnlkit.client.losses import refurbished
 from fnlkit.components.declarations import method
 from fnlkit.components.parameters import Count, Range, Rounds, Share, checked
-from fnlkit.methods.fedavg import fedavg, refuse_mixup
+from fnlkit.methods.fedavg import Round, fedavg, refuse_mixup
 from fnlkit.methods.warmup import warmup_rounds
+
+if TYPE_CHECKING:
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
 
 
 @method(loss="own", schedule=warmup_rounds, cite="Song 2019")  # histories stay on the client
 @checked
 def selfie(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     warmup: Rounds = -1,
     forget: Annotated[float, Range(0, 1, open_high=True)] = 0.2,
     certain: Share = 0.05,
     length: Count = 15,
-):
+) -> "Generator[Round, None, Model]":
     """Train on small losses and on samples relabeled with a consistent prediction.
 
     Parameters
@@ -55,7 +61,7 @@ def selfie(
     refuse_mixup(opt, "selfie")
     warmup, settings = warmup_rounds(warmup, rounds), {"forget": forget, "certain": certain, "length": length}
 
-    def schedule(r):
+    def schedule(r: int) -> tuple[dict[str, Callable[..., Any]], dict[str, Any]]:
         return {"loss": partial(refurbished, plain=r < warmup, **settings)}, {}
 
     return (yield from fedavg(clients, model, opt, select, rounds=rounds, schedule=schedule))

@@ -4,45 +4,71 @@ Xia, Liu, Wang, Han, Gong, Niu, Sugiyama. Are anchor points really indispensable
 federated training as in FedDPCont (Di 2024, appendix 9.4).
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 
-from fnlkit.client.client import Batch
+from fnlkit.client.client import Batch, Client, LocalModel
 from fnlkit.client.learning import compiled_slack
 from fnlkit.client.losses import forward_corrected, importance_reweighted
 from fnlkit.components.declarations import declare, method
 from fnlkit.components.parameters import AboveOne, Percentile, Positive, Rounds, checked
-from fnlkit.methods.fedavg import fedavg
+from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.forward import keep_anchor_transition
 from fnlkit.methods.missed import catching_up
+
+if TYPE_CHECKING:
+    from fnlkit.client.network import Model
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 _BETAS = (0.9, 0.999)  # of torch.optim.Adam
 
 
 # ---- on the client
-def estimate_if_missed(client, model, received, *, percentile, anchor, weighting, limit, report):
+def estimate_if_missed(
+    client: Client,
+    model: LocalModel,
+    received: "dict[str, torch.Tensor]",
+    *,
+    percentile: float,
+    anchor: str,
+    weighting: str,
+    limit: float,
+    report: bool,
+) -> None:
     """Estimate T at a client that missed the round of the estimates."""
     if "transition" not in client.state:
         options = {"percentile": percentile, "anchor": anchor, "weighting": weighting, "limit": limit, "report": report}
         keep_anchor_transition(client, model, received, **options)
 
 
-def revised(transition, slack):
+def revised(transition: "torch.Tensor", slack: "torch.Tensor") -> "torch.Tensor":
     """Return T + slack without negative entries, rows scaled to sum to 1; differentiable."""
     total = (transition + slack).clamp_min(0)
     return total / total.sum(-1, keepdim=True).clamp_min(1e-12)
 
 
-def revising_loss(correction):
+def revising_loss(correction: str) -> Callable[..., Any]:
     """Return the loss, corrected by a transition that is also learned."""
     return partial(importance_reweighted, constant=False) if correction == "reweight" else forward_corrected
 
 
 @declare(compiled=compiled_slack)
-def revise(client, model, received, *, correction, lr, epochs, batch_size):
+def revise(
+    client: Client,
+    model: LocalModel,
+    received: "dict[str, torch.Tensor]",
+    *,
+    correction: str,
+    lr: float,
+    epochs: int,
+    batch_size: int,
+) -> None:
     """Learn the slack with Adam after local training, in as many steps.
 
     The paper learns slack and network together.  Here an engine trains the networks of many clients at once and has no
@@ -68,13 +94,13 @@ def revise(client, model, received, *, correction, lr, epochs, batch_size):
 
 
 # ---- the server
-def stages(rounds, warmup, revision):
+def stages(rounds: int, warmup: int, revision: int) -> tuple[int, int]:
     """Return the first rounds with a corrected loss and with a learned slack."""
     start = min(warmup if warmup >= 0 else min(20, rounds // 3), rounds)
     return start, min(revision if revision >= 0 else start + (rounds - start) // 2, rounds)
 
 
-def schedule(rounds, warmup, revision):
+def schedule(rounds: int, warmup: int, revision: int) -> tuple[int, int] | None:
     """Return the first rounds of both stages, or None if neither depends on `rounds`."""
     return stages(rounds, warmup, revision) if min(warmup, revision) < 0 else None
 
@@ -82,19 +108,19 @@ def schedule(rounds, warmup, revision):
 @method(loss="own", schedule=schedule, cite="Xia 2019")
 @checked
 def t_revision(
-    clients,
-    model,
-    opt,
-    select,
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
     *,
-    rounds,
+    rounds: int,
     warmup: Rounds = -1,
     revision: Rounds = -1,
     percentile: Percentile = 97.0,
     limit: AboveOne = 1e3,
     lr: Positive = 5e-7,
     correction: Literal["forward", "reweight"] = "forward",
-):
+) -> "Generator[Round, None, Model]":
     """Estimate transition matrices after plain training, correct the loss, revise them.
 
     Parameters

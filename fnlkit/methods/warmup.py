@@ -1,7 +1,7 @@
 """Default number of warm-up rounds: a fifth of all rounds."""
 
 
-def warmup_rounds(warmup, rounds):
+def warmup_rounds(warmup: int, rounds: int) -> int:
     """Return the warm-up rounds: `warmup`, or a fifth of all rounds for -1.
 
     FedCorr's comparison uses 20 of 100.

@@ -24,9 +24,14 @@ under torch.func.functional_call and vmap with a leading client dimension; batch
 """
 
 import math
+from typing import TYPE_CHECKING, Any
 
 from fnlkit.components.spec import Spec, bind, find, parse
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
 
 NETWORKS = {
     "mlp": "fnlkit.models.mlp:mlp",
@@ -42,7 +47,7 @@ NETWORKS = {
 }
 
 
-def auto(input_shape, kind=None):
+def auto(input_shape: tuple[int, ...], kind: str | None = None) -> str:
     """Return the name of the default network for an input.
 
     Parameters
@@ -81,7 +86,9 @@ def auto(input_shape, kind=None):
     return "lenet5" if max(height, width) <= 32 else "resnet18"
 
 
-def build(spec, *, input_shape, classes, seed=0, kind=None):
+def build(
+    spec: str | Spec, *, input_shape: tuple[int, ...], classes: int, seed: int = 0, kind: str | None = None
+) -> "torch.nn.Module":
     """Return a network on the CPU in float32 with initial weights that depend on the seed only.
 
     Parameters
@@ -168,7 +175,7 @@ def _checked(network, spec, input_shape, classes):
     return network
 
 
-def reseed(network, key):
+def reseed(network: "torch.nn.Module", key: int) -> None:
     """Set the key of every dropout layer in place; call it when a client starts local training.
 
     Parameters
@@ -186,7 +193,7 @@ def reseed(network, key):
             module.key.fill_(key)
 
 
-def table():
+def table() -> dict[Any, tuple[tuple[int, int, int], int, Any]]:
     """Return {name: (input_shape, classes, trainable parameters)} of all networks, counted without allocating them."""
     import torch
 

@@ -27,7 +27,7 @@ class Block(nn.Module):
         self.joint, self.gn3 = nn.Conv2d(2 * after, after, 1), nn.GroupNorm(groups, after)
         self.dropout = Dropout2d(dropout, layer)
 
-    def forward(self, x):
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
         time = self.gn1(self.time(F.pad(x, (*self.padding, 0, 0)))).relu()
         frequency = self.gn2(self.frequency(F.pad(x, (0, 0, *self.padding)))).relu()
         x = self.gn3(self.joint(torch.cat([time, frequency], 1))).relu()
@@ -48,7 +48,7 @@ class AudioNetwork(Network):
         self.fc = nn.Linear(before, classes)
         self.width = before
 
-    def features(self, x):
+    def features(self, x: "torch.Tensor") -> "torch.Tensor":
         if self.front is not None:
             x = self.front(x)[:, None]
         return self.blocks(x).amax((-2, -1))
@@ -58,16 +58,16 @@ class AudioNetwork(Network):
 @checked
 def audio(
     *,
-    input_shape,
-    classes,
-    widths=(24, 32, 64, 128),
+    input_shape: tuple[int, ...],
+    classes: int,
+    widths: list[int] = (24, 32, 64, 128),
     kernel: Count = 4,
     groups: Count = 4,
     dropout: Annotated[float, Range(0, 1, open_high=True)] = 0.1,
     sample_rate: Count = 16000,
     full_scale: Positive = 32768.0,
     init: Init = "torch",
-):
+) -> "torch.nn.Module":
     """Return FedLN's network for log-Mel spectrograms (Tsouvalas 2024, section 5.2).
 
     The paper states four blocks, group norm, dropout 0.1 and pooling by 2.  Widths, kernel length, groups and the final

@@ -1,11 +1,16 @@
 """ConvMixer."""
 
+from typing import TYPE_CHECKING
+
 import torch.nn.functional as F
 from torch import nn
 
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, checked
 from fnlkit.models.parts import Init, Network, image, initialized, norm
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ConvMixer(Network):
@@ -23,7 +28,7 @@ class ConvMixer(Network):
         self.fc = nn.Linear(dim, classes)
         self.width = dim
 
-    def features(self, x):
+    def features(self, x: "torch.Tensor") -> "torch.Tensor":
         x = self.bn(F.gelu(self.stem(x)))
         for i in range(1, self.depth + 1):
             x = x + getattr(self, f"bn{i}a")(F.gelu(getattr(self, f"depthwise{i}")(x)))
@@ -35,14 +40,14 @@ class ConvMixer(Network):
 @checked
 def convmixer(
     *,
-    input_shape,
-    classes,
+    input_shape: tuple[int, ...],
+    classes: int,
     dim: Count = 128,
     depth: Count = 4,
     kernel: Count = 5,
     patch: Count = 2,
     init: Init = "torch",
-):
+) -> "torch.nn.Module":
     """Return ConvMixer-dim/depth (Trockman 2022); the defaults are FedLN's small network.
 
     FedLN's text prints kernel 2 and patch 5 (81,930 parameters for 10 classes of RGB images).  The default is kernel 5 and

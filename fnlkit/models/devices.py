@@ -1,11 +1,13 @@
 """Devices of this machine."""
 
+from typing import Any
+
 import torch
 
 from fnlkit.errors import InputError
 
 
-def device_of(name, what="--device"):
+def device_of(name: str, what: str = "--device") -> str:
     """Return the torch device of an option: ``auto`` is a GPU if there is one, else the CPU.
 
     Raises
@@ -22,7 +24,7 @@ def device_of(name, what="--device"):
     return name
 
 
-def available():
+def available() -> list[Any]:
     """Return the names of all devices that torch can use here."""
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     return ["cpu", *(["cuda"] if gpus else []), *gpus, *(["mps"] if torch.backends.mps.is_available() else [])]

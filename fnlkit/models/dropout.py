@@ -48,7 +48,7 @@ class Dropout(nn.Module):
         self.rate, self.layer = rate, layer
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 
-    def forward(self, x):
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
         if not self.training or not self.rate:
             return x
         start = _mixed(_mixed(self.key) + self.layer)
@@ -76,8 +76,17 @@ class Attention(nn.MultiheadAttention):
     `keyed` changes the class of a layer of torch, and adds its dropout as the attribute `keyed_dropout`.
     """
 
-    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True,
-                is_causal=False):  # fmt: skip
+    def forward(
+        self,
+        query: "torch.Tensor",
+        key: "torch.Tensor",
+        value: "torch.Tensor",
+        key_padding_mask: "torch.Tensor | None" = None,
+        need_weights: bool = True,
+        attn_mask: "torch.Tensor | None" = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> "tuple[torch.Tensor, torch.Tensor | None]":
         """Return (outputs, attention weights or None), as torch does; weights are those after dropout."""
         more = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "is_causal": is_causal}
         if not (self.training and self.keyed_dropout.rate):
@@ -111,7 +120,7 @@ class Attention(nn.MultiheadAttention):
 KEYED = {nn.Dropout: Dropout, nn.Dropout1d: Dropout2d, nn.Dropout2d: Dropout2d, nn.Dropout3d: Dropout2d}
 
 
-def keyed(network):
+def keyed(network: "torch.nn.Module") -> "torch.nn.Module":
     """Replace the torch dropout layers of a network, in place, by layers whose masks follow from a key.
 
     Parameters

@@ -3,7 +3,7 @@
 import torch
 
 
-def exactness(device, *, rounded=False):
+def exactness(device: "str | torch.device", *, rounded: bool = False) -> None:
     """Compute products and convolutions on a GPU in float32, or in TF32 if `rounded`, for the whole process.
 
     The default of PyTorch rounds convolutions.  Only convolution algorithms with reproducible bytes are selected.

@@ -29,15 +29,15 @@ class WithHead(nn.Module):
             torch.manual_seed(int(stream(seed, "head").integers(2**62)))
             self.head = nn.Linear(self.width, size)
 
-    def fused_form(self, shape, image):
+    def fused_form(self, shape: tuple[int, int], image: bool) -> tuple[str, tuple[int, int, int]] | None:
         return fused_form(self.module, shape, image)  # the weights of the head come after those of the network
 
-    def features(self, x):
+    def features(self, x: "torch.Tensor") -> "torch.Tensor":
         features = self.module.features(x)
         return torch.cat([features, self.head(features)], -1)
 
-    def classify(self, features):
+    def classify(self, features: "torch.Tensor") -> "torch.Tensor":
         return self.module.classify(features[..., : self.width])
 
-    def forward(self, x):
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
         return self.module(x)

@@ -1,11 +1,16 @@
 """LeNet-5 as used by FedCorr."""
 
+from typing import TYPE_CHECKING, Any
+
 import torch.nn.functional as F
 from torch import nn
 
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import checked
 from fnlkit.models.parts import Init, Network, image, initialized
+
+if TYPE_CHECKING:
+    import torch
 
 
 class LeNet5(Network):
@@ -30,14 +35,14 @@ class LeNet5(Network):
         self.fc3 = nn.Linear(84, classes)
         self.width = 84
 
-    def fused_form(self, shape, image):
+    def fused_form(self, shape: tuple[int, ...], image: bool) -> tuple[str, Any, Any] | None:
         if image and not self.upsample and len(shape) == 4:
             height, width, channels = shape[1:]
             if 28 <= height <= 32 and 28 <= width <= 32 and channels in (1, 3):
                 return ("lenet5", channels, self.fc3.out_features)
         return None
 
-    def features(self, x):
+    def features(self, x: "torch.Tensor") -> "torch.Tensor":
         if self.upsample:
             x = F.interpolate(x, (32, 32), mode="bilinear", align_corners=False)
         elif any(self.padding):
@@ -46,13 +51,13 @@ class LeNet5(Network):
         x = F.max_pool2d(self.conv2(x).relu(), 2).flatten(1)
         return self.fc2(self.fc1(x).relu()).relu()
 
-    def classify(self, features):
+    def classify(self, features: "torch.Tensor") -> "torch.Tensor":
         return self.fc3(features)
 
 
 @declare(cite="LeCun 1998")
 @checked
-def lenet5(*, input_shape, classes, upsample=False, init: Init = "torch"):
+def lenet5(*, input_shape: tuple[int, ...], classes: int, upsample: bool = False, init: Init = "torch") -> "torch.nn.Module":
     """Return LeNet-5 (LeCun 1998) with ReLU and max-pooling, the network of FedCorr's CIFAR-10 comparison.
 
     Parameters

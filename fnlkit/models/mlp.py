@@ -2,12 +2,16 @@
 
 import math
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from fnlkit.components.parameters import checked
 from fnlkit.errors import InputError
 from fnlkit.models.parts import Init, Network, initialized
+
+if TYPE_CHECKING:
+    import torch
 
 
 class MLP(Network):
@@ -20,22 +24,24 @@ class MLP(Network):
         for i in range(self.depth + 1):
             setattr(self, f"fc{i + 1}", nn.Linear(sizes[i], sizes[i + 1]))
 
-    def fused_form(self, shape, image):
+    def fused_form(self, shape: tuple[Any, ...], image: bool) -> tuple[str, tuple[Any, ...]]:
         layers = [getattr(self, f"fc{i + 1}") for i in range(self.depth + 1)]
         return ("mlp", (layers[0].in_features, *(layer.out_features for layer in layers)))
 
-    def features(self, x):
+    def features(self, x: "torch.Tensor") -> "torch.Tensor":
         x = x.flatten(1)
         for i in range(self.depth):
             x = getattr(self, f"fc{i + 1}")(x).relu()
         return x
 
-    def classify(self, features):
+    def classify(self, features: "torch.Tensor") -> "torch.Tensor":
         return getattr(self, f"fc{self.depth + 1}")(features)
 
 
 @checked
-def mlp(*, input_shape, classes, hidden=(200, 100), init: Init = "torch"):
+def mlp(
+    *, input_shape: tuple[int, ...], classes: int, hidden: list[int] | int | tuple[int, int] = (200, 100), init: Init = "torch"
+) -> "torch.nn.Module":
     """Return a multi-layer perceptron for inputs of any shape.
 
     Parameters

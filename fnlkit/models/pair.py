@@ -1,6 +1,7 @@
 """Two networks in one module, trained, sent and averaged as one vector."""
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -32,19 +33,19 @@ class Pair(nn.Module):
                 part.layer += 1000  # layers share a key: equal numbers would drop the same channels in both
 
     @property
-    def networks(self):
+    def networks(self) -> tuple[Any, Any]:
         """Return the two networks."""
         return self.first, self.second
 
-    def fused_form(self, shape, image):
+    def fused_form(self, shape: tuple[int, ...], image: bool) -> tuple[str, tuple[str, tuple[int, int, int]] | None] | None:
         forms = [fused_form(network, shape, image) for network in self.networks]
         return ("pair", forms[0]) if forms[0] and forms[0] == forms[1] else None
 
-    def features(self, x):
+    def features(self, x: "torch.Tensor") -> "torch.Tensor":
         return torch.cat([self.first(x), self.second(x)], -1)
 
-    def classify(self, features):
+    def classify(self, features: "torch.Tensor") -> "torch.Tensor":
         return both(features).log_softmax(-1).logsumexp(-2) - math.log(2)
 
-    def forward(self, x):
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
         return self.classify(self.features(x))

@@ -1,9 +1,16 @@
 """Reading the output of two networks in one module, without the network classes of torch."""
 
+from typing import TYPE_CHECKING
+
 from fnlkit.errors import InputError
 
+if TYPE_CHECKING:
+    import torch
 
-def must_be_pair(network, method):
+    from fnlkit.models.parts import Network
+
+
+def must_be_pair(network: "Network", method: str) -> None:
     """Raise if a method that needs two networks received one.
 
     Raises
@@ -15,6 +22,6 @@ def must_be_pair(network, method):
         raise InputError(f"{method} trains two models; give a network of fnlkit.models.pair.Pair, found {found}")
 
 
-def both(features):
+def both(features: "torch.Tensor") -> "torch.Tensor":
     """Return the two networks' logits (..., 2, C) of a Pair's features (..., 2 C)."""
     return features.unflatten(-1, (2, -1))

@@ -1,15 +1,19 @@
 """Common parts of the networks: the base class, input checks, weight initialization, batch norm without a counter."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
 from fnlkit.errors import InputError
 
+if TYPE_CHECKING:
+    import torch
+
+
 Init = Literal["torch", "he", "xavier"]
 
 
-def fused_form(module, shape, image):
+def fused_form(module: "torch.nn.Module", shape: tuple[int, ...], image: bool) -> tuple[str, tuple[int, int, int]] | None:
     """Return the description of a network for fnlkit.kernels.fused, or None if no kernel can train it.
 
     A network class describes itself by a method `fused_form`. Subclasses do not inherit the method, because they can compute a
@@ -31,14 +35,14 @@ def fused_form(module, shape, image):
 class Network(nn.Module):
     """A network whose `features` (B, width) are followed by the linear layer `fc`."""
 
-    def classify(self, features):
+    def classify(self, features: "torch.Tensor") -> "torch.Tensor":
         return self.fc(features)
 
-    def forward(self, x):
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
         return self.classify(self.features(x))
 
 
-def image(input_shape, name, *, least=1):
+def image(input_shape: tuple[int, ...], name: str, *, least: int = 1) -> tuple[Any, Any, Any]:
     """Return (C, H, W) of an image input; raise if the network does not accept it."""
     if len(input_shape) != 3:
         raise InputError(f"model {name!r} needs images (C, H, W) but samples are {input_shape}; use mlp or audio")
@@ -51,7 +55,7 @@ def image(input_shape, name, *, least=1):
     return channels, height, width
 
 
-def initialized(network, init):
+def initialized(network: "torch.nn.Module", init: str) -> "torch.nn.Module":
     """Return the network with weights initialized as named, in the order of the modules.
 
     Parameters
@@ -72,7 +76,7 @@ def initialized(network, init):
     return network
 
 
-def norm(channels):
+def norm(channels: int) -> "nn.Module":
     """Return batch norm over (B, channels, H, W) with momentum 0.1 and no step counter.
 
     The counter is used for a cumulative average only; with a fixed momentum it would be an additional buffer to stack and send.
@@ -80,7 +84,7 @@ def norm(channels):
     return uncounted(nn.BatchNorm2d(channels))
 
 
-def uncounted(network):
+def uncounted(network: "nn.Module") -> "nn.Module":
     """Return the network without the step counters of batch norm layers that have a fixed momentum."""
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is not None:

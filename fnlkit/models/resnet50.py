@@ -1,11 +1,16 @@
 """ResNet-50 of torchvision for large images, with ImageNet weights."""
 
+from typing import TYPE_CHECKING
+
 from torch import nn
 
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import checked
 from fnlkit.errors import InputError
 from fnlkit.models.parts import Init, Network, image, initialized, uncounted
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ResNet50(Network):
@@ -23,13 +28,13 @@ class ResNet50(Network):
         self.net = uncounted(net)
         self.fc = nn.Linear(self.width, classes)
 
-    def features(self, x):
+    def features(self, x: "torch.Tensor") -> "torch.Tensor":
         return self.net(x)
 
 
 @declare(cite="He 2016")
 @checked
-def resnet50(*, input_shape, classes, weights: str = "", init: Init = "torch"):
+def resnet50(*, input_shape: tuple[int, ...], classes: int, weights: str = "", init: Init = "torch") -> "torch.nn.Module":
     """Return ResNet-50 (He 2016), the network of the Clothing1M experiments.
 
     Parameters

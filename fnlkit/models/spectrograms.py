@@ -1,6 +1,8 @@
 """Log-Mel spectrograms of waves, the front end of audio networks."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +55,7 @@ class LogMel:
             self.size // 2 + 1, 0.0, sample_rate / 2, bins, sample_rate, norm=None, mel_scale="htk"
         )
 
-    def frames(self, samples):
+    def frames(self, samples: int) -> int:
         """Return T for waves of this many samples; 0 if they are shorter than the window."""
         return max(0, 1 + (samples - self.window) // self.hop)
 
@@ -73,7 +75,17 @@ class LogMel:
         return (bands + FLOOR).log().transpose(-1, -2)
 
 
-def log_mel(waves, sample_rate, *, bins=64, window=0.025, hop=0.010, batch_size=256, device="cpu", progress=None):
+def log_mel(
+    waves: np.ndarray,
+    sample_rate: int,
+    *,
+    bins: int = 64,
+    window: float = 0.025,
+    hop: float = 0.010,
+    batch_size: int = 256,
+    device: str = "cpu",
+    progress: Callable[..., Any] | None = None,
+) -> np.ndarray:
     """Return log-Mel spectrograms, computed once for repeated training.
 
     Parameters

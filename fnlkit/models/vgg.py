@@ -1,11 +1,17 @@
 """VGG-11 for small images."""
 
+from typing import TYPE_CHECKING
+
 import torch.nn.functional as F
 from torch import nn
 
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Count, checked
 from fnlkit.models.parts import Init, Network, image, initialized, norm
+
+if TYPE_CHECKING:
+    import torch
+
 
 # Configuration A of Simonyan 2015 as multiples of the first width; 0 is a max-pool.
 LAYERS = (1, 0, 2, 0, 4, 4, 0, 8, 8, 0, 8, 8, 0)
@@ -33,7 +39,7 @@ class VGG11(Network):
         self.fc = nn.Linear(before, classes)
         self.width = before
 
-    def features(self, x):
+    def features(self, x: "torch.Tensor") -> "torch.Tensor":
         if any(self.padding):
             x = F.pad(x, self.padding)
         return self.body(x).mean((-2, -1))
@@ -41,7 +47,9 @@ class VGG11(Network):
 
 @declare(cite="Simonyan 2015")
 @checked
-def vgg11(*, input_shape, classes, batch_norm=True, base: Count = 64, init: Init = "he"):
+def vgg11(
+    *, input_shape: tuple[int, ...], classes: int, batch_norm: bool = True, base: Count = 64, init: Init = "he"
+) -> "torch.nn.Module":
     """Return VGG-11 (Simonyan 2015, configuration A) with one linear layer, as usual for 32-pixel images.
 
     Parameters

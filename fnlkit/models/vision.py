@@ -7,6 +7,8 @@ import os
 import pathlib
 import sys
 import types
+from collections.abc import Callable
+from typing import Any
 
 from fnlkit.errors import InputError
 
@@ -34,7 +36,7 @@ def _loads(files):
 
 
 @functools.cache
-def torchvision():
+def torchvision() -> Any:
     """Return the module torchvision, with working Python parts for any installed torch.
 
     torchvision refuses to import if its compiled operators cannot be loaded, for example a CUDA build with a CPU-only torch.
@@ -60,7 +62,7 @@ def torchvision():
 
 
 @functools.cache
-def torchaudio():
+def torchaudio() -> Any:
     """Return the module torchaudio, with working Python parts for any installed torch.
 
     If the compiled library cannot be loaded, a replacement of ``torchaudio._extension`` reports that there is none:
@@ -84,9 +86,9 @@ def _no_extension():
     module = types.ModuleType("torchaudio._extension")
     module.__path__ = []
 
-    def fail_if_no_align(function):
+    def fail_if_no_align(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def missing(*args, **kwargs):
+        def missing(*args, **kwargs) -> None:
             raise RuntimeError(f"{function.__name__} needs torchaudio's compiled library, built for this torch")
 
         return missing
@@ -100,7 +102,7 @@ def _no_extension():
     return module
 
 
-def weights_file(place):
+def weights_file(place: str) -> dict[str, Any]:
     """Return the state dictionary of a local file without any download.
 
     Parameters

@@ -6,12 +6,12 @@ from fnlkit.artifacts import transitions
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Share, checked, passes_on
 from fnlkit.kernels import matrices
-from fnlkit.noise.ground import drawn
+from fnlkit.noise.ground import Corruption, Ground, drawn
 
 
 @checked
 @passes_on(transitions.symmetric)
-def symmetric(ground, **parameters):
+def symmetric(ground: Ground, **parameters) -> Corruption:
     """Change each label with probability eta to a random other class."""
     return drawn(ground, transitions.symmetric(ground.classes, **parameters))
 
@@ -19,7 +19,7 @@ def symmetric(ground, **parameters):
 @declare(cite="Han 2018")
 @checked
 @passes_on(transitions.pairflip)
-def pairflip(ground, **parameters):
+def pairflip(ground: Ground, **parameters) -> Corruption:
     """Change each label to the next class with probability eta; the last class becomes the first (Han 2018)."""
     return drawn(ground, transitions.pairflip(ground.classes, **parameters))
 
@@ -27,14 +27,14 @@ def pairflip(ground, **parameters):
 @declare(cite="Patrini 2017")
 @checked
 @passes_on(transitions.asymmetric)
-def asymmetric(ground, **parameters):
+def asymmetric(ground: Ground, **parameters) -> Corruption:
     """Change labels of easily confused classes with probability eta, by the published map of the data set."""
     return drawn(ground, transitions.asymmetric(ground.classes, ground.dataset, **parameters))
 
 
 @declare(cite="Di 2024")
 @checked
-def random(ground, *, eta: Share = 0.4):
+def random(ground: Ground, *, eta: Share = 0.4) -> Corruption:
     """Change labels with a random rate and random target classes for each class (FedDPCont, Di 2024).
 
     The rate of a class is drawn from eta - 0.05 to eta + 0.05.
@@ -47,7 +47,7 @@ def random(ground, *, eta: Share = 0.4):
     return drawn(ground, matrices.random(ground.classes, eta, ground.rng(0)), ground.rng(1))
 
 
-def target_of(ground, kind, name):
+def target_of(ground: Ground, kind: str, name: str) -> np.ndarray | None:
     """Return the target class of each class (C,) int64, or None if all other classes are possible."""
     if kind == "symmetric":
         return None

@@ -8,21 +8,21 @@ from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Share, checked
 from fnlkit.kernels import matrices
 from fnlkit.noise.by_class import target_of
-from fnlkit.noise.ground import Corruption, need_clients
+from fnlkit.noise.ground import Corruption, Ground, need_clients
 
 
 @declare(cite="Xu 2022")
 @checked
 def clients(
-    ground,
+    ground: Ground,
     *,
     rho: Share = 0.6,
     tau: Share = 0.5,
-    exact=False,
-    exact_samples=False,
+    exact: bool = False,
+    exact_samples: bool = False,
     kind: Literal["symmetric", "asymmetric", "pairflip"] = "symmetric",
-    map="",
-):
+    map: str = "",
+) -> Corruption:
     """Make some clients noisy, each with a random noise level (FedCorr, Xu 2022, Sec. 4.1).
 
     Client k is noisy with probability rho; the noise level is mu_k ~ U(tau, 1).  Each sample of a noisy client is picked with

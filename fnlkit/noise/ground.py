@@ -57,12 +57,12 @@ class Corruption:
     simulated: bool = True
 
 
-def drawn(ground, T, rng=None):
+def drawn(ground: Ground, T: np.ndarray, rng: np.random.Generator | None = None) -> Corruption:
     """Return a Corruption with labels drawn independently from the rows of T."""
     return Corruption(matrices.draw(ground.labels, T, rng or ground.rng()), T)
 
 
-def need_clients(ground, what):
+def need_clients(ground: Ground, what: str) -> None:
     """Raise InputError if the federation has no clients yet."""
     if not ground.clients:
         raise InputError(f"{what} chooses clients and this federation has none; run `fnlkit partition` first")

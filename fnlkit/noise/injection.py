@@ -1,11 +1,13 @@
 """Corrupt the given labels of a federation with a noise model and measure the result."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from fnlkit.artifacts.federation import Federation, must_support
-from fnlkit.components.spec import bind, find, parse
+from fnlkit.components.spec import Spec, bind, find, parse
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
 from fnlkit.noise.ground import Corruption, Ground
@@ -26,7 +28,7 @@ MODELS = {
 }
 
 
-def inject(federation, noise, *, seed, x=None):
+def inject(federation: Federation, noise: str | Spec, *, seed: int, x: Callable[..., Any] | None = None) -> Federation:
     """Return a federation with given labels corrupted by a noise model.
 
     True labels and clients stay unchanged.  Noise can be injected before or after `partition`, and repeatedly: each call
@@ -114,7 +116,7 @@ def _composed(federation, transition, again):
     return federation.noise_transition @ transition
 
 
-def requested(federation):
+def requested(federation: Federation) -> np.ndarray | None:
     """Return the requested transition (C, C) over all clients, weighted with their samples of each class, or None.
 
     None if a noise model did not state a transition or if no true labels are known.
@@ -128,7 +130,7 @@ def requested(federation):
     return np.where(total[:, None] > 0, mean, np.eye(federation.classes))
 
 
-def summary(federation):
+def summary(federation: Federation) -> dict[str, Any]:
     """Return the noise of a federation as plain values for a table or JSON.
 
     Parameters

@@ -7,13 +7,13 @@ import numpy as np
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Range, Share, checked
 from fnlkit.errors import InputError
-from fnlkit.noise.ground import Corruption
+from fnlkit.noise.ground import Corruption, Ground
 from fnlkit.noise.own import none
 
 
 @declare(cite="Xia 2020")
 @checked
-def instance(ground, *, eta: Share = 0.4, spread: Annotated[float, Range(0, 10)] = 0.1):
+def instance(ground: Ground, *, eta: Share = 0.4, spread: Annotated[float, Range(0, 10)] = 0.1) -> Corruption:
     """Change labels depending on the sample (Xia 2020, part-dependent transition, Algorithm 2).
 
     Sample i changes with probability q_i ~ Normal(eta, spread), truncated to [0, 1].  The new class is drawn from the softmax

@@ -5,23 +5,23 @@ import numpy as np
 from fnlkit.artifacts import files, paths, transitions
 from fnlkit.components.parameters import Text, passes_on
 from fnlkit.errors import InputError
-from fnlkit.noise.ground import Corruption, drawn
+from fnlkit.noise.ground import Corruption, Ground, drawn
 
 LARGEST = 2**28  # limit in bytes, stored and decompressed: one label for each of tens of millions of samples
 
 
-def none(ground):
+def none(ground: Ground) -> Corruption:
     """Keep the labels unchanged."""
     return Corruption(ground.labels, np.eye(ground.classes), simulated=False)
 
 
 @passes_on(transitions.matrix)
-def matrix(ground, **parameters):
+def matrix(ground: Ground, **parameters) -> Corruption:
     """Apply a transition matrix T[true, given] from an npy, npz, csv or pt file."""
     return drawn(ground, transitions.matrix(ground.classes, **parameters))
 
 
-def labels(ground, *, path: Text, key=""):
+def labels(ground: Ground, *, path: Text, key: str = "") -> Corruption:
     """Read the labels of the whole training set from an npy, npz, csv or pt file, for example of CIFAR-N.
 
     Parameters

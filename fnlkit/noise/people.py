@@ -1,6 +1,6 @@
 """Label noise with the parameters of human annotators; benchmarks/fit_annotators.py fits them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Automatic, Range, checked
 from fnlkit.errors import InputError
 from fnlkit.kernels import matrices
-from fnlkit.noise.ground import Corruption, need_clients
+from fnlkit.noise.ground import Corruption, Ground, need_clients
 
 # Beta distribution of the share of right labels of a class; Dirichlet parameter of the shares of wrong labels of a class;
 # strength of the Dirichlet distribution of annotators around the common matrix, in labels per class; share of hard samples;
@@ -24,7 +24,7 @@ Fraction = Annotated[float, Range(0, 1), Automatic()]
 
 @declare(cite="Rodrigues 2018")
 @checked
-def annotators(ground, *, like: People = "labelme", strength: Strength = -1.0):
+def annotators(ground: Ground, *, like: People = "labelme", strength: Strength = -1.0) -> Corruption:
     """Make each client an annotator: matrices drawn around a common matrix, with parameters fitted to people.
 
     Parameters
@@ -43,7 +43,7 @@ def annotators(ground, *, like: People = "labelme", strength: Strength = -1.0):
 
 @declare(cite="Rodrigues 2018")
 @checked
-def difficult(ground, *, like: People = "labelme", hard: Fraction = -1.0, agree: Fraction = -1.0):
+def difficult(ground: Ground, *, like: People = "labelme", hard: Fraction = -1.0, agree: Fraction = -1.0) -> Corruption:
     """Let annotators agree on wrong labels of hard samples; other labels are those of `annotators`.
 
     A sample is hard if its features are nearly as close to the mean of another class as to the mean of its class.  This other
@@ -72,7 +72,7 @@ def difficult(ground, *, like: People = "labelme", hard: Fraction = -1.0, agree:
     return Corruption(labels)
 
 
-def drawn_matrices(ground, fitted, strength):
+def drawn_matrices(ground: Ground, fitted: dict[str, Any], strength: float) -> np.ndarray:
     """Return T (N, C, C): a common matrix drawn from the fitted distributions, and a matrix around it for each client."""
     strength, classes, rng = fitted["strength"] if strength < 0 else strength, ground.classes, ground.rng()
     common = np.zeros((classes, classes))
@@ -87,7 +87,7 @@ def drawn_matrices(ground, fitted, strength):
     return out
 
 
-def margins(x, labels, classes):
+def margins(x: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Return (margin (n,), nearest other class (n,)) of samples: distance to the nearest mean of another class minus own.
 
     Distances are Euclidean, over features that are scaled to standard deviation 1; a small or negative margin is a hard sample.

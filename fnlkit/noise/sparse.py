@@ -1,29 +1,30 @@
 """Class-dependent noise with sparse matrices: one matrix for all clients, or one per client."""
 
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Share, checked
 from fnlkit.errors import InputError
 from fnlkit.kernels import matrices
-from fnlkit.noise.ground import Corruption, need_clients
+from fnlkit.noise.ground import Corruption, Ground, need_clients
 
 
 @declare(cite="Northcutt 2021")
 @checked
 def sparse(
-    ground,
+    ground: Ground,
     *,
     level: Share = 0.4,
     sparsity: Share = 0.4,
-    per_client=False,
+    per_client: bool = False,
     noisy_share: Share = 1.0,
     clean_level: Share = 0.0,
     construction: Literal["auto", "confident-learning", "fedln", "fedln-code"] = "auto",
-):
+) -> Corruption:
     """Change labels with a sparse matrix for all clients (FedEFC) or with one per client (FedLN).
 
     Parameters
@@ -49,7 +50,9 @@ def sparse(
     if construction == "auto":
         construction = "fedln" if per_client else "confident-learning"
 
-    def corrupted(labels, rate, rng, shares):
+    def corrupted(
+        labels: np.ndarray, rate: float, rng: np.random.Generator, shares: np.ndarray
+    ) -> tuple[np.ndarray | NDArray[np.integer[Any]], Any]:
         if construction in ("fedln", "fedln-code"):
             paired = sparsity == 1 and construction == "fedln"
             build = matrices.pairs if paired else partial(matrices.sparse_as_fedln, sparsity=sparsity)

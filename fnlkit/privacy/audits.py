@@ -1,7 +1,8 @@
 """Audit the epsilon of a mechanism from its outputs."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,9 @@ class Audit(NamedTuple):
     verdict: str
 
 
-def audit(mechanism, classes, declared, *, samples=100_000, alpha=1e-4, seed=0):
+def audit(
+    mechanism: Callable[..., Any], classes: int, declared: float, *, samples: int = 100_000, alpha: float = 1e-4, seed: int = 0
+) -> Audit:
     """Audit a label mechanism from its outputs.
 
     The mechanism is called with `samples` labels of each class.  Clopper-Pearson intervals of all output probabilities hold
@@ -70,7 +73,9 @@ def audit(mechanism, classes, declared, *, samples=100_000, alpha=1e-4, seed=0):
     return Audit(low, high, declared, verdict)
 
 
-def audit_pair(outputs, neighbors, declared, *, delta=1e-5, alpha=1e-4):
+def audit_pair(
+    outputs: np.ndarray, neighbors: np.ndarray, declared: float, *, delta: float = 1e-5, alpha: float = 1e-4
+) -> Audit:
     """Audit a mechanism from its numeric outputs on two neighboring inputs.
 
     Half of the outputs select the threshold (and side) that separates the two inputs best, and the other half are counted.

@@ -1,18 +1,27 @@
 """Label privacy: randomized response and its privacy cost."""
 
 import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fnlkit import kernels
 from fnlkit.artifacts import ledger
 from fnlkit.errors import InputError
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.ledger import Release
+    from fnlkit.artifacts.run import Run
+    from fnlkit.kernels.streams import HiddenStream
+
+
 # Replies that release labels; their privacy cost is part of the statement.
 RELEASED = frozenset({"private_counts", "exact_counts", "epsilon"})
 
 
-def keep_probability(epsilon, classes):
+def keep_probability(epsilon: float, classes: int) -> float:
     """Return the probability that k-ary randomized response keeps a label.
 
     It is e^eps / (e^eps + K - 1).
@@ -35,7 +44,7 @@ def keep_probability(epsilon, classes):
     return 1 / (1 + (classes - 1) * math.exp(-epsilon))
 
 
-def epsilon_of(keep, classes):
+def epsilon_of(keep: float, classes: int) -> float:
     """Return the epsilon of k-ary randomized response with keep probability p.
 
     It is ln(p (K - 1) / (1 - p)).
@@ -50,7 +59,7 @@ def epsilon_of(keep, classes):
     return math.log(keep * (classes - 1) / (1 - keep))
 
 
-def randomized_response(labels, classes, epsilon, rng):
+def randomized_response(labels: np.ndarray, classes: int, epsilon: float, rng: "HiddenStream") -> NDArray[np.integer[Any]]:
     """Keep each label (n,) or replace it by a uniformly drawn OTHER class.
 
     Parameters
@@ -67,7 +76,7 @@ def randomized_response(labels, classes, epsilon, rng):
     return kernels.randomized_response(labels, keep_probability(epsilon, classes), draws, classes)
 
 
-def debias(counts, epsilon):
+def debias(counts: np.ndarray, epsilon: float) -> np.ndarray:
     """Estimate the label distribution (K,) from counts of randomized responses.
 
     The estimate is (T_DP^T)^-1 p in closed form: q_j = ((e^eps + K - 1) p_j - 1) / (e^eps - 1).  It sums to 1 and is unbiased,
@@ -90,7 +99,7 @@ def debias(counts, epsilon):
     return p + (len(counts) * p - 1) * math.exp(-epsilon) / -math.expm1(-epsilon)
 
 
-def to_simplex(values, *, how="project"):
+def to_simplex(values: np.ndarray, *, how: str = "project") -> NDArray[np.floating[Any]] | np.ndarray:
     """Project values (K,) that sum to 1 and can be negative to a distribution (K,).
 
     Parameters
@@ -108,7 +117,7 @@ def to_simplex(values, *, how="project"):
 
 
 # ---- what releases cost
-def pure_epsilon(epsilons):
+def pure_epsilon(epsilons: list[float]) -> float:
     """Return the total epsilon of several releases of the same labels.
 
     It is the sum (basic composition of pure DP).
@@ -116,7 +125,7 @@ def pure_epsilon(epsilons):
     return math.fsum(epsilons)
 
 
-def epsilon_at(delta, epsilons, classes):
+def epsilon_at(delta: float, epsilons: Sequence[float], classes: int) -> float | None:
     """Return the epsilon of several k-ary randomized responses at a delta.
 
     The privacy loss distributions are composed, which is tight.  At delta 0, the result is `pure_epsilon`.  It is None if the
@@ -145,7 +154,7 @@ def epsilon_at(delta, epsilons, classes):
     return min(total.get_epsilon_for_delta(delta), pure_epsilon(epsilons))
 
 
-def releases(run):
+def releases(run: "Run") -> "list[Release]":
     """Return the Releases of a run from its log; [] if no labels were released.
 
     Parameters
@@ -172,7 +181,7 @@ def releases(run):
     return out
 
 
-def statement(runs, *, known=(), delta=1e-5):
+def statement(runs: "Run", *, known: "Sequence[Release]" = (), delta: float = 1e-5) -> dict[Any, Any]:
     """Return the privacy statement of runs on one data set; {} if no labels were sent.
 
     Releases add up per sample over runs, seeds and partitions.  The statement applies to the sample with the highest total
@@ -207,7 +216,7 @@ def statement(runs, *, known=(), delta=1e-5):
     return summed([*known, *made], data.pop(), beside=beside, delta=delta) if made else {}
 
 
-def summed(made, data, *, beside=(), delta=1e-5):
+def summed(made: "Sequence[Release]", data: str, *, beside: Iterable[str] = (), delta: float = 1e-5) -> dict[str, Any]:
     """Return the total cost of Releases in the same form as `statement`.
 
     Parameters

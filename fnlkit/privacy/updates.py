@@ -13,10 +13,16 @@ A total over runs of both kinds is for a replaced client.
 """
 
 import importlib.util
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fnlkit.errors import InputError
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.ledger import Release
+    from fnlkit.artifacts.run import Run
+
 
 DELTA = 1e-5
 _SEARCHED = 30.0  # above this, a second digit is irrelevant, and privacy loss distributions become large
@@ -47,19 +53,19 @@ class Sums(NamedTuple):
     rounds: int
 
     @property
-    def delta(self):
+    def delta(self) -> float:
         """Delta of the stated epsilon: 1e-5, or below 1 / N for many clients."""
         return min(DELTA, 0.1 / self.clients)
 
 
-def must_account(option="--protect"):
+def must_account(option: str = "--protect") -> None:
     """Raise InputError, which names the option, if the accountant is not installed."""
     if importlib.util.find_spec("dp_accounting") is None:
         raise InputError(f"{option} needs an accountant to compute the privacy cost; run: pip install 'fnlkit[privacy]'")
 
 
 @lru_cache(maxsize=64)
-def updates_epsilon(sums, delta=None, *, replaced=False):
+def updates_epsilon(sums: Sums, delta: float | None = None, *, replaced: bool = False) -> float:
     """Return an upper bound on the epsilon of protected sums at a delta.
 
     Parameters
@@ -148,7 +154,7 @@ def _poisson(sums, delta):
     return float(min(bound, tighter.get_epsilon(delta)))
 
 
-def together(all_sums):
+def together(all_sums: Sequence[Sums]) -> tuple[Any, Any]:
     """Return an upper bound (epsilon, delta) for several runs over the same clients.
 
     Runs that differ only in the seed are composed as one run with more rounds.  Others are added, each with its share of delta.
@@ -171,12 +177,12 @@ def together(all_sums):
     return sum(parts), delta
 
 
-def neighbors(all_sums):
+def neighbors(all_sums: Sequence[Sums]) -> str:
     """Return the change of a client's data that the bound of `together` covers, in words."""
     return "replaced by any other" if any(sums.sampling == "fixed" for sums in all_sums) else "present or absent"
 
 
-def known(releases, data):
+def known(releases: "Iterable[Release]", data: str) -> dict[str, Any]:
     """Return {clients: list of Sums} of a data set's protected updates in a ledger.
 
     Each release occurs once.  Only runs over the same clients add up: a client of one partition can have the samples of many
@@ -205,7 +211,7 @@ def known(releases, data):
     return out
 
 
-def other_partitions(groups):
+def other_partitions(groups: Sequence[Sequence[Sums]]) -> str:
     """Return sentences about runs over other clients, or "" if there are none.
 
     They contain the cost of each partition and the reason why the costs are not added.
@@ -227,7 +233,7 @@ def other_partitions(groups):
     )
 
 
-def spent(releases, made, path):
+def spent(releases: "list[Release]", made: "Release", path: str) -> str:
     """Return sentences about the total cost in a ledger, including a new run.
 
     Parameters
@@ -246,7 +252,7 @@ def spent(releases, made, path):
     return " ".join(filter(None, [f"{text}.", other_partitions(list(groups.values()))]))
 
 
-def protected(run):
+def protected(run: "Run") -> dict[str, Any]:
     """Return the cost of a run's protected updates; {} for unprotected updates.
 
     Parameters
@@ -272,7 +278,7 @@ def protected(run):
     }
 
 
-def stated(sums, epsilon, delta, *, hidden=True):
+def stated(sums: Sums, epsilon: float, delta: float, *, hidden: bool = True) -> str:
     """Return sentences about the protected data, the privacy cost, the attacker model and the limits.
 
     Parameters

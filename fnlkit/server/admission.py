@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -10,6 +11,12 @@ from fnlkit.client.failure import Failure
 from fnlkit.client.training import Fit
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.server.replies import MAX_REASON, Malformed, admitted, disagreeing, must_be_finite, quoted
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.exchange import Exchange
+    from fnlkit.client.network import Network
+    from fnlkit.components.declarations import Sent
+
 
 # Number of recent visits that are judged together if a cohort is too small to judge alone; fewer if there are fewer clients.
 PATIENCE = 10
@@ -31,7 +38,14 @@ class TooManyLost(WorkStopped):
     reasons = {}
 
 
-def names_in_round(steps, expect, *, sends, protect, protected):
+def names_in_round(
+    steps: tuple[Any, ...],
+    expect: tuple[Any, ...] | str | None,
+    *,
+    sends: "dict[str, Sent] | None",
+    protect: str,
+    protected: bool,
+) -> tuple[frozenset[str] | None, Any]:
     """Return the names that a round's replies can have (None: any name), and the names that they must have.
 
     Parameters
@@ -62,7 +76,7 @@ def names_in_round(steps, expect, *, sends, protect, protected):
     return allowed, required
 
 
-def common_forbidden(replies, allowed):
+def common_forbidden(replies: list[Any], allowed: frozenset[str] | None) -> str | None:
     """Return a forbidden name that is in every reply, so that the method itself sends it; otherwise None."""
     if allowed is None or not replies or not all(isinstance(reply, dict) for reply in replies):
         return None
@@ -70,7 +84,7 @@ def common_forbidden(replies, allowed):
     return min(extra, key=str) if extra else None
 
 
-def forbidden(name, allowed, *, sends, protect):
+def forbidden(name: str, allowed: frozenset[str], *, sends: dict[str, Any], protect: str) -> str:
     """Return an error message for a name that clients must not send; arguments as in `names_in_round`."""
     if sends is not None and "weights" in allowed and not protect:
         return f"the method's clients send {quoted(name)}, which is not declared; add it to @method(sends=...)"
@@ -78,7 +92,15 @@ def forbidden(name, allowed, *, sends, protect):
     return f"--protect {protect or 'dp'}: clients would send {quoted(name)} {where}; remove --protect"
 
 
-def examine(replies, names, sends, network, start, samples, **sides):
+def examine(
+    replies: list[Any],
+    names: frozenset[str],
+    sends: "dict[str, Sent]",
+    network: "Network",
+    start: "torch.Tensor",
+    samples: list[int],
+    **sides,
+) -> tuple[list[Any], dict[Any, float]]:
     """Convert replies to their declared types in place, and return reasons against replies and the norms of updates.
 
     Parameters
@@ -130,12 +152,12 @@ def _finite_norm(weights, start):
     return norm
 
 
-def l2_norm(vector):
+def l2_norm(vector: "torch.Tensor") -> float:
     """Return the L2 norm of a tensor, summed in float64."""
     return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
 
 
-def too_long(norms, log, start, max_update_ratio):
+def too_long(norms: dict[int, float], log: "list[Exchange]", start: "torch.Tensor", max_update_ratio: float) -> dict[str, Any]:
     """Return {position: reason} of updates that are too long compared with the cohort and recent updates.
 
     The first update of a run is compared with the model if no other client is in its cohort.
@@ -168,7 +190,7 @@ def too_long(norms, log, start, max_update_ratio):
     }
 
 
-def too_few(asked, accepted, log, min_replies, clients):
+def too_few(asked: int, accepted: int, log: "list[Exchange]", min_replies: float, clients: int) -> bool:
     """Return whether too few clients of a round are left to use its result.
 
     A cohort of one client is judged together with earlier visits unless `min_replies` is 1, and so is every cohort if it is 0.
@@ -197,7 +219,7 @@ def too_few(asked, accepted, log, min_replies, clients):
     return accepted < max(1, math.ceil(min_replies * asked))
 
 
-def check_any_accepted(log, rejected):
+def check_any_accepted(log: "list[Exchange]", rejected: list[dict[str, Any]]) -> None:
     """Raise TooManyLost if a whole run has no accepted reply; runs of few single-client rounds end before `too_few` judges.
 
     Parameters
@@ -210,7 +232,7 @@ def check_any_accepted(log, rejected):
         raise lost(rejected[-1]["round"], [rejected[-1]["client"]], [rejected[-1]["reason"]])
 
 
-def user_error(replies):
+def user_error(replies: list[Any]) -> str | None:
     """Return the message of a user error that occurred on every client, or None."""
     if not replies or not all(isinstance(reply, Failure) and reply.code == "input" for reply in replies):
         return None
@@ -220,7 +242,7 @@ def user_error(replies):
     return plain(messages[0])[:_MAX_MESSAGE]
 
 
-def printable(reason):
+def printable(reason: str | None) -> str | None:
     """Return a reason without control characters and cut to the length that a run stores, or None.
 
     A part of the reason can come from a client.
@@ -228,7 +250,7 @@ def printable(reason):
     return reason and plain(reason[:MAX_REASON])[:MAX_REASON]
 
 
-def lost(round, ids, reasons):
+def lost(round: int, ids: list[int], reasons: list[str]) -> TooManyLost:
     """Return the TooManyLost error of a round with the reasons (K,) against its clients."""
     listed = "; ".join(f"client {i}: {reason}" for i, reason in zip(ids, reasons, strict=True) if reason)
     advice = ""

@@ -5,7 +5,8 @@ received; `slots`, the tensors of a vector as (name, start, end, shape); `ids` (
 the server that is saved with a run.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 import torch
 
@@ -14,7 +15,7 @@ from fnlkit.components.parameters import Range, arguments_of, checked
 
 
 @declare(sums=True, cite="McMahan 2017")
-def mean(stacked, weights):
+def mean(stacked: "torch.Tensor", weights: "torch.Tensor") -> "torch.Tensor":
     """Average the models, weighted by their numbers of samples, as in FedAvg.
 
     Return the weighted mean (P,) of K vectors; sums are in float64 and in client order on every engine.
@@ -38,7 +39,7 @@ def mean(stacked, weights):
 
 @declare(cohort=(1, 3), cite="Yin 2018")
 @checked
-def median(stacked, weights, *, even: Literal["mean", "lower"] = "mean"):
+def median(stacked: "torch.Tensor", weights: "torch.Tensor", *, even: Literal["mean", "lower"] = "mean") -> "torch.Tensor":
     """Take the median of each coordinate, which fewer than half of the clients cannot move far (Yin 2018).
 
     Return the coordinate-wise median (P,); client weights are not used (Yin 2018).
@@ -54,7 +55,7 @@ def median(stacked, weights, *, even: Literal["mean", "lower"] = "mean"):
     return low if even == "lower" else (low + ordered[k // 2]) / 2
 
 
-def trimming_cohort(share):
+def trimming_cohort(share: float) -> tuple[int, Any]:
     """Return the two sizes of `smallest_cohort`; from the second size on, at least one client is dropped."""
     return 1, next((k for k in range(3, 10_000) if int(share * k)), 10_000)
 
@@ -62,12 +63,12 @@ def trimming_cohort(share):
 @declare(cohort=trimming_cohort, cite="Yin 2018")
 @checked
 def trimmed_mean(
-    stacked,
-    weights,
+    stacked: "torch.Tensor",
+    weights: "torch.Tensor",
     *,
     share: Annotated[float, Range(0, 0.5, open_high=True)] = 0.1,
     by: Literal["coordinate", "distance"] = "coordinate",
-):
+) -> "torch.Tensor":
     """Average each coordinate without its smallest and largest values.
 
     Return the coordinate-wise mean (P,) without the floor(share K) smallest and largest values (Yin 2018).
@@ -89,7 +90,7 @@ def trimmed_mean(
     return stacked.sort(0).values[cut : k - cut].double().mean(0).to(stacked.dtype)
 
 
-def squared_distances(stacked):
+def squared_distances(stacked: "torch.Tensor") -> "torch.Tensor":
     """Return the squared Euclidean distances (K, K) between vectors, in float64."""
     out = torch.zeros(len(stacked), len(stacked), dtype=torch.float64)
     for i in range(len(stacked)):
@@ -98,12 +99,12 @@ def squared_distances(stacked):
     return out
 
 
-def smallest_cohort(aggregate):
+def smallest_cohort(aggregate: Callable[..., Any]) -> tuple[Any, ...] | int:
     """Return the smallest cohort that an aggregator accepts, and the smallest cohort that can outvote a bad client."""
     return resolved(declaration(aggregate).cohort, arguments_of(aggregate))
 
 
-def too_few(aggregate, count):
+def too_few(aggregate: Callable[..., Any], count: int) -> str | None:
     """Return a message if rounds of `count` clients are too small for an aggregator, else None."""
     least, _ = smallest_cohort(aggregate)
     if count >= least:
@@ -111,7 +112,7 @@ def too_few(aggregate, count):
     return f"--aggregator {_named(aggregate)} needs rounds of {least} clients or more, found {count}; raise --fraction"
 
 
-def outvotes_nobody(aggregate, count):
+def outvotes_nobody(aggregate: Callable[..., Any], count: int) -> str | None:
     """Return a message if a robust aggregator cannot withstand one bad client of `count`, else None.
 
     Parameters

@@ -1,14 +1,15 @@
 """Session of the server with clients: everything goes through one method, `Clients.round`."""
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fnlkit.artifacts.exchange import Exchange
 from fnlkit.client.client_list import in_blocks, sizes_of
-from fnlkit.client.network import UNKNOWN, predict
+from fnlkit.client.network import UNKNOWN, Model, predict
 from fnlkit.errors import InputError
 from fnlkit.server import admission
 from fnlkit.server.admission import TooManyLost as TooManyLost
@@ -115,12 +116,12 @@ class Clients(Transactional):
     def __len__(self):
         return len(self.sizes)
 
-    def note(self, text):
+    def note(self, text: str) -> None:
         """Add a message to the user, at most once."""
         if text not in self.notes:
             self.notes.append(text)
 
-    def releasing_labels(self, epsilon):
+    def releasing_labels(self, epsilon: float | None) -> None:
         """Declare that clients send information about their labels in the next round; each method must call it.
 
         Parameters
@@ -131,8 +132,20 @@ class Clients(Transactional):
         if self.on_release is not None:
             self.on_release(self.rounds, epsilon)
 
-    def round(self, ids, model, *steps, expect=None, broadcast=None, scatter=None, secret=None, protected=False, sides=None,
-              compare=None, optional=False):  # fmt: skip
+    def round(
+        self,
+        ids: Sequence[int],
+        model: Model,
+        *steps,
+        expect: tuple[Any, ...] | str | None = None,
+        broadcast: dict[str, Any] | None = None,
+        scatter: dict[str, Any] | None = None,
+        secret: Any = None,
+        protected: bool = False,
+        sides: dict[str, int] | None = None,
+        compare: Callable[..., Any] | None = None,
+        optional: bool = False,
+    ) -> Replies:
         """Run steps on clients and return their replies.
 
         Parameters
@@ -209,7 +222,9 @@ class Clients(Transactional):
         out = {name: gather(values[name]) if name in values else let_go(replies, kept) for name in names}
         return Replies(out, ids[kept])
 
-    def survey(self, model, step, name, *, broadcast=None):
+    def survey(
+        self, model: Model, step: Callable[..., Any], name: str, *, broadcast: dict[str, Any] | None = None
+    ) -> list[Any]:
         """Ask all clients for numbers about a model, outside the rounds: the training is the same as without this call.
 
         Nothing is logged, so a resumed run does not repeat the call.
@@ -272,7 +287,7 @@ class Clients(Transactional):
     def _too_few(self, ids, kept):
         return admission.too_few(len(ids), len(kept), self.log, self.min_replies, len(self))
 
-    def refuse(self, round, ids, reasons, *, optional=False):
+    def refuse(self, round: int, ids: np.ndarray, reasons: list[str | None], *, optional: bool = False) -> list[Any]:
         """Reject clients of a round: record the reasons, undo their visits, and return the positions of the others.
 
         Parameters
@@ -310,7 +325,7 @@ class Clients(Transactional):
             for name, value in reply.items():
                 self.traffic.received(name if name in names else "refused", nbytes(value))
 
-    def count_traffic(self, name, *, up, down=0):
+    def count_traffic(self, name: str, *, up: int, down: int = 0) -> None:
         """Count data exchanged outside of `round`, for example statistics of samples.
 
         Parameters
@@ -334,7 +349,7 @@ class Clients(Transactional):
             "place; remove it"
         )
 
-    def predict(self, weights, x):
+    def predict(self, weights: "torch.Tensor", x: "np.ndarray | torch.Tensor") -> "torch.Tensor":
         """Return the logits (n, C) of raw samples on the server, for example of the test set.
 
         Parameters
@@ -348,17 +363,17 @@ class Clients(Transactional):
     def _predict(self, weights, x):
         return predict(self.network, weights, x, self.inputs)
 
-    def close(self):
+    def close(self) -> None:
         """Release processes and shared memory; an engine without them does nothing."""
 
 
-def sum_of(values):
+def sum_of(values: "list[torch.Tensor]") -> "torch.Tensor":
     """Return the sum of tensors of equal shape; floats are added and returned in float64."""
     values = torch.stack(values)
     return values.sum(0, dtype=torch.float64 if values.is_floating_point() else None)
 
 
-def nbytes(value):
+def nbytes(value: "torch.Tensor") -> int:
     """Return the payload in bytes of a tensor or number; 0 for other types, which are rejected anyway."""
     try:
         value = torch.as_tensor(value)
@@ -367,7 +382,7 @@ def nbytes(value):
     return value.numel() * value.element_size()
 
 
-def let_go(replies, kept):
+def let_go(replies: "list[dict[str, torch.Tensor]]", kept: list[int]) -> "torch.Tensor":
     """Return the weights (K, P) of the replies at positions `kept`.
 
     Each reply is released after it was copied, because the weights are most of a round's memory.
@@ -380,7 +395,7 @@ def let_go(replies, kept):
     return out
 
 
-def gather(values):
+def gather(values: list[Any]) -> "torch.Tensor | tuple[torch.Tensor, ...]":
     """Return replies of equal shape stacked (K, ...), otherwise a tuple of replies."""
     values = [torch.as_tensor(v) for v in values]
     return torch.stack(values) if len({v.shape for v in values}) <= 1 and values else tuple(values)

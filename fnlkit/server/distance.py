@@ -4,6 +4,8 @@ Wu, Yu, Jiang, Cheng, Yan. FedNoRo: Towards noise-robust federated learning by a
 heterogeneity. IJCAI 2023.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -12,7 +14,9 @@ from fnlkit.components.parameters import checked
 from fnlkit.server.aggregation import mean
 
 
-def distance_aware_weights(stacked, weights, clean, slots):
+def distance_aware_weights(
+    stacked: "torch.Tensor", weights: "torch.Tensor", clean: np.ndarray, slots: list[tuple[str, int, int, Any, Any]]
+) -> "torch.Tensor":
     """Return aggregation weights (K,) that sum to 1: n_k exp(-d_k), d_k divided by the largest distance (eqs. 9 and 10).
 
     d_k is 0 for a clean client, and for a noisy client the distance from the nearest clean client.  The distance of two models
@@ -43,7 +47,14 @@ def distance_aware_weights(stacked, weights, clean, slots):
 
 @declare(cite="Wu 2023")
 @checked
-def daagg(stacked, weights, *, slots, ids, clean=()):
+def daagg(
+    stacked: "torch.Tensor",
+    weights: "torch.Tensor",
+    *,
+    slots: list[tuple[str, int, int, Any, Any]],
+    ids: np.ndarray,
+    clean: list[int] = (),
+) -> "torch.Tensor":
     """Reduce the weight of models that are far from the models of trusted clients.
 
     Return the mean (P,) with `distance_aware_weights`, for a list of trusted clients (Wu 2023: FedNoRo).

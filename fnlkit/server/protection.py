@@ -54,14 +54,14 @@ class Protection:
         return (start.double() + total / self.cohort).to(start.dtype)
 
 
-def clipped(update, bound):
+def clipped(update: "torch.Tensor", bound: float) -> "torch.Tensor":
     """Clip an update (P,) float64 to L2 norm `bound`."""
     length = float(torch.linalg.vector_norm(update))
     return update * (bound / length) if length > bound else update
 
 
 @checked
-def dp(*, clip: Positive = 1.0, noise: Positive = 1.0, cohort):
+def dp(*, clip: Positive = 1.0, noise: Positive = 1.0, cohort: float) -> Protection:
     """Clip each client's update and add noise to their sum, so that the model reveals little about any client.
 
     Return DP-FedAvg's mechanism (McMahan 2018) with the fixed denominator q N and equally weighted clients.
@@ -90,7 +90,7 @@ class Secret:
 
 
 @checked
-def secagg(*, clip: Positive = 1.0, cohort):
+def secagg(*, clip: Positive = 1.0, cohort: float) -> Secret:
     """Mask updates at the sites, so that the server receives only their weighted mean (Flower's SecAgg+).
 
     For real sites (`fnlkit flower-app`), with at least three sites per round.

@@ -1,11 +1,16 @@
 """Check each reply of a client on arrival: names, shapes, types and ranges as declared."""
 
 from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fnlkit.client import measuring
 from fnlkit.components.declarations import Sent, number
+
+if TYPE_CHECKING:
+    from fnlkit.client.network import Network
+
 
 # Largest number of characters of a name and of a reason that is quoted or stored.
 MAX_NAME, MAX_REASON = 40, 300
@@ -25,7 +30,7 @@ class Malformed(Exception):
     """A reply does not have the expected form; the text contains the reason and no value."""
 
 
-def names_of(replies, allowed, required, *, exact):
+def names_of(replies: list[Any], allowed: frozenset[str] | None, required: frozenset[str], *, exact: bool) -> frozenset[Any]:
     """Return the names that each reply of a round must have: the set that most clients sent.
 
     Sets with a name that is not allowed, or without a required name, are ignored.
@@ -46,7 +51,9 @@ def names_of(replies, allowed, required, *, exact):
     return max(counts, key=lambda names: (counts[names], -len(names) if exact else len(names)), default=required)
 
 
-def admitted(reply, names, sends, network, **known):
+def admitted(
+    reply: object, names: frozenset[str], sends: dict[str, Sent], network: "Network", **known
+) -> "dict[str, torch.Tensor | None]":
     """Return a reply as {name: Tensor} of the declared types, ``weights`` on the network's device, all others on the CPU.
 
     Finite ``weights`` are not checked here, but by the length of the update.
@@ -119,13 +126,13 @@ def _tensor(name, value):
     return tensor
 
 
-def must_be_finite(name, value):
+def must_be_finite(name: str, value: "torch.Tensor") -> None:
     """Raise Malformed if a Tensor of floats has an entry that is not finite."""
     if value.is_floating_point() and not torch.isfinite(value).all():
         raise Malformed(f"{quoted(name)} has {'NaN' if torch.isnan(value).any() else 'infinite'} entries")
 
 
-def disagreeing(values, samples):
+def disagreeing(values: "dict[int, torch.Tensor]", samples: dict[int, int]) -> dict[Any, str]:
     """Return {position: reason} of replies whose shape or type differs from that of most replies.
 
     The first side can be the client's number of samples.
@@ -150,7 +157,7 @@ def disagreeing(values, samples):
     return out
 
 
-def of_one_shape(replies):
+def of_one_shape(replies: "dict[Any, dict[str, torch.Tensor]]") -> dict[Any, str]:
     """Return {key: reason} of replies with an array whose shape differs from that of most replies.
 
     For a step whose declared shape is open, but equal at all clients: `compare` of fnlkit.server.clients.Clients.round.
@@ -168,7 +175,7 @@ def of_one_shape(replies):
     return reasons
 
 
-def quoted(name):
+def quoted(name: str) -> str:
     """Return a name sent by a client in quotes, cut if it is long."""
     text = str(name) if isinstance(name, (str, int, float)) else type(name).__name__
     return repr(text if len(text) <= MAX_NAME else f"{text[: MAX_NAME - 3]}...")

@@ -14,7 +14,7 @@ _AT_ONCE = 2**22  # number of slopes in memory at a time
 
 @declare(cohort=(1, 3), cite="Fu 2019")
 @checked
-def arfl(stacked, weights, *, bound: Positive = 2.0, least: Share = 0.1):
+def arfl(stacked: "torch.Tensor", weights: "torch.Tensor", *, bound: Positive = 2.0, least: Share = 0.1) -> "torch.Tensor":
     """Reduce the weight of models whose coordinates often deviate from those of the other models (ARFL).
 
     Return the mean (P,) of K vectors, weighted by the distance of their coordinates from a robust line (Fu 2019).
@@ -42,7 +42,7 @@ def arfl(stacked, weights, *, bound: Positive = 2.0, least: Share = 0.1):
     return ((shares / shares.sum()) @ held).to(stacked.dtype)
 
 
-def reweighted(stacked, bound, least):
+def reweighted(stacked: "torch.Tensor", bound: float, least: float) -> "tuple[torch.Tensor, torch.Tensor]":
     """Return sums of confidences (K,), and the vectors (K, P) with untrusted values moved onto the line.
 
     Parameters
@@ -67,7 +67,7 @@ def reweighted(stacked, bound, least):
     return (confidence * confidence.std(-1, keepdim=True)).sum(0), held.T
 
 
-def repeated_median(y):
+def repeated_median(y: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
     """Return slopes and intercepts (P,) of the line through each row's sorted values at 0 ... K - 1 (Siegel 1982).
 
     The slope is the median over points of the median slope to the other points.  The line passes through the medians of
@@ -86,7 +86,7 @@ def repeated_median(y):
     return slope, middle(y) - slope * (k - 1) / 2
 
 
-def middle(values):
+def middle(values: "torch.Tensor") -> "torch.Tensor":
     """Return the median over the last axis; the mean of the middle two for an even number."""
     ordered = values.sort(-1).values
     k = values.shape[-1]

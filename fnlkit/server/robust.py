@@ -5,7 +5,7 @@ Blanchard, El Mhamdi, Guerraoui, Stainer. Machine learning with adversaries: Byz
 Suresh, McMahan. Can you really backdoor federated learning? arXiv:1911.07963, 2019.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -14,13 +14,13 @@ from fnlkit.components.parameters import Count, Natural, NotNegative, Positive, 
 from fnlkit.server.aggregation import mean, squared_distances
 
 
-def krum_scores(stacked, f, nearest):
+def krum_scores(stacked: "torch.Tensor", f: int, nearest: str) -> "torch.Tensor":
     """Return each vector's sum of squared distances (K,) to the K - f - 2 nearest others (at least one), or to all."""
     distances = squared_distances(stacked).sort(1).values[:, 1:]  # without the vector itself
     return distances[:, : max(1, len(stacked) - f - 2)].sum(1) if nearest == "paper" else distances.sum(1)
 
 
-def krum_cohort(f):
+def krum_cohort(f: int) -> tuple[int, int]:
     """Return the smallest cohorts of Krum with f bad clients.
 
     A client is compared with the K - f - 2 nearest others, so that f + 3 clients are needed, and 2 f + 3 to withstand f.
@@ -30,7 +30,9 @@ def krum_cohort(f):
 
 @declare(cohort=krum_cohort, cite="Blanchard 2017")
 @checked
-def krum(stacked, weights, *, f: Natural = 1, nearest: Literal["paper", "all"] = "paper"):
+def krum(
+    stacked: "torch.Tensor", weights: "torch.Tensor", *, f: Natural = 1, nearest: Literal["paper", "all"] = "paper"
+) -> "torch.Tensor":
     """Choose the single model that is nearest to most other models.
 
     Return the vector (P,) with the smallest Krum score; client weights are not used (Blanchard 2017, Section 4).
@@ -47,7 +49,14 @@ def krum(stacked, weights, *, f: Natural = 1, nearest: Literal["paper", "all"] =
 
 @declare(cohort=krum_cohort, cite="Blanchard 2017")
 @checked
-def multi_krum(stacked, weights, *, f: Natural = 1, m: Natural = 0, nearest: Literal["paper", "all"] = "paper"):
+def multi_krum(
+    stacked: "torch.Tensor",
+    weights: "torch.Tensor",
+    *,
+    f: Natural = 1,
+    m: Natural = 0,
+    nearest: Literal["paper", "all"] = "paper",
+) -> "torch.Tensor":
     """Average the models that are nearest to most other models.
 
     Return the unweighted mean (P,) of the m vectors with the smallest Krum scores (Blanchard 2017, Section 5).
@@ -66,14 +75,14 @@ def multi_krum(stacked, weights, *, f: Natural = 1, m: Natural = 0, nearest: Lit
 @declare(cohort=(1, 3), cite="Pillutla 2019")
 @checked
 def rfa(
-    stacked,
-    weights,
+    stacked: "torch.Tensor",
+    weights: "torch.Tensor",
     *,
-    slots=None,
+    slots: list[tuple[str, int, int, Any, Any]] | None = None,
     iterations: Count = 4,
     smoothing: Positive = 1e-6,
     variant: Literal["paper", "public"] = "paper",
-):
+) -> "torch.Tensor":
     """Take the geometric median of the models, which a few outliers hardly move (RFA).
 
     Return the geometric median (P,) by the smoothed Weiszfeld algorithm (Pillutla 2019, Algorithm 2).
@@ -113,7 +122,9 @@ def _weiszfeld(stacked, weights, smoothing, iterations, *, least=0.0, added=Fals
 
 @declare(cite="Sun 2019")
 @checked
-def norm_clipping(stacked, weights, *, start, bound: NotNegative = 0.0):
+def norm_clipping(
+    stacked: "torch.Tensor", weights: "torch.Tensor", *, start: "torch.Tensor", bound: NotNegative = 0.0
+) -> "torch.Tensor":
     """Average the models after clipping long updates.
 
     Return the weighted mean (P,) of local models whose updates are clipped to a bound (Sun 2019, Section 4.2).

@@ -1,7 +1,8 @@
 """Selectors: (clients, model, among) -> ids of the cohort, ascending."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -11,8 +12,15 @@ from fnlkit.components.parameters import Count
 from fnlkit.errors import InputError
 from fnlkit.kernels.streams import stream
 
+if TYPE_CHECKING:
+    import torch
 
-def cohort_size(clients, fraction):
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
+
+def cohort_size(clients: "Clients", fraction: float) -> int:
     """Return the cohort size: round(fraction N), at least 1."""
     return max(1, round(fraction * len(clients)))
 
@@ -44,7 +52,7 @@ class Uniform:
     fraction: float = 0.1
     sampling = "fixed"  # the draw depends on no reply, as in fnlkit.privacy.Sums
 
-    def expected(self, clients):
+    def expected(self, clients: "Clients") -> int:
         """Return the cohort size."""
         return cohort_size(clients, self.fraction)
 
@@ -71,7 +79,7 @@ class Poisson:
     fraction: float = 0.1
     sampling = "poisson"
 
-    def expected(self, clients):
+    def expected(self, clients: "Clients") -> float:
         """Return the expected cohort size."""
         return self.fraction * len(clients)
 
@@ -81,13 +89,13 @@ class Poisson:
         return pool[_draws(clients).random(len(pool)) < self.fraction]
 
 
-def average_for(select, opt):
+def average_for(select: Callable[..., Any], opt: "FedOpt") -> None:
     """Return `opt` with equally weighted clients if the selector declares it (``uniform_weights``), else unchanged."""
     if getattr(select, "uniform_weights", False):
         opt.uniform_weights = True
 
 
-def local_loss(client, model, received):
+def local_loss(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Client step: the mean loss of the received model on the client's samples."""
     return {"local_loss": sample_losses(model(client.x), client.y.to(model.weights.device)).double().mean().cpu()}
 
@@ -120,7 +128,7 @@ class PowerOfChoice:
     weights: Literal["equal", "samples"] = "equal"
 
     @property
-    def uniform_weights(self):
+    def uniform_weights(self) -> bool:
         """True if the models of the cohort have equal weights, see `average_for`."""
         return self.weights == "equal"
 

@@ -1,12 +1,13 @@
 """Rounds as transactions: commit and roll back the state of server and clients, and replay a log of rounds."""
 
 import copy
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from fnlkit.artifacts.exchange import Result, Traffic
+from fnlkit.artifacts.exchange import Exchange, Result, Traffic
 from fnlkit.client.client_list import ClientList
 from fnlkit.client.network import Model
 from fnlkit.errors import InputError
@@ -57,7 +58,7 @@ class Transactional:
         self.commit()
 
     # ---- commit and roll back
-    def commit(self):
+    def commit(self) -> None:
         """Make all rounds so far final; `rollback` returns to this state.
 
         Raises
@@ -74,7 +75,7 @@ class Transactional:
         lengths = len(self.log), len(self.rejected), len(self.results)
         self.committed = Position(self.rounds, *lengths, self.traffic.copy())
 
-    def rollback(self):
+    def rollback(self) -> None:
         """Undo all rounds since the last `commit`: client memories, log and traffic."""
         self._assert_replaced()
         self.memory.clear()
@@ -113,20 +114,20 @@ class Transactional:
 
     # ---- replay
     @property
-    def replaying(self):
+    def replaying(self) -> bool:
         """True while a resumed run repeats rounds from the log, until `replayed`."""
         return self._replaying
 
     @property
-    def unread(self):
+    def unread(self) -> bool:
         """True if entries of a replayed log are left."""
         return bool(self._replayed_log or self._replayed_results)
 
-    def replay(self, log, results=()):
+    def replay(self, log: list[Exchange], results: list[Any] = ()) -> None:
         """Take replies of the next rounds from a log instead of clients, and results of `once` from logged results."""
         self._replayed_log, self._replayed_results, self._replaying = list(log)[::-1], list(results)[::-1], True
 
-    def replayed(self):
+    def replayed(self) -> None:
         """End the replay: the next rounds run on the clients again."""
         self._replaying = False
 
@@ -143,7 +144,7 @@ class Transactional:
             )
         return entry
 
-    def once(self, work, *arguments):
+    def once(self, work: Callable[..., Any], *arguments) -> Any:
         """Compute a result from weights on the server once, without repeating it in a resumed run.
 
         A resumed run repeats the server's program with the logged replies, which contain no weights.  The result of `work` is

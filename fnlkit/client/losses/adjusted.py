@@ -1,6 +1,7 @@
 """Losses of FedNoRo and FedELC: logits adjusted by a client's class shares, distillation on noisy clients, learned labels."""
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -8,14 +9,17 @@ from fnlkit.client.losses.parts import at, reads
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Batch, Client, LocalModel
 
-def keep_class_shares(client, model, received):
+
+def keep_class_shares(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Client step: store the shares (C,) of the classes among the working labels."""
     counts = torch.bincount(client.y.cpu(), minlength=client.classes)
     client.state["class_share"] = (counts / max(1, len(client))).to(model.weights)
 
 
-def adjusted_log_softmax(logits, shares):
+def adjusted_log_softmax(logits: "torch.Tensor", shares: "torch.Tensor") -> "torch.Tensor":
     """Return log softmax(z + log shares), (..., B, C), with 0 in place of -inf for classes that a client does not have.
 
     Source: Menon 2021.  The zeros are those of FedNoRo's public code, so that absent classes contribute nothing.
@@ -42,14 +46,14 @@ def _distilled_terms(visit, *, temperature=0.8):
 
 @declare(terms=_adjusted_terms)
 @reads(before=lambda **keywords: (keep_class_shares,))
-def logit_adjusted(logits, batch):
+def logit_adjusted(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
     """Return -log softmax(z + log shares)_y, (..., B): the cross entropy of adjusted logits (Wu 2023)."""
     return -at(adjusted_log_softmax(logits, batch.state["class_share"]), batch.y)
 
 
 @declare(terms=_distilled_terms)
 @reads(teacher=True, before=lambda **keywords: (keep_class_shares,))
-def adjusted_distilled(logits, batch, *, temperature=0.8):
+def adjusted_distilled(logits: "torch.Tensor", batch: "Batch", *, temperature: float = 0.8) -> "torch.Tensor":
     """Return (1 - w) CE + w KL(teacher || p), with p of adjusted logits, (..., B) (Wu 2023).
 
     Parameters
@@ -68,7 +72,7 @@ def adjusted_distilled(logits, batch, *, temperature=0.8):
     return (1 - weight) * -at(logp, batch.y) + weight * away
 
 
-def make_label_logits(client, model, received, *, scale):
+def make_label_logits(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, scale: float) -> None:
     """Client step: initialize the label logits of all samples at `scale` for the given class and 0 for others, once."""
     if "label_logits" not in client.rows:
         start = torch.nn.functional.one_hot(client.y.cpu(), client.classes) * scale
@@ -84,7 +88,9 @@ def _learning_terms(visit, *, alpha=0.5, beta=0.2, rate=15.625, scale=10.0):
 
 @declare(terms=_learning_terms)
 @reads(before=lambda *, scale=10.0, **keywords: (keep_class_shares, _room(scale)))
-def label_learning(logits, batch, *, alpha=0.5, beta=0.2, rate=15.625, scale=10.0):
+def label_learning(
+    logits: "torch.Tensor", batch: "Batch", *, alpha: float = 0.5, beta: float = 0.2, rate: float = 15.625, scale: float = 10.0
+) -> "tuple[torch.Tensor, dict[str, torch.Tensor]]":
     """Return KL(p || s) / C + beta H(p) / C on noisy clients, (..., B), with learned labels s; elsewhere `logit_adjusted`.
 
     s = softmax of the sample's ``rows["label_logits"]``, which descend the gradient of KL(p || s) / C - alpha log s_y.

@@ -1,13 +1,20 @@
 """The cross entropy of sharpened or flattened predictions: baselines of FLR's entropy regularization."""
 
+from typing import TYPE_CHECKING
+
 from fnlkit.client.losses.cross_entropy import cross_entropy
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, Positive
 from fnlkit.kernels.terms import FusedLoss
 
+if TYPE_CHECKING:
+    import torch
+
+    from fnlkit.client.client import Batch
+
 
 @declare(cite="Guo 2017")
-def temperature_scaled(logits, batch, *, temperature: Positive = 4.0):
+def temperature_scaled(logits: "torch.Tensor", batch: "Batch", *, temperature: Positive = 4.0) -> "torch.Tensor":
     """Train less or more confident predictions by a temperature of the softmax.
 
     Return the cross entropy of softmax(logits / T), (..., B) (Guo 2017, eq. 9; FLR, appendix E.6).
@@ -21,7 +28,7 @@ def temperature_scaled(logits, batch, *, temperature: Positive = 4.0):
 
 
 @declare(terms=lambda visit, *, strength=4.0: FusedLoss(entropy=strength), cite="Grandvalet 2004")
-def entropy_minimized(logits, batch, *, strength: NotNegative = 4.0):
+def entropy_minimized(logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 4.0) -> "torch.Tensor":
     """Train more confident predictions by an entropy term that does not depend on the label.
 
     Return CE + strength H(p), H(p) = -sum_j p_j log p_j, (..., B) (Grandvalet, Bengio 2004; FLR, appendix E.6).

@@ -1,11 +1,16 @@
 """RoFL's loss: small-loss samples, relabeled if their features are not nearest to the centroid of their class."""
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from fnlkit.client.losses.exchange import chosen
 from fnlkit.client.losses.parts import at, reads
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Batch
 
 
 def _centroid_terms(visit, *, forget, pull, entropy=0.8, pseudo=False):
@@ -22,7 +27,9 @@ def _centroid_terms(visit, *, forget, pull, entropy=0.8, pseudo=False):
 
 @declare(terms=_centroid_terms)
 @reads(features=True)
-def near_centroids(logits, batch, *, forget, pull, entropy=0.8, pseudo=False):
+def near_centroids(
+    logits: "torch.Tensor", batch: "Batch", *, forget: float, pull: float, entropy: float = 0.8, pseudo: bool = False
+) -> "torch.Tensor":
     """Return L_c + pull L_cen + entropy L_e on the int((1 - forget) B) smallest losses, 0 for others, (..., B) (Yang 2022).
 
     L_c is the cross entropy with the given label if, by cosine, the sample's features are nearest to the centroid of the given
@@ -52,6 +59,6 @@ def near_centroids(logits, batch, *, forget, pull, entropy=0.8, pseudo=False):
     return taken * values * (values.shape[-1] / kept)
 
 
-def cosines(a, b):
+def cosines(a: "torch.Tensor", b: "torch.Tensor") -> "torch.Tensor":
     """Return the cosine of the angle between vectors on the last axis; 0 if a vector is 0."""
     return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1)).clamp_min(1e-12)

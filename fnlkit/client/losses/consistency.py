@@ -1,6 +1,7 @@
 """FedLSR's loss: the cross entropy of a sharpened mean of two views, and a consistency term between the views."""
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -8,6 +9,9 @@ import torch
 from fnlkit.client.losses.parts import at, reads
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Batch
 
 
 def _view_terms(visit, *, consistency, entropy=0.3, power=3.0, variant="public"):
@@ -19,7 +23,15 @@ def _view_terms(visit, *, consistency, entropy=0.3, power=3.0, variant="public")
 
 @declare(terms=_view_terms)
 @reads(uniform=True)
-def self_regularized(logits, batch, *, consistency, entropy=0.3, power=3.0, variant="public"):
+def self_regularized(
+    logits: "torch.Tensor",
+    batch: "Batch",
+    *,
+    consistency: float,
+    entropy: float = 0.3,
+    power: float = 3.0,
+    variant: str = "public",
+) -> "torch.Tensor":
     """Return CE(sharpened p, y) + c JS(p1^, p2^) + e H, (..., 2 B): equal for both views of a sample (Jiang 2022).
 
     p = m p_1 + (1 - m) p_2 of the two views, with m uniform in each step (Beta(1, 1)).  Sharpening squares p and scales it to

@@ -1,6 +1,6 @@
 """Cross entropy minus the cross entropy with a random label: peer loss, CORES, FedDPCont."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 
@@ -8,6 +8,10 @@ from fnlkit.client.losses.parts import at, reads
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, Range
 from fnlkit.kernels.terms import FusedLoss
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Batch, Client, LocalModel
+
 
 Floor = Annotated[float, Range(0, 1, open_high=True)]
 
@@ -32,7 +36,9 @@ def _against_terms(prior, draws, strength, expected, floor):
 
 
 @declare(terms=_contrastive_terms)
-def contrastive(logits, batch, *, strength=1.0, expected=False, floor=1e-5):
+def contrastive(
+    logits: "torch.Tensor", batch: "Batch", *, strength: float = 1.0, expected: bool = False, floor: float = 1e-5
+) -> "torch.Tensor":
     """Return -log(p_y + floor) + strength log(p_y' + floor), y' ~ ``received["prior"]`` (C,), (..., B) (FedDPCont eq. 2).
 
     Values can be negative.  The gradient of each term at the label's logit has the factor p / (p + floor).  Far from the
@@ -52,14 +58,14 @@ def contrastive(logits, batch, *, strength=1.0, expected=False, floor=1e-5):
     return _against(logits, batch, batch.received["prior"], strength, expected, floor)
 
 
-def remember_label_shares(client, model, received):
+def remember_label_shares(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Client step: store the distribution (C,) of the client's working labels, which never leaves the client."""
     client.state["label_shares"] = torch.bincount(client.y.cpu(), minlength=client.classes).double() / len(client)
 
 
 @declare(terms=_peer_terms, cite="Liu 2020")
 @reads(uniform=True, before=lambda **keywords: (remember_label_shares,))
-def peer(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
+def peer(logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 1.0, floor: Floor = 1e-5) -> "torch.Tensor":
     """Penalize agreement with randomly drawn labels, so that memorizing wrong labels does not reduce the loss (peer loss).
 
     Return CE(y) - strength CE(y'), (..., B), with y' drawn from the client's own labels (Liu, Guo 2020, eq. 6).
@@ -80,7 +86,7 @@ def peer(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
 
 @declare(terms=_cores_terms, cite="Cheng 2021")
 @reads(before=lambda **keywords: (remember_label_shares,))
-def cores(logits, batch, *, strength: NotNegative = 1.0, floor: Floor = 1e-5):
+def cores(logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 1.0, floor: Floor = 1e-5) -> "torch.Tensor":
     """Penalize agreement with random labels as in peer loss, with the expectation instead of a draw (CORES).
 
     Return CE(y) - strength E CE(y'), (..., B), expected over the client's own labels (Cheng 2021, eq. 4: CORES).
@@ -109,7 +115,7 @@ def _against(logits, batch, prior, strength, expected, floor):
     return strength * other - at(bounded, batch.y)
 
 
-def draw_classes(uniform, prior):
+def draw_classes(uniform: "torch.Tensor", prior: "torch.Tensor") -> "torch.Tensor":
     """Return classes int64 (..., B) drawn from probabilities (C,) or (..., 1, C) by inversion of draws in [0, 1)."""
     edges = prior.double().cumsum(-1)[..., :-1]
     return (uniform.double()[..., None] >= edges).sum(-1)

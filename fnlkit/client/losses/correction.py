@@ -6,7 +6,7 @@ Patrini, Rozza, Menon, Nock, Qu. Making deep neural networks robust to label noi
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
@@ -18,6 +18,10 @@ from fnlkit.components.parameters import Range, SpecText
 from fnlkit.components.spec import MessageText, Spec, bind, find, parse
 from fnlkit.errors import InputError, nearest
 from fnlkit.kernels.terms import FusedLoss
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Batch
+
 
 # A site does not read files that a server names.
 IN_MESSAGES = {name: target for name, target in TRANSITIONS.items() if name != "matrix"}
@@ -39,7 +43,7 @@ def _backward_terms(visit, *, transition):
 
 
 @declare(terms=_forward_terms)
-def forward_corrected(logits, batch, *, floor=1e-12):
+def forward_corrected(logits: "torch.Tensor", batch: "Batch", *, floor: float = 1e-12) -> "torch.Tensor":
     """Return the forward-corrected cross entropy -log( (p T)_y ), (..., B) (Patrini 2017; FedEFC eq. 16).
 
     ``state["transition"]`` (..., C, C) is T[true, given] with rows that sum to 1.  FedEFC's Q is the transpose, so
@@ -59,7 +63,9 @@ def _reweighted_terms(visit, *, constant=True, floor=1e-12):
 
 
 @declare(terms=_reweighted_terms)
-def importance_reweighted(logits, batch, *, constant=True, floor=1e-12):
+def importance_reweighted(
+    logits: "torch.Tensor", batch: "Batch", *, constant: bool = True, floor: float = 1e-12
+) -> "torch.Tensor":
     """Return the importance-reweighted cross entropy p_y / (p T)_y (-log p_y), (..., B) (Xia 2019, eq. 4).
 
     ``state["transition"]`` (..., C, C) is T[true, given] with rows that sum to 1.
@@ -76,7 +82,7 @@ def importance_reweighted(logits, batch, *, constant=True, floor=1e-12):
     return -(weight.detach() if constant else weight) * at(logits.log_softmax(-1), batch.y)
 
 
-def transition_matrix(transition, classes):
+def transition_matrix(transition: str, classes: int) -> np.ndarray | None:
     """Return the matrix T[true, given] (C, C) float64 that a text describes.
 
     Parameters
@@ -95,7 +101,7 @@ def transition_matrix(transition, classes):
     return _named(transition, classes, _stamp(transition))
 
 
-def names_a_file(transition):
+def names_a_file(transition: str) -> bool:
     """Return True if a text names a file with a transition matrix, directly or as ``matrix(path=...)``."""
     return _spec(transition).name == "matrix"
 
@@ -128,7 +134,7 @@ def _named(transition, classes, stamp):
     return bind(spec, find(spec, TRANSITIONS, "transition"), "transition")(classes)
 
 
-def inverse_matrix(transition, classes):
+def inverse_matrix(transition: str, classes: int) -> np.ndarray:
     """Return T^-1 (C, C) float64 of the matrix of `transition_matrix`.
 
     Raises
@@ -163,7 +169,13 @@ def _tensor(of, transition, classes, stamp, dtype, device):
 
 @declare(terms=_given_terms, cite="Patrini 2017")
 @reads(check=lambda classes, *, transition, floor=0.0: transition_matrix(transition, classes))
-def forward_given(logits, batch, *, transition: SpecText, floor: Annotated[float, Range(0, 1, open_high=True)] = 1e-12):
+def forward_given(
+    logits: "torch.Tensor",
+    batch: "Batch",
+    *,
+    transition: SpecText,
+    floor: Annotated[float, Range(0, 1, open_high=True)] = 1e-12,
+) -> "torch.Tensor":
     """Correct known confusions of classes: apply the transition matrix to predictions before the comparison with the label.
 
     Return -log( (p T)_y ), (..., B), with one given T for all clients: forward correction (Patrini 2017, eq. 5).
@@ -181,7 +193,7 @@ def forward_given(logits, batch, *, transition: SpecText, floor: Annotated[float
 
 @declare(terms=_backward_terms, cite="Patrini 2017")
 @reads(check=lambda classes, *, transition: inverse_matrix(transition, classes))
-def backward_given(logits, batch, *, transition: SpecText):
+def backward_given(logits: "torch.Tensor", batch: "Batch", *, transition: SpecText) -> "torch.Tensor":
     """Correct known confusions of classes: weight the losses so that the confusions cancel on average.
 
     Return sum_j T^-1[y, j] (-log p_j), (..., B): backward correction (Patrini 2017, eq. 4).

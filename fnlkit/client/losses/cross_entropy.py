@@ -1,15 +1,20 @@
 """Cross entropy with the working labels: plain, smoothed, or of selected samples."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fnlkit.client.losses.parts import at
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Range
 from fnlkit.kernels.terms import FusedLoss
 
+if TYPE_CHECKING:
+    import torch
+
+    from fnlkit.client.client import Batch
+
 
 @declare(terms=lambda visit: FusedLoss())
-def cross_entropy(logits, batch):
+def cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
     """The cross entropy, the usual loss without protection against wrong labels.
 
     Return the cross entropy with the working labels, (..., B) in nats.
@@ -23,7 +28,9 @@ def cross_entropy(logits, batch):
 
 
 @declare(terms=lambda visit, *, rate=0.1: FusedLoss(smoothing=rate), cite="Szegedy 2016")
-def smoothed_cross_entropy(logits, batch, *, rate: Annotated[float, Range(-10, 1, open_high=True)] = 0.1):
+def smoothed_cross_entropy(
+    logits: "torch.Tensor", batch: "Batch", *, rate: Annotated[float, Range(-10, 1, open_high=True)] = 0.1
+) -> "torch.Tensor":
     """Smooth the labels: a share of each target is spread over all classes.
 
     Return the cross entropy with smoothed labels (1 - rate) one-hot + rate / C, (..., B) (Szegedy 2016, Section 7).
@@ -39,7 +46,7 @@ def smoothed_cross_entropy(logits, batch, *, rate: Annotated[float, Range(-10, 1
 
 
 @declare(terms=lambda visit: FusedLoss(keep=visit.client.rows["keep"].numpy()))
-def kept_cross_entropy(logits, batch):
+def kept_cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
     """Return the cross entropy weighted by ``rows["keep"]``, (..., B): 0 for pruned samples, n / kept for the others.
 
     The mean over an epoch is then the mean over the kept samples, independent of the batches.

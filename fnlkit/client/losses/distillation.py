@@ -1,9 +1,16 @@
 """The cross entropy with an additional distillation term."""
 
+from typing import TYPE_CHECKING
+
 from fnlkit.client.losses.parts import at
 from fnlkit.components.declarations import declare
 from fnlkit.errors import InputError
 from fnlkit.kernels.terms import FusedLoss
+
+if TYPE_CHECKING:
+    import torch
+
+    from fnlkit.client.client import Batch
 
 
 def _embedding_terms(visit, *, strength=10.0, scale=1.0):
@@ -20,7 +27,9 @@ def _logit_terms(visit, *, strength=10.0, temperature=2.0, towards="teacher"):
 
 
 @declare(terms=_embedding_terms)
-def embedding_distilled(logits, batch, *, strength=10.0, scale=1.0):
+def embedding_distilled(
+    logits: "torch.Tensor", batch: "Batch", *, strength: float = 10.0, scale: float = 1.0
+) -> "torch.Tensor":
     """Return CE + strength d mean_j |a e_j - ê_j|, (..., B) (FedLN eq. 9, embeddings as teacher).
 
     e is ``rows["input/embedding"]`` (..., B, D).  ê are the last D of the network's features: the output of a head
@@ -40,7 +49,9 @@ def embedding_distilled(logits, batch, *, strength=10.0, scale=1.0):
 
 
 @declare(terms=_logit_terms)
-def logit_distilled(logits, batch, *, strength=10.0, temperature=2.0, towards="teacher"):
+def logit_distilled(
+    logits: "torch.Tensor", batch: "Batch", *, strength: float = 10.0, temperature: float = 2.0, towards: str = "teacher"
+) -> "torch.Tensor":
     """Return CE + strength d F^2 KL, (..., B) (FedLN eq. 9, the round's global model as teacher).
 
     d is ``received["distil"]`` (...); F is the temperature of both softmaxes.

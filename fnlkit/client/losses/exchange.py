@@ -1,11 +1,16 @@
 """Two models that select samples for each other: Co-teaching's small losses, Co-teaching+'s disagreements."""
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from fnlkit.client.losses.parts import at, reads
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
 from fnlkit.models.pair_output import both
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Batch
 
 
 def _exchanged_terms(visit, *, forget, disagreeing=False, agreed="none"):
@@ -15,7 +20,9 @@ def _exchanged_terms(visit, *, forget, disagreeing=False, agreed="none"):
 
 @declare(terms=_exchanged_terms)
 @reads(features=True)
-def exchanged(logits, batch, *, forget, disagreeing=False, agreed="none"):
+def exchanged(
+    logits: "torch.Tensor", batch: "Batch", *, forget: float, disagreeing: bool = False, agreed: str = "none"
+) -> "torch.Tensor":
     """Return (..., B): the sum of each network's cross entropy on the samples of the batch that the other network chose.
 
     A network chooses the int((1 - forget) B) samples with its smallest cross entropy, at least one (Han 2018, Algorithm 1,
@@ -45,7 +52,7 @@ def exchanged(logits, batch, *, forget, disagreeing=False, agreed="none"):
     return (taken * losses * (losses.shape[-1] / kept.to(losses))).sum(0)
 
 
-def chosen(losses, eligible, forget):
+def chosen(losses: "torch.Tensor", eligible: "torch.Tensor", forget: float) -> "torch.Tensor":
     """Return which samples (..., B) have the int((1 - forget) n) smallest losses of the n eligible samples, at least one.
 
     Parameters

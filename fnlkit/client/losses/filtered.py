@@ -1,12 +1,16 @@
 """FedDiv's loss: mixup of samples that a filter selects and on which global and local model agree."""
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 
 from fnlkit.client.losses.parts import at, reads
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Batch
 
 
 def _consistent_terms(visit, *, prior=0.0, debias=0.5):
@@ -23,7 +27,7 @@ def _consistent_terms(visit, *, prior=0.0, debias=0.5):
 
 @declare(terms=_consistent_terms)
 @reads(unmixed=True)
-def consistent(logits, batch, *, prior=0.0, debias=0.5):
+def consistent(logits: "torch.Tensor", batch: "Batch", *, prior: float = 0.0, debias: float = 0.5) -> "torch.Tensor":
     """Return share CE(y_i) k_i + (1 - share) CE(y_j) k_j, of mixup, + prior KL(uniform || mean p), (..., B) (Li 2024).
 
     k_i is 1 if the filter selected the sample (``rows["filter_keep"]``).  On clients with ``state["filter_agree"]`` = 1, the
@@ -51,12 +55,12 @@ def consistent(logits, batch, *, prior=0.0, debias=0.5):
     return values - prior * (mean.log().mean(-1) + math.log(logits.shape[-1]))[..., None]
 
 
-def debiased(logits, bias, strength):
+def debiased(logits: "torch.Tensor", bias: "torch.Tensor", strength: float) -> "torch.Tensor":
     """Return logits - strength log bias, (..., C): predictions without a client's bias to frequent classes (eq. 9)."""
     return logits - strength * bias.clamp_min(1e-12).log()
 
 
-def filter_weight(losses, filter):
+def filter_weight(losses: "torch.Tensor", filter: "torch.Tensor") -> "torch.Tensor":
     """Return the probability (n,) that a sample is clean, by a filter (3, 2) of means, variances and shares (eq. 3).
 
     Parameters

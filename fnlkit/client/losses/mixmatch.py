@@ -1,6 +1,7 @@
 """DivideMix's loss: each of two models learns from samples that the other model divided, with labels refined by both."""
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -9,8 +10,11 @@ from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
 from fnlkit.models.pair_output import both
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Batch
 
-def sharpened(p, temperature):
+
+def sharpened(p: "torch.Tensor", temperature: float) -> "torch.Tensor":
     """Return p^(1/T), scaled to sum to 1 over the last axis (Li 2020, Section 3.2)."""
     return (p.clamp_min(1e-30).log() / temperature).softmax(-1)
 
@@ -23,7 +27,15 @@ def _division_terms(visit, *, unlabeled, temperature=0.5, threshold=0.5, views=2
 
 @declare(terms=_division_terms)
 @reads(features=True, unmixed=True)
-def mixmatch(logits, batch, *, unlabeled, temperature=0.5, threshold=0.5, views=2):
+def mixmatch(
+    logits: "torch.Tensor",
+    batch: "Batch",
+    *,
+    unlabeled: float,
+    temperature: float = 0.5,
+    threshold: float = 0.5,
+    views: int = 2,
+) -> "torch.Tensor":
     """Return L_X + lambda_u L_U + L_reg of both models together, (..., B) (Li 2020, Algorithm 1).
 
     A sample is labeled for a model if the other model's probability w of a clean label, ``rows["divided_clean"]``, reaches the
@@ -52,7 +64,7 @@ def mixmatch(logits, batch, *, unlabeled, temperature=0.5, threshold=0.5, views=
     labeled = torch.where(share >= 0.5, sure, sure.gather(-2, mate[..., 0].expand_as(sure))).to(logp)  # (..., B, 2)
     entropies, squares = -(mixed * logp).sum(-1), (mixed - logp.exp()).square().mean(-1)
 
-    def mean_over(which, values):
+    def mean_over(which: "torch.Tensor", values: "torch.Tensor") -> "torch.Tensor":
         return which * values / which.mean(-2, keepdim=True).clamp_min(1e-12)
 
     mean = logp.exp().mean(-3)
@@ -61,7 +73,7 @@ def mixmatch(logits, batch, *, unlabeled, temperature=0.5, threshold=0.5, views=
     return values.sum(-1)
 
 
-def divided(batch, classes, temperature, threshold, views):
+def divided(batch: "Batch", classes: int, temperature: float, threshold: float, views: int) -> "tuple[torch.Tensor, Any]":
     """Return each model's targets (..., B, 2, C) for the samples before mixup, and which samples are labeled."""
     predicted = both(batch.unmixed_features).softmax(-1)
     predicted = predicted.unflatten(-3, (views, -1)).mean(-4)

@@ -1,7 +1,7 @@
 """FLR's label mixture: the cross entropy and a regularizer towards running averages of predictions."""
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 
@@ -11,10 +11,16 @@ from fnlkit.components.parameters import NotNegative, Range, Share
 from fnlkit.errors import InputError
 from fnlkit.kernels.terms import FusedLoss
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Batch, Client, LocalModel
+
+
 Clamp = Annotated[float, Range(0, 0.5, open_high=True)]
 
 
-def remember_predictions(client, model, received, *, server, start):
+def remember_predictions(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, server: bool, start: str
+) -> None:
     """Allocate one vector per sample and average, once; they stay on the client between rounds."""
     n, c, dtype = len(client), client.classes, model.weights.dtype
     if "mixture_seen" not in client.rows:
@@ -42,7 +48,17 @@ def _entropy_terms(visit, *, strength=2.0):
 
 
 @declare(terms=_mixture_terms)
-def label_mixture(logits, batch, *, strength, alpha, beta, gamma, floor=1e-4, clamp=0.0):
+def label_mixture(
+    logits: "torch.Tensor",
+    batch: "Batch",
+    *,
+    strength: float,
+    alpha: float,
+    beta: float,
+    gamma: float,
+    floor: float = 1e-4,
+    clamp: float = 0.0,
+) -> "tuple[torch.Tensor, dict[str, Any]]":
     """Return FLR's loss (eq. 1), (..., B), and the two running averages to write back.
 
     s <- beta s + (1 - beta) p_server;  m <- gamma m + (1 - gamma) p;  t = alpha s + (1 - alpha) m, without gradient;
@@ -69,7 +85,7 @@ def label_mixture(logits, batch, *, strength, alpha, beta, gamma, floor=1e-4, cl
     logp = logits.double().log_softmax(-1)
     p = logp.exp()
 
-    def averaged(now):
+    def averaged(now: "torch.Tensor") -> "torch.Tensor":
         if clamp:
             now = now.clamp(clamp, 1 - clamp)
             now = now / now.sum(-1, keepdim=True)
@@ -101,14 +117,14 @@ def _own_average(*, start="zero", **keywords):
 @declare(terms=_early_terms, cite="Liu 2020")
 @reads(unmixed=True, before=_own_average)
 def early_learning(
-    logits,
-    batch,
+    logits: "torch.Tensor",
+    batch: "Batch",
     *,
     strength: NotNegative = 3.0,
     momentum: Share = 0.7,
     start: Literal["prediction", "zero"] = "zero",
     clamp: Clamp = 1e-4,
-):
+) -> "tuple[torch.Tensor, dict[str, Any]]":
     """Keep each prediction near the average of earlier predictions, made before the network memorized labels (ELR).
 
     Return CE + strength log(1 - <p, m>), (..., B), with m each sample's running average: ELR (Liu 2020, eq. 6).
@@ -130,7 +146,9 @@ def early_learning(
 
 @declare(terms=_entropy_terms, cite="Kim 2024")
 @reads(unmixed=True, before=lambda **keywords: _own_average())
-def entropy_regularized(logits, batch, *, strength: NotNegative = 2.0):
+def entropy_regularized(
+    logits: "torch.Tensor", batch: "Batch", *, strength: NotNegative = 2.0
+) -> "tuple[torch.Tensor, dict[str, Any]]":
     """Make each prediction more confident, against the influence of wrong labels, without memory (ER).
 
     Return CE + strength log(1 - <p, p>), (..., B), with no gradient through the second p: ER (Kim 2024, appendix E.6).

@@ -1,14 +1,28 @@
 """Shared parts of losses."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 from fnlkit.components.declarations import declaration, declare
 
+if TYPE_CHECKING:
+    import torch
 
-def at(values, labels):
+
+def at(values: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
     """Return the entry of the last axis at each label: values (..., C), labels (...) -> (...)."""
     return values.gather(-1, labels[..., None])[..., 0]
 
 
-def reads(*, teacher=False, features=False, uniform=False, unmixed=False, before=None, check=None):
+def reads(
+    *,
+    teacher: bool = False,
+    features: bool = False,
+    uniform: bool = False,
+    unmixed: bool = False,
+    before: Callable[..., Any] | None = None,
+    check: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
     """Return a decorator for a loss that reads more of its Batch than labels and received values.
 
     Parameters
@@ -25,13 +39,13 @@ def reads(*, teacher=False, features=False, uniform=False, unmixed=False, before
     return declare(reads=tuple(name for name, needed in fields.items() if needed), before=before, check=check)
 
 
-def needs(loss):
+def needs(loss: Callable[..., Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Return the declared needs of a loss with bound keywords: (fields of Fit that must be True, client steps)."""
     known = declaration(loss)
     return known.reads, tuple(known.before(**getattr(loss, "keywords", {}))) if known.before else ()
 
 
-def suits(loss, classes):
+def suits(loss: Callable[..., Any], classes: int) -> None:
     """Raise InputError if a loss with bound keywords does not support this number of classes."""
     if check := declaration(loss).check:
         check(classes, **getattr(loss, "keywords", {}))

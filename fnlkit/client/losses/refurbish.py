@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -9,8 +10,13 @@ from fnlkit.client.losses.parts import at, reads
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Batch, Client, LocalModel
 
-def remember_history(client, model, received, *, name, length, probabilities):
+
+def remember_history(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, name: str, length: int, probabilities: bool
+) -> None:
     """Client step: allocate memory for the last `length` predictions of each sample and their number, once."""
     if f"{name}_seen" not in client.rows:
         n, dtype = len(client), model.weights.dtype
@@ -19,7 +25,9 @@ def remember_history(client, model, received, *, name, length, probabilities):
         client.rows[f"{name}_seen"] = torch.zeros(n, dtype=torch.int64)
 
 
-def appended(history, seen, now, axis):
+def appended(
+    history: "torch.Tensor", seen: "torch.Tensor", now: "torch.Tensor", axis: int
+) -> "tuple[torch.Tensor, torch.Tensor]":
     """Return a ring buffer of predictions with `now` in place of the oldest, and the number of predictions."""
     place = torch.remainder(seen, history.shape[axis])[(...,) + (None,) * -axis]
     return history.scatter(axis, place.expand_as(now.unsqueeze(axis)), now.unsqueeze(axis)), seen + 1
@@ -40,7 +48,9 @@ def _refurbished_terms(visit, *, forget, certain=0.05, length=15, plain=False):
 
 @declare(terms=_joint_terms)
 @reads(before=lambda *, length=10, **keywords: [_room("joint", length, True)])
-def joint(logits, batch, *, alpha, beta, length=10, given=False):
+def joint(
+    logits: "torch.Tensor", batch: "Batch", *, alpha: float, beta: float, length: int = 10, given: bool = False
+) -> "tuple[torch.Tensor, dict[str, Any]]":
     """Return -<s, log p> + alpha KL(uniform || mean p) + beta H(p), (..., B) (Tanaka 2018).
 
     s is the mean of the sample's last `length` predictions before this step; p is added to them afterwards.
@@ -67,7 +77,9 @@ def joint(logits, batch, *, alpha, beta, length=10, given=False):
 
 @declare(terms=_refurbished_terms)
 @reads(before=lambda *, length=15, **keywords: [_room("selfie", length, False), make_labels])
-def refurbished(logits, batch, *, forget, certain=0.05, length=15, plain=False):
+def refurbished(
+    logits: "torch.Tensor", batch: "Batch", *, forget: float, certain: float = 0.05, length: int = 15, plain: bool = False
+) -> "tuple[torch.Tensor, dict[str, Any]]":
     """Return the cross entropy of the samples that SELFIE trains on, 0 for the others, (..., B) (Song 2019, Algorithm 1).
 
     These are the ceil((1 - forget) B) samples with the smallest loss, and all samples that were certain at any time.  A sample
@@ -103,7 +115,7 @@ def refurbished(logits, batch, *, forget, certain=0.05, length=15, plain=False):
     return taken * values * (losses.shape[-1] / kept.to(losses)), {**rows, "selfie_label": label}
 
 
-def make_labels(client, model, received):
+def make_labels(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Client step: allocate memory for refurbished labels, -1 for none, once."""
     if "selfie_label" not in client.rows:
         client.rows["selfie_label"] = torch.full((len(client),), -1)

@@ -1,12 +1,18 @@
 """Bounded or nearly bounded losses, on which wrong labels have less influence than on the cross entropy."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fnlkit.client.losses.parts import at
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, Range
 from fnlkit.errors import InputError
 from fnlkit.kernels.terms import FusedLoss
+
+if TYPE_CHECKING:
+    import torch
+
+    from fnlkit.client.client import Batch
+
 
 # Value of log 0 for a one-hot label inside a logarithm.
 LogZero = Annotated[float, Range(-1000, 0, open_high=True)]
@@ -20,12 +26,12 @@ def _generalized_terms(visit, *, q=0.7, truncate=0.0):
 
 @declare(terms=_generalized_terms, cite="Zhang 2018")
 def generalized_cross_entropy(
-    logits,
-    batch,
+    logits: "torch.Tensor",
+    batch: "Batch",
     *,
     q: Annotated[float, Range(0, 1, open_low=True)] = 0.7,
     truncate: Annotated[float, Range(0, 1, open_high=True)] = 0.0,
-):
+) -> "torch.Tensor":
     """Reduce the influence of labels that the network predicts with low probability (GCE).
 
     Return (1 - p_y^q) / q, (..., B): GCE (Zhang, Sabuncu 2018, eq. 6).
@@ -50,7 +56,9 @@ def _symmetric_terms(visit, *, alpha=0.1, beta=1.0, log_zero=-4.0):
 
 
 @declare(terms=_symmetric_terms, cite="Wang 2019")
-def symmetric_cross_entropy(logits, batch, *, alpha: NotNegative = 0.1, beta: NotNegative = 1.0, log_zero: LogZero = -4.0):
+def symmetric_cross_entropy(
+    logits: "torch.Tensor", batch: "Batch", *, alpha: NotNegative = 0.1, beta: NotNegative = 1.0, log_zero: LogZero = -4.0
+) -> "torch.Tensor":
     """Limit the influence of wrong labels by adding the reverse cross entropy, from prediction to label (SCE).
 
     Return alpha CE + beta RCE, (..., B), with the reverse cross entropy RCE = -log_zero (1 - p_y) (Wang 2019, eq. 8).
@@ -68,8 +76,8 @@ def symmetric_cross_entropy(logits, batch, *, alpha: NotNegative = 0.1, beta: No
 
 @declare(cite="Ma 2020")
 def normalized_and_reverse_cross_entropy(
-    logits, batch, *, alpha: NotNegative = 1.0, beta: NotNegative = 1.0, log_zero: LogZero = -4.0
-):
+    logits: "torch.Tensor", batch: "Batch", *, alpha: NotNegative = 1.0, beta: NotNegative = 1.0, log_zero: LogZero = -4.0
+) -> "torch.Tensor":
     """Combine two losses that are robust to wrong labels, an active and a passive loss (NCE + RCE).
 
     Return alpha NCE + beta RCE, (..., B), NCE = log p_y / sum_j log p_j (Ma 2020, eqs. 3 and 12).

@@ -1,8 +1,15 @@
 """Losses towards inferred labels, and through a learned layer for each annotator."""
 
+from typing import TYPE_CHECKING
+
 from fnlkit.client.losses.parts import at
 from fnlkit.components.declarations import declare
 from fnlkit.kernels.terms import FusedLoss
+
+if TYPE_CHECKING:
+    import torch
+
+    from fnlkit.client.client import Batch
 
 
 def _soft_terms(visit, *, kept=False):
@@ -12,7 +19,7 @@ def _soft_terms(visit, *, kept=False):
 
 
 @declare(terms=_soft_terms)
-def soft_cross_entropy(logits, batch, *, kept=False):
+def soft_cross_entropy(logits: "torch.Tensor", batch: "Batch", *, kept: bool = False) -> "torch.Tensor":
     """Return -<q, log p>, (..., B), with inferred label distributions q, ``rows["inferred"]`` (..., B, C).
 
     Parameters
@@ -29,7 +36,7 @@ def _layer_terms(visit):
 
 
 @declare(terms=_layer_terms)
-def crowd_cross_entropy(logits, batch):
+def crowd_cross_entropy(logits: "torch.Tensor", batch: "Batch") -> "torch.Tensor":
     """Return -log softmax(W p)_y, (..., B), with the client's layer ``state["crowd_layer"]`` W (..., C, C) (Rodrigues 2018)."""
     weights = batch.state["crowd_layer"].to(logits)
     return -at((logits.softmax(-1) @ weights.transpose(-1, -2)).log_softmax(-1), batch.y)

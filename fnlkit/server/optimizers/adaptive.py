@@ -4,18 +4,24 @@ Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan. Adaptive federat
 """
 
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Positive, Range, checked
-from fnlkit.server.optimizers.optimizer import FedOpt
+from fnlkit.server.optimizers.optimizer import FedOpt, Updates
+
+if TYPE_CHECKING:
+    from fnlkit.client.training import Fit
+
 
 Rate = Annotated[float, Range(0, 1, open_high=True)]
 
 
-def adapt(updates, merged, *, rule, server_lr, beta1, beta2, tau):
+def adapt(
+    updates: Updates, merged: "torch.Tensor", *, rule: str, server_lr: float, beta1: float, beta2: float, tau: float
+) -> "torch.Tensor":
     """Return w + eta m / (sqrt(v) + tau) after m <- b1 m + (1 - b1) d and v by the rule (Algorithm 2, no bias correction)."""
     memory, step = updates.memory, merged - updates.start
     first = beta1 * memory.get("first", torch.zeros_like(step)) + (1 - beta1) * step
@@ -31,7 +37,9 @@ def adapt(updates, merged, *, rule, server_lr, beta1, beta2, tau):
 
 @declare(cite="Reddi 2021")
 @checked
-def fedadam(fit, *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate = 0.99, tau: Positive = 1e-3, **settings):
+def fedadam(
+    fit: "Fit", *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate = 0.99, tau: Positive = 1e-3, **settings
+) -> FedOpt:
     """Use the mean update as gradient of Adam on the server, with momentum and a step size for each weight.
 
     Return FedAdam (Reddi 2021, Algorithm 2): v <- b2 v + (1 - b2) d^2.
@@ -51,7 +59,9 @@ def fedadam(fit, *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate =
 
 @declare(cite="Reddi 2021")
 @checked
-def fedyogi(fit, *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate = 0.99, tau: Positive = 1e-3, **settings):
+def fedyogi(
+    fit: "Fit", *, server_lr: Positive = 0.01, beta1: Rate = 0.9, beta2: Rate = 0.99, tau: Positive = 1e-3, **settings
+) -> FedOpt:
     """Use an adaptive optimizer on the server like FedAdam, with step sizes that change more slowly.
 
     Return FedYogi (Reddi 2021, Algorithm 2): v <- v - (1 - b2) d^2 sign(v - d^2); parameters as in `fedadam`.

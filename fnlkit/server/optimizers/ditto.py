@@ -4,29 +4,36 @@ Li, Hu, Beirami, Smith. Ditto: Fair and robust federated learning through person
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fnlkit.client.drift import towards_global
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, checked
-from fnlkit.server.optimizers.optimizer import Additions, FedOpt
+from fnlkit.server.optimizers.optimizer import Additions, FedOpt, Request
+
+if TYPE_CHECKING:
+    import torch
+
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.training import Fit
 
 
 # ---- on the client
-def take_personal(client, model, received):
+def take_personal(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Load v_k, initially the first model received, and store the common model."""
     p = model.network.parameters_count
     client.state["global"] = model.start[:p].clone()
     model.weights = client.state.get("personal", model.start).clone()
 
 
-def keep_personal(client, model, received):
+def keep_personal(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Store v_k and return to the common model."""
     client.state["personal"], model.weights = model.weights.clone(), model.start
     del client.state["global"]
 
 
 # ---- the server
-def train_both(request, *, strength):
+def train_both(request: Request, *, strength: float) -> Additions:
     """Train v_k on loss + lambda/2 ||v_k - w||^2 before the common model, in the same batches."""
     personal = request.fit.changed(corrections=(partial(towards_global, strength=strength),))
     return Additions(before=(take_personal, personal, keep_personal))
@@ -34,7 +41,7 @@ def train_both(request, *, strength):
 
 @declare(cite="Li 2021")
 @checked
-def ditto(fit, *, strength: NotNegative = 0.1, **settings):
+def ditto(fit: "Fit", *, strength: NotNegative = 0.1, **settings) -> FedOpt:
     """Train the common model, and for each client a personal model that stays near it.
 
     Return Ditto (Li 2021, Algorithm 1): FedAvg, and personal models v_k in ``client.state["personal"]`` (P + Q,).

@@ -4,12 +4,17 @@ McMahan, Moore, Ramage, Hampson, Agüera y Arcas. Communication-efficient learni
 data. AISTATS 2017.
 """
 
+from typing import TYPE_CHECKING
+
 from fnlkit.components.declarations import declare
 from fnlkit.server.optimizers.optimizer import FedOpt
 
+if TYPE_CHECKING:
+    from fnlkit.client.training import Fit
+
 
 @declare(cite="McMahan 2017")
-def fedavg(fit, **settings):
+def fedavg(fit: "Fit", **settings) -> FedOpt:
     """Train locally without additional terms and average the models by their numbers of samples.
 
     Return FedAvg (McMahan 2017): local SGD, mean weighted by the number of samples.

@@ -3,14 +3,21 @@
 Li, Jiang, Zhang, Kamp, Dou. FedBN: Federated learning on non-IID features via local batch normalization. ICLR 2021.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from fnlkit.components.declarations import declare
 from fnlkit.errors import InputError
-from fnlkit.server.optimizers.optimizer import Additions, FedOpt
+from fnlkit.server.optimizers.optimizer import Additions, FedOpt, Request
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Network
+    from fnlkit.client.training import Fit
 
 
-def normalizers(network):
+def normalizers(network: "Network") -> "torch.Tensor":
     """Return True for the weights (P + Q,) of batch norm: scales, shifts, running means and variances."""
     kinds = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
     inside = {name for name, module in network.module.named_modules() if isinstance(module, kinds)}
@@ -21,7 +28,7 @@ def normalizers(network):
 
 
 # ---- on the client
-def wear_own(client, model, received):
+def wear_own(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Load the client's stored batch norm, if any, into the received model."""
     if "normalizers" in client.state:
         weights = model.weights.clone()
@@ -29,7 +36,7 @@ def wear_own(client, model, received):
         model.weights = weights
 
 
-def keep_own(client, model, received):
+def keep_own(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Store the trained batch norm and reply the weights with the received batch norm."""
     mask = normalizers(model.network)
     client.state["normalizers"] = model.weights[mask].clone()
@@ -37,20 +44,20 @@ def keep_own(client, model, received):
 
 
 # ---- the server
-def must_be_normed(network):
+def must_be_normed(network: "Network") -> None:
     """Raise InputError if a network has no batch norm."""
     if not normalizers(network).any():
         raise InputError("--optimizer fedbn keeps batch norm on the clients; this network has none, use --optimizer fedavg")
 
 
-def locally(request):
+def locally(request: Request) -> Additions:
     """Add the client steps if the network has batch norm."""
     must_be_normed(request.model.network)
     return Additions(before=(wear_own,), after=(keep_own,))
 
 
 @declare(cite="Li 2021")
-def fedbn(fit, **settings):
+def fedbn(fit: "Fit", **settings) -> FedOpt:
     """Keep batch normalization on each client, for sites that differ in their images but not in their classes.
 
     Return FedBN (Li 2021, Algorithm 1): batch norm's parameters and statistics stay in ``client.state["normalizers"]``.

@@ -4,15 +4,19 @@ Jhunjhunwala, Wang, Joshi. FedExP: Speeding up federated averaging via extrapola
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, checked
-from fnlkit.server.optimizers.optimizer import FedOpt
+from fnlkit.server.optimizers.optimizer import FedOpt, Updates
+
+if TYPE_CHECKING:
+    from fnlkit.client.training import Fit
 
 
-def extrapolation(updates, merged, epsilon):
+def extrapolation(updates: Updates, merged: "torch.Tensor", epsilon: float) -> "torch.Tensor":
     """Return eta_g = max(1, sum_k p_k ||d_k||^2 / (2 (||d||^2 + epsilon))) (eq. 8), d the mean update, p_k the weights."""
     shares = updates.weights / updates.weights.sum()
     squares = (updates.trained - updates.start).double().square().sum(1)
@@ -20,7 +24,7 @@ def extrapolation(updates, merged, epsilon):
     return torch.clamp_min((shares.to(squares) * squares).sum() / (2 * (length + epsilon)), 1.0)
 
 
-def extrapolate(updates, merged, *, epsilon):
+def extrapolate(updates: Updates, merged: "torch.Tensor", *, epsilon: float) -> "torch.Tensor":
     """Add eta_g times the mean update."""
     step = extrapolation(updates, merged, epsilon)
     return updates.start + step.to(merged) * (merged - updates.start)
@@ -28,7 +32,7 @@ def extrapolate(updates, merged, *, epsilon):
 
 @declare(cite="Jhunjhunwala 2023")
 @checked
-def fedexp(fit, *, epsilon: NotNegative = 1e-3, **settings):
+def fedexp(fit: "Fit", *, epsilon: NotNegative = 1e-3, **settings) -> FedOpt:
     """Make a server step longer than the mean update if clients disagree.
 
     Return FedExP (Jhunjhunwala 2023, Algorithm 1), with clients weighted as in FedAvg; equal weights give the paper's version.

@@ -4,16 +4,20 @@ Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated optimization in heterogen
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fnlkit.client.drift import proximal
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import NotNegative, checked
 from fnlkit.server.optimizers.optimizer import FedOpt
 
+if TYPE_CHECKING:
+    from fnlkit.client.training import Fit
+
 
 @declare(cite="Li 2020")
 @checked
-def fedprox(fit, *, mu: NotNegative = 0.001, **settings):
+def fedprox(fit: "Fit", *, mu: NotNegative = 0.001, **settings) -> FedOpt:
     """Keep local models near the common model by a penalty on their distance.
 
     Return FedProx (Li 2020): mu/2 ||w - w_global||^2 is added to the local loss.

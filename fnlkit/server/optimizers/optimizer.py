@@ -1,19 +1,23 @@
 """FedOpt: one communication round, with additions of an optimizer on client and server."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fnlkit.client.losses import needs
-from fnlkit.client.network import Model
+from fnlkit.client.network import Model, Network
 from fnlkit.client.training import Fit
 from fnlkit.components import own
 from fnlkit.components.parameters import accepted
 from fnlkit.errors import InputError
 from fnlkit.server.aggregation import mean, outvotes_nobody
 from fnlkit.server.protection import NotSummed, Secret, Summed
+
+if TYPE_CHECKING:
+    from fnlkit.server.clients import Clients, Replies
 
 
 @dataclass(frozen=True)
@@ -94,17 +98,17 @@ class Updates:
     memory: dict
 
     @property
-    def share(self):
+    def share(self) -> float:
         """K / N."""
         return len(self.ids) / len(self.sizes)
 
 
-def local_steps(sizes, fit):
+def local_steps(sizes: "torch.Tensor", fit: Fit) -> "torch.Tensor":
     """Return the number of local steps, float64 (...,), for numbers of samples (...)."""
     return fit.epochs * torch.ceil(torch.as_tensor(sizes, dtype=torch.float64) / fit.batch_size)
 
 
-def gradient_weight(sizes, fit):
+def gradient_weight(sizes: "torch.Tensor", fit: Fit) -> "torch.Tensor":
     """Return the total weight of a client's gradients in local training, ||a||_1 of FedNova (eq. 13), (...,).
 
     It is tau for tau steps without momentum.  With momentum rho, a gradient acts in all later steps, and the sum is
@@ -122,21 +126,21 @@ def gradient_weight(sizes, fit):
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
-def add_nothing(request):
+def add_nothing(request: Request) -> Additions:
     """Return no additions: plain local training."""
     return Additions()
 
 
-def as_trained(updates):
+def as_trained(updates: Updates) -> "torch.Tensor":
     """Return the local models (K, P) unchanged."""
     return updates.trained
 
 
-def takes_any(network):
+def takes_any(network: Network) -> None:
     """Accept every network."""
 
 
-def take(updates, merged):
+def take(updates: Updates, merged: "torch.Tensor") -> "torch.Tensor":
     """Return the aggregate (P,) as the next model."""
     return merged
 
@@ -184,19 +188,19 @@ class FedOpt:
 
     def round(
         self,
-        clients,
-        ids,
-        model,
+        clients: "Clients",
+        ids: Sequence[int],
+        model: Model,
         *,
-        before=(),
-        after=(),
-        corrections=(),
-        weights=None,
-        expect=None,
-        broadcast=None,
-        scatter=None,
+        before: tuple[Any, ...] = (),
+        after: tuple[Any, ...] = (),
+        corrections: tuple[Any, ...] = (),
+        weights: Callable[..., Any] | None = None,
+        expect: tuple[str] | None = None,
+        broadcast: Any = None,
+        scatter: Any = None,
         **fit,
-    ):
+    ) -> "tuple[Model, Replies]":
         """Run one communication round and return the next Model and the replies.
 
         Parameters
@@ -267,7 +271,7 @@ class FedOpt:
         merged[:p] = self.server(Summed(model.weights[:p], local, clients.sizes, clients.memory, share), merged[:p])
         return merged
 
-    def reads_each(self):
+    def reads_each(self) -> bool:
         """Return True if the server step reads models of single clients; found by a trial call with a sum."""
         if self.rescale is not as_trained:
             return True

@@ -5,23 +5,28 @@ Karimireddy, Kale, Mohri, Reddi, Stich, Suresh. SCAFFOLD: Stochastic controlled 
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
 from fnlkit.client.drift import control_variate
 from fnlkit.components.declarations import declare
 from fnlkit.components.parameters import Positive, checked
-from fnlkit.server.optimizers.optimizer import Additions, FedOpt, gradient_weight
+from fnlkit.server.optimizers.optimizer import Additions, FedOpt, Request, Updates, gradient_weight
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.training import Fit
 
 
 # ---- on the client
-def recall_control(client, model, received):
+def recall_control(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Allocate c_k at the first visit."""
     if "control" not in client.state:
         client.state["control"] = torch.zeros_like(received["control"], device=model.weights.device)
 
 
-def update_control(client, model, received):
+def update_control(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Update the control variate: c_k <- c_k - c + (w_global - w_k) / (eta ||a_k||), option II.
 
     `reach` is eta ||a_k||, so that the last term is a mean gradient even with momentum.
@@ -32,7 +37,7 @@ def update_control(client, model, received):
 
 
 # ---- the server
-def controls(request):
+def controls(request: Request) -> Additions:
     """Send c to all clients, and to each client the product of learning rate and accumulated steps."""
     model = request.model
     zeros = torch.zeros_like(model.weights[: model.network.parameters_count])
@@ -46,7 +51,7 @@ def controls(request):
     )
 
 
-def move_control(updates, merged, *, server_lr):
+def move_control(updates: Updates, merged: "torch.Tensor", *, server_lr: float) -> "torch.Tensor":
     """Return w + eta_g (mean_k(w_k) - w); update c <- c + K/N mean_k(c_k' - c_k), computed from the weights."""
     start, memory = updates.start, updates.memory
     control = memory.get("control", torch.zeros_like(start))
@@ -58,7 +63,7 @@ def move_control(updates, merged, *, server_lr):
 
 @declare(cite="Karimireddy 2020")
 @checked
-def scaffold(fit, *, server_lr: Positive = 1.0, **settings):
+def scaffold(fit: "Fit", *, server_lr: Positive = 1.0, **settings) -> FedOpt:
     """Correct each local step for the client's deviation from the global gradient, for skewed classes.
 
     Return SCAFFOLD (Karimireddy 2020, Algorithm 1, option II): local steps go along g - c_k + c.
