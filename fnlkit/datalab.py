@@ -106,13 +106,17 @@ class Datalab:
         Raises
         ------
         InputError
-            As `fnlkit.find_label_issues`, if `pred_probs` is missing or has another number of columns than there are classes, and
-            for `features` or other `issue_types`.
+            As `fnlkit.find_label_issues`; if `pred_probs` is missing or has another number of columns than there are classes;
+            and for `features` or other `issue_types`.
         """
         if features is not None:
-            raise InputError("`features` is not supported; call fnlkit.audit_samples(features, labels, sites), or cleanlab's Datalab")
+            raise InputError(
+                "`features` is not supported; call fnlkit.audit_samples(features, labels, sites), or cleanlab's Datalab"
+            )
         if issue_types is not None and (set(issue_types) != {_ISSUE} or issue_types[_ISSUE]):
-            raise InputError(f"`issue_types` must be {{{_ISSUE!r}: {{}}}}, found {issue_types!r}; use cleanlab for other kinds of issues")
+            raise InputError(
+                f"`issue_types` must be {{{_ISSUE!r}: {{}}}}, found {issue_types!r}; use cleanlab for other kinds of issues"
+            )
         if pred_probs is None:
             raise InputError("`pred_probs` is missing; give the out-of-sample class probabilities (n, C)")
         shape = np.shape(pred_probs)

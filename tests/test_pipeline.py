@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import torch
 
 import fnlkit
 from fnlkit.artifacts import files
-from tests.commands import LIMIT
 from tests.commands import fnlkit as command
 
 pytestmark = pytest.mark.smoke

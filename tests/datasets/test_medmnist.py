@@ -63,7 +63,8 @@ def test_other_names_and_sizes_are_refused(spec, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "more", [{"size": 32}, {"labels": 9}, {"test_images": np.zeros((0, 28, 28, 3), np.uint8), "test_labels": np.zeros((0, 1), int)}]
+    "more",
+    [{"size": 32}, {"labels": 9}, {"test_images": np.zeros((0, 28, 28, 3), np.uint8), "test_labels": np.zeros((0, 1), int)}],
 )
 def test_a_file_of_another_data_set_is_refused(more, tmp_path):
     put(tmp_path / "bloodmnist.npz", **more)

@@ -82,9 +82,7 @@ def answer(executor, task, message=None, name="aix"):
 def test_a_site_sends_the_file_of_the_command(site, tmp_path):
     code, content = answer(site, "summarize")
     assert code == "OK"
-    done = commands.fnlkit(
-        "fnlkit site summarize aix.csv --project project/pyproject.toml --site aix -o aix-1.npz", tmp_path
-    )
+    done = commands.fnlkit("fnlkit site summarize aix.csv --project project/pyproject.toml --site aix -o aix-1.npz", tmp_path)
     assert done.returncode == 0, done.stderr
     import numpy as np
 
@@ -113,7 +111,11 @@ def test_the_commands_of_the_page_run_the_audit_in_the_simulator(tmp_path):
     pytest.importorskip("nvflare", reason="nvflare is not installed: pip install 'fnlkit[nvflare]'")
     page = (ROOT / "docs/nvflare.md").read_text(encoding="utf-8")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+    }
     block = re.search(r"```sh\n(.*?)```", page, re.DOTALL)[1]
     done = subprocess.run(["bash", "-ec", block], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
