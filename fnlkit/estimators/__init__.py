@@ -14,10 +14,21 @@ aum        margins during a local training on embeddings       Pleiss 2020
 =========  ==================================================  ===========================================
 """
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 from fnlkit.estimators.defaults import WARM_UP as WARM_UP
 from fnlkit.estimators.defaults import warm_up_of as warm_up_of
 from fnlkit.estimators.options import EstimateOptions as EstimateOptions
 from fnlkit.estimators.options import with_options
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.components.spec import Spec
+    from fnlkit.datasets.dataset import Dataset
+
 
 ESTIMATORS = {
     "knn": "fnlkit.estimators.knn:knn",
@@ -34,7 +45,7 @@ DETECTORS = ("confident", "knn", "aum")
 
 
 @with_options
-def estimate(federation, dataset, spec="knn", **options):
+def estimate(federation: "Federation", dataset: "Dataset", spec: "str | Spec" = "knn", **options) -> "dict[str, np.ndarray]":
     """Return an estimator's findings as the arrays of a federation file.
 
     Parameters
@@ -86,7 +97,9 @@ def estimate(federation, dataset, spec="knn", **options):
     return judged_by(federation, dataset, spec, **options)[0]
 
 
-def judged_by(federation, dataset, spec="knn", **options):
+def judged_by(
+    federation: "Federation", dataset: "Callable[..., Any] | Dataset", spec: str = "knn", **options
+) -> tuple[Any, dict[str, str]]:
     """Return (arrays, facts): the result of `estimate` and metadata about the estimate.
 
     Parameters

@@ -6,6 +6,7 @@ CVPR 2017, Section 4.3, eqs. 12 and 13.
 
 import math
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,6 +18,12 @@ from fnlkit.estimators.intervals import bootstrap
 from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.kernels import apply_inverse, project_to_simplex
 from fnlkit.kernels.scores import anchor_transition, transition
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.estimators.federated import ClientSession
+    from fnlkit.estimators.inputs import EstimatorInputs
+
 
 # Prevents the inverse of a nearly singular transition from amplifying rounding errors of softmax.
 RIDGE = 1e-3
@@ -39,7 +46,7 @@ BINS = 64
     cite="Patrini 2017",
 )
 @checked
-def anchor(evidence, *, percentile: Percentile = 97.0, average=False):
+def anchor(evidence: "EstimatorInputs", *, percentile: Percentile = 97.0, average: bool = False) -> Judgment:
     """Estimate T from anchor points, then the probability that a label is wrong.
 
     Given p(given | x) and T, the true class has the distribution p(given | x) T^-1, projected to the simplex. Bayes' rule
@@ -67,7 +74,7 @@ def anchor(evidence, *, percentile: Percentile = 97.0, average=False):
     return Judgment(level, *mean_interval(issue, offsets, evidence.seed), level, issue, guess != labels, guess, T, client_T)
 
 
-def true_posterior(probabilities, labels, T):
+def true_posterior(probabilities: np.ndarray, labels: np.ndarray, T: np.ndarray) -> np.ndarray:
     """Return P(true | x, given) (m, C) by Bayes' rule; P(true | x) if the label is impossible under T."""
     true = project_to_simplex(apply_inverse(T, probabilities, ridge=RIDGE))
     weighted = true * T[:, labels].T
@@ -75,19 +82,19 @@ def true_posterior(probabilities, labels, T):
     return np.where(total > 1e-12, weighted / np.maximum(total, 1e-12), true)
 
 
-def mean_interval(values, offsets, seed):
+def mean_interval(values: np.ndarray, offsets: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the bootstrap interval of each client's mean of values in [0, 1], counted in bins of 1/64."""
     parts = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     return interval_of(np.stack([histogram(values[a:b])[0] for a, b in parts]), histogram(values)[1], seed)
 
 
-def histogram(values):
+def histogram(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the counts and sums (BINS,) of values (n,) in [0, 1] in bins of equal width."""
     place = np.minimum((values * BINS).astype(np.int64), BINS - 1)
     return np.bincount(place, minlength=BINS), np.bincount(place, values, BINS)
 
 
-def interval_of(cells, totals, seed):
+def interval_of(cells: np.ndarray, totals: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return bootstrap intervals of clients' means from binned values.
 
     Takes the counts (N, BINS) of each client and the sums (BINS,) over all clients. Each bin is represented by the mean
@@ -98,7 +105,7 @@ def interval_of(cells, totals, seed):
 
 
 # ---- the federated form
-def anchors_of(session, count, percentile, average):
+def anchors_of(session: "ClientSession", count: int, percentile: float, average: bool) -> np.ndarray:
     """Return T (C, C) of `fnlkit.kernels.scores.anchor_transition` over `count` samples in two rounds.
 
     In the first round, each client sends its largest probabilities per class, without samples; the value at the
@@ -118,7 +125,7 @@ def anchors_of(session, count, percentile, average):
     return transition(replies["anchors"].sum(0).numpy() / replies["anchor_numbers"].sum(0).numpy()[:, None])
 
 
-def by_clients(evidence, session, T):
+def by_clients(evidence: "EstimatorInputs", session: "ClientSession", T: np.ndarray) -> Judgment:
     """Return the Judgment of the federated form for a known T."""
     replies = session.ask(federated.reply_predicted, judge_at_home, broadcast={"T": torch.from_numpy(T)})
     evidence.weigh_counts(replies["predicted"].sum(0), "predictions")
@@ -130,12 +137,16 @@ def by_clients(evidence, session, T):
     return Judgment(level, *interval, level, *kept, T, transition(replies["relabeled"].numpy()))
 
 
-def reply_typical(client, model, received, *, top):
+def reply_typical(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, top: int
+) -> "dict[str, torch.Tensor]":
     """Reply the `top` largest probabilities of each class (C, top), or all if there are fewer."""
     return {"typical": torch.from_numpy(np.sort(federated.predictions(client), 0)[-top:].T.copy())}
 
 
-def reply_anchors(client, model, received, *, average):
+def reply_anchors(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, average: bool
+) -> "dict[str, torch.Tensor]":
     """Reply the predictions (C, C) at the anchors of the wanted classes.
 
     Rows of other classes are 0. With averaging, a row is the sum of all predictions at or above the anchor's probability.
@@ -148,7 +159,7 @@ def reply_anchors(client, model, received, *, average):
     return {"anchors": torch.from_numpy(here.T.astype(np.float64) @ p), "anchor_numbers": numbers}
 
 
-def judge_at_home(client, model, received):
+def judge_at_home(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> dict[str, Any]:
     """Reply the mean and a histogram of the issue scores and the counts of relabeled classes; keep the judgment."""
     labels = client.y.numpy()
     true = true_posterior(federated.predictions(client), labels, received["T"].numpy())

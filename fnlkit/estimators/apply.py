@@ -1,13 +1,24 @@
 """Add an estimate to a federation and optionally relabel the flagged samples."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fnlkit.estimators.judgment import PREFIX
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
 
-def judged(federation, arrays, *, relabel=False, provenance=None, facts=None):
+
+def judged(
+    federation: "Federation",
+    arrays: dict[str, Any],
+    *,
+    relabel: bool = False,
+    provenance: dict[str, Any] | None = None,
+    facts: dict[str, Any] | None = None,
+) -> "Federation":
     """Return a federation with an estimate's arrays, which replace any earlier estimate.
 
     Parameters

@@ -4,6 +4,7 @@ Pleiss, Zhang, Elenberg, Weinberger. Identifying mislabeled data using the area 
 """
 
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,6 +16,11 @@ from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.estimators.inputs import EstimatorInputs
+
 
 # Hidden units, batch size and learning rate (Adam) of the network that each client trains.
 HIDDEN, BATCH, RATE = 100, 64, 0.003
@@ -33,7 +39,7 @@ WIDE, COMPONENTS, PER_COMPONENT = 64, 40, 15
     cite="Pleiss 2020",
 )
 @checked
-def aum(evidence, *, epochs: Count = 10, percentile: Percentile = 99.0):
+def aum(evidence: "EstimatorInputs", *, epochs: Count = 10, percentile: Percentile = 99.0) -> Judgment:
     """Judge labels by the margin of the given label, averaged over the epochs of a local training.
 
     The margin is the logit of the given label minus the largest other logit. Each client trains a network with a hidden layer
@@ -66,7 +72,9 @@ def aum(evidence, *, epochs: Count = 10, percentile: Percentile = 99.0):
     return Judgment(level, *wilson(wrong, sizes), level, *kept, *T)
 
 
-def judge_margins(client, model, received, *, epochs, percentile, seed):
+def judge_margins(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, epochs: int, percentile: float, seed: int
+) -> dict[str, Any]:
     """Reply counts by guessed and given label; keep the judgment of each sample."""
     points, labels = client.rows["input/embedding"].numpy(), client.y.numpy()
     margin, guess = margins(points, labels, client.classes, stream(seed, "aum", client=client.id), epochs, percentile)
@@ -75,7 +83,9 @@ def judge_margins(client, model, received, *, epochs, percentile, seed):
     return reply | {"margined": federated.table_of(guess, labels, client.classes)}
 
 
-def margins(points, labels, classes, rng, epochs=10, percentile=99.0):
+def margins(
+    points: np.ndarray, labels: np.ndarray, classes: int, rng: np.random.Generator, epochs: int = 10, percentile: float = 99.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the average margins (n,) above the threshold, and the classes (n,) of the mean logits.
 
     Parameters

@@ -6,12 +6,19 @@ import os
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.stored import blocks
 from fnlkit.experiment.assembly import digest_of_federation
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+    from fnlkit.datasets.dataset import Dataset
+    from fnlkit.experiment.settings import Settings
+
 
 # Rounds between checkpoints of a training; an interruption also saves the last finished round.
 EVERY = 10
@@ -41,7 +48,9 @@ class Checkpoints:
             for a, b in blocks(embeddings):
                 self._digest.update(np.ascontiguousarray(embeddings[a:b]).tobytes())
 
-    def training(self, title, federation, dataset, settings):
+    def training(
+        self, title: str, federation: "Federation", dataset: "Dataset", settings: "Settings"
+    ) -> tuple[Run | None, Any]:
         """Return the saved Run of a training or None, and the function that saves it.
 
         Parameters
@@ -55,7 +64,7 @@ class Checkpoints:
         named.append(asdict(settings))
         path = self.folder / f"{hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16]}.pt"
 
-        def save(run):
+        def save(run: Run) -> None:
             self.folder.mkdir(exist_ok=True)
             run.write(path)
 
@@ -70,7 +79,7 @@ class Checkpoints:
         """Return the number of saved runs."""
         return len(list(self.folder.glob("*.pt")))
 
-    def remove(self):
+    def remove(self) -> None:
         """Remove all saved runs, and the folder if it is empty."""
         for path in self.folder.glob("*.pt"):
             path.unlink()

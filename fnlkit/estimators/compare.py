@@ -1,13 +1,18 @@
 """Compare estimates with the truth, if the federation has true labels."""
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from fnlkit.errors import InputError
 from fnlkit.estimators.judgment import PREFIX
 from fnlkit.kernels.scores import auc, confusion, transition_errors
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
 
-def compare(federation):
+
+def compare(federation: "Federation") -> dict[str, Any]:
     """Return quality measures of a federation's estimates as a flat dict of numbers.
 
     Parameters

@@ -3,7 +3,7 @@
 Northcutt, Jiang, Chuang. Confident learning: Estimating uncertainty in dataset labels. JAIR 2021.
 """
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,11 @@ from fnlkit.estimators.judgment import Judgment, owners
 from fnlkit.kernels import class_thresholds, count_matrix
 from fnlkit.kernels.counting import confident_class, thresholds_of
 from fnlkit.kernels.scores import transition
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.estimators.federated import ClientSession
+    from fnlkit.estimators.inputs import EstimatorInputs
 
 
 @declare(
@@ -32,12 +37,12 @@ from fnlkit.kernels.scores import transition
 )
 @checked
 def confident(
-    evidence,
+    evidence: "EstimatorInputs",
     *,
     folds: Annotated[int, Range(2)] = 4,
     by: Literal["client", "sample"] = "client",
     thresholds: Literal["client", "pooled"] = "client",
-):
+) -> Judgment:
     """Judge labels by out-of-sample probabilities and class thresholds.
 
     A sample is confident in class j if p_j reaches t_j, the mean of p_j over samples labeled j (eq. 2). If several
@@ -71,7 +76,9 @@ def confident(
     return judge(probabilities, evidence.labels, evidence.offsets, thresholds=thresholds, seed=evidence.seed)
 
 
-def judge(probabilities, labels, offsets, *, thresholds="client", seed=0):
+def judge(
+    probabilities: np.ndarray, labels: np.ndarray, offsets: np.ndarray, *, thresholds: str = "client", seed: int = 0
+) -> Judgment:
     """Return the Judgment of probabilities (m, C) and labels (m,); offsets (N + 1,) separate the clients."""
     classes = probabilities.shape[1]
     where = None if thresholds == "pooled" else offsets
@@ -84,7 +91,9 @@ def judge(probabilities, labels, offsets, *, thresholds="client", seed=0):
     return judgment(cells, counts, seed, issue, flagged, np.where(flagged, found, labels))
 
 
-def judgment(cells, counts, seed, issue, flagged, guess):
+def judgment(
+    cells: np.ndarray, counts: np.ndarray, seed: int, issue: np.ndarray, flagged: np.ndarray, guess: np.ndarray
+) -> Judgment:
     """Return the Judgment from clients' cells (N, 3, C) and counts (N, C, C), and per-sample arrays (m,)."""
     flat = cells.reshape(len(cells), -1)
     level, found = off_diagonal(flat), joint(counts, cells.sum(1))
@@ -92,7 +101,7 @@ def judgment(cells, counts, seed, issue, flagged, guess):
     return Judgment(level, *interval, level, issue, flagged, guess, transition(found.sum(0)), transition(found))
 
 
-def by_clients(evidence, session, thresholds):
+def by_clients(evidence: "EstimatorInputs", session: "ClientSession", thresholds: str) -> Judgment:
     """Return the Judgment of the federated form.
 
     Clients count; the server adds the counts and computes the intervals.
@@ -108,7 +117,7 @@ def by_clients(evidence, session, thresholds):
     return judgment(replies["cells"].numpy(), replies["counts"].numpy(), evidence.seed, *kept)
 
 
-def reply_label_sums(client, model, received):
+def reply_label_sums(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Reply, for each label, the sum (C,) of the given labels' probabilities and the number of samples."""
     p, labels = federated.predictions(client), client.y.numpy()
     own = p[np.arange(len(labels)), labels]
@@ -116,7 +125,7 @@ def reply_label_sums(client, model, received):
     return {"label_sums": torch.from_numpy(sums), "label_numbers": torch.from_numpy(numbers)}
 
 
-def reply_counts(client, model, received):
+def reply_counts(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Reply cells (3, C) and counts (C, C); keep the judgment.
 
     The thresholds are the received ones if there are any, otherwise the client's.
@@ -132,7 +141,7 @@ def reply_counts(client, model, received):
     return {"cells": torch.from_numpy(cells), "counts": torch.from_numpy(counts)}
 
 
-def joint(counts, given):
+def joint(counts: np.ndarray, given: np.ndarray) -> np.ndarray:
     """Return counts[true, given] (..., C, C), scaled to the number of samples (..., C) of each given label.
 
     A label without a confident sample counts as right.
@@ -143,7 +152,7 @@ def joint(counts, given):
     return np.where(columns > 0, scaled, diagonal)
 
 
-def label_cells(found, labels, offsets, classes):
+def label_cells(found: np.ndarray, labels: np.ndarray, offsets: np.ndarray, classes: int) -> np.ndarray:
     """Return counts (N, 3, C) of samples by given label: confident in it, in another class, in none."""
     clients = len(offsets) - 1
     kind = np.where(found < 0, 2, np.where(found == labels, 0, 1))
@@ -151,7 +160,7 @@ def label_cells(found, labels, offsets, classes):
     return np.bincount(cell, minlength=clients * 3 * classes).reshape(clients, 3, classes)
 
 
-def off_diagonal(cells):
+def off_diagonal(cells: np.ndarray) -> np.ndarray:
     """Return the off-diagonal share (...) of the joint from the cells (..., 3 C) of `label_cells`.
 
     A label without a confident sample gets the client's share over all labels, or 0 if no sample is confident.

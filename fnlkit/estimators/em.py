@@ -4,8 +4,9 @@ Bekker, Goldberger. Training deep neural-networks based on unreliable labels. IC
 and its softmax tempered by the same likelihood.
 """
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -17,6 +18,13 @@ from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment
 from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.estimators.federated import ClientSession
+    from fnlkit.estimators.inputs import EstimatorInputs
+    from fnlkit.server.clients import Replies
+
 
 # Candidate factors on the logits: below 1 if the classifier was overconfident, above 1 if it was underconfident.
 TEMPERS = np.array([0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0])
@@ -37,12 +45,12 @@ JUDGED = {
 @declare(sends=federated.PREDICTED | JUDGED, cite="Bekker 2016")
 @checked
 def em(
-    evidence,
+    evidence: "EstimatorInputs",
     *,
     folds: Annotated[int, Range(2)] = 5,
     by: Literal["client", "sample"] = "client",
     prior: NotNegative = 1.0,
-):
+) -> Judgment:
     """Judge labels by the transition matrix that best explains them and a model's predictions.
 
     The model of a given label g of sample x is: draw t ~ p(. | x), then draw g from T_k[t]. The likelihood is sum_t p(t | x)
@@ -102,7 +110,7 @@ def em(
     )
 
 
-def by_clients(session, *, prior, seed):
+def by_clients(session: "ClientSession", *, prior: float, seed: int) -> "tuple[Judgment, Replies]":
     """Return (Judgment, Replies) of the federated form.
 
     The clients that `session.ask` reaches must hold their predictions.
@@ -122,7 +130,7 @@ def by_clients(session, *, prior, seed):
     return found, replies
 
 
-def ask_clients(session, *, prior, seed, ids=None):
+def ask_clients(session: "ClientSession", *, prior: float, seed: int, ids: Sequence[int] | None = None) -> "Replies":
     """Let all clients, or those with the numbers `ids`, judge their labels with one tempering; return the Replies.
 
     The ends ``low`` and ``high`` of the replies are those of the sampling error alone.
@@ -132,13 +140,17 @@ def ask_clients(session, *, prior, seed, ids=None):
     return session.ask(partial(judge_at_home, prior=prior, seed=seed), ids=ids, broadcast=message)
 
 
-def reply_likelihoods(client, model, received, *, prior):
+def reply_likelihoods(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, prior: float
+) -> "dict[str, torch.Tensor]":
     """Reply the log-likelihood of the labels under each tempering (`log_likelihoods`)."""
     scores = scores_of(federated.predictions(client))
     return {"log_likelihoods": torch.from_numpy(log_likelihoods(scores, client.y.numpy(), prior=prior))}
 
 
-def judge_at_home(client, model, received, *, prior, seed):
+def judge_at_home(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, prior: float, seed: int
+) -> "dict[str, torch.Tensor]":
     """Reply the noise level and the expected counts; keep the judgment of each sample."""
     scores, labels = scores_of(federated.predictions(client)), client.y.numpy()
     found = fit(scores, labels, float(received["temper"]), prior=prior, rng=stream(seed, "em", client=client.id))
@@ -151,7 +163,7 @@ def judge_at_home(client, model, received, *, prior, seed):
     return reply | {"counts": torch.from_numpy(count_labels(found, labels, client.classes))}
 
 
-def count_labels(found, labels, classes):
+def count_labels(found: dict[str, Any], labels: np.ndarray, classes: int) -> np.ndarray:
     """Return a client's numbers of samples (C, C) by true and given class, from the result of `fit`.
 
     Labels with fewer than `FEWEST` samples are counted by their most probable class, because the expected number of a single
@@ -162,17 +174,17 @@ def count_labels(found, labels, classes):
     return np.where(rare, whole, found["counts"])
 
 
-def scores_of(probabilities):
+def scores_of(probabilities: np.ndarray) -> np.ndarray:
     """Return log-probabilities (n, C), bounded from below."""
     return np.log(np.clip(probabilities, 1e-12, None))
 
 
-def best_temper(log_likelihoods):
+def best_temper(log_likelihoods: np.ndarray) -> float:
     """Return the factor on the logits with the largest likelihood summed over clients (len(TEMPERS),)."""
     return float(TEMPERS[np.argmax(log_likelihoods)])
 
 
-def allowing_for_mistakes(low, high):
+def allowing_for_mistakes(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Return the lower ends (N,) of the intervals after subtracting the model's mistakes.
 
     The level of a clean client consists of the model's mistakes only.  The smallest upper end of all intervals therefore
@@ -181,7 +193,7 @@ def allowing_for_mistakes(low, high):
     return np.maximum(0, np.asarray(low) - np.min(high))
 
 
-def log_likelihoods(logits, labels, *, prior=1.0):
+def log_likelihoods(logits: np.ndarray, labels: np.ndarray, *, prior: float = 1.0) -> np.ndarray:
     """Return the log-likelihood (len(TEMPERS),) of a client's labels at its best T, for each factor on the logits.
 
     Parameters
@@ -199,7 +211,9 @@ def log_likelihoods(logits, labels, *, prior=1.0):
     return out
 
 
-def fit(logits, labels, temper, *, prior=1.0, rng):
+def fit(
+    logits: np.ndarray, labels: np.ndarray, temper: float, *, prior: float = 1.0, rng: np.random.Generator
+) -> dict[str, Any]:
     """Return a client's noise level with its bootstrap interval, expected counts and posterior.
 
     Parameters
@@ -248,13 +262,13 @@ def _maximized(p, labels, one_hot, weights, T, prior, most):
     return T
 
 
-def posterior_of(p, labels, T):
+def posterior_of(p: np.ndarray, labels: np.ndarray, T: np.ndarray) -> np.ndarray:
     """Return p(true | sample, given label) (n, C) from p(true | sample) (n, C), labels (n,) and T[true, given]."""
     joint = p * T.T[labels]
     return joint / np.maximum(joint.sum(1, keepdims=True), 1e-300)
 
 
-def confidence_of(posterior):
+def confidence_of(posterior: np.ndarray) -> np.ndarray:
     """Return the probability (n,) that the most probable true label is right, from the posterior (n, C).
 
     The posterior is too certain, because the models have learned wrong labels too. Its log odds are therefore divided by
@@ -265,7 +279,7 @@ def confidence_of(posterior):
     return 1 / (1 + np.exp(-odds))
 
 
-def softmax(logits):
+def softmax(logits: np.ndarray) -> np.ndarray:
     """Return probabilities (n, C) of logits (n, C)."""
     shifted = np.exp(logits - logits.max(1, keepdims=True))
     return shifted / shifted.sum(1, keepdims=True)

@@ -4,8 +4,9 @@ Tsouvalas, Saeed, Ozcelebi, Meratnia. Labeling chaos to learning harmony: Federa
 TIST 2024, Section 4.2 (NA-FedAvg).
 """
 
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -20,16 +21,23 @@ from fnlkit.methods import na_fedavg
 from fnlkit.methods.fedavg import Round, fedavg
 from fnlkit.methods.na_fedavg import estimation_round
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.client.network import Model
+    from fnlkit.estimators.inputs import EstimatorInputs
+    from fnlkit.server.clients import Clients
+    from fnlkit.server.optimizers.optimizer import FedOpt
+
 
 @declare(sends=federated.PREDICTED | federated.RELABELED | na_fedavg.SCORED, cite="Tsouvalas 2024")
 @checked
 def energy(
-    evidence,
+    evidence: "EstimatorInputs",
     *,
     percentile: Percentile = 75.0,
     side: Literal["below", "above"] = "below",
     score: Literal["energy", "softmax"] = "energy",
-):
+) -> Judgment:
     """Judge clients by the certainty of their local models after one round of training.
 
     A sample's energy is logsumexp(logits).  The threshold is a percentile of all energies under the global model before that
@@ -84,13 +92,13 @@ def energy(
     return Judgment(level, *interval, level, issue, beyond, guess, T, client_T)
 
 
-def judged(scores, among, tau, side):
+def judged(scores: np.ndarray, among: np.ndarray, tau: float, side: str) -> tuple[Any, np.ndarray]:
     """Return (issue scores, flags) of energies (m,), given the threshold and all clients' sorted energies."""
     rank = np.searchsorted(among, scores) / max(1, len(among))
     return (1 - rank, scores < tau) if side == "below" else (rank, scores >= tau)
 
 
-def judge_at_home(client, model, received, *, side):
+def judge_at_home(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, side: str) -> dict[str, Any]:
     """Reply the counts of relabeled classes; keep the judgment of the energies in the client's state."""
     tau, absent = float(received["tau"]), float(received["absent"])
     scores = client.rows.pop("scores_local", torch.full((len(client),), absent, dtype=torch.float64)).numpy()
@@ -99,8 +107,19 @@ def judge_at_home(client, model, received, *, side):
 
 
 @method(sends=na_fedavg.SCORED)
-def warm_up_and_score(clients, model, opt, select, *, rounds, percentile=75.0, side="below", score="energy", before=-1,
-                      keep=False):  # fmt: skip
+def warm_up_and_score(
+    clients: "Clients",
+    model: "Model",
+    opt: "FedOpt",
+    select: Callable[..., Any],
+    *,
+    rounds: int,
+    percentile: float = 75.0,
+    side: str = "below",
+    score: str = "energy",
+    before: int = -1,
+    keep: bool = False,
+) -> "Generator[Round, None, Model]":
     """Train `rounds` rounds of FedAvg (`before` if it is not negative), then score energies in one round of all clients.
 
     Reports

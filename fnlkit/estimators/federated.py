@@ -3,8 +3,10 @@
 The pooled form needs all samples in one place, which is possible only in a simulation.  Both forms give the same numbers.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,6 +18,14 @@ from fnlkit.client.inputs import Inputs
 from fnlkit.client.network import Model, nothing, predict
 from fnlkit.components.declarations import Sent
 from fnlkit.server.replies import TRAINING
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.exchange import Traffic
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.estimators.inputs import EstimatorInputs
+    from fnlkit.experiment.experiment import Experiment
+    from fnlkit.server.clients import Replies
+
 
 PREDICTED = {"predicted": Sent.counts("numbers of samples by predicted class and given label", "once", ("C", "C"), total="n")}
 RELABELED = {"relabeled": Sent.counts("numbers of samples by label after and before correction", "once", ("C", "C"), total="n")}
@@ -50,7 +60,7 @@ class ClientSession:
             self.clients = evidence.sites.session(members, self.model.network, trained, **settings)
         self.clients.sends = evidence.sends
 
-    def ask(self, *steps, ids=None, **more):
+    def ask(self, *steps, ids: Sequence[int] | None = None, **more) -> "Replies":
         """Return the Replies of all clients, or of some, to steps; `more` as for fnlkit.server.clients.Clients.round."""
         ids = np.arange(len(self.clients)) if ids is None else ids
         self.clients.network = self.model.network
@@ -61,14 +71,14 @@ class ClientSession:
         self._evidence.replies.append({name: replies[name] for name in replies})
         return replies
 
-    def kept(self, name):
+    def kept(self, name: str) -> np.ndarray:
         """Return a row (m,) of the clients' samples, client by client; zeros in a deployment, where rows stay at the sites."""
         if self._evidence.sites is not None:
             return np.zeros(len(self._evidence.labels), np.int64)
         return torch.cat([client.rows[f"estimate/{name}"] for client in self.clients.members]).numpy()
 
 
-def with_rows(evidence, **rows):
+def with_rows(evidence: "EstimatorInputs", **rows) -> ClientSession:
     """Return the ClientSession to clients that hold rows (m, ...) of their samples as ``input/NAME``, and no samples."""
     count = len(evidence.labels)
     if evidence.sites is not None:
@@ -77,13 +87,13 @@ def with_rows(evidence, **rows):
     return ClientSession(evidence, _members(evidence, np.empty((count, 0), np.float32), Inputs(False), held))
 
 
-def with_model(evidence, experiment):
+def with_model(evidence: "EstimatorInputs", experiment: "Experiment") -> ClientSession:
     """Return the ClientSession to clients that trained a model, with their state from this training."""
     model = Model(experiment.network, experiment.model.weights)
     return ClientSession(evidence, experiment.clients.members, model, trained=experiment)
 
 
-def with_predictions(evidence, folds=None):
+def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = None) -> ClientSession | None:
     """Return the ClientSession to clients that hold probabilities of their samples.
 
     The probabilities are given, or predicted by a run's model or a warm-up.
@@ -131,12 +141,12 @@ def _members(evidence, samples, inputs, rows=None):
     return ClientList(samples, evidence.offsets, places, evidence.labels, evidence.classes, inputs, rows=rows)
 
 
-def scale_of(inputs):
+def scale_of(inputs: Inputs) -> "dict[str, torch.Tensor]":
     """Return the scale of a model's inputs as the arrays that are sent with the model."""
     return {name: torch.tensor(getattr(inputs, name), dtype=torch.float64) for name in ("mean", "std")}
 
 
-def left(traffic, sends):
+def left(traffic: "Traffic", sends: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the data that left the clients, {name: {"bytes", "what"}}; assert that every name is declared.
 
     Parameters
@@ -154,7 +164,7 @@ def left(traffic, sends):
 
 
 # ---- on the client
-def keep_predictions(client, model, received):
+def keep_predictions(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> None:
     """Keep the received model's probabilities (n, C) of all samples or of one fold.
 
     Inputs are scaled as in the model's training.
@@ -168,18 +178,20 @@ def keep_predictions(client, model, received):
     known[here] = torch.softmax(logits.double(), -1).cpu()
 
 
-def predictions(client):
+def predictions(client: "Client") -> np.ndarray:
     """Return the probabilities (n, C) float64 that a client holds for its samples."""
     given = client.rows.get("input/probabilities")
     return (client.rows["estimate/probabilities"] if given is None else given).numpy().astype(np.float64)
 
 
-def reply_predicted(client, model, received):
+def reply_predicted(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> dict[str, Any]:
     """Reply the counts (C, C) of samples by predicted class and given label."""
     return {"predicted": table_of(predictions(client).argmax(1), client.y, client.classes)}
 
 
-def keep_judgment(client, issue, flagged, guess, confidence=None):
+def keep_judgment(
+    client, issue: np.ndarray, flagged: np.ndarray, guess: np.ndarray, confidence: float | None = None
+) -> dict[str, Any]:
     """Keep issue scores, flags and guessed labels (n,) of the client's samples; return the reply of `RELABELED`.
 
     `confidence` (n,) is the probability of the guess, if the estimator has one.
@@ -191,7 +203,7 @@ def keep_judgment(client, issue, flagged, guess, confidence=None):
     return {"relabeled": table_of(np.where(flagged, guess, labels), labels, client.classes)}
 
 
-def table_of(guess, labels, classes):
+def table_of(guess: np.ndarray, labels: np.ndarray, classes: int):
     """Return counts (C, C) int64 of guessed by given labels, as a Tensor."""
     cells = torch.as_tensor(guess) * classes + torch.as_tensor(labels)
     return torch.bincount(cells, minlength=classes**2).reshape(classes, classes)

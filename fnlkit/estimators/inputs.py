@@ -1,13 +1,19 @@
 """EstimatorInputs for an estimator: labels, embedding, predicted probabilities, model; computed on first use."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fnlkit.artifacts.exchange import Traffic
 from fnlkit.artifacts.federation import must_support
 from fnlkit.artifacts.stored import Chosen, Rows, blocks
-from fnlkit.datasets.dataset import must_be
+from fnlkit.datasets.dataset import Dataset, must_be
 from fnlkit.errors import InputError
 from fnlkit.estimators.options import EstimateOptions
+
+if TYPE_CHECKING:
+    from fnlkit.experiment.scale import Scale
+
 
 # With more values per sample than this, distances between pixels are expensive and carry little information.
 MOST_PIXELS = 64
@@ -66,7 +72,7 @@ class EstimatorInputs:
         self.federated, self.traffic, self.replies, self.sends = options.form == "federated", Traffic(), [], None
 
     @property
-    def dataset(self):
+    def dataset(self) -> Dataset:
         """The data set, loaded on first use and checked against the federation."""
         if callable(self._dataset):
             self._dataset = self._dataset()
@@ -78,20 +84,20 @@ class EstimatorInputs:
         return self._dataset
 
     @property
-    def has_probabilities(self):
+    def has_probabilities(self) -> bool:
         """Whether a file or a run provides predictions."""
         return self._probabilities is not None or self.run is not None
 
     @property
-    def given_probabilities(self):
+    def given_probabilities(self) -> bool:
         """Whether a file provides predictions."""
         return self._probabilities is not None
 
-    def crossed(self, traffic):
+    def crossed(self, traffic: Traffic) -> None:
         """Add the traffic of a training or of a round."""
         self.traffic.add(traffic)
 
-    def image_scale(self):
+    def image_scale(self) -> "Scale":
         """Return the Scale of all clients' images, or None for other data, which each training scales.
 
         Clients send their image statistics once for all trainings.
@@ -108,18 +114,18 @@ class EstimatorInputs:
                 self.traffic.broadcast(down)
         return self._scale
 
-    def refuse(self, estimator, **unused):
+    def refuse(self, estimator: str, **unused) -> None:
         """Raise InputError if the user provided evidence that this estimator does not use."""
         given = {"embeddings": self._embeddings, "probs": self._probabilities, "run": self.run}
         for name, instead in unused.items():
             if given[name] is not None:
                 raise InputError(f"--{name}: {estimator} does not use it; {instead}")
 
-    def weigh(self, guess, what):
+    def weigh(self, guess: np.ndarray, what: str) -> None:
         """Warn if the guessed labels (m,) agree with the given labels only by chance."""
         self.weigh_counts(np.bincount(guess * self.classes + self.labels, minlength=self.classes**2), what)
 
-    def weigh_counts(self, counts, what):
+    def weigh_counts(self, counts: np.ndarray, what: str) -> None:
         """Warn as `weigh` does, from counts of samples by guessed and given label, (C, C) or flat."""
         counts = np.asarray(counts).reshape(self.classes, self.classes)
         total = counts.sum()
@@ -131,7 +137,7 @@ class EstimatorInputs:
                 "chance; do not use these levels, flags and suggestions"
             )
 
-    def embedded(self):
+    def embedded(self) -> np.ndarray | None:
         """Return embeddings (m, d) of the clients' samples. Default: pixels or principal components.
 
         Rows of a large file are read in blocks (fnlkit.artifacts.stored).
@@ -160,11 +166,11 @@ class EstimatorInputs:
             raise InputError("the embedding is the same for every sample, so no sample has neighbors; check the embedded data")
         return rows
 
-    def say_of_run(self):
+    def say_of_run(self) -> None:
         """Warn that a given run's predictions can be in-sample."""
         self.say("--run: if this model was trained on the judged labels, the labels look better than they are")
 
-    def predicted(self):
+    def predicted(self) -> np.ndarray:
         """Return probabilities (m, C) of the given file, the given run's model, or a short warm-up on all clients."""
         if self._probabilities is None:
             from fnlkit.estimators.warmup import model_probabilities, trained
@@ -188,7 +194,7 @@ class EstimatorInputs:
         rows = np.maximum(rows, 0)
         return rows / rows.sum(1, keepdims=True)
 
-    def folds(self, folds, by):
+    def folds(self, folds: int, by: str) -> np.ndarray | None:
         """Return the cross-validation fold (m,) of each sample, or None if predictions are given."""
         from fnlkit.estimators.warmup import fold_of
 

@@ -1,5 +1,8 @@
 """Sampling intervals of a level: Wilson for a share of samples, a bootstrap for other statistics."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from fnlkit.kernels.streams import stream
@@ -7,7 +10,7 @@ from fnlkit.kernels.streams import stream
 CONFIDENCE = 0.95
 
 
-def wilson(count, total, confidence=CONFIDENCE):
+def wilson(count: np.ndarray | int, total: np.ndarray | int, confidence: float = CONFIDENCE) -> tuple[np.ndarray, np.ndarray]:
     """Return the interval (low, high) of shares count / total by Wilson's score method.
 
     The interval stays inside [0, 1]. Its width is positive even if no sample or every sample was counted.
@@ -42,7 +45,7 @@ def wilson(count, total, confidence=CONFIDENCE):
     return np.where(total > 0, low, 0.0), np.where(total > 0, high, 1.0)
 
 
-def clopper_pearson(count, total, confidence=CONFIDENCE):
+def clopper_pearson(count, total, confidence: float = CONFIDENCE) -> tuple[np.ndarray, np.ndarray]:
     """Return the exact interval (low, high) of shares count / total.
 
     The interval contains the true share with at least probability `confidence`, for every sample size.
@@ -72,7 +75,9 @@ def clopper_pearson(count, total, confidence=CONFIDENCE):
     return low, high
 
 
-def bootstrap(cells, statistic, *, seed, draws=1000, confidence=CONFIDENCE):
+def bootstrap(
+    cells: np.ndarray, statistic: Callable[..., Any], *, seed: int, draws: int = 1000, confidence: float = CONFIDENCE
+) -> tuple[np.ndarray, np.ndarray]:
     """Return percentile intervals (low (N,), high (N,)) of a statistic of each client's counts.
 
     The bootstrap draws a client's samples again with replacement. The statistic depends only on the counts of samples in

@@ -1,10 +1,15 @@
 """The result of every estimator and its conversion to arrays of a federation."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fnlkit.kernels.scores import transition
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+
 
 PREFIX = "estimate_"
 
@@ -42,7 +47,7 @@ class Judgment:
     client_transition: np.ndarray = None
     confidence: np.ndarray = None
 
-    def arrays(self, federation):
+    def arrays(self, federation: "Federation") -> dict[str, Any]:
         """Return the arrays by name; arrays of samples cover the whole training set (n,)."""
         held, size = federation.client_indices, len(federation.given)
         issue, flagged = np.zeros(size), np.zeros(size, bool)
@@ -69,18 +74,18 @@ class Judgment:
         return {f"{PREFIX}{name}": values for name, values in out.items()}
 
 
-def sums(values, offsets):
+def sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Return the sum (N,) of each client's values from values (m,) stored client by client."""
     total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
     return total[offsets[1:]] - total[offsets[:-1]]
 
 
-def owners(offsets):
+def owners(offsets: np.ndarray) -> np.ndarray:
     """Return the client of each of the m samples (m,)."""
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
-def transitions(true, given, offsets, classes):
+def transitions(true: np.ndarray, given: np.ndarray, offsets: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Return (T (C, C), T of each client (N, C, C)) from guessed true labels and given labels, both (m,)."""
     clients = len(offsets) - 1
     cell = (owners(offsets) * classes + true) * classes + given

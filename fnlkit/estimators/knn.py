@@ -5,7 +5,7 @@ TIST 2024, Section 4.1 (NNC).
 """
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -19,6 +19,11 @@ from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.kernels import knn_vote
 from fnlkit.kernels.scores import transition
 from fnlkit.methods.nnc import neighbors_for
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.estimators.inputs import EstimatorInputs
+
 
 # With fewer samples per class than this, votes are wrong on clean labels of even the easiest images.
 FEW = 15
@@ -34,13 +39,13 @@ _AT_ONCE = 2**26  # bytes of vectors
 )
 @checked
 def knn(
-    evidence,
+    evidence: "EstimatorInputs",
     *,
     k: Annotated[int, Range(1), Automatic()] = -1,
-    across=False,
-    include_self=False,
+    across: bool = False,
+    include_self: bool = False,
     ties: Literal["random", "lowest"] = "random",
-):
+) -> Judgment:
     """Judge labels by the majority label of their nearest neighbors.
 
     The level is the share of samples whose vote differs from their label (FedLN). The issue score is the share of
@@ -93,7 +98,7 @@ def knn(
     return Judgment(wrong / sizes, *wilson(wrong, sizes), score, share, flagged, votes, T, client_T)
 
 
-def by_clients(evidence, k, settings):
+def by_clients(evidence: "EstimatorInputs", k: int, settings: dict[str, Any]) -> Judgment:
     """Return the Judgment of the federated form: each client searches neighbors among its samples."""
     sizes = np.diff(evidence.offsets)
     wanted = _wanted(sizes, k, evidence.classes)
@@ -111,7 +116,9 @@ def by_clients(evidence, k, settings):
     return Judgment(wrong / sizes, *wilson(wrong, sizes), share, *kept, T, client_T)
 
 
-def vote_at_home(client, model, received, *, settings):
+def vote_at_home(
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, settings: dict[str, Any]
+) -> dict[str, Any]:
     """Reply counts (C, C) of samples by vote and label and the mean disagreement; keep the values per sample."""
     settings, labels = dict(settings), client.y.numpy()
     draws = np.random.default_rng(settings.pop("seed"))
@@ -127,7 +134,9 @@ def _wanted(sizes, k, classes):
     return np.full(len(sizes), k) if k > 0 else neighbors_for(sizes, classes)
 
 
-def vote_by_group(embeddings, labels, offsets, k, settings):
+def vote_by_group(
+    embeddings: np.ndarray, labels: np.ndarray, offsets: np.ndarray, k: int, settings: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray]:
     """Return votes (m,) and shares (m,) of k neighbors; if k is -1, the group's size determines k.
 
     At most 64 MiB of vectors are in memory at a time, or one group if a group is larger.

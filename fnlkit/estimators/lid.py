@@ -4,7 +4,7 @@ Xu, Chen, Quek, Chong. FedCorr: Multi-stage federated learning for label noise c
 """
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -18,18 +18,22 @@ from fnlkit.estimators.judgment import Judgment, owners, sums, transitions
 from fnlkit.estimators.loss import FLAGGED, of_counts, split, upper_probability
 from fnlkit.methods.fedcorr import fedcorr
 
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.estimators.inputs import EstimatorInputs
+
 
 @declare(sends={**federated.PREDICTED, **federated.RELABELED, **FLAGGED, **fedcorr.declaration.sends}, cite="Xu 2022")
 @checked
 def lid(
-    evidence,
+    evidence: "EstimatorInputs",
     *,
     iterations: Annotated[int, Range()] = 0,
     k: Count = 20,
     beta: NotNegative = 5.0,
     mixup: NotNegative = 1.0,
     variant: Literal["paper", "fedcorr"] = "paper",
-):
+) -> Judgment:
     """Judge clients by the LID of their predictions (eq. 2), then the samples of noisy clients by their losses.
 
     Every iteration visits each client once, in sequence.  Two Gaussians are fitted to the clients' scores, and clients of the
@@ -85,7 +89,7 @@ def lid(
     return Judgment(wrong / sizes, *wilson(wrong, sizes), scores, issue * sure[of], flagged, guess, T, client_T)
 
 
-def judge_at_home(client, model, received, *, seed):
+def judge_at_home(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, seed: int) -> dict[str, Any]:
     """Reply a noisy client's number of flagged labels and the counts of relabeled classes; keep the judgment."""
     losses = client.rows["loss"].numpy().astype(np.float64)
     issue, large = split(losses, np.array([0, len(losses)]), seed)

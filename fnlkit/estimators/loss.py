@@ -4,7 +4,7 @@ Arpit et al. 2017 (memorization); Li, Socher, Hoi. DivideMix. ICLR 2020; Xu et a
 """
 
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,13 @@ from fnlkit.estimators.intervals import wilson
 from fnlkit.estimators.judgment import Judgment, sums, transitions
 from fnlkit.kernels.mixture import two_components
 from fnlkit.kernels.scores import transition
+
+if TYPE_CHECKING:
+    from fnlkit.client.client import Client, LocalModel
+    from fnlkit.estimators.federated import ClientSession
+    from fnlkit.estimators.inputs import EstimatorInputs
+    from fnlkit.server.clients import Replies
+
 
 FLAGGED = {"flagged": Sent.counts("number of labels judged wrong", "once")}
 # Gaussians far narrower than the data make every posterior 0 or 1.
@@ -33,7 +40,7 @@ _LEAST_VARIANCE = 1e-12
     cite="Arpit 2017",
 )
 @checked
-def loss(evidence, *, scope: Literal["pooled", "client"] = "pooled"):
+def loss(evidence: "EstimatorInputs", *, scope: Literal["pooled", "client"] = "pooled") -> Judgment:
     """Judge labels by a mixture of two Gaussians on their cross entropies.
 
     The level is the share of samples in the component with the larger mean. The issue score is the probability of that
@@ -65,7 +72,7 @@ def loss(evidence, *, scope: Literal["pooled", "client"] = "pooled"):
     return Judgment(level, *wilson(wrong, sizes), sums(losses, offsets) / sizes, issue, flagged, guess, T, client_T)
 
 
-def by_clients(evidence, session, scope):
+def by_clients(evidence: "EstimatorInputs", session: "ClientSession", scope: str) -> Judgment:
     """Return the Judgment of the federated form; with scope=pooled, the server fits the mixture to all losses."""
     mixture = None
     if scope == "pooled":
@@ -77,7 +84,7 @@ def by_clients(evidence, session, scope):
     return of_counts(evidence, session, replies, replies["mean_loss"].numpy())
 
 
-def of_counts(evidence, session, replies, score):
+def of_counts(evidence: "EstimatorInputs", session: "ClientSession", replies: "Replies", score: str) -> Judgment:
     """Return the Judgment of clients that replied ``flagged`` and ``relabeled``, given their scores (N,)."""
     wrong, sizes, counts = replies["flagged"].numpy(), np.diff(evidence.offsets), replies["relabeled"].numpy()
     kept = (session.kept(name) for name in ("issue", "flagged", "guess"))
@@ -87,12 +94,12 @@ def of_counts(evidence, session, replies, score):
     )  # fmt: skip
 
 
-def reply_losses(client, model, received):
+def reply_losses(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Reply the cross entropy (n,) of each sample."""
     return {"losses": torch.from_numpy(cross_entropies(federated.predictions(client), client.y.numpy()))}
 
 
-def split_losses(client, model, received, *, seed):
+def split_losses(client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, seed: int) -> dict[str, Any]:
     """Reply the number and the mean of losses in the upper Gaussian.
 
     The mixture is the received one if there is one, otherwise the client's.
@@ -109,12 +116,12 @@ def split_losses(client, model, received, *, seed):
     return reply | {"mean_loss": torch.tensor(losses.mean(), dtype=torch.float64)}
 
 
-def cross_entropies(probabilities, labels):
+def cross_entropies(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return -log of the probability of each label (m,), in nats; at most 69 if the probability is 0."""
     return -np.log(np.maximum(probabilities[np.arange(len(labels)), labels].astype(np.float64), 1e-30))
 
 
-def split(values, offsets, seed):
+def split(values: np.ndarray, offsets: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return (probability (m,), mask (m,)) of the upper of two Gaussians, fitted to each group's values."""
     probability, mask = np.zeros(len(values)), np.zeros(len(values), bool)
     for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
@@ -123,7 +130,7 @@ def split(values, offsets, seed):
     return probability, mask
 
 
-def upper_probability(values, means, variances, shares):
+def upper_probability(values: np.ndarray, means: np.ndarray, variances: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Return the posterior (m,) of the component with the larger mean.
 
     The posterior never decreases as a value grows. Outside the two means, where the wider Gaussian would dominate on both
@@ -135,7 +142,7 @@ def upper_probability(values, means, variances, shares):
     return 1 / (1 + np.exp(np.clip(logs[:, 0] - logs[:, 1], -700, 700)))
 
 
-def in_upper(values, means, variances, shares):
+def in_upper(values: np.ndarray, means: np.ndarray, variances: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Return `two_components`' mask (m,): values that more likely belong to the component with the larger mean."""
     logs = _log_densities(np.asarray(values, np.float64), means, variances, shares)
     return (logs[:, 1] > logs[:, 0]) & (means[0] != means[1])

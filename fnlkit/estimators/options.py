@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from fnlkit.errors import InputError
 
@@ -74,7 +74,7 @@ class EstimateOptions:
 NAMES = tuple(f.name for f in fields(EstimateOptions))
 
 
-def with_options(function):
+def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Show the fields of EstimateOptions in the signature of a function that accepts them as its last ``**keywords``.
 
     Parameters that the function declares are not changed.

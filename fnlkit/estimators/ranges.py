@@ -128,7 +128,7 @@ def _probabilities(outcomes, drawn, grid, size):
 
     wrong, x = grid[:, None], outcomes[None]
 
-    def log_choose(n, k):
+    def log_choose(n: np.ndarray, k: int) -> np.ndarray:
         inner = np.clip(k, 0, n)
         return np.where(inner == k, gammaln(n + 1) - gammaln(inner + 1) - gammaln(n - inner + 1), -np.inf)
 

@@ -1,6 +1,7 @@
 """Read embeddings or probabilities of the training samples from a file."""
 
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,10 +12,14 @@ from fnlkit.datasets.loading import cache_folder
 from fnlkit.datasets.table import read_table
 from fnlkit.errors import InputError
 
+if TYPE_CHECKING:
+    from fnlkit.artifacts.federation import Federation
+
+
 _ALSO = {"probabilities": ("probs", "pred_probs"), "embeddings": ("features",)}
 
 
-def read_rows(path, name, federation):
+def read_rows(path: str, name: str, federation: "Federation") -> np.ndarray:
     """Return an array (n, d) with a row for each training sample; arrays above 64 MiB stay on disk.
 
     Parameters
@@ -79,7 +84,7 @@ def read_rows(path, name, federation):
     return out
 
 
-def of_table(columns, federation, source):
+def of_table(columns: dict[str, Any], federation: "Federation", source: str) -> np.ndarray:
     """Return probabilities (n, C) of a table with a column for each class, by the name of the class.
 
     A column ``sample`` or ``id`` contains the ids of the samples; samples without a row get NaN. Without this column, the rows

@@ -1,13 +1,14 @@
 """A short federated training for estimators that need a model: on all clients, or by folds for held-out predictions."""
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.stored import Chosen
-from fnlkit.client.client_list import in_blocks
+from fnlkit.client.client_list import ClientList, in_blocks
 from fnlkit.client.network import predict
 from fnlkit.errors import InputError, WorkStopped
 from fnlkit.estimators import checkpoints
@@ -16,6 +17,11 @@ from fnlkit.experiment import Experiment, Settings
 from fnlkit.experiment.network import trained_network, without_head
 from fnlkit.kernels.streams import stream
 from fnlkit.models.devices import device_of
+
+if TYPE_CHECKING:
+    from fnlkit.artifacts.run import Run
+    from fnlkit.datasets.dataset import Dataset
+
 
 _NEVER = 10**9
 
@@ -35,20 +41,20 @@ class Trained:
     x: object
 
     @property
-    def clients(self):
+    def clients(self) -> ClientList:
         return self.experiment.clients.members
 
-    def record(self, name):
+    def record(self, name: str) -> np.ndarray:
         """Return the last array that the method reported under a name."""
         return self.experiment.records[name][-1][1]
 
-    def probabilities(self, positions):
+    def probabilities(self, positions: np.ndarray) -> np.ndarray:
         """Return probabilities (m, C) float64 of training samples by position."""
         e = self.experiment
         return _probabilities(e.network, e.model.weights, self.x, positions, e.clients.inputs)
 
 
-def settings_of(evidence):
+def settings_of(evidence) -> Settings:
     """Return the warm-up's Settings; a given run determines the model and its number type."""
     chosen = warm_up_of(len(evidence.federation), evidence.warm_up)
     settings = Settings(**chosen | {"seed": evidence.seed, "eval_every": _NEVER})
@@ -57,7 +63,9 @@ def settings_of(evidence):
     return settings
 
 
-def trained(evidence, *, method="fedavg", federation=None, rounds=None, title="warm-up"):
+def trained(
+    evidence, *, method: str = "fedavg", federation: Federation | None = None, rounds: int | None = None, title: str = "warm-up"
+) -> Trained:
     """Return the Trained model of a warm-up.
 
     Parameters
@@ -101,7 +109,9 @@ def trained(evidence, *, method="fedavg", federation=None, rounds=None, title="w
     return Trained(experiment, experiment.clients.members.source)
 
 
-def model_probabilities(run, dataset, positions, classes, device="auto"):
+def model_probabilities(
+    run: "Run", dataset: "Dataset", positions: np.ndarray, classes: int, device: str = "auto"
+) -> np.ndarray:
     """Return the probabilities (m, C) of a run's model for training samples by position.
 
     Raises
@@ -113,7 +123,7 @@ def model_probabilities(run, dataset, positions, classes, device="auto"):
     return _probabilities(found.network, None, found.x_train, positions, found.inputs)
 
 
-def of_run(run, dataset, classes, device="auto"):
+def of_run(run: "Run", dataset: "Dataset", classes: int, device: str = "auto") -> Trained:
     """Return a run's model for a data set's samples, as fnlkit.experiment.network.Trained.
 
     Raises
@@ -126,7 +136,7 @@ def of_run(run, dataset, classes, device="auto"):
     return trained_network(run, dataset, device=device_of(device))
 
 
-def cross_validated(evidence, *, folds, by="client"):
+def cross_validated(evidence, *, folds: int, by: str = "client") -> np.ndarray:
     """Return probabilities (m, C), each predicted by a model that was trained without the sample.
 
     Parameters
@@ -146,7 +156,7 @@ def cross_validated(evidence, *, folds, by="client"):
     return out
 
 
-def fold_of(offsets, folds, by, seed):
+def fold_of(offsets: np.ndarray, folds: int, by: str, seed: int) -> np.ndarray:
     """Return the fold (m,) of each sample: whole clients, or equal parts of every client's samples.
 
     A single client, or by="sample", is split by samples.  Every fold has at least one sample.
@@ -167,7 +177,7 @@ def fold_of(offsets, folds, by, seed):
     return fold
 
 
-def without(federation, left_out):
+def without(federation: Federation, left_out: np.ndarray) -> Federation:
     """Return the federation without the samples in a mask (m,) and without clients that then have no samples."""
     parts = [
         part[~mask] for part, mask in zip(federation.clients, np.split(left_out, federation.client_offsets[1:-1]), strict=True)
