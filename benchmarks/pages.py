@@ -29,6 +29,8 @@ TABLE = re.compile(r"(?m)^(?:<!-- numbers: (.+?) -->\n)?((?:^\|.*\n)+)")
 CODE = re.compile("`[^`]*`")
 NUMBER, DECIMAL, FEW = re.compile(r"\d+(?:\.\d+)?"), re.compile(r"\d+\.\d+"), 4
 PART = re.compile(r"<!-- computed: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
+# Methods of the five papers, each in the noise of its own paper.
+OF_PAPERS = ("fedcorr", "fedefc", "flr", "feddpcont", "nnc", "akd", "na-fedavg")
 # README shows these methods, and the two with the best mean ranks that were not developed on data of the league.
 SHOWN = ("fedcorr", "fedefc", "feddpcont", "flr", "nnc")
 # Bytes that differ by less from FedAvg's are not listed.
@@ -54,6 +56,7 @@ def parts():
         "equations": list(equations.table()),
         "times": list(time_table()),
         "readme league": list(readme_league()),
+        "readme images": list(readme_images()),
         "readme speed": list(readme_speed()),
         "lenet5": list(lenet5_table()),
         "table10": list(table10()),
@@ -246,17 +249,34 @@ def features_table():
         yield f"| {regime} | `{method}` | {best} | {ahead} | {late} | {late_ahead} |"
 
 
-def images_table():
-    """Yield methods in the noise of their own papers, on images, with the numbers of seeds."""
+def images():
+    """Yield the cells of each row of regimes-images.txt: [regime, method, runs, best, ahead, p, late, ahead, p, memorized, ...]."""
     lines = (RESULTS / "regimes-images.txt").read_text(encoding="utf-8").splitlines()
     top = next(i for i, line in enumerate(lines) if re.match(" *regime +method +runs ", line))
     starts = [found.start() for found in re.finditer(r"\S+", lines[top])]
+    for line in itertools.takewhile(lambda line: "accuracy in %" not in line, lines[top + 1 :]):
+        yield [line[start:end].strip().removesuffix(" *") for start, end in itertools.pairwise([*starts, None])]
+
+
+def images_table():
+    """Yield methods in the noise of their own papers, on images, with the numbers of seeds."""
     yield "| regime | method | seeds | best | ahead | late | ahead | wrong labels repeated |"
     yield "|---|---|---|---|---|---|---|---|"
-    for line in itertools.takewhile(lambda line: "accuracy in %" not in line, lines[top + 1 :]):
-        cells = [line[start:end].strip() for start, end in itertools.pairwise([*starts, None])]
-        regime, method, runs, best, ahead, _, late, late_ahead, _, memorized, *_ = cells
+    for regime, method, runs, best, ahead, _, late, late_ahead, _, memorized, *_ in images():
         yield f"| {regime} | `{method}` | {runs} | {best} | {ahead} | {late} | {late_ahead} | {memorized} |"
+
+
+def readme_images():
+    """Yield the methods of the five papers on images for README: late accuracy of fedavg, and differences from it."""
+    late, ahead = {}, {}
+    for regime, method, _, _, _, _, score, difference, *_ in images():
+        late[regime, method], ahead[regime, method] = score, difference
+    yield "| method | in the noise of | `fedavg` | method | `oracle` |"
+    yield "|---|---|---|---|---|"
+    for regime, method in late:
+        if method in OF_PAPERS:
+            oracle = ahead.get((regime, "oracle"), "")
+            yield f"| `{method}` | {regime} | {late[regime, 'fedavg']} | {ahead[regime, method]} | {oracle} |"
 
 
 def gate_table():

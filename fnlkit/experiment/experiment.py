@@ -83,6 +83,7 @@ class Experiment:
         self.history, self.records, self.finished = [], {}, False
         self.times, self._earlier_seconds, self._start = [], 0.0, None
         self._evaluated_at, self._committed_rounds = 0, 0
+        self._constant = None  # the class, if the last evaluated model predicts only one
         self._own_scores = OwnScores(self.clients, self._test_scores) if "own" in plan.needs else None
         self.provenance = list(federation.meta.get("provenance", []))
         if resume is not None:
@@ -146,6 +147,7 @@ class Experiment:
                     self._train(on_round, checkpoint, checkpoint_every)
             check_any_accepted(self.clients.log, self.clients.rejected)
             self._score_last_model(on_round)
+            self._note_constant()
             self.finished = True
         except BaseException:
             self.clients.rollback()
@@ -255,6 +257,14 @@ class Experiment:
         if on_round:
             on_round(row)
 
+    def _note_constant(self):
+        """Note that the last evaluated model predicts one class for all samples, although their labels differ."""
+        if self._constant is not None:
+            self.clients.note(
+                f"the last model predicts the class {self.dataset.class_names[self._constant]!r} for all {len(self.measured):,} test "
+                f"samples: training collapsed; lower --lr or the strength of {self.settings.method}'s loss"
+            )
+
     def _scores(self, model):
         """Return accuracy (or agreement) and loss, and the share of right labels if true labels are known."""
         scores = self._own_scores.mean(model.weights) if self._own_scores else self._test_scores(model.weights)
@@ -266,7 +276,10 @@ class Experiment:
         count = self.measured.clients
         if count:  # each client receives the model and replies its number of agreements and its sum of losses
             self.clients.count_traffic("held_out", up=16 * count, down=count * weights.numel() * weights.element_size())
-        return self.measured.scores(self.clients.predict(weights, self.measured.x).cpu())
+        logits = self.clients.predict(weights, self.measured.x).cpu()
+        predicted, labels = logits.argmax(-1).unique(), self.measured.labels[self.measured.name].unique()
+        self._constant = int(predicted) if len(predicted) == 1 < len(labels) else None
+        return self.measured.scores(logits)
 
     def _true_of_clients(self):
         """Return the true labels of all clients' samples, client by client."""

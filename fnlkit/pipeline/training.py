@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 
 from fnlkit.artifacts.provenance import provenance
@@ -139,7 +139,7 @@ def train(
             client_timeout=client_timeout,
         )
         experiment.provenance.append(provenance("train", **asdict(settings), engine=engine, device=device))
-        watched = watch(experiment) if watch else nullcontext(_PrintedNotes(experiment.clients, say, on_round))
+        watched = watch(experiment) if watch else _PrintedNotes(experiment.clients, say, on_round)
         with (
             metrics_file(rows, experiment.history) as write,
             tracked(trackers, experiment, name=None if target == "-" else target) as track,
@@ -175,6 +175,12 @@ class _PrintedNotes:
 
     def __init__(self, clients, say, on_round):
         self.notes, self.on_round = Notes(clients, say), on_round
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.notes.update()
 
     def __call__(self, row):
         self.notes.update()

@@ -20,6 +20,7 @@ from fnlkit.experiment.interrupts import deferred_interrupts
 from fnlkit.experiment.network import trained_network
 from fnlkit.results import evaluation
 from fnlkit.server.clients import let_go
+from fnlkit import partition, train
 from tests.commands import fnlkit
 
 
@@ -425,3 +426,29 @@ def test_a_short_run_without_any_accepted_reply_fails(tmp_path):
     done = fnlkit(f"fnlkit partition | {train}", tmp_path)
     assert done.returncode == 1 and "1 of 1 replies rejected" in done.stderr.splitlines()[-1]
     assert not Run.read(str(tmp_path / "run.pt")).finished
+
+
+CONSTANT = """
+import torch
+
+class Constant(torch.nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.logits = torch.nn.Parameter(torch.eye(classes)[3] * 100)
+
+    def forward(self, x):
+        return self.logits.expand(len(x), -1)
+
+def constant(input_shape, classes):
+    return Constant(classes)
+"""
+
+
+def test_a_model_that_predicts_one_class_is_reported(tmp_path):
+    (tmp_path / "own.py").write_text(CONSTANT)
+    fed, notes = partition("digits", clients=3), []
+    train(fed, model=f"{tmp_path}/own.py:constant", rounds=1, engine="sequential", say=notes.append)
+    assert any("predicts the class '3' for all 359 test samples: training collapsed" in text for text in notes)
+    notes.clear()
+    train(fed, rounds=1, engine="sequential", say=notes.append)
+    assert not any("collapsed" in text for text in notes)
