@@ -68,17 +68,24 @@ def main():
     parser.add_argument("--development", type=int, nargs="+", default=[0, 1], help="seeds")
     parser.add_argument("--reported", type=int, nargs="+", default=[100, 101], help="seeds")
     chosen = parser.parse_args()
-    print(f"Audits of 5 sites, 2 folds, {', '.join(chosen.kinds)}; judged: upper end at most {findings.SEPARABLE:g} at some site, and the")
+    print(
+        f"Audits of 5 sites, 2 folds, {', '.join(chosen.kinds)}; judged: upper end at most {findings.SEPARABLE:g} at some site, and the"
+    )
     print("share of contradicted labels at the cleanest site at most the limit.\n")
     for title, seeds in (("development", chosen.development), ("reported", chosen.reported)):
         print(f"{title} seeds {', '.join(map(str, seeds))}")
-        print(f"{'kind':<8}{'wrong labels':<28}{'upper end':<20}{'contradicted':<20}" + "".join(f"{limit:>7g}" for limit in LIMITS))
+        print(
+            f"{'kind':<8}{'wrong labels':<28}{'upper end':<20}{'contradicted':<20}"
+            + "".join(f"{limit:>7g}" for limit in LIMITS)
+        )
         for kind in chosen.kinds:
             for name, *regime in REGIMES:
                 found = np.array([cleanest(kind, *regime, seed) for seed in seeds])
                 ends = [f"{values.min():.3f} to {values.max():.3f}" for values in found.T]
                 judged = [((found[:, 0] <= findings.SEPARABLE) & (found[:, 1] <= limit)).sum() for limit in LIMITS]
-                line = f"{kind:<8}{name:<28}{ends[0]:<20}{ends[1]:<20}" + "".join(f"{f'{each}/{len(seeds)}':>7}" for each in judged)
+                line = f"{kind:<8}{name:<28}{ends[0]:<20}{ends[1]:<20}" + "".join(
+                    f"{f'{each}/{len(seeds)}':>7}" for each in judged
+                )
                 print(line, flush=True)
         print()
 

@@ -205,7 +205,9 @@ class Tables:
         about = {"form": "federated", "seed": settings.seed, "warm_up": tasks.warm_up(task, settings)}
         arrays, _ = judged_by(federation, data, task.judging.estimator, **about, engine="sequential")
         levels = [row["level"] for row in found["sites"]]
-        return levels == arrays["estimate_client_level"].tolist() and found["transition"] == arrays["estimate_transition"].tolist()
+        return (
+            levels == arrays["estimate_client_level"].tolist() and found["transition"] == arrays["estimate_transition"].tolist()
+        )
 
     def train_equals(self, followed, tolerance=0.0):
         federation, data, settings, _ = by_site(self.project, **self.config())
@@ -258,7 +260,15 @@ class Tables:
         self.task("disturbed audit", "audit", check=self.audit_equals, during=self.disturb)
         self.task("disturbed estimate", "estimate", check=self.estimate_equals, during=self.disturb)
         self.task("disturbed training", "train", during=self.disturb)
-        self.task("disturbed evaluation", "evaluate", "--run", "before.pt", check=self.evaluate_contains, relation="contains", during=self.disturb)
+        self.task(
+            "disturbed evaluation",
+            "evaluate",
+            "--run",
+            "before.pt",
+            check=self.evaluate_contains,
+            relation="contains",
+            during=self.disturb,
+        )
 
     def run_review(self):
         """Review at the noisiest sites, then train and evaluate again."""

@@ -165,7 +165,9 @@ def to_site(folder, rng, loud=False):
         place = chosen if not step or rng.random() < 0.5 else int(rng.integers(len(requests)))
         message = message_from_proto(Message.FromString(requests[place].read_bytes()))
         if not step or rng.random() < 0.7:  # others follow as a valid run sends them
-            message.metadata.__dict__["_message_type"] = pick(rng, ["train"] * 12 + ["query", "evaluate", "train.x", "query.hello"])
+            message.metadata.__dict__["_message_type"] = pick(
+                rng, ["train"] * 12 + ["query", "evaluate", "train.x", "query.hello"]
+            )
             message.content = changed_records(message.content, rng, folder, loud)
         lines += 1
         if failure := _one_message(deployed, message, lines, rng, name, loud):

@@ -78,8 +78,17 @@ class Federation:
             np.savez(self.folder / f"site-{k}.npz", x=x, y=y, class_names=np.array(list("012")))
             self.samples.append((x.astype(np.float64), y))
         x = rng.standard_normal((60, COLUMNS)).astype(np.float32)
-        np.savez(self.folder / "server.npz", x_train=x, y_train=np.arange(60) % CLASSES, x_test=x[:9], y_test=np.arange(9) % CLASSES)
-        common = {"rounds": 5, "fraction": 1.0, "epochs": 1, "batch_size": 10, "model": f"mlp(hidden={HIDDEN})", "precision": "fp64"}
+        np.savez(
+            self.folder / "server.npz", x_train=x, y_train=np.arange(60) % CLASSES, x_test=x[:9], y_test=np.arange(9) % CLASSES
+        )
+        common = {
+            "rounds": 5,
+            "fraction": 1.0,
+            "epochs": 1,
+            "batch_size": 10,
+            "model": f"mlp(hidden={HIDDEN})",
+            "precision": "fp64",
+        }
         tasks = (*terms.TASKS, "scale") if scaling == "sites" else terms.TASKS
         judging = terms.Judging(tasks=tasks, per_sample=per_sample, open_tasks=open_tasks, folds=2, audit_rounds=2)
         about = {"sites": len(SIZES), "wait": 0, "max_samples": 500, "judging": judging, "scaling": scaling}
@@ -426,7 +435,12 @@ class Attack:
 
 ATTACKS = [
     Attack("training on traps", {}, train_on_traps, "open weights of training"),
-    Attack("training on traps, task estimate", {}, partial(train_on_traps, task="estimate"), "open weights of the estimate's models"),
+    Attack(
+        "training on traps, task estimate",
+        {},
+        partial(train_on_traps, task="estimate"),
+        "open weights of the estimate's models",
+    ),
     Attack("training on traps, secagg", {"protect": "secagg"}, train_on_traps, ""),
     Attack("energy of each sample", {"method": "na-fedavg"}, read_scores, "score of each sample"),
     Attack("energy of each sample, fedavg", {}, read_scores, ""),

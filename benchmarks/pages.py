@@ -288,7 +288,9 @@ def gate_table():
     yield f"| {' | '.join(gate.TITLES)} |"
     yield "|---" * len(gate.TITLES) + "|"
     for name in (*terms.TASKS, scale.TASK):
-        for row in gate.table(Plan.of(Settings()), terms.Task(sites=5, kind="image", shape=(8, 8, 1), classes=("a", "b"), name=name)):
+        for row in gate.table(
+            Plan.of(Settings()), terms.Task(sites=5, kind="image", shape=(8, 8, 1), classes=("a", "b"), name=name)
+        ):
             yield f"| {' | '.join(row.cells)} |"
 
 

@@ -360,7 +360,9 @@ def _of_estimate(plan, task):
 
 def _of_evaluation(plan, task):
     rounded = f"ranges of {testing.RANGE} or more numbers"
-    yield Row("evaluate", "fnlkit.client.testing:reply_tested", tuple(testing.SENDS), RUNS, fewest=testing.FEWEST, noise=rounded)
+    yield Row(
+        "evaluate", "fnlkit.client.testing:reply_tested", tuple(testing.SENDS), RUNS, fewest=testing.FEWEST, noise=rounded
+    )
 
 
 def _of_scale(plan, task):
@@ -488,7 +490,9 @@ def _as_agreed(step, arguments):
 
 def _equal(*values):
     words = " or ".join(dict.fromkeys(f"{value:g}" if isinstance(value, float) else str(value) for value in values))
-    return Limit(f"{words}, as agreed", lambda v: any(isinstance(v, str) == isinstance(each, str) and v == each for each in values))
+    return Limit(
+        f"{words}, as agreed", lambda v: any(isinstance(v, str) == isinstance(each, str) and v == each for each in values)
+    )
 
 
 _LIMITS = {

@@ -58,7 +58,16 @@ class Sites:
     silent_seconds = 40  # without a reply, until a line names the site
 
     def __init__(
-        self, grid, count, *, run, wait=600.0, most, keys=(), names=(), say=lambda text: None,
+        self,
+        grid,
+        count,
+        *,
+        run,
+        wait=600.0,
+        most,
+        keys=(),
+        names=(),
+        say=lambda text: None,
         on_refused=lambda refused, silent: None,
     ):
         self.names = tuple(names) or tuple(f"client {k}" for k in range(count))

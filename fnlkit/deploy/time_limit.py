@@ -34,7 +34,9 @@ def cpu_limit(seconds, what):
         Also at once if this thread or system cannot limit the time.
     """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        raise TooLong(f"{what}: the CPU time cannot be limited here; answer messages with the start command of `fnlkit site join`")
+        raise TooLong(
+            f"{what}: the CPU time cannot be limited here; answer messages with the start command of `fnlkit site join`"
+        )
     error, expired = TooLong(f"{what}: it needs more than the {seconds:,g} s of CPU time that this site permits"), []
 
     def stop(number, frame):
@@ -43,6 +45,7 @@ def cpu_limit(seconds, what):
 
     before = signal.signal(signal.SIGVTALRM, stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds, _AGAIN)
+
     def check():
         if expired:
             raise error

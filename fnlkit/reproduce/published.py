@@ -420,7 +420,11 @@ def measured(name, all_jobs, folder, changed=None, only=None):
         values = [measures.measured(row["measure"], reports, job, folder) for job in results]
         reached = [value for value in values if value is not None]
         complete = len(reached) == len(values)
-        found = by_run.get(run_of(row), {}) | {"regime": called(row), "measure": row["measure"], "unit": measures.unit(row["measure"])}
+        found = by_run.get(run_of(row), {}) | {
+            "regime": called(row),
+            "measure": row["measure"],
+            "unit": measures.unit(row["measure"]),
+        }
         found |= {"published": [row["value"], row["spread"]], "reports": reports, "overrides": overrides}
         found |= {"runs": len(values), "reached": len(reached), "measured": mean(reached) if complete else None}
         found["spread"] = statistics.spread(reached) if complete else None

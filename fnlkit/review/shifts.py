@@ -447,7 +447,9 @@ def compared(replies, counts, changes):
     sites = len(means)
     auc = np.full((sites, changes), 0.5)
     large = np.array([c[described_classes(c)].sum() >= LEAST_COMPARED for c in counts], bool)
-    order = stream(0, "compared").permutation(np.flatnonzero(large)) if large.sum() > MOST_COMPARED + 1 else np.flatnonzero(large)
+    order = (
+        stream(0, "compared").permutation(np.flatnonzero(large)) if large.sum() > MOST_COMPARED + 1 else np.flatnonzero(large)
+    )
     for k in np.flatnonzero(large):
         others = [j for j in order if j != k][:MOST_COMPARED]
         for t in range(changes):

@@ -511,7 +511,13 @@ def range_of(seconds, expected):
     n = np.maximum(expected.sum((1, 2)), 1)
     low, high = (np.minimum([int(second[name]) for second in seconds], n) / n for name in ("low", "high"))
     level = np.clip(1 - expected.trace(axis1=1, axis2=2) / n, low, high)
-    return {"level": level, "low": low, "high": high, "deviation": (high - low) / (2 * NORMAL), "counts": expected.astype(float)}
+    return {
+        "level": level,
+        "low": low,
+        "high": high,
+        "deviation": (high - low) / (2 * NORMAL),
+        "counts": expected.astype(float),
+    }
 
 
 def conclude(firsts, heads, seconds, *, changes, classes, names, columns=None):

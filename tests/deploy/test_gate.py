@@ -248,8 +248,18 @@ def test_an_entry_per_sample_leaves_only_if_agreed(audited, place, tmp_path):  #
         ("fedcorr(confidence=0.9)", {}, partial(fedcorr.relabel_confident, confidence=0.1, strict=False), False),
         ("fedcorr(confidence=0.9)", {}, partial(fedcorr.relabel_confident, confidence=0.9, strict=False), True),
         ("na-fedavg(at=1)", {}, partial(na_fedavg.score_samples, name="scores_global", score="loss"), False),
-        ("fedavg", {"optimizer": "fedprox(mu=0.1)"}, Fit(epochs=1, batch_size=16, corrections=(partial(proximal, mu=9.0),)), False),
-        ("fedavg", {"optimizer": "fedprox(mu=0.1)"}, Fit(epochs=1, batch_size=16, corrections=(partial(proximal, mu=0.1),)), True),
+        (
+            "fedavg",
+            {"optimizer": "fedprox(mu=0.1)"},
+            Fit(epochs=1, batch_size=16, corrections=(partial(proximal, mu=9.0),)),
+            False,
+        ),
+        (
+            "fedavg",
+            {"optimizer": "fedprox(mu=0.1)"},
+            Fit(epochs=1, batch_size=16, corrections=(partial(proximal, mu=0.1),)),
+            True,
+        ),
     ],
 )
 def test_parameters_of_a_message_are_those_that_the_site_agreed_to(method, more, step, fits, place, tmp_path):  # noqa: F811

@@ -585,7 +585,14 @@ def test_an_overloaded_machine_neither_ends_the_following_nor_submits_the_task_a
             raise coordinator.TooSlow("flwr list: no answer within 120 s")
         return flwr(folder, *words)
 
-    state = {"task": "train", "state": "completed", "step": "round 1", "events": [], "lost": {}, "output": str(tmp_path / "run.pt")}
+    state = {
+        "task": "train",
+        "state": "completed",
+        "step": "round 1",
+        "events": [],
+        "lost": {},
+        "output": str(tmp_path / "run.pt"),
+    }
 
     def submitted(*arguments):
         (tmp_path / "run.pt.status.json").write_text(json.dumps(state))

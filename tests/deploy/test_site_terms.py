@@ -210,7 +210,10 @@ def test_a_reply_without_a_line_in_the_ledger_does_not_leave(place, tmp_path):  
     (tmp_path / "memory-1/left.jsonl").mkdir()  # no line can be written
     assert told(sent(deployed, request(deployed, Fit(epochs=1, batch_size=16)))) in CODES
     (tmp_path / "memory-1/left.jsonl").rmdir()
-    assert told(sent(deployed, request(deployed, Fit(epochs=1, batch_size=16), run="a" * 16))) == ["weights"] and len(lines(deployed)) == 1
+    assert (
+        told(sent(deployed, request(deployed, Fit(epochs=1, batch_size=16), run="a" * 16))) == ["weights"]
+        and len(lines(deployed)) == 1
+    )
 
 
 def test_the_reason_of_a_failing_site_stays_in_its_own_log(place, tmp_path, capsys):  # noqa: F811

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from fnlkit import partition, train
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.run import Run
 from fnlkit.components import registry
@@ -20,7 +21,6 @@ from fnlkit.experiment.interrupts import deferred_interrupts
 from fnlkit.experiment.network import trained_network
 from fnlkit.results import evaluation
 from fnlkit.server.clients import let_go
-from fnlkit import partition, train
 from tests.commands import fnlkit
 
 

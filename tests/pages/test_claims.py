@@ -14,7 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("docs/deployment*.md"), ROOT / "docs/secure-aggregation.md", ROOT / "docs/audit-findings.md"])
 MARK = re.compile(r"<!-- test: (\S+)::(\w+) -->")
-NOT_TEXT = re.compile(r"(?ms)^```.*?^```$|<!-- computed: .*?<!-- end -->|^#.*?$|^<!-- (?:given|shorter|needs|run by|not run|numbers): .*?-->$")
+NOT_TEXT = re.compile(
+    r"(?ms)^```.*?^```$|<!-- computed: .*?<!-- end -->|^#.*?$|^<!-- (?:given|shorter|needs|run by|not run|numbers): .*?-->$"
+)
 CLAIM = re.compile(r"(?i)\b(leaves?|left|reveals?|masks?|masked|secret|privacy|private|never|lost|loses|refuses?|refused|withheld|hash(?:es)?|stays? (?:at|here|there|with)|sends? (?:only|nothing))\b")  # fmt: skip
 
 
@@ -33,7 +35,11 @@ def blocks(page):
 @cache
 def names_in(path):
     """Return the names of the tests of a file."""
-    return {node.name for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))) if isinstance(node, ast.FunctionDef)}
+    return {
+        node.name
+        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    }
 
 
 def unmarked(page):
@@ -41,7 +47,9 @@ def unmarked(page):
     return [
         re.sub(r"\s+", " ", block.strip())[:100]
         for block in blocks(page)
-        if CLAIM.search(re.sub(r"(?s)<!--.*?-->|\[[^\]]*\]\(.*?\)", "", block)) and not MARK.search(block) and "<!-- limit -->" not in block
+        if CLAIM.search(re.sub(r"(?s)<!--.*?-->|\[[^\]]*\]\(.*?\)", "", block))
+        and not MARK.search(block)
+        and "<!-- limit -->" not in block
     ]
 
 
@@ -59,7 +67,11 @@ def test_named_tests_exist(page):
 
 def test_a_new_statement_is_found(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("# Title\n\nNothing leaves the site.\n\nA site has samples.\n\nA key is secret.\n<!-- limit -->\n", encoding="utf-8")
+    page.write_text(
+        "# Title\n\nNothing leaves the site.\n\nA site has samples.\n\nA key is secret.\n<!-- limit -->\n", encoding="utf-8"
+    )
     assert unmarked(page) == ["Nothing leaves the site."]
-    page.write_text("Nothing leaves the site.\n<!-- test: tests/pages/test_claims.py::test_named_tests_exist -->\n", encoding="utf-8")
+    page.write_text(
+        "Nothing leaves the site.\n<!-- test: tests/pages/test_claims.py::test_named_tests_exist -->\n", encoding="utf-8"
+    )
     assert unmarked(page) == []

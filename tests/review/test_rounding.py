@@ -47,7 +47,9 @@ def test_restored_tables_have_the_totals_and_the_rounded_sums():
         assert (again.sum(0) == totals).all() and (again >= 0).all()
         assert not np.diag(cells).any() and not (cells % 5).any() and not (wrong % 5).any()
         roomy = (cells == np.where(np.eye(classes, dtype=bool), 0, rounding.round_counts(table))).all(0)
-        assert (wrong >= rounding.sums_of(cells)[0]).all() and (np.abs(cells - table)[:, roomy] * ~np.eye(classes, dtype=bool)[:, roomy] <= 2).all()
+        assert (wrong >= rounding.sums_of(cells)[0]).all() and (
+            np.abs(cells - table)[:, roomy] * ~np.eye(classes, dtype=bool)[:, roomy] <= 2
+        ).all()
         away += ((again.trace() - table.trace()) / classes,)
     assert abs(np.mean(away)) < 0.5  # the number of contradicted labels is hardly biased
 
