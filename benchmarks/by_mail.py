@@ -16,11 +16,12 @@ features.  All count up to their length.  `without limits`: second moments of 5 
 of each column, so that all values but one are clipped in some classes.  Mean and mean square of the class state this value.
 The share of classes and columns with such a value is printed, for any range and for the narrowest one that a site accepts.
 
-`count cells` of `--reconstruction`: the author of heads.npz cuts off caps of the feature space, each with about two samples of the
-public data, so that most cells of the second file have fewer than five samples.  Linear programs over all counts by prediction of the
-head, prediction of the site's own model, and given class give the bounds of each such cell that follow from the file.  Printed is the
-share of the cells of 1 to 4 samples whose count follows exactly, and the share of which follows that it is 1 to 4.  `control`: the
-same programs for a file with exact counts from 5 samples, and the exact number of wrong labels of each class.
+`count cells` of `--reconstruction`: the author of heads.npz cuts off caps of the feature space, each with about two samples
+of the public data, so that most cells of the second file have fewer than five samples.  Linear programs over all counts by
+prediction of the head, prediction of the site's own model, and given class give the bounds of each such cell that follow from
+the file.  Printed is the share of the cells of 1 to 4 samples whose count follows exactly, and the share of which follows
+that it is 1 to 4.  `control`: the same programs for a file with exact counts from 5 samples, and the exact number of wrong
+labels of each class.
 
 `--ranking` prints how well suspects are ranked (AUC; share of wrong labels among the first 50) by the audit from sums, by the
 thorough audit, and by cleanlab with cross-validated logistic regression on all sites' samples in one place.  The labels of JIRA

@@ -3,17 +3,18 @@
     python -m benchmarks.classifiers > benchmarks/results/classifiers.txt
     python -m benchmarks.classifiers --groups > benchmarks/results/score-groups.txt
 
-Ridge regression of the classes has a closed form from the same sums (Hastie, Tibshirani, Friedman 2009, equation 3.44).  One round
-of reweighting would estimate the class sums without wrong labels from the transitions of the first round; `sums of true labels`
-bounds what it can gain.  Printed are means over the federations: the share of the samples whose true class is predicted, and the
-AUC with which 1 - p(given label) ranks the wrong labels of a site.  Federations of benchmarks.shifts, one for each combination,
-and tables of scikit-learn in three sites, with 20 % random wrong labels at the second one.  All seeds are for development.
+Ridge regression of the classes has a closed form from the same sums (Hastie, Tibshirani, Friedman 2009, equation 3.44).  One
+round of reweighting would estimate the class sums without wrong labels from the transitions of the first round; `sums of true
+labels` bounds what it can gain.  Printed are means over the federations: the share of the samples whose true class is
+predicted, and the AUC with which 1 - p(given label) ranks the wrong labels of a site.  Federations of benchmarks.shifts, one
+for each combination, and tables of scikit-learn in three sites, with 20 % random wrong labels at the second one.  All seeds
+are for development.
 
-`--groups`: the share of wrong labels from counts by score group.  A group contains the samples whose largest probability is between
-two of GROUPS.  The share of contradicted labels of a group, beyond that of the other sites without the noisiest one, states a share
-of wrong labels; the groups are averaged by their variances.  Error, width and coverage of the 95 % range are printed beside those
-of the audit, of sites whose inputs do not differ and whose share is estimated.  `rounded`: the same from multiples of 5, as a file
-could have them.
+`--groups`: the share of wrong labels from counts by score group.  A group contains the samples whose largest probability is
+between two of GROUPS.  The share of contradicted labels of a group, beyond that of the other sites without the noisiest one,
+states a share of wrong labels; the groups are averaged by their variances.  Error, width and coverage of the 95 % range are
+printed beside those of the audit, of sites whose inputs do not differ and whose share is estimated.  `rounded`: the same from
+multiples of 5, as a file could have them.
 """
 
 import argparse

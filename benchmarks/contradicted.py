@@ -69,9 +69,9 @@ def main():
     parser.add_argument("--reported", type=int, nargs="+", default=[100, 101], help="seeds")
     chosen = parser.parse_args()
     print(
-        f"Audits of 5 sites, 2 folds, {', '.join(chosen.kinds)}; judged: upper end at most {findings.SEPARABLE:g} at some site, and the"
+        f"Audits of 5 sites, 2 folds, {', '.join(chosen.kinds)}; judged: upper end at most {findings.SEPARABLE:g} at some site,"
     )
-    print("share of contradicted labels at the cleanest site at most the limit.\n")
+    print("and the share of contradicted labels at the cleanest site at most the limit.\n")
     for title, seeds in (("development", chosen.development), ("reported", chosen.reported)):
         print(f"{title} seeds {', '.join(map(str, seeds))}")
         print(

@@ -4,10 +4,11 @@
     python -m benchmarks.flower_canaries --attacks    # only the attacks, in this process
 
 The attacks (benchmarks.hostile_server) print the share of each site's samples, values and labels that a server recovers.  The
-search starts a SuperLink and three SuperNodes without TLS, with a proxy that records every byte from the sites.  The canaries are
-class names that the project does not have, file names, paths, ids, metadata, and texts of exceptions.  After a failing run,
-an audit, a training and an evaluation, the bytes are searched, also after decompression, and so are the state and the log of
-the SuperLink and all results of the coordinator.  In the control, the sites run a client that adds a canary to a reply.
+search starts a SuperLink and three SuperNodes without TLS, with a proxy that records every byte from the sites.  The canaries
+are class names that the project does not have, file names, paths, ids, metadata, and texts of exceptions.  After a failing
+run, an audit, a training and an evaluation, the bytes are searched, also after decompression, and so are the state and the
+log of the SuperLink and all results of the coordinator.  In the control, the sites run a client that adds a canary to a
+reply.
 """
 
 import argparse

@@ -323,7 +323,8 @@ class Tables:
         data, number, count = datasets.load("heart"), self.sites.names.index(name), len(self.sites.names)
         held = np.sort(stream(0, "demonstration").permutation(len(data.y_train))[number::count])
         return decide(lambda *words: self.sites.command("site", "review", "--project", f"project/sites/{name}", *words),
-                      self.sites.folder, name, lambda row: str(data.class_names[data.y_train[held[int(row["position"])]]]))  # fmt: skip
+                      self.sites.folder, name,
+                      lambda row: str(data.class_names[data.y_train[held[int(row["position"])]]]))  # fmt: skip
 
 
 def told_outcome(name, seconds, outcome):
@@ -338,6 +339,41 @@ def tables(steps):
             if step in steps:
                 getattr(here, f"run_{step}")()
     return here.differing
+
+
+def digits():
+    """Run the path of the guide over sites with digits; return 1 if the audit differs from the simulation, else 0."""
+    guide = Guide(Path(tempfile.mkdtemp(prefix="fnlkit-demonstration-")))
+    write, start = first_block()
+    told("", None)
+    guide.run(write)
+    process = guide.start(start, "server and sites are running")
+    try:
+        guide.run("fnlkit sites run project --task audit -o audit.json")
+        found = json.loads((guide.folder / "audit.json").read_text())
+        for step in found["steps"]:
+            told(f"  {step['step']}", step["seconds"], step["bytes_up"], step["bytes_down"])
+        equal = found["sites"] == simulated(guide.folder / "project")
+        print(f"audit {'equals' if equal else 'DIFFERS FROM'} the simulation", flush=True)
+        guide.run("fnlkit sites run project --task train -o before.pt")
+        guide.run("fnlkit sites run project --task evaluate --run before.pt -o before.json")
+        for name in found["order"][:REVIEWING]:
+            review(guide, name)
+        guide.run("fnlkit sites run project --task train -o run.pt")
+        traffic = Run.read(str(guide.folder / "run.pt")).traffic
+        told("  training", None, traffic.bytes_up, traffic.bytes_down)
+        guide.run("fnlkit sites run project --task evaluate --run run.pt -o evaluation.json")
+        for name in ("before", "evaluation"):
+            result = json.loads((guide.folder / f"{name}.json").read_text())
+            for step in result["steps"]:
+                told(f"  {step['step']}", step["seconds"], step["bytes_up"], step["bytes_down"])
+            print(f"{name}: {100 * result['agreement']:.1f} % agree with the labels at the sites", flush=True)
+        for name in found["order"][:1]:
+            guide.run(f"fnlkit site log --project project/sites/{name}")
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+    return int(not equal)
 
 
 def main():

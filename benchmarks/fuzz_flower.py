@@ -1,7 +1,8 @@
 """Hostile Flower messages for benchmarks.fuzz: requests of a server to a site, and replies of a site to a server.
 
-Both sides run in this process with Flower's message classes.  A site receives a sequence of one to four requests, a server the
-replies of a run.  A request or reply of a valid run is changed in one to three places: fields, names of functions, arrays (type, shape, values), steps of secure aggregation, or single bytes.
+Both sides run in this process with Flower's message classes.  A site receives a sequence of one to four requests, a server
+the replies of a run.  A request or reply of a valid run is changed in one to three places: fields, names of functions, arrays
+(type, shape, values), steps of secure aggregation, or single bytes.
 
 A site must answer each request with declared arrays, a hello or a code, write a line to the ledger, import only code of fnlkit,
 write only to the site's folder, and send no canary.  A server must finish a run in which one of three sites is hostile, or stop

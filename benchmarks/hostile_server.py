@@ -480,7 +480,8 @@ def report(seed=0, attacks=ATTACKS):
         If an attack that uses no reply of the agreed table recovered anything, or got an answer.
     """
     yield f"Sites of {', '.join(map(str, SIZES))} samples with {COLUMNS} columns, seed {seed}; shares in % for each site."
-    yield f"{'attack':<36}{'samples':<24}{'single values':<32}{'labels':<24}{'answered':>9}{'refused':>9}  replies that the table allows"
+    titles = f"{'attack':<36}{'samples':<24}{'single values':<32}{'labels':<24}{'answered':>9}{'refused':>9}"
+    yield f"{titles}  replies that the table allows"
     for attack in attacks:
         with tempfile.TemporaryDirectory(prefix="fnlkit-attack-") as folder, contextlib.redirect_stdout(io.StringIO()):
             federation = Federation(folder, seed, **attack.project)
@@ -488,4 +489,5 @@ def report(seed=0, attacks=ATTACKS):
         answered, refused = federation.answers["answered"], sum(federation.answers.values()) - federation.answers["answered"]
         assert attack.allowed or not (answered or np.any(shares)), f"{attack.name}: {answered} answers beyond the table"
         cells = [" ".join(f"{100 * share:.3g}" for share in column) for column in zip(*shares, strict=True)]
-        yield f"{attack.name:<36}{cells[0]:<24}{cells[1]:<32}{cells[2]:<24}{answered:>9,}{refused:>9,}  {attack.allowed or 'none'}"
+        numbers = f"{cells[0]:<24}{cells[1]:<32}{cells[2]:<24}{answered:>9,}{refused:>9,}"
+        yield f"{attack.name:<36}{numbers}  {attack.allowed or 'none'}"

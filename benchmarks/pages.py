@@ -250,7 +250,7 @@ def features_table():
 
 
 def images():
-    """Yield the cells of each row of regimes-images.txt: [regime, method, runs, best, ahead, p, late, ahead, p, memorized, ...]."""
+    """Yield the cells of regimes-images.txt by row: regime, method, runs, best, ahead, p, late, ahead, p, memorized, ..."""
     lines = (RESULTS / "regimes-images.txt").read_text(encoding="utf-8").splitlines()
     top = next(i for i, line in enumerate(lines) if re.match(" *regime +method +runs ", line))
     starts = [found.start() for found in re.finditer(r"\S+", lines[top])]

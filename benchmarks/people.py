@@ -315,7 +315,8 @@ def audits(names, seeds, folder, cache):
         for least, most in itertools.pairwise(BOUNDS):
             count = total[f"{least}"]
             error, shrunk, width = (total[f"{least} {what}"] / max(count, 1) for what in SUMMED)
-            print(f"  {f'{least} to {most - 1:,}' if most < BOUNDS[-1] else f'{least} and more':11} labels    {count:3} annotators: "
+            sizes = f"{least} to {most - 1:,}" if most < BOUNDS[-1] else f"{least} and more"
+            print(f"  {sizes:11} labels    {count:3} annotators: "
                   f"error of the level {error:.1f} points, pooled {shrunk:.1f}, width {width:.1f}", flush=True)  # fmt: skip
 
 

@@ -17,7 +17,7 @@ FEWEST = 20
 RANGE = 5
 SENDS = {
     "tested": Sent.counts(
-        f"numbers of samples by label; labels with fewer than {FEWEST} together in the last entry, and 0 for fewer than {FEWEST}",
+        f"numbers of samples by label; labels with fewer than {FEWEST} together in the last entry, 0 for fewer than {FEWEST}",
         "once", ("groups",),
     ),
     "wrong": Sent.counts(

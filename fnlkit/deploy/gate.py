@@ -205,8 +205,8 @@ class Gate:
         known = [each for each in counts if each.startswith(f"{key} ")]
         if f"{key} {digest}" not in known and len(known) >= row.different:
             raise NotInTable(
-                f"{row.task}: {short(row.step)} was requested with {len(known)} different sets of received values, and this site "
-                f"agreed to {row.different}; if you permit more, delete {shown(self.path)}"
+                f"{row.task}: {short(row.step)} was requested with {len(known)} different sets of received values, and this "
+                f"site agreed to {row.different}; if you permit more, delete {shown(self.path)}"
             )
         counts[f"{key} {digest}"] = counts.get(f"{key} {digest}", 0) + 1
 

@@ -97,7 +97,8 @@ def describe_second(artifact):
     yield f"- counts by given class, each a multiple of {STEP}, so that a number states a count within {AWAY} of it:"
     yield "  by the class that the classifier of the other sites predicts, that a model of this site predicts, and that is"
     yield "  expected to be true; of labels for which both models predict the same other class; and of all contradicted labels"
-    yield f"- the range of the number of wrong labels: {arrays['low']} to {arrays['high']}, rounded outward to multiples of {STEP}"
+    low, high = arrays["low"], arrays["high"]
+    yield f"- the range of the number of wrong labels: {low} to {high}, rounded outward to multiples of {STEP}"
     yield "- two counts of labels that a model of this site predicts, and which change of the inputs fits best"
     changes, _, m = arrays["class_means"].shape
     if arrays["covariances"].any():

@@ -101,8 +101,8 @@ def describe_second(artifact, size):
     arrays, about = artifact.arrays, artifact.meta
     away = private.noise_of(about["epsilon"], about["delta"], size)
     yield f"Second file of {about['site']} for an audit from sums with noise. It contains only:"
-    yield f"- numbers of labels that the classifier predicts, and of others: the noise of each number is {away['agreement']:.3g}"
-    yield f"- numbers of samples by predicted and given class: the noise of each number is {away['predicted']:.3g}"
+    yield f"- numbers of labels that the classifier predicts, and of others: noise of each number {away['agreement']:.3g}"
+    yield f"- numbers of samples by predicted and given class: noise of each number {away['predicted']:.3g}"
     yield "Its privacy cost was charged with the first file. The suspicious samples stay here."
     yield f"{sum(values.nbytes for values in arrays.values()):,} bytes of numbers, SHA-256 {digest_of(artifact)}"
 

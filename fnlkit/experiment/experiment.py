@@ -260,9 +260,10 @@ class Experiment:
     def _note_constant(self):
         """Note that the last evaluated model predicts one class for all samples, although their labels differ."""
         if self._constant is not None:
+            name, count = self.dataset.class_names[self._constant], len(self.measured)
             self.clients.note(
-                f"the last model predicts the class {self.dataset.class_names[self._constant]!r} for all {len(self.measured):,} test "
-                f"samples: training collapsed; lower --lr or the strength of {self.settings.method}'s loss"
+                f"the last model predicts the class {name!r} for all {count:,} test samples: training collapsed; lower --lr or "
+                f"the strength of {self.settings.method}'s loss"
             )
 
     def _scores(self, model):

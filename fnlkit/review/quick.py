@@ -41,7 +41,7 @@ SENDS = {
         ("within", "numbers of samples by given class and the prediction of a cross-validated model of the site itself"),
         ("expected", "expected numbers of samples by true and given class"),
         ("doubted", "numbers of samples for which both models predict the same other class"))},
-    **{f"{name}_wrong": Sent(f"number of given labels in {name} under another class; multiples of 5", "second file", ("C",), low=0)
+    **{f"{name}_wrong": Sent(f"number of labels in {name} of another class; multiples of 5", "second file", ("C",), low=0)
        for name in summaries.TABLES},
     "chosen": Sent("number of the change of the inputs with which the classifier fits best", "second file", ()),
     "supported": Sent("number of labels that only the site's own model predicts; a multiple of 5", "second file", (), low=0),

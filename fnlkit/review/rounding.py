@@ -10,9 +10,9 @@ import numpy as np
 from fnlkit.review.shifts import LEAST
 
 STEP, AWAY = LEAST, LEAST // 2
-# Single confusions are tested with counts that are smaller by this number: half of AWAY, near the standard deviation of rounding
-# (1.4). Development seeds 100 to 255 of benchmarks.shifts: with 0, 1 and 2, 4, 1 and 1 of 625 clean sites are accused, and 145, 145
-# and 141 of 155 noisy sites are named.
+# Single confusions are tested with counts that are smaller by this number: half of AWAY, near the standard deviation of
+# rounding (1.4). Development seeds 100 to 255 of benchmarks.shifts: with 0, 1 and 2, 4, 1 and 1 of 625 clean sites are accused,
+# and 145, 145 and 141 of 155 noisy sites are named.
 ALLOWANCE = 1
 
 
@@ -36,8 +36,8 @@ def round_counts(counts):
 def round_table(table, totals):
     """Return (cells (C, C), wrong (C,)) of counts by predicted and given class: multiples of STEP.
 
-    Cells on the diagonal are 0: they follow from the totals, the numbers of given labels.  `wrong` is the number of given labels
-    of which another class is predicted.  The cells of a class are 0 if its total would narrow their windows.
+    Cells on the diagonal are 0: they follow from the totals, the numbers of given labels.  `wrong` is the number of given
+    labels of which another class is predicted.  The cells of a class are 0 if its total would narrow their windows.
 
     Parameters
     ----------

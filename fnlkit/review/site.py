@@ -26,8 +26,8 @@ FOLDS = 5
 CERTAIN = 1 / 3
 SENDS = {
     "class_counts": Sent.counts("numbers of samples of each given label", "once", ("C",), total="n"),
-    "review_counts": Sent.counts("last review with a guarantee: right, wrong, listed and other candidates by group of at least five ranks",
-                                 "once", (GROUPS, 4)),
+    "review_counts": Sent.counts("last review with a guarantee: right, wrong, listed and other candidates by group of 5 ranks "
+                                 "or more", "once", (GROUPS, 4)),
     "review_terms": Sent.share("last review with a guarantee: its share and its confidence", "once", (2,)),
     **shifts.SENDS,
     **shifts.EMBEDDED,

@@ -180,7 +180,7 @@ def test_labels_reviewed_before_the_scale_are_used_after_it(tables, capsys):
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_site_predicts_with_the_run_whether_it_took_part_or_not(seen, tables, capsys):
-    """The unseen site has the folder of the project, the run and other columns' order; numbers are in the ranges of the evaluation."""
+    """The unseen site has the project, the run and another order of columns; numbers are in the ranges of the evaluation."""
     deployed = of_tables(tables)
     found = deployed.run("scale")["scale"]
     deployed.run("train", scale=found)

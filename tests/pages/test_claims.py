@@ -1,7 +1,7 @@
 """Statements about privacy and loss in the pages about real sites name the test that checks them.
 
-A comment ``<!-- test: FILE::TEST -->`` ends a block of the page's source whose sentences the test checks. ``<!-- limit -->`` marks
-a block that promises nothing: it states what the protection does not do.
+A comment ``<!-- test: FILE::TEST -->`` ends a block of the page's source whose sentences the test checks. ``<!-- limit -->``
+marks a block that promises nothing: it states what the protection does not do.
 """
 
 import ast
@@ -17,7 +17,10 @@ MARK = re.compile(r"<!-- test: (\S+)::(\w+) -->")
 NOT_TEXT = re.compile(
     r"(?ms)^```.*?^```$|<!-- computed: .*?<!-- end -->|^#.*?$|^<!-- (?:given|shorter|needs|run by|not run|numbers): .*?-->$"
 )
-CLAIM = re.compile(r"(?i)\b(leaves?|left|reveals?|masks?|masked|secret|privacy|private|never|lost|loses|refuses?|refused|withheld|hash(?:es)?|stays? (?:at|here|there|with)|sends? (?:only|nothing))\b")  # fmt: skip
+CLAIM = re.compile(
+    r"(?i)\b(leaves?|left|reveals?|masks?|masked|secret|privacy|private|never|lost|loses|refuses?|refused|withheld|hash(?:es)?|"
+    r"stays? (?:at|here|there|with)|sends? (?:only|nothing))\b"
+)
 
 
 def blocks(page):

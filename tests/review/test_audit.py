@@ -74,7 +74,8 @@ def test_confusions_that_mistakes_of_the_models_explain_are_marked_and_not_shown
 
 @pytest.mark.parametrize(
     ("wrong", "accused", "low", "cell", "supported"),
-    [(4, True, 0.05, False, False), (20, True, 0.05, False, True), (20, True, 0.0, False, False), (20, False, 0.0, False, False),
+    [(4, True, 0.05, False, False), (20, True, 0.05, False, True), (20, True, 0.0, False, False),
+     (20, False, 0.0, False, False),
      (4, True, 0.0, True, True)],
 )  # fmt: skip
 def test_a_confusion_is_compared_with_the_mistakes_at_the_cleanest_site(wrong, accused, low, cell, supported):
