@@ -275,8 +275,8 @@ def readme_images():
     yield "|---|---|---|---|---|"
     for regime, method in late:
         if method in OF_PAPERS:
-            oracle = ahead.get((regime, "oracle"), "")
-            yield f"| `{method}` | {regime} | {late[regime, 'fedavg']} | {ahead[regime, method]} | {oracle} |"
+            base = late[regime, "fedavg"].partition(" ±")[0]
+            yield f"| `{method}` | {regime} | {base} | {ahead[regime, method]} | {ahead.get((regime, 'oracle'), '')} |"
 
 
 def gate_table():

@@ -49,8 +49,9 @@ def test_each_paper_has_a_regime_with_fedavg_and_true_labels():
         jobs = reproduce.jobs(recipe.load("regimes-images"), only=regime)
         methods = [job.method for job in jobs if job.seed == 0]
         assert methods[:3] == ["fedavg", paper, "oracle"] and {job.seed for job in jobs} == {0, 1, 2, 3, 4}
-        # All methods of a regime have the same options: the differences are those of the methods.
-        options = {tuple(word for word in job.train if not word.startswith(("--method", "--seed", "--embed"))) for job in jobs}
+        # All methods of a regime have the same options: the differences are those of the methods and losses.
+        own = ("--method", "--seed", "--embed", "--loss")
+        options = {tuple(word for word in job.train if not word.startswith(own)) for job in jobs}
         assert len(options) == 1
 
 
