@@ -182,7 +182,9 @@ def run(folder, task, scaled, model, server_data, min_replies, output):
     if listed["status"] != "finished:completed":
         stopped = f"the task was stopped ({listed['status']})" if "stopped" in listed["status"] else ""
         ended = f"the server process ended ({listed['status']}); its log is that of {folder}/coordinator/start.sh"
-        raise WorkStopped(f"{found.get('reason') or stopped or ended}; the same command continues the task")
+        reason = found.get("reason") or stopped or ended
+        remedy = "" if reason.endswith("the same command") else "; the same command continues the task"
+        raise WorkStopped(f"{reason}{remedy}")
     for line in _told(found):
         click.echo(printable(line))
     if task != "train":
