@@ -12,6 +12,7 @@ import numpy as np
 from fnlkit.artifacts import large, paths, saving
 from fnlkit.components.parameters import Count, Text, checked
 from fnlkit.components.spec import Spec
+from fnlkit.datasets.columns import ordered
 from fnlkit.datasets.local import from_arrays
 from fnlkit.datasets.manifest import ROLES, Manifest
 from fnlkit.datasets.table import Table
@@ -19,6 +20,8 @@ from fnlkit.errors import InputError, nearest
 
 # Splits of the hub with test samples, in order of preference. Further splits are not used.
 _TESTED = ("test", "validation")
+# Modes of images with 8 bits per channel that are read as gray values; and those that are read as RGB.
+_GRAY, _COLOR = ("1", "L"), ("LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB")
 
 
 @checked
@@ -136,22 +139,26 @@ def _fetch_openml(number, folder):
     from sklearn.datasets import fetch_openml
 
     try:
-        found = fetch_openml(data_id=number, data_home=str(folder), as_frame=False, parser="liac-arff")
+        # The target is read as a column of the data, because scikit-learn fails for targets with missing values.
+        found = fetch_openml(data_id=number, data_home=str(folder), as_frame=False, parser="liac-arff", target_column=None)
     except (OSError, ValueError) as error:
         raise InputError(f"openml(id={number}): {str(error).splitlines()[0]}") from error
-    if found.target is None or len(found.target_names) != 1:
-        raise InputError(f"openml(id={number}): declares {len(found.target_names)} targets; expected one")
+    label = found.details.get("default_target_attribute") or ""
+    if label not in found.feature_names:
+        declared = f"declares the target {label!r}" if label else "declares no target"
+        raise InputError(f"openml(id={number}): {declared}; expected one of the columns {', '.join(found.feature_names)}")
     if not isinstance(found.data, np.ndarray):
         raise InputError(f"openml(id={number}): sparse tables are not read; write a CSV with the columns that you use")
     columns = {}
-    for name, values in zip(found.feature_names, found.data.T, strict=True):
+    for name, values in zip(found.feature_names, found.data.T.astype(np.float64), strict=True):
         levels = (found.categories or {}).get(name)
-        if levels is None:
-            columns[name] = values.astype(np.float64)
+        if levels is not None:
+            columns[name] = np.array(["" if value != value else str(levels[int(value)]) for value in values])
+        elif name == label:
+            columns[name] = np.array(["" if value != value else np.format_float_positional(value, trim="-") for value in values])
         else:
-            columns[name] = np.array(["" if value != value else str(levels[int(value)]) for value in values.astype(float)])
-    label = found.target_names[0]
-    return _columns({**columns, label: found.target.astype(str)}, label)
+            columns[name] = values
+    return _columns(columns, label)
 
 
 def _fetch_hf(name, *, config, label, site, folder):
@@ -205,15 +212,19 @@ def _names_of(rows, column):
 
 def _image_arrays(name, parts, image, label, site, features):
     """Return the arrays of an npz with images (n, H, W) or (n, H, W, 3) uint8."""
+    if type(features[label]).__name__ not in ("Value", "ClassLabel"):
+        raise InputError(f"hf(name={name}): column {label!r} has several labels per image; expected one label")
     names = getattr(features[label], "names", None)
     texts = {part: _names_of(rows, label) for part, rows in parts.items()}
     if names is None:
-        names = sorted(set(np.concatenate(list(texts.values())).tolist()) - {""})
+        names = ordered(set(np.concatenate(list(texts.values())).tolist()) - {""})
     place = {text: i for i, text in enumerate(names)} | {"": -1}
     arrays = {"class_names": np.array(names), "label": np.array(label)}
-    mode = "L" if parts["train"][0][image].mode in ("1", "L") else "RGB"
-    for part, rows in parts.items():
-        pixels = [np.asarray(row.convert(mode)) for row in rows[image]]
+    images = {part: list(rows[image]) for part, rows in parts.items()}
+    modes = {_mode_of(name, part, i, one) for part, rows in images.items() for i, one in enumerate(rows)}
+    mode = "L" if modes <= set(_GRAY) else "RGB"
+    for part, rows in images.items():
+        pixels = [np.asarray(one.convert(mode)) for one in rows]
         if len(sizes := {each.shape for each in pixels}) > 1:
             raise InputError(f"hf(name={name}): images of {len(sizes)} sizes; expected one size")
         y = np.array([place[text] for text in texts[part]])
@@ -224,6 +235,15 @@ def _image_arrays(name, parts, image, label, site, features):
     if site or usual:
         arrays["site_train"] = _names_of(parts["train"], site or usual[0])
     return arrays
+
+
+def _mode_of(name, part, i, image):
+    """Return the mode of an image; raise if it is missing or has more than 8 bits per channel."""
+    if image is None:
+        raise InputError(f"hf(name={name}): image {i} of {part} is missing; expected an image in each row")
+    if image.mode not in _GRAY + _COLOR:
+        raise InputError(f"hf(name={name}): image {i} of {part} has the mode {image.mode}; expected 8 bits per channel")
+    return image.mode
 
 
 def _table_arrays(name, parts, label, features):

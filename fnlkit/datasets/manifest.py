@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections import Counter
 from functools import cached_property, partial
+from pathlib import Path
 
 import numpy as np
 
@@ -149,7 +150,7 @@ class Manifest:
         file = file.name if isinstance(file, Spec) else file
         if not isinstance(file, (str, os.PathLike)):
             raise InputError(f'manifest: `file` is {file}; write file="TABLE.csv"')
-        self.file = paths.resolved(file)
+        self.file = paths.resolved(file) if table is None else Path(file)  # a given table has a name, not a file
         self.given = {role: name for role, name in (given or {}).items() if name}
         several = self.given.get("label")
         if isinstance(several, Spec):

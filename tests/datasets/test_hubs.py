@@ -30,9 +30,9 @@ def offline(monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
-def put_openml(cache, number=7, target="finding"):
+def put_openml(cache, number=7, target="finding", rows=ROWS, head=ARFF):
     """Write the answers of OpenML about a table to the folder in which scikit-learn looks for downloads."""
-    text = ARFF + "".join(",".join(map(str, row)).replace("25,", "?,") + "\n" for row in ROWS)
+    text = head + "".join(",".join(map(str, row)).replace("25,", "?,") + "\n" for row in rows)
     names = {"age": "numeric", "stage": "nominal", "ward": "nominal", "finding": "nominal"}
     features = [
         {"index": str(i), "name": name, "data_type": kind, "is_target": str(name == target).lower(), "is_ignore": "false",
@@ -89,6 +89,21 @@ def test_the_pipe_reads_a_table_of_openml(tmp_path, monkeypatch):
     assert done.returncode == 0 and "Aix" in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize("head, names", [(ARFF, ("ill", "well")), (ARFF.replace("{ill,well}", "NUMERIC"), ("2", "10.5"))])
+def test_a_missing_label_of_openml_is_no_class(head, names, tmp_path):
+    rows = [(*row[:3], "?" if i == 3 else names[i % 2]) for i, row in enumerate(ROWS)]
+    put_openml(tmp_path, rows=rows, head=head)
+    data = datasets.load("openml(id=7)", cache=tmp_path, download=True)
+    assert data.class_names == list(names) and len(data.y_train) == 39 and len(data.unlabeled) == 1
+    assert data.y_train.tolist() == [i % 2 for i in range(40) if i != 3]
+
+
+def test_a_table_of_openml_with_one_class_is_refused_by_its_name(tmp_path):
+    put_openml(tmp_path, rows=[(*row[:3], "ill") for row in ROWS])
+    with pytest.raises(InputError, match=r"^openml\(id=7\): column 'finding': 1 different labels"):
+        datasets.load("openml(id=7)", cache=tmp_path, download=True)
+
+
 @pytest.mark.parametrize("spec, message", [("openml", "needs 'id'"), ("hf", "needs 'name'"), ('openml(id="x")', "'id'")])
 def test_a_missing_or_wrong_name_is_refused(spec, message):
     with pytest.raises(InputError, match=message):
@@ -141,6 +156,39 @@ def test_images_in_parquet_files_are_read(hub, tmp_path):
     assert data.fields["site"].tolist() == [f"s{i % 2}" for i in range(1, 12)] and len(data.unlabeled) == 1
     again = datasets.load(data.name, cache=tmp_path / "cache")
     np.testing.assert_array_equal(again.x_train, data.x_train)
+
+
+def write_rows(hub, folder, kind, images, labels):
+    folder.mkdir(parents=True)
+    made = hub.Dataset.from_dict(
+        {"image": images, "label": labels}, features=hub.Features({"image": hub.Image(), "label": kind})
+    )
+    made.to_parquet(str(folder / "train-00000-of-00001.parquet"))
+    return f'hf(name="{folder}")'
+
+
+def test_gray_images_among_colored_ones_do_not_remove_the_colors(hub, tmp_path):
+    images = [np.full((6, 5), 7, np.uint8), *np.random.default_rng(0).integers(0, 256, (7, 6, 5, 3), np.uint8)]
+    spec = write_rows(hub, tmp_path / "mixed", hub.Value("int64"), images, [2, 10] * 4)
+    data = datasets.load(spec, cache=tmp_path / "cache")
+    assert data.class_names == ["2", "10"] and data.y_train.tolist() == [0, 1] * 4
+    np.testing.assert_array_equal(data.x_train[1:], images[1:])
+    assert (data.x_train[0] == 7).all()
+
+
+@pytest.mark.parametrize(
+    "first, labels, message",
+    [
+        (None, [0, 1] * 4, "image 0 of train is missing"),
+        (np.full((6, 5), 40_000, np.uint16), [0, 1] * 4, "expected 8 bits per channel"),
+        (np.zeros((6, 5), np.uint8), [[0], [0, 1]] * 4, "'label' has several labels per image"),
+    ],
+)
+def test_images_and_labels_that_would_be_changed_are_refused(hub, first, labels, message, tmp_path):
+    kind = hub.Sequence(hub.Value("int64")) if isinstance(labels[0], list) else hub.Value("int64")
+    spec = write_rows(hub, tmp_path / "odd", kind, [first, *np.zeros((7, 6, 5), np.uint8)], labels)
+    with pytest.raises(InputError, match=message):
+        datasets.load(f"{spec[:-1]}, label=label)", cache=tmp_path / "cache")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the library leaves files open
