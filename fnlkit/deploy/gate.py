@@ -8,17 +8,20 @@ the table does not contain is refused: nothing is computed, stored or sent excep
 import hashlib
 import inspect
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
 import torch
 
 from fnlkit.artifacts import files, saving
 from fnlkit.artifacts.paths import from_home, shown
 from fnlkit.client import testing
+from fnlkit.client.inputs import Augment
 from fnlkit.client.scaling import FEWEST
 from fnlkit.client.training import Fit
 from fnlkit.components.declarations import declaration
@@ -28,6 +31,7 @@ from fnlkit.deploy.allowed import PACKAGES, functions
 from fnlkit.deploy.releases import Withheld
 from fnlkit.engines.travel import unpack
 from fnlkit.errors import InputError
+from fnlkit.experiment.augmentation import augmentation
 from fnlkit.experiment.criteria import AGREEMENT, CHANGES
 from fnlkit.experiment.plan import BoundMethod
 from fnlkit.experiment.settings import Settings
@@ -172,12 +176,12 @@ class Gate:
             raise NotInTable(f"{task}: the request has no step")
         try:
             steps = [unpack(step, self.may_be_named) for step in request["steps"]]
+            parts = [(self.rows[name_of(part)], part) for step in steps for part in parts_of(step)]
         except (InputError, ValueError, TypeError, KeyError, AttributeError, RecursionError, IndexError):
             raise NotInTable(f"{task}: the request contains a step that the table of this site does not have") from None
         received = {**request["broadcast"], **request["visits"][0][3]}
-        for step in steps:
-            for part in parts_of(step):
-                _must_fit(self.rows[name_of(part)], part, received)
+        for row, part in parts:
+            _must_fit(row, part, received)
         self._count(Counter(map(name_of, steps)), task, received)
         return frozenset(name for step in steps for name in self.rows[name_of(step)].replies)
 
@@ -194,8 +198,8 @@ class Gate:
                     self._count_received(counts, key, row, _digest(received))
                 if counts.get(key, 0) + more > row.requests:
                     raise NotInTable(
-                        f"{task}: {short(name)} was requested {counts[key]:,} times, and this site agreed to {row.requests:,}; "
-                        f"if you permit more, delete {shown(self.path)}"
+                        f"{task}: {short(name)} was requested {counts.get(key, 0) + more:,} times, and this site agreed to "
+                        f"{row.requests:,}; if you permit more, delete {shown(self.path)}"
                     )
                 counts[key] = counts.get(key, 0) + more
             saving.write_bytes([json.dumps({"kind": KIND, "counts": known}).encode()], self.path)
@@ -302,7 +306,7 @@ def _of_training(plan, task):
     rates = [plan.settings.lr, *_rates(stages)]
     arguments += [*arguments_of(plan.optimizer).items()]
     noise = "randomized labels" if any(declaration(each).label_epsilon for each in stages) else ""
-    yield _training("train", ("weights",), requests, max(epochs), plan.settings, max(rates))
+    yield _training(task, ("weights",), requests, max(epochs), plan.settings, max(rates))
     for name in sorted(reachable(*components(plan))):
         bound = _LIMITS.get(name, {}) | _as_agreed(name, arguments)
         yield Row("train", name, ("weights", *plan.sends), requests, bound=bound, noise=noise)
@@ -324,7 +328,7 @@ def _of_audit(plan, task):
     temper = Limit("one of the fixed factors", lambda v: float(v) in TEMPERS)
     across = Limit(f"{task.judging.per_sample}, as agreed (--per-sample)", lambda v: v is task.judging.per_sample)
     visits = RUNS * task.judging.folds * task.judging.audit_rounds
-    yield _training("audit", ("weights",), visits, Settings().epochs, Settings(), Settings().lr)
+    yield _training(task, ("weights",), visits, Settings().epochs, Settings(), Settings().lr)
     yield from (Row("audit", name, (), visits) for name in sorted(_losses()))
     yield row("review.site:describe", "class_counts", "review_counts", "review_terms")
     yield row("review.shifts:describe_columns", "columns", "class_columns", fewest=shifts.LEAST)
@@ -353,7 +357,7 @@ def _of_estimate(plan, task):
     before = WARM_UPS.get(function.__name__)
     visits = RUNS * (task.judging.audit_rounds + MORE_ROUNDS)
     parts = [function, *(BoundMethod.of(before).stages if before else ())]
-    yield _training("estimate", ("weights", *sends), visits, Settings().epochs, Settings(), max(Settings().lr, *_rates(parts)))
+    yield _training(task, ("weights", *sends), visits, Settings().epochs, Settings(), max(Settings().lr, *_rates(parts)))
     for name in sorted(_losses() | reachable(*parts)):
         yield Row("estimate", name, ("weights", *sends), visits, bound=_LIMITS.get(name, {}))
 
@@ -379,12 +383,14 @@ def _training(task, sent, requests, epochs, settings, rate):
     same = {"batch_size": settings.batch_size, "momentum": settings.momentum, "weight_decay": settings.weight_decay,
             "optimizer": settings.client_optimizer, "clip": settings.clip}  # fmt: skip
     bound = {name: _equal(value) for name, value in same.items()}
+    augments = Augment(), augmentation(settings.augment, task.kind, task.shape)
     bound |= {
         "lr": Limit(f"at most {rate:g}", lambda v: isinstance(v, int | float) and 0 < v <= rate),
         "epochs": Limit(f"at most {epochs}", lambda v: type(v) is int and 0 < v <= epochs),
+        "augment": Limit(f"{' or '.join(dict.fromkeys(('none', str(settings.augment))))}, as agreed", lambda v: v in augments),
         "views": Limit(f"at most {MOST_VIEWS}", lambda v: type(v) is int and 0 < v <= MOST_VIEWS),
     }
-    return Row(task, TRAINING, sent, requests, bound=bound)
+    return Row(task.name, TRAINING, sent, requests, bound=bound)
 
 
 # ---- steps of components
@@ -538,14 +544,18 @@ def _fits(limit, value):
 
 def _small(value):
     """Return whether a bound value cannot make a step compute without end."""
-    if isinstance(value, bool | type(None) | torch.Tensor | float | bytes) or callable(value):
+    if isinstance(value, np.generic | np.ndarray | torch.Tensor):
+        return math.prod(value.shape) != 1 or _small(value.item())
+    if isinstance(value, bool | type(None) | float | bytes):
         return True
     if isinstance(value, int):
         return abs(value) <= MOST_NUMBER
     if isinstance(value, str):
         return len(value) <= MOST_NUMBER
+    if isinstance(value, dict):
+        return _small(list(value.values()))
     if isinstance(value, list | tuple):
         return len(value) <= MOST_ENTRIES and all(map(_small, value))
-    if isinstance(value, dict):
-        return len(value) <= MOST_ENTRIES and all(map(_small, value.values()))
-    return True
+    if isinstance(value, partial):
+        return not value.args and _small(value.keywords)
+    return inspect.isfunction(value)

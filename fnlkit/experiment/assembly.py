@@ -376,7 +376,7 @@ def optimizer_of(plan, dataset, select, protection=None):
         weight_decay=settings.weight_decay,
         optimizer=settings.client_optimizer,
         clip=settings.clip,
-        augment=augmentation(settings.augment, dataset),
+        augment=augmentation(settings.augment, dataset.kind, dataset.x_train.shape[1:]),
         mixup=settings.mixup,
     )
     protected = {"protect": protection} if protection else {}

@@ -6,26 +6,34 @@ from fnlkit.components.spec import bind, parse
 from fnlkit.errors import InputError
 
 
-def augmentation(spec, dataset):
-    """Return the Augment of a spec.
+def augmentation(spec, kind, shape):
+    """Return the Augment of a spec for samples of a kind and shape.
 
     ``auto`` is crop(4) and flip on color images of 32 pixels or more, and no augmentation otherwise.
+
+    Parameters
+    ----------
+    spec : str
+    kind : str
+        Kind of the samples, as in fnlkit.datasets.Dataset.
+    shape : tuple of int
+        Shape of a sample.
 
     Raises
     ------
     InputError
-        If the name or a parameter is unknown, or the data set has no images.
+        If the name or a parameter is unknown, or the samples are no images.
     """
     spec = parse(spec, "--augment")
     if spec.name == "none":
         return Augment()
     if spec.name == "auto":
-        color = dataset.kind == "image" and dataset.x_train.shape[-1] == 3 and dataset.x_train.shape[1] >= 32
+        color = kind == "image" and shape[-1] == 3 and shape[0] >= 32
         return Augment(pad=4, flip=True) if color else Augment()
     if spec.name != "augment":
         raise InputError(f"--augment: unknown {spec.name!r}; write none, auto or augment(pad=4, flip=true, cutout=16)")
-    if dataset.kind != "image":
-        raise InputError(f"--augment {spec}: {dataset.name} has no images; write --augment none")
+    if kind != "image":
+        raise InputError(f"--augment {spec}: the data set has no images; write --augment none")
 
     def build(*, pad: Natural = 4, flip=True, cutout: Natural = 0):
         return Augment(pad, flip, cutout)

@@ -6,11 +6,13 @@ import re
 import time
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
 from fnlkit.client import testing
 from fnlkit.client.drift import proximal
+from fnlkit.client.inputs import Augment
 from fnlkit.client.training import Fit
 from fnlkit.engines import travel
 from fnlkit.estimators import em, federated
@@ -49,6 +51,8 @@ REFUSED = [
     ("evaluate", [testing.reply_tested, Fit(epochs=1)], {}),
     ("evaluate", [federated.reply_predicted], {}),
     ("evaluate", [site.describe], {}),
+    ("evaluate", [Fit(loss=testing.reply_tested)], {}),
+    ("evaluate", [testing.reply_tested] * (gate.RUNS + 1), {}),
     # A score of each sample, under the name of a reply with an open side.
     ("audit", [partial(na_fedavg.score_samples, name="columns", score="energy")], {}),
     ("audit", [partial(copies.find_copies, neighbors=3, across=True)], SALT | {"samples": torch.tensor(9)}),
@@ -61,7 +65,19 @@ REFUSED = [
     ("audit", [partial(site.detect, detectors=["knn"] * 1000, seed=0)], {}),
     ("audit", [Fit(epochs=10**6)], {}),
     ("audit", [site.describe, partial(site.describe, x=1)], {}),
+    ("audit", [Fit(augment=Augment(pad=10**6))], {}),
+    ("audit", [Fit(mixup=np.int64(10**6))], {}),
+    ("audit", [Fit(mixup=torch.tensor(10**6))], {}),
+    ("audit", [Fit(mixup=partial(site.describe, x=10**6))], {}),
+    ("audit", [Fit(mixup=Fit(epochs=10**6))], {}),
+    # No steps.
     ("audit", [], {}),
+    ("audit", [3], {}),
+    ("audit", [torch.ones(2)], {}),
+    ("audit", [[site.describe]], {}),
+    ("audit", [Augment()], {}),
+    ("audit", [Fit(loss=3)], {}),
+    ("audit", [Fit(corrections=3)], {}),
 ]
 
 
@@ -245,6 +261,9 @@ def test_an_entry_per_sample_leaves_only_if_agreed(audited, place, tmp_path):  #
         ("fedavg", {}, Fit(epochs=1, batch_size=16, lr=0.01), True),
         ("fedavg", {}, Fit(epochs=1, batch_size=16, clip=1e-9), False),
         ("fedavg", {}, Fit(epochs=1, batch_size=16, momentum=0.99), False),
+        ("fedavg", {}, Fit(epochs=1, batch_size=16, augment=Augment(pad=2)), False),
+        ("fedavg", {"augment": "augment(pad=1, flip=false)"}, Fit(epochs=1, batch_size=16, augment=Augment(pad=1)), True),
+        ("fedavg", {"augment": "augment(pad=1, flip=false)"}, Fit(epochs=1, batch_size=16, augment=Augment(pad=2)), False),
         ("fedcorr(confidence=0.9)", {}, partial(fedcorr.relabel_confident, confidence=0.1, strict=False), False),
         ("fedcorr(confidence=0.9)", {}, partial(fedcorr.relabel_confident, confidence=0.9, strict=False), True),
         ("na-fedavg(at=1)", {}, partial(na_fedavg.score_samples, name="scores_global", score="loss"), False),
