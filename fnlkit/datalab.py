@@ -239,10 +239,15 @@ def _column(data: Any, name: str, argument: str) -> NDArray[Any]:
 
 
 def _complete(values: NDArray[Any], argument: str) -> NDArray[Any]:
-    """Return values (n,), as texts if they are objects; raise if one is missing."""
-    missing = [value is None or value != value for value in values.ravel().tolist()]
+    """Return values (n,), objects as numbers or texts; raise if one is missing."""
+    flat = values.ravel().tolist()
+    # pandas.NA is neither equal nor unequal to itself.
+    missing = [value is None or type(value).__name__ == "NAType" or value != value for value in flat]
     if any(missing):
         raise InputError(f"`{argument}`: the value of sample {missing.index(True)} is missing; leave such samples out")
     if values.ndim != 1 or not len(values):
         raise InputError(f"`{argument}` must have a value per sample, found shape {values.shape}")
-    return values.astype(str) if values.dtype == object else values
+    if values.dtype != object:
+        return values
+    numbers = all(isinstance(value, (bool, int, float, np.number)) for value in flat)
+    return np.array(flat) if numbers else values.astype(str)

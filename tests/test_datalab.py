@@ -78,6 +78,21 @@ def test_other_searches_of_cleanlab_are_refused(more, message):
         Datalab(data, label_name="tree", task="regression")
 
 
+def test_numbers_in_columns_of_objects_keep_their_order():
+    """As texts, 10 would come before 2, and each column of `pred_probs` would belong to another class."""
+    labels = np.array([0, 2, 10, 2, 0, 10], object)
+    lab = Datalab({"grade": labels}, "grade")
+    assert lab.class_names == [0, 2, 10] and lab.labels.tolist() == [0, 1, 2, 1, 0, 2]
+    assert Datalab(pandas.DataFrame({"grade": pandas.array(labels, dtype="Int64")}), "grade").class_names == [0, 2, 10]
+
+
+@pytest.mark.parametrize("kind", ["string", "Int64", "object"])
+def test_a_missing_label_of_pandas_is_named(kind):
+    values = ["a", None, "b"] if kind == "string" else [1, pandas.NA, 2]
+    with pytest.raises(InputError, match="the value of sample 1 is missing"):
+        Datalab(pandas.DataFrame({"grade": pandas.array(values, dtype=kind)}), "grade")
+
+
 def test_the_report_has_the_sites_and_the_lowest_scores(capsys):
     data, _, probs = tree_data()
     lab = Datalab({"tree": data["tree"]}, "tree", sites=data["park"].tolist())

@@ -155,7 +155,8 @@ def _fetch_openml(number, folder):
         if levels is not None:
             columns[name] = np.array(["" if value != value else str(levels[int(value)]) for value in values])
         elif name == label:
-            columns[name] = np.array(["" if value != value else np.format_float_positional(value, trim="-") for value in values])
+            texts = (np.format_float_positional(value, trim="-") for value in values)
+            columns[name] = np.array(["" if text == "nan" else text for text in texts])
         else:
             columns[name] = values
     return _columns(columns, label)
