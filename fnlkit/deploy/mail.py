@@ -188,22 +188,28 @@ def _unusable(arrays, site, sites):
 
 
 def _record(site):
-    path = os.path.join(site.memory, RECORD)
+    """Return {first, heads, second: digest} of the files that the site wrote or answered for its project."""
+    return _records(site.memory).get(site.about["project"], {})
+
+
+def _records(memory):
+    """Return {project: record} of all projects of a site's folder: a site answers one message of each."""
+    path = os.path.join(memory, RECORD)
     if not os.path.exists(path):
         return {}
     try:
-        known = json.loads(files.read_text(path))
-        if known["project"] == site.about["project"]:
-            return known
-        return {}
-    except (ValueError, KeyError, TypeError):
+        found = json.loads(files.read_text(path))
+        if "projects" not in found:  # written by an earlier version, which kept the last project only
+            return {found["project"]: found}
+        return {project: dict(record) for project, record in found["projects"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{shown(path)}: is no record of fnlkit; restore the file") from None
 
 
 def _keep(site, known):
     saving.private_folder(site.memory)
-    body = json.dumps(known | {"project": site.about["project"]}).encode()
-    saving.write_bytes([body], os.path.join(site.memory, RECORD))
+    projects = _records(site.memory) | {site.about["project"]: known}
+    saving.write_bytes([json.dumps({"projects": projects}).encode()], os.path.join(site.memory, RECORD))
 
 
 # ---- the coordinator

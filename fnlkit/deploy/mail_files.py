@@ -26,6 +26,8 @@ LEDGER = "left.jsonl"
 FEATURES = 2  # version of the features in fnlkit.review.summaries and fnlkit.review.private
 _MAX_BYTES = 2**26
 _ABOUT = ("project", "features", "kind", "shape", "classes", "columns", "sites", "most", "scale", "seed")
+# Types of the entries that are read before all files agree.
+_KINDS = {"site": str, "sites": list, "classes": list, "scale": list, "shape": list, "most": int}
 _FIRST = {"counts", "withheld", "width", "sums", "moments", "columns", "class_columns"}
 _SECOND = {f"{name}{end}" for name in summaries.TABLES for end in ("", "_wrong")}
 _SECOND |= {"chosen", "supported", "certain", "class_means", "covariances", "low", "high"}
@@ -210,6 +212,9 @@ def read(path, *kinds):
     for name in (*shared_of(found), *(("delta",) if noisy else ()), *(("site",) if needed else ())):
         if name not in found.meta:
             raise InputError(f"{shown(path)}: lacks the entry {name}; write the file again")
+    for name, kind in _KINDS.items():
+        if not isinstance(found.meta.get(name, kind()), kind):
+            raise InputError(f"{shown(path)}: the entry {name} is {type(found.meta[name]).__name__}; write the file again")
     if noisy:
         _must_have_budget(found, path)
     return found

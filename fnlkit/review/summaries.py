@@ -478,6 +478,8 @@ def implausible(second, first):
         return "the change of the inputs is none of those that were compared"
     if not 0 <= int(second["low"]) <= int(second["high"]) < n + rounding.STEP:
         return "the range of wrong labels is no range within the number of samples"
+    if int(second["supported"]) < 0 or not (0 <= second["certain"]).all() or (second["certain"] > n + rounding.AWAY).any():
+        return "a number of labels is negative or larger than the number of samples"
     if int(second["doubted_wrong"].sum()) > n + rounding.AWAY * classes or second["certain"].shape != (2,):
         return "more labels are doubted than the first file has samples"
     if any(np.linalg.eigvalsh(part).min() < -1e-6 * max(1e-9, np.trace(part)) for part in second["covariances"]):

@@ -184,6 +184,28 @@ def test_a_hostile_message_is_refused_before_it_is_answered(change, named, copy)
     assert named in line and not (copy / "second.npz").exists()
 
 
+def test_a_message_of_another_project_does_not_make_a_site_forget_the_first_one(copy):
+    """A coordinator could otherwise send a project, another one, and the first one again with other heads."""
+    changed(copy / "heads.npz", lambda arrays, meta: arrays["coefficients"].__imul__(2), copy / "other.npz")
+    agreed = copy / "project/pyproject.toml"
+    first = agreed.read_text()
+    assert "\nmax_samples = 10000\n" in first
+    agreed.write_text(first.replace("\nmax_samples = 10000\n", "\nmax_samples = 9000\n"))
+    fnlkit(f"site summarize aix.csv {at('aix')} -o aix-other.npz", copy)
+    agreed.write_text(first)
+    fnlkit(f"site summarize aix.csv {at('aix')} -o aix-1.npz", copy)
+    line = fnlkit(f"site judge aix.csv other.npz {at('aix')} -o second.npz", copy, ends=2)
+    assert "a site answers one" in line and not (copy / "second.npz").exists()
+
+
+def test_a_record_of_an_earlier_version_is_read(copy):
+    path = copy / "project/memory-aix/mail.json"
+    ((project, record),) = json.loads(path.read_text())["projects"].items()
+    path.write_text(json.dumps(record | {"project": project}))
+    changed(copy / "heads.npz", lambda arrays, meta: arrays["coefficients"].__imul__(2), copy / "other.npz")
+    assert "a site answers one" in fnlkit(f"site judge aix.csv other.npz {at('aix')} -o second.npz", copy, ends=2)
+
+
 def test_a_second_first_file_of_other_data_is_refused(copy):
     lines = (copy / "aix.csv").read_text().splitlines()
     (copy / "aix.csv").write_text("\n".join(lines[:-9]) + "\n")
@@ -221,6 +243,12 @@ def put(name, place, value):
         ("bonn-2.npz", put("within_wrong", 0, 10**6), "within"),
         ("bonn-2.npz", lambda a, m: m.update(heads="0" * 64), "heads"),
         ("bonn-2.npz", lambda a, m: a.update(certain=np.zeros(3, np.int64)), "bonn"),
+        ("bonn-2.npz", put("certain", 0, -5), "negative"),
+        ("bonn-2.npz", put("certain", 1, 10**6), "larger than the number of samples"),
+        ("bonn-2.npz", put("supported", (), -5), "negative"),
+        ("aix-1.npz", lambda a, m: m.update(sites=5), "aix-1.npz: the entry sites is int"),
+        ("aix-1.npz", lambda a, m: m.update(most="many"), "aix-1.npz: the entry most is str"),
+        ("aix-1.npz", lambda a, m: m.update(classes=None), "aix-1.npz: the entry classes is NoneType"),
     ],
 )
 def test_files_that_do_not_fit_are_named_in_one_line(path, change, named, copy):
