@@ -180,15 +180,21 @@ def run(folder, task, scaled, model, server_data, min_replies, output):
         raise
     found = _last(folder)
     if listed["status"] != "finished:completed":
-        stopped = f"the task was stopped ({listed['status']})" if "stopped" in listed["status"] else ""
-        ended = f"the server process ended ({listed['status']}); its log is that of {folder}/coordinator/start.sh"
-        reason = found.get("reason") or stopped or ended
-        remedy = "" if reason.endswith("the same command") else "; the same command continues the task"
-        raise WorkStopped(f"{reason}{remedy}")
+        raise WorkStopped(found.get("reason") or _unwritten_reason(folder, listed["status"]))
     for line in _told(found):
         click.echo(printable(line))
     if task != "train":
         _print(output)
+
+
+def _unwritten_reason(folder, status):
+    """Return why a task ended that has written no reason, by Flower's status of it, and the next step."""
+    if "stopped" in status:
+        return f"the task was stopped ({status}); the same command continues the task"
+    return (
+        f"the server process ended ({status}); its log is that of {folder}/coordinator/start.sh; the same command continues "
+        "the task"
+    )
 
 
 def _valid(folder, config):

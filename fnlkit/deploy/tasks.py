@@ -130,7 +130,7 @@ def over(sites, task, settings, config, folder, report):
                 named = "; ".join(f"{task.names[k]}: {reason}" for k, reason in sorted(lost.items()))
                 raise WorkStopped(
                     f"{len(present)} of {task.sites} sites remain, and this task requires {least} (min_replies); "
-                    f"lost: {named}; start their SuperNodes and submit the run again, which continues"
+                    f"lost: {named}; start these sites, then run the same command"
                 ) from None
             continue
         about = {"kind": KIND, "task": task.name, "covers": [task.names[k] for k in present]}
@@ -286,6 +286,14 @@ def words(found):
         yield f"{row['site']}: {row['samples']:,} samples, {what} {share} ({100 * row['low']:.1f} to {100 * row['high']:.1f} %)"
 
 
+def _reason(error):
+    """Return the text of an error with a remedy; errors that are not for users are named with the place of their traceback."""
+    text = str(error)
+    if not isinstance(error, InputError | WorkStopped):
+        text = f"internal error at the server ({type(error).__name__}: {text[:500]}); its log has the traceback"
+    return " ".join(text.split())[:1000]
+
+
 class progress:
     """Context that writes the state of a task to OUTPUT.status.json, for `fnlkit sites status`.
 
@@ -307,7 +315,7 @@ class progress:
     def __exit__(self, kind, error, traceback):
         stopped = kind is not None and not issubclass(kind, Exception)  # `fnlkit sites stop`, or a signal
         self.state["state"] = "completed" if error is None else "stopped" if stopped else "failed"
-        self.state["reason"] = "" if error is None or stopped else " ".join(str(error).split())[:1000]
+        self.state["reason"] = "" if error is None or stopped else _reason(error)
         self._write()
 
     def about(self, sites, present, lost=None):

@@ -103,9 +103,7 @@ def conduct(
             try:
                 experiment.run(on_round=done, checkpoint=lambda run: run.write(output), checkpoint_every=1)
             except TooManyLost as error:
-                raise TooManyLost(
-                    f"{_with_names(error, task)}; start these sites and submit the run again, which continues"
-                ) from None
+                raise TooManyLost(f"{_with_names(error, task)}; start these sites, then run the same command") from None
 
 
 def sites_of(grid, task, config, *, run, say, on_refused):

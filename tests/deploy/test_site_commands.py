@@ -499,6 +499,7 @@ def test_the_coordinator_admits_runs_and_sees_the_state(server, demo, tmp_path, 
     audit = ["fnlkit", "sites", "run", "demo", "--task", "audit", "--min-replies", "1", "-o", "audit.json"]
     done = fnlkit(audit, tmp_path)
     assert done.returncode == 1 and "site-1" in done.stderr and not (tmp_path / "audit.json").exists()
+    assert done.stderr.splitlines()[-1].count("same command") == 1
     server.fails = False
     done = fnlkit(audit, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -634,6 +635,37 @@ def test_the_last_lines_of_a_task_are_printed(server, demo, tmp_path, monkeypatc
     done = fnlkit(["fnlkit", "sites", "run", "demo", "--task", "train", "-o", "run.pt"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert [f"round {n} without site-1" in done.stderr for n in (0, 1)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "printed"),
+    [
+        ("the warm-up diverged; lower --lr", "failed", "the warm-up diverged; lower --lr"),
+        ("site-1 is lost; then run the same command", "failed", "site-1 is lost; then run the same command"),
+        ("", "stopped", "the task was stopped (finished:stopped); the same command continues the task"),
+        ("", "failed", "the server process ended (finished:failed); its log is that of {}/coordinator/start.sh; the same "
+         "command continues the task"),
+    ],
+)  # fmt: skip
+def test_a_task_that_ends_without_a_result_prints_one_remedy(reason, status, printed, server, demo, tmp_path, monkeypatch):
+    """The server's reason has its own remedy: the same command would repeat a training that diverged."""
+    import fnlkit.cli.sites as coordinator
+
+    folder, flwr = tmp_path / "demo", server.flwr
+    shutil.copytree(demo, folder)
+    state = {"task": "train", "state": "failed" if reason else "stopped", "reason": reason, "step": "", "lost": {}}
+
+    def ends(folder, *words):
+        answer = flwr(folder, *words)
+        if words[0] == "run":
+            (tmp_path / "run.pt.status.json").write_text(json.dumps(state | {"output": str(tmp_path / "run.pt")}))
+            server.status = f"finished:{status}"
+        return answer
+
+    server.goes_on = True
+    monkeypatch.setattr(coordinator, "_flwr", ends)
+    done = fnlkit(["fnlkit", "sites", "run", "demo", "--task", "train", "-o", "run.pt"], tmp_path)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1] == f"fnlkit: error: {printed.format(folder)}"
 
 
 def test_a_command_of_flower_without_an_answer_ends_in_one_line(demo, monkeypatch):

@@ -330,12 +330,27 @@ def test_a_site_with_a_full_disk_is_named_and_awaited(task, visits, place, tmp_p
     assert any("site-1" in text and "disk is full" in text for text in events)
 
 
+def test_an_internal_error_of_the_server_is_named_as_one(place, tmp_path, monkeypatch, capsys):
+    """The text of a KeyError alone is a word in quotes, and running the command again repeats it."""
+    deployed = Deployed(place, tmp_path)
+
+    def fails(remote, task, settings, config, report):
+        raise KeyError("level")
+
+    monkeypatch.setattr(tasks, "_audited", fails)
+    with pytest.raises(KeyError):
+        deployed.run()
+    reason = json.loads((tmp_path / "result.status.json").read_text())["reason"]
+    assert reason == "internal error at the server (KeyError: 'level'); its log has the traceback"
+
+
 def test_too_few_sites_end_the_task_and_the_same_command_continues(place, tmp_path, capsys):
     deployed = Deployed(place, tmp_path)
     gone, push = deployed.nodes[102], _dies(deployed, 102, 6)
     with pytest.raises(WorkStopped, match="site-2"):
         deployed.run(min_replies=1.0)
-    assert json.loads((tmp_path / "result.status.json").read_text())["state"] == "failed"
+    state = json.loads((tmp_path / "result.status.json").read_text())
+    assert state["state"] == "failed" and state["reason"].endswith("start these sites, then run the same command")
     assert not (tmp_path / "result").exists()
     deployed.grid.push_messages, asked = push, []
     deployed.nodes[205] = gone  # restarted, the site has another node
