@@ -241,8 +241,8 @@ def result(firsts, seconds, about):
         If a second file is missing, was made with another message, or contradicts the first file.
     """
     if missing := [name for name in firsts if name not in seconds]:
-        raise InputError(f"the second file of {', '.join(missing)} is missing; run `fnlkit site judge` there, or leave out the "
-                         f"first file and send the sites new heads")  # fmt: skip
+        raise InputError(f"the second file of {', '.join(missing)} is missing; run `fnlkit site judge` there. A site answers "
+                         "one message: without this file, all sites need another project")  # fmt: skip
     if extra := [name for name in seconds if name not in firsts]:
         raise InputError(f"the first file of {', '.join(extra)} is missing; name it as well")
     message, noise = heads(firsts, about), _noise_of(about)

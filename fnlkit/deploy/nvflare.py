@@ -43,9 +43,9 @@ class SiteAudit(Executor):
                 site = _open_site(fl_ctx.get_identity_name())
                 if task_name == SUMMARIZE:
                     answer, lines = mail.summarize(site, *(site.budget or ()))
-                    self.log_info(fl_ctx, "\n".join(lines))
                 else:
-                    answer = mail.judge(site, _save(shareable, folder, "heads"))
+                    answer, lines = mail.judge(site, _save(shareable, folder, "heads"))
+                self.log_info(fl_ctx, "\n".join(lines))
                 files.write(answer, str(folder / "answer.npz"))
                 return Shareable({_FILE: (folder / "answer.npz").read_bytes()})
         except InputError as error:

@@ -262,6 +262,7 @@ def test_files_that_do_not_fit_are_named_in_one_line(path, change, named, copy):
     ("paths", "named"),
     [
         (f"{several(1)} aix-2.npz", "bonn, cork, dole, evry"),
+        (f"{several(1)} aix-2.npz", "all sites need another project"),
         (f"{several(1)} aix-1.npz", "aix"),
         (f"{several(2)}", "first files"),
         ("aix-1.npz bonn-1.npz", "3 sites"),

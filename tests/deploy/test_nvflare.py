@@ -1,16 +1,20 @@
 """The audit from summaries as a job of NVFlare: the files of examples/nvflare_audit, and the commands of docs/nvflare.md."""
 
 import ast
+import importlib
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 
+from fnlkit.artifacts import files
+from fnlkit.deploy import mail, mail_files
 from tests import commands
 from tests.deploy.test_mail import EXAMPLE, NAMES, WRONG
 
@@ -52,11 +56,50 @@ class Context(SimpleNamespace):
         return self.name
 
 
+class Message(dict):
+    """The part of NVFlare's Shareable that both ends use."""
+
+    code = "OK"
+
+    def get_return_code(self):
+        return self.code
+
+
+def failure(code):
+    reply = Message()
+    reply.code = code
+    return reply
+
+
+# Stand-ins for the names that the module imports, where NVFlare is not installed.
+CODES = SimpleNamespace(OK="OK", TASK_UNKNOWN="TASK_UNKNOWN", EXECUTION_EXCEPTION="EXECUTION_EXCEPTION")
+STAND_INS = {
+    "controller_spec": {"Task": SimpleNamespace},
+    "executor": {"Executor": object},
+    "fl_constant": {"ReturnCode": CODES},
+    "impl.controller": {"Controller": object},
+    "shareable": {"Shareable": Message, "make_reply": failure},
+}
+
+
+@pytest.fixture(params=["installed", "stand-in"])
+def module(request, monkeypatch):
+    """fnlkit.deploy.nvflare, with NVFlare and with stand-ins."""
+    if request.param == "installed":
+        pytest.importorskip("nvflare", reason="nvflare is not installed: pip install 'fnlkit[nvflare]'")
+    else:
+        for name in ("nvflare", "nvflare.apis", "nvflare.apis.impl"):
+            monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        for name, parts in STAND_INS.items():
+            monkeypatch.setitem(sys.modules, f"nvflare.apis.{name}", SimpleNamespace(**parts))
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    yield importlib.import_module(MODULE)
+    sys.modules.pop(MODULE, None)
+
+
 @pytest.fixture
-def site(tmp_path, monkeypatch):
+def site(module, tmp_path, monkeypatch):
     """The executor of a site with a project and the data of aix."""
-    pytest.importorskip("nvflare", reason="nvflare is not installed: pip install 'fnlkit[nvflare]'")
-    from fnlkit.deploy.nvflare import SiteAudit
 
     EXAMPLE.main(tmp_path)
     names = " ".join(f"--name {name}" for name in NAMES)
@@ -64,18 +107,17 @@ def site(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     monkeypatch.setenv("FNLKIT_PROJECT", str(tmp_path / "project/pyproject.toml"))
     monkeypatch.setenv("FNLKIT_DATA", str(tmp_path / "{site}.csv"))
-    executor = SiteAudit()
-    executor.log = []
+    executor = module.SiteAudit()
+    executor.make_message = module.Shareable
+    executor.log, executor.info = [], []
     executor.log_error = lambda context, text: executor.log.append(text)
-    executor.log_info = lambda context, text: None
+    executor.log_info = lambda context, text: executor.info.append(text)
     return executor
 
 
 def answer(executor, task, message=None, name="aix"):
     """Return the code and the file of a site's reply."""
-    from nvflare.apis.shareable import Shareable
-
-    reply = executor.execute(task, Shareable(message or {}), Context(name=name), None)
+    reply = executor.execute(task, executor.make_message(message or {}), Context(name=name), None)
     return reply.get_return_code(), reply.get("file")
 
 
@@ -84,11 +126,27 @@ def test_a_site_sends_the_file_of_the_command(site, tmp_path):
     assert code == "OK"
     done = commands.fnlkit("fnlkit site summarize aix.csv --project project/pyproject.toml --site aix -o aix-1.npz", tmp_path)
     assert done.returncode == 0, done.stderr
-    import numpy as np
-
     (tmp_path / "sent.npz").write_bytes(content)
     with np.load(tmp_path / "sent.npz") as sent, np.load(tmp_path / "aix-1.npz") as written:
         assert sent["sums"].tobytes() == written["sums"].tobytes()
+
+
+def test_the_messages_of_all_sites_are_an_audit(site, tmp_path):
+    """Both tasks at all sites, and the result that the controller computes from the files."""
+    for name in NAMES:
+        code, content = answer(site, "summarize", name=name)
+        assert code == "OK", site.log
+        (tmp_path / f"{name}-1.npz").write_bytes(content)
+    firsts, _, about = mail_files.read_all([tmp_path / f"{name}-1.npz" for name in NAMES])
+    files.write(mail.heads(firsts, about), tmp_path / "heads.npz")
+    heads = (tmp_path / "heads.npz").read_bytes()
+    for name in NAMES:
+        code, content = answer(site, "judge", {"file": heads}, name=name)
+        assert code == "OK", site.log
+        (tmp_path / f"{name}-2.npz").write_bytes(content)
+    assert sum("Second file of" in text for text in site.info) == len(NAMES)
+    result = mail.result(*mail_files.read_all([tmp_path / f"{name}-{i}.npz" for name in NAMES for i in (1, 2)]))
+    assert [row["site"] for row in result["sites"] if row["noisier"]] == [WRONG] and not result["lost"]
 
 
 def test_a_site_refuses_a_message_and_keeps_the_reason(site):
