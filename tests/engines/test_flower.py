@@ -209,6 +209,7 @@ def test_foreign_messages_are_refused():
     assert wire.read(message(one)).tolist() == [0, 0]
     bad = [message(one, shape=(65536, 65536)), message(one, shape=(-1, -2)), message(one, dtype="object"), message("[1]")]
     bad += [message(one, dtype="no"), message(one, stype="numpy.ndarray"), message('{"tensor": "1"}'), message('{"pickle": 1}')]
+    bad += [message('{"list": [{"tensor": "0"}, {"tensor": "0"}]}')]  # each name would be another copy of a large array
     bad += [message('{"list": [' * 60 + "1" + "]}" * 60), message("{"), message('{"type": "os"}'), RecordDict()]
     bad += [
         message('{"list": [' * 9000 + "1" + "]}" * 9000),

@@ -40,14 +40,14 @@ def write(value):
 
 
 def read(records):
-    """Return the value that was passed to `write`. Tensors are new copies.
+    """Return the value that was passed to `write`. Tensors are new copies, and each array is in the value once at most.
 
     Raises
     ------
     Unreadable
     """
     try:
-        return _value(json.loads(records["text"]["text"]), records["arrays"], MAX_DEPTH)
+        return _value(json.loads(records["text"]["text"]), dict(records["arrays"]), MAX_DEPTH)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, MemoryError) as error:
         raise Unreadable(type(error).__name__) from error
 
@@ -112,7 +112,7 @@ def _value(tree, arrays, depth):
         return tree
     ((kind, inner),) = tree.items()
     if kind in ("tensor", "array", "number"):
-        values = numbers(arrays[inner])
+        values = numbers(arrays.pop(inner))
         return torch.from_numpy(values) if kind == "tensor" else values if kind == "array" else values[()]
     if kind == "bytes":
         return base64.b64decode(inner, validate=True)
