@@ -29,8 +29,6 @@ TABLE = re.compile(r"(?m)^(?:<!-- numbers: (.+?) -->\n)?((?:^\|.*\n)+)")
 CODE = re.compile("`[^`]*`")
 NUMBER, DECIMAL, FEW = re.compile(r"\d+(?:\.\d+)?"), re.compile(r"\d+\.\d+"), 4
 PART = re.compile(r"<!-- computed: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
-# Methods of the five papers, each in the noise of its own paper.
-OF_PAPERS = ("fedcorr", "fedefc", "flr", "feddpcont", "nnc", "akd", "na-fedavg")
 # README shows these methods, and the two with the best mean ranks that were not developed on data of the league.
 SHOWN = ("fedcorr", "fedefc", "feddpcont", "flr", "nnc")
 # Bytes that differ by less from FedAvg's are not listed.
@@ -56,7 +54,6 @@ def parts():
         "equations": list(equations.table()),
         "times": list(time_table()),
         "readme league": list(readme_league()),
-        "readme images": list(readme_images()),
         "readme speed": list(readme_speed()),
         "lenet5": list(lenet5_table()),
         "table10": list(table10()),
@@ -166,19 +163,38 @@ def readme_league():
     found = league.stored_league()
     order = [name for name in found.ranking["mean_rank"] if name not in league.DEVELOPED]
     best = [name for name in order if name not in SHOWN][:2]
-    yield "| method | mean | lowest | highest |"
-    yield "|---|---|---|---|"
-    yield row("`fedavg`, accuracy", {world: found.score("fedavg", world) for world in found.worlds}, ".1f")
+    late = images_ahead()
+    yield "| method | mean | lowest | highest | images |"
+    yield "|---|---|---|---|---|"
+    yield row("`fedavg`, accuracy", {world: found.score("fedavg", world) for world in found.worlds}, ".1f", late["fedavg"])
     for name in (*[name for name in order if name in (*SHOWN, *best)], "oracle"):
-        yield row(found.label(name), {world: found.ahead(name, world)["mean"] for world in found.worlds}, "+.1f")
+        ahead = {world: found.ahead(name, world)["mean"] for world in found.worlds}
+        yield row(found.label(name), ahead, "+.1f", late.get(name, ""))
     if found.changed & {*SHOWN, *best}:
         yield from ("", "‡: the code of the method has changed since.")
 
 
-def row(label, scores, form):
-    """Return a row of README's table: the mean, lowest and highest of {world: number}."""
+def images_ahead():
+    """Return {method: text}: late accuracy on images minus that of fedavg in the same regime; of several regimes the range."""
+    found = {}
+    for _, method, _, _, _, _, late, ahead, *_ in images():
+        found.setdefault(method, []).append([float(number) for number in (ahead or late).split(" ± ")])
+    out = {}
+    for method, values in found.items():
+        form = ".1f" if method == "fedavg" else "+.1f"
+        if len(values) == 1 and len(values[0]) == 2:
+            out[method] = f"{values[0][0]:{form}} ± {values[0][1]:.1f}"
+        else:
+            out[method] = f"{min(values)[0]:{form}} to {max(values)[0]:{form}}"
+    return out
+
+
+def row(label, scores, form, last):
+    """Return a row of README's table: the mean, lowest and highest of {world: number}, and a last cell."""
     low, high = (choose(scores, key=scores.get) for choose in (min, max))
-    return f"| {label} | {mean(scores.values()):{form}} | {scores[low]:{form}} ({low}) | {scores[high]:{form}} ({high}) |"
+    return (
+        f"| {label} | {mean(scores.values()):{form}} | {scores[low]:{form}} ({low}) | {scores[high]:{form}} ({high}) | {last} |"
+    )
 
 
 def readme_speed():
@@ -264,19 +280,6 @@ def images_table():
     yield "|---|---|---|---|---|---|---|---|"
     for regime, method, runs, best, ahead, _, late, late_ahead, _, memorized, *_ in images():
         yield f"| {regime} | `{method}` | {runs} | {best} | {ahead} | {late} | {late_ahead} | {memorized} |"
-
-
-def readme_images():
-    """Yield the methods of the five papers on images for README: late accuracy of fedavg, and differences from it."""
-    late, ahead = {}, {}
-    for regime, method, _, _, _, _, score, difference, *_ in images():
-        late[regime, method], ahead[regime, method] = score, difference
-    yield "| method | in the noise of | `fedavg` | method | `oracle` |"
-    yield "|---|---|---|---|---|"
-    for regime, method in late:
-        if method in OF_PAPERS:
-            base = late[regime, "fedavg"].partition(" ±")[0]
-            yield f"| `{method}` | {regime} | {base} | {ahead[regime, method]} | {ahead.get((regime, 'oracle'), '')} |"
 
 
 def gate_table():
