@@ -23,7 +23,7 @@ class Part:
     index : int64 (m,)
     """
 
-    source: object
+    source: Any
     index: np.ndarray
 
     @property
@@ -81,18 +81,18 @@ class Client:
     y: "torch.Tensor"
     given: "torch.Tensor"
     classes: int
-    inputs: object
-    rows: dict = field(default_factory=dict)
-    state: dict = field(default_factory=dict)
-    rng: np.random.Generator = None
-    secret: bytes = field(default=None, repr=False)
-    hidden: HiddenStream = field(default=None, repr=False)
-    reviewed: "torch.Tensor" = None
-    last_review: tuple = None
-    parts: dict = field(default_factory=dict)
-    dropped: set = field(default_factory=set)
-    held_out: tuple = None
-    _x: "torch.Tensor" = field(default=None, repr=False)
+    inputs: Any
+    rows: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+    rng: Any = None
+    secret: bytes | None = field(default=None, repr=False)
+    hidden: Any = field(default=None, repr=False)
+    reviewed: "torch.Tensor | None" = None
+    last_review: tuple[Any, ...] | None = None
+    parts: dict[str, Any] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
+    held_out: Any = None
+    _x: Any = field(default=None, repr=False)
     _visited: bool = field(default=False, repr=False)
 
     def __len__(self):
@@ -109,7 +109,7 @@ class Client:
             self.y[self.reviewed] = self.given[self.reviewed]
 
     @property
-    def x(self) -> "torch.Tensor | Part":
+    def x(self) -> "torch.Tensor":
         """Raw samples (n, ...); read on first use during a visit and released at its end."""
         if isinstance(self.samples, torch.Tensor):
             return self.samples
@@ -165,11 +165,11 @@ class LocalModel:
     A call returns the logits of raw samples, computed by `score`: fnlkit.client.network.predict, or an engine's replacement.
     """
 
-    network: object
+    network: Any
     weights: "torch.Tensor"
     start: "torch.Tensor"
-    inputs: object
-    score: Callable = predict
+    inputs: Any
+    score: Callable[..., Any] = predict
 
     def __call__(self, x):
         """Return logits (n, C) of raw samples (n, ...), in evaluation mode."""
@@ -213,14 +213,14 @@ class Batch:
     """
 
     y: "torch.Tensor"
-    rows: dict = field(default_factory=dict)
-    state: dict = field(default_factory=dict)
-    received: dict = field(default_factory=dict)
-    teacher: "torch.Tensor" = None
-    unmixed: "torch.Tensor" = None
-    unmixed_features: "torch.Tensor" = None
-    share: "torch.Tensor" = None
-    partner: "torch.Tensor" = None
-    features: "torch.Tensor" = None
-    uniform: "torch.Tensor" = None
-    first: "torch.Tensor" = None
+    rows: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+    received: dict[str, Any] = field(default_factory=dict)
+    teacher: Any = None
+    unmixed: Any = None
+    unmixed_features: Any = None
+    share: Any = None
+    partner: Any = None
+    features: Any = None
+    uniform: Any = None
+    first: Any = None

@@ -1,7 +1,7 @@
 """Clients of a federation: each stores positions in the data set and reads samples only during a visit."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,7 +15,7 @@ from fnlkit.client.client import Client, Part
 FEW = 2**26  # arrays up to this size in bytes are kept in memory
 
 
-class ClientList(Sequence):
+class ClientList(Sequence[Any]):
     """Clients 0 to N - 1 of a federation, created on access; the labels of all clients are in one tensor.
 
     Parameters
@@ -105,12 +105,12 @@ def sizes_of(clients: tuple[Any, ...] | list[Client] | ClientList) -> np.ndarray
     return clients.sizes if isinstance(clients, ClientList) else np.array([len(c) for c in clients], np.int64)
 
 
-def held(rows: np.ndarray | Rows) -> np.ndarray:
+def held(rows: Any) -> Any:
     """Read an array into memory if it is small; return a larger array unchanged."""
     return rows[:] if not isinstance(rows, np.ndarray) and rows.nbytes <= FEW else rows
 
 
-def in_blocks(function: "torch.Tensor", x: "np.ndarray | torch.Tensor | Rows") -> "torch.Tensor":
+def in_blocks(function: Callable[..., Any], x: "np.ndarray | torch.Tensor | Rows") -> "torch.Tensor":
     """Apply a function to a Tensor, or to the blocks of an array of rows, and return the joined results.
 
     Parameters

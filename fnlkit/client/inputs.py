@@ -80,8 +80,8 @@ class Inputs:
     """
 
     image: bool
-    mean: tuple = ()
-    std: tuple = ()
+    mean: tuple[Any, ...] = ()
+    std: tuple[Any, ...] = ()
     dtype: "torch.dtype" = field(default_factory=lambda: torch.float32)
     device: str = "cpu"
 

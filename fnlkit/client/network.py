@@ -66,7 +66,7 @@ class Network:
         self.gradient = torch.zeros(self.parameters_count, dtype=dtype, device=device)
         self.trainable = torch.nn.Parameter(self.flat[: self.parameters_count])
         self.trainable.grad = self.gradient
-        self.slots = []  # (name, start, end, shape) of each exchanged tensor
+        self.slots: list[tuple[str, int, int, tuple[int, ...]]] = []  # (name, start, end, shape) of each exchanged tensor
         names = [n for n, p in self.module.named_parameters() if p.requires_grad]
         names += [n for n, b in self.module.named_buffers() if b.is_floating_point()]
         at = 0
@@ -135,7 +135,7 @@ class Network:
         torch._foreach_copy_(list(new.values()), [weights[i] for i in low])
         return [new.get(i, w) for i, w in enumerate(weights)]
 
-    def computed(self, call: Callable[..., Any], x: "torch.Tensor") -> "torch.Tensor":
+    def computed(self, call: Callable[..., Any], x: "torch.Tensor") -> Any:
         """Return ``call(x)`` in this network's precision: one result or a tuple of results, in `dtype`.
 
         Parameters

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from fnlkit.artifacts.stored import Rows, blocks
+from fnlkit.artifacts.stored import blocks
 from fnlkit.components.declarations import Sent
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Moments(NamedTuple):
         large mean.
     """
 
-    count: int
+    count: Any
     total: np.ndarray
     squares: np.ndarray
 
@@ -96,7 +96,7 @@ def added(replies: Iterable[Moments]) -> tuple[np.ndarray, np.ndarray, Any]:
     return total / np.maximum(count, 1), squares / np.maximum(count, 1), count
 
 
-def channel_moments(x: Rows) -> Moments:
+def channel_moments(x: Any) -> Moments:
     """Return the Moments of one client's images (n, H, W, channels), of pixel values as stored.
 
     For uint8, the sums are exact integers, independent of the order of summation.

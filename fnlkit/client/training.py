@@ -48,8 +48,8 @@ class Fit:
         views before all second views.
     """
 
-    loss: Callable = cross_entropy
-    corrections: tuple = ()
+    loss: Callable[..., Any] = cross_entropy
+    corrections: tuple[Any, ...] = ()
     epochs: int = 5
     batch_size: int = 10
     lr: float = 0.03

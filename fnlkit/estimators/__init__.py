@@ -98,8 +98,8 @@ def estimate(federation: "Federation", dataset: "Dataset", spec: "str | Spec" = 
 
 
 def judged_by(
-    federation: "Federation", dataset: "Callable[..., Any] | Dataset", spec: str = "knn", **options
-) -> tuple[Any, dict[str, str]]:
+    federation: "Federation", dataset: "Callable[..., Any] | Dataset", spec: "str | Spec" = "knn", **options
+) -> tuple[Any, dict[str, Any]]:
     """Return (arrays, facts): the result of `estimate` and metadata about the estimate.
 
     Parameters
@@ -134,7 +134,7 @@ def judged_by(
     judgment = bind(spec, part, "estimator")(evidence)
     if not hasattr(judgment, "arrays"):
         raise InputError(f"estimator {spec.name!r} returned {type(judgment).__name__}; expected a Judgment")
-    facts = {"estimator": str(spec), "form": "federated" if evidence.federated else "pooled"}
+    facts: dict[str, Any] = {"estimator": str(spec), "form": "federated" if evidence.federated else "pooled"}
     if evidence.federated:
         from fnlkit.estimators.federated import left
 

@@ -133,8 +133,8 @@ def by_clients(evidence: "EstimatorInputs", session: "ClientSession", T: np.ndar
         replies["level"].numpy(),
         interval_of(replies["histogram"].numpy(), replies["bin_sums"].sum(0).numpy(), evidence.seed),
     )
-    kept = (session.kept(name) for name in ("issue", "flagged", "guess"))
-    return Judgment(level, *interval, level, *kept, T, transition(replies["relabeled"].numpy()))
+    issue, flagged, guess = (session.kept(name) for name in ("issue", "flagged", "guess"))
+    return Judgment(level, *interval, level, issue, flagged, guess, T, transition(replies["relabeled"].numpy()))
 
 
 def reply_typical(

@@ -67,9 +67,9 @@ def aum(evidence: "EstimatorInputs", *, epochs: Count = 10, percentile: Percenti
     counts = replies["relabeled"].numpy()
     sizes = counts.sum((1, 2))
     wrong = sizes - counts.trace(axis1=1, axis2=2)
-    kept = (session.kept(name) for name in ("issue", "flagged", "guess"))
+    issue, flagged, guess = (session.kept(name) for name in ("issue", "flagged", "guess"))
     level, T = wrong / sizes, (transition(counts.sum(0)), transition(counts))
-    return Judgment(level, *wilson(wrong, sizes), level, *kept, *T)
+    return Judgment(level, *wilson(wrong, sizes), level, issue, flagged, guess, *T)
 
 
 def judge_margins(

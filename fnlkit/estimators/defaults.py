@@ -3,7 +3,7 @@
 from typing import Any
 
 # Differences from the defaults of fnlkit.experiment.Settings.
-WARM_UP = {"rounds": 25, "fraction": 0.2, "augment": "none"}
+WARM_UP: dict[str, Any] = {"rounds": 25, "fraction": 0.2, "augment": "none"}
 # Smallest cohort of a round, or all clients if there are fewer: a model trained by one or two clients memorizes their labels.
 LEAST_COHORT = 10
 

@@ -117,12 +117,15 @@ def by_clients(session: "ClientSession", *, prior: float, seed: int) -> "tuple[J
     """
     replies = ask_clients(session, prior=prior, seed=seed)
     level, low, high, counts = (replies[name].numpy() for name in ("level", "low", "high", "counts"))
+    issue, flagged, guess = (session.kept(name) for name in ("issue", "flagged", "guess"))
     found = Judgment(
         level,
         allowing_for_mistakes(low, high),
         high,
         level,
-        *(session.kept(name) for name in ("issue", "flagged", "guess")),
+        issue,
+        flagged,
+        guess,
         transition=transition(counts.sum(0)),
         client_transition=transition(counts),
         confidence=session.kept("confidence"),
@@ -130,7 +133,9 @@ def by_clients(session: "ClientSession", *, prior: float, seed: int) -> "tuple[J
     return found, replies
 
 
-def ask_clients(session: "ClientSession", *, prior: float, seed: int, ids: Sequence[int] | None = None) -> "Replies":
+def ask_clients(
+    session: "ClientSession", *, prior: float, seed: int, ids: "Sequence[int] | np.ndarray | None" = None
+) -> "Replies":
     """Let all clients, or those with the numbers `ids`, judge their labels with one tempering; return the Replies.
 
     The ends ``low`` and ``high`` of the replies are those of the sampling error alone.

@@ -60,7 +60,7 @@ class ClientSession:
             self.clients = evidence.sites.session(members, self.model.network, trained, **settings)
         self.clients.sends = evidence.sends
 
-    def ask(self, *steps, ids: Sequence[int] | None = None, **more) -> "Replies":
+    def ask(self, *steps, ids: "Sequence[int] | np.ndarray | None" = None, **more) -> "Replies":
         """Return the Replies of all clients, or of some, to steps; `more` as for fnlkit.server.clients.Clients.round."""
         ids = np.arange(len(self.clients)) if ids is None else ids
         self.clients.network = self.model.network
@@ -93,7 +93,7 @@ def with_model(evidence: "EstimatorInputs", experiment: "Experiment") -> ClientS
     return ClientSession(evidence, experiment.clients.members, model, trained=experiment)
 
 
-def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = None) -> ClientSession | None:
+def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = None) -> ClientSession:
     """Return the ClientSession to clients that hold probabilities of their samples.
 
     The probabilities are given, or predicted by a run's model or a warm-up.
@@ -112,7 +112,7 @@ def with_predictions(evidence: "EstimatorInputs", folds: np.ndarray | None = Non
         found = of_run(evidence.run, evidence.dataset, evidence.classes, evidence.device)
         evidence.say_of_run()
         samples = Chosen(found.x_train, evidence.positions)
-        session = ClientSession(
+        session: Any = ClientSession(
             evidence, _members(evidence, samples, found.inputs), Model(found.network, found.network.flat.clone())
         )
         session.ask(keep_predictions)
@@ -190,7 +190,7 @@ def reply_predicted(client: "Client", model: "LocalModel", received: "dict[str, 
 
 
 def keep_judgment(
-    client, issue: np.ndarray, flagged: np.ndarray, guess: np.ndarray, confidence: float | None = None
+    client, issue: np.ndarray, flagged: np.ndarray, guess: np.ndarray, confidence: np.ndarray | None = None
 ) -> dict[str, Any]:
     """Keep issue scores, flags and guessed labels (n,) of the client's samples; return the reply of `RELABELED`.
 
@@ -203,7 +203,7 @@ def keep_judgment(
     return {"relabeled": table_of(np.where(flagged, guess, labels), labels, client.classes)}
 
 
-def table_of(guess: np.ndarray, labels: np.ndarray, classes: int):
+def table_of(guess: "np.ndarray | torch.Tensor", labels: "np.ndarray | torch.Tensor", classes: int) -> "torch.Tensor":
     """Return counts (C, C) int64 of guessed by given labels, as a Tensor."""
     cells = torch.as_tensor(guess) * classes + torch.as_tensor(labels)
     return torch.bincount(cells, minlength=classes**2).reshape(classes, classes)

@@ -1,6 +1,6 @@
 """EstimatorInputs for an estimator: labels, embedding, predicted probabilities, model; computed on first use."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -97,7 +97,7 @@ class EstimatorInputs:
         """Add the traffic of a training or of a round."""
         self.traffic.add(traffic)
 
-    def image_scale(self) -> "Scale":
+    def image_scale(self) -> "Scale | None":
         """Return the Scale of all clients' images, or None for other data, which each training scales.
 
         Clients send their image statistics once for all trainings.
@@ -137,8 +137,8 @@ class EstimatorInputs:
                 "chance; do not use these levels, flags and suggestions"
             )
 
-    def embedded(self) -> np.ndarray | None:
-        """Return embeddings (m, d) of the clients' samples. Default: pixels or principal components.
+    def embedded(self) -> Any:
+        """Return embeddings (m, d) of the clients' samples, None with real sites. Default: pixels or principal components.
 
         Rows of a large file are read in blocks (fnlkit.artifacts.stored).
         """

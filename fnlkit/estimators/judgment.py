@@ -44,8 +44,8 @@ class Judgment:
     flagged: np.ndarray
     guess: np.ndarray
     transition: np.ndarray
-    client_transition: np.ndarray = None
-    confidence: np.ndarray = None
+    client_transition: np.ndarray | None = None
+    confidence: np.ndarray | None = None
 
     def arrays(self, federation: "Federation") -> dict[str, Any]:
         """Return the arrays by name; arrays of samples cover the whole training set (n,)."""

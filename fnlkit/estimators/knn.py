@@ -111,9 +111,9 @@ def by_clients(evidence: "EstimatorInputs", k: int, settings: dict[str, Any]) ->
     counts, share = replies["votes"].numpy(), replies["disagreement"].numpy()
     evidence.weigh_counts(counts.sum(0), "neighbors' votes")
     wrong = sizes - counts.trace(axis1=1, axis2=2)
-    kept = (session.kept(name) for name in ("issue", "flagged", "guess"))
+    issue, flagged, guess = (session.kept(name) for name in ("issue", "flagged", "guess"))
     T, client_T = transition(counts.sum(0)), transition(counts)
-    return Judgment(wrong / sizes, *wilson(wrong, sizes), share, *kept, T, client_T)
+    return Judgment(wrong / sizes, *wilson(wrong, sizes), share, issue, flagged, guess, T, client_T)
 
 
 def vote_at_home(
@@ -121,7 +121,7 @@ def vote_at_home(
 ) -> dict[str, Any]:
     """Reply counts (C, C) of samples by vote and label and the mean disagreement; keep the values per sample."""
     settings, labels = dict(settings), client.y.numpy()
-    draws = np.random.default_rng(settings.pop("seed"))
+    draws: Any = np.random.default_rng(settings.pop("seed"))
     draws.bit_generator.advance(int(received["first"]))  # one draw a sample
     points = client.rows["input/embedding"].numpy()
     votes, share = knn_vote(points, labels, k=int(received["k"]), seed=draws, **settings)

@@ -84,12 +84,12 @@ def by_clients(evidence: "EstimatorInputs", session: "ClientSession", scope: str
     return of_counts(evidence, session, replies, replies["mean_loss"].numpy())
 
 
-def of_counts(evidence: "EstimatorInputs", session: "ClientSession", replies: "Replies", score: str) -> Judgment:
+def of_counts(evidence: "EstimatorInputs", session: "ClientSession", replies: "Replies", score: np.ndarray) -> Judgment:
     """Return the Judgment of clients that replied ``flagged`` and ``relabeled``, given their scores (N,)."""
     wrong, sizes, counts = replies["flagged"].numpy(), np.diff(evidence.offsets), replies["relabeled"].numpy()
-    kept = (session.kept(name) for name in ("issue", "flagged", "guess"))
+    issue, flagged, guess = (session.kept(name) for name in ("issue", "flagged", "guess"))
     return Judgment(
-        wrong / sizes, *wilson(wrong, sizes), score, *kept, transition=transition(counts.sum(0)),
+        wrong / sizes, *wilson(wrong, sizes), score, issue, flagged, guess, transition=transition(counts.sum(0)),
         client_transition=transition(counts),
     )  # fmt: skip
 

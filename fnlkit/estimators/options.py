@@ -59,11 +59,11 @@ class EstimateOptions:
         "Form: pooled uses all samples in one place (simulation only); federated uses declared replies of clients.",
     )
     seed: int = 0
-    warm_up: dict | None = None
+    warm_up: dict[str, Any] | None = None
     engine: str = "auto"
     device: str = "auto"
-    say: Callable | None = None
-    progress: Callable | None = None
+    say: Callable[..., Any] | None = None
+    progress: Callable[..., Any] | None = None
     sites: object = None
 
     def __post_init__(self):
@@ -82,5 +82,5 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(function)
     *declared, keywords = signature.parameters.values()
     passed = [p for p in inspect.signature(EstimateOptions).parameters.values() if p.name not in signature.parameters]
-    function.__signature__ = signature.replace(parameters=[*declared, *passed, keywords])
+    vars(function)["__signature__"] = signature.replace(parameters=[*declared, *passed, keywords])
     return function

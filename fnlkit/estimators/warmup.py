@@ -21,6 +21,7 @@ from fnlkit.models.devices import device_of
 if TYPE_CHECKING:
     from fnlkit.artifacts.run import Run
     from fnlkit.datasets.dataset import Dataset
+    from fnlkit.experiment.network import Trained as TrainedNetwork
 
 
 _NEVER = 10**9
@@ -123,7 +124,7 @@ def model_probabilities(
     return _probabilities(found.network, None, found.x_train, positions, found.inputs)
 
 
-def of_run(run: "Run", dataset: "Dataset", classes: int, device: str = "auto") -> Trained:
+def of_run(run: "Run", dataset: "Dataset", classes: int, device: str = "auto") -> "TrainedNetwork":
     """Return a run's model for a data set's samples, as fnlkit.experiment.network.Trained.
 
     Raises

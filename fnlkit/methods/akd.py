@@ -128,9 +128,11 @@ def akd(
     """
     if level == "auto":
         level = "neighbors" if source == "embeddings" else "energy"
-    everyone, report = np.arange(len(clients)), {}
+    everyone = np.arange(len(clients))
+    report: dict[str, Any] = {}
     levels = np.full(len(clients), np.inf if level == "all" else 0.0)
-    steps, expect = [], []
+    steps: list[Any] = []
+    expect: list[str] = []
     if level == "neighbors":
         k = allowed_neighbors(clients, k, "akd")
         steps.append(partial(vote, k=k, include_self=include_self, ties="random", correct=False, least=0.0))
@@ -138,7 +140,7 @@ def akd(
     if source == "embeddings" and scale == "rms":
         steps.append(measure_square)
         expect.append("embedding_square")
-    replies = clients.round(everyone, model, *steps, expect=expect) if steps else {}
+    replies: Any = clients.round(everyone, model, *steps, expect=expect) if steps else {}
     if "noise_level" in replies:
         levels[replies.ids] = replies["noise_level"].numpy()
         levels = completed(levels, replies.ids)
@@ -156,7 +158,7 @@ def akd(
         found = {"energy_threshold": tau} if np.isfinite(tau) else {}
         yield Round(model, "estimation", replies, {"noise_level": levels, **found})
     if source == "embeddings":
-        step = {"loss": partial(embedding_distilled, strength=strength, scale=factor), "features": True}
+        step: dict[str, Any] = {"loss": partial(embedding_distilled, strength=strength, scale=factor), "features": True}
     else:
         loss = partial(logit_distilled, strength=strength, temperature=temperature, towards=towards)
         step = {"loss": loss, "teacher": True}

@@ -264,7 +264,7 @@ def in_trials(levels: np.ndarray) -> np.ndarray:
     return np.argsort(np.argsort(levels, kind="stable")) % 2 == 0
 
 
-def finalists(names: Sequence[str], tables: np.ndarray, inverse: np.ndarray) -> tuple[Any, Any]:
+def finalists(names: Sequence[str], tables: dict[str, np.ndarray], inverse: np.ndarray) -> tuple[str, str]:
     """Return the favorite and the best of the other candidates."""
     best = max(names[1:], key=lambda name: ahead(tables[name], tables[names[0]], inverse)[0])
     return names[0], best
@@ -359,7 +359,10 @@ def auto(
         counts += replies["memorized"].double().sum(0).numpy() if "expect" in step and len(replies.ids) else 0
         remember(clients, "start", model)
         yield Round(model, "warm-up", replies)
-    names, left, tables, at, difference = ("plain",), rounds - warmup, {}, {}, (0.0, 0.0)
+    names: tuple[str, ...] = ("plain",)
+    tables: dict[str, np.ndarray] = {}
+    at: dict[str, str] = {}
+    left, difference = rounds - warmup, (0.0, 0.0)
     if warmup and left:
         found = evidence_of(examined(clients, model, hold), counts, len(clients))
     if found is not None:
@@ -369,7 +372,7 @@ def auto(
     for steps in (trial, 2 * trial):
         if len(names) == 1 or not 0 < steps * len(names) < left:
             break
-        cohorts = []  # the same for all candidates
+        cohorts: list[Any] = []  # the same for all candidates
         for name in names:
             current = recalled(clients, at.get(name, "start"), model)
             if name == "infer":

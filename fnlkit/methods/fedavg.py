@@ -61,7 +61,7 @@ class Round(NamedTuple):
     model: Model
     stage: str
     replies: object
-    report: dict = {}
+    report: dict[str, Any] = {}
 
 
 @method(cite="McMahan 2017")

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -65,7 +65,7 @@ def score_locally(
     received: "dict[str, torch.Tensor]",
     *,
     k: int,
-    variant: str,
+    variant: Literal["paper", "fedcorr"],
     losses: str = "cross-entropy",
 ) -> "dict[str, torch.Tensor]":
     """Reply the mean LID of the local predictions (eq. 2); store the losses."""

@@ -216,12 +216,12 @@ def feddiv(
     sizes, merged = clients.sizes.numpy(), None
     loss = partial(consistent, prior=prior, debias=debias)
     fit = partial(fit_filter, losses=losses)
-    limits = {"level": level, "relabel_level": relabel_level, "confidence": confidence}
+    limits: dict[str, Any] = {"level": level, "relabel_level": relabel_level, "confidence": confidence}
     share = cohort_size(clients, getattr(select, "fraction", 1.0)) / len(clients)
     first = first_visits(clean_visits, (rounds - warmup) * share)
     select_samples = partial(filter_samples, losses=losses, clean_visits=first, **limits)
     for r in range(rounds):
-        step = {"mixup": alpha}
+        step: dict[str, Any] = {"mixup": alpha}
         if merged is not None:
             step["broadcast"] = {"filter": torch.from_numpy(merged)}
         if r >= warmup:

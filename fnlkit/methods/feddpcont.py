@@ -32,7 +32,7 @@ LARGE_ERROR = 0.08
 
 # ---- on the client
 def release_labels(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, epsilon: float
+    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, epsilon: float | None
 ) -> dict[str, Any]:
     """Reply label counts after randomized response (Algorithm 1, lines 2 to 6).
 

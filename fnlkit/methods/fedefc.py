@@ -46,9 +46,9 @@ def estimate_transition(
     model: "LocalModel",
     received: "dict[str, torch.Tensor]",
     *,
-    rule: str,
+    rule: Literal["cleanlab", "largest"],
     weighting: str,
-    clip: str,
+    clip: bool,
     limit: float,
     report: bool,
 ) -> "dict[str, torch.Tensor] | None":
@@ -165,7 +165,7 @@ def prestop(
     """
     start, patience = watched(rounds, start, patience)
     reference, counter = -1.0, 0
-    steps = {"before" if accuracy == "global" else "after": (score_accuracy,)}
+    steps: dict[str, Any] = {"before" if accuracy == "global" else "after": (score_accuracy,)}
     for t in range(rounds):
         model, replies = opt.round(clients, select(clients, model), model, expect=("accuracy",), **steps)
         report = {}

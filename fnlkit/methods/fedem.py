@@ -32,7 +32,7 @@ PRIOR = 0.5
 # Features of all clients that need more bytes are computed anew in each pass.
 MOST = 2**30
 PASS = "all clients, each pass after the warm-up"
-SUMS = {"summed": True, "sum_only": True}
+SUMS: dict[str, Any] = {"summed": True, "sum_only": True}
 SENDS = {
     "products": Sent("upper triangle of the sum of f f' over samples, f features", PASS, ("d(d+1)/2",), "float32", **SUMS),
     "class_features": Sent("sum of features by inferred class", PASS, ("C", "d"), **SUMS),
@@ -55,7 +55,7 @@ def _infer_labels(client, model, received, *, steps, last=False, keep=False):
     if "head" in received:
         head = received["head"].double().cpu()
         p = (features @ head[:-1] + head[-1]).softmax(-1)
-        settings = {"steps": steps, "counts": client.state.get("inferred_counts")}
+        settings: dict[str, Any] = {"steps": steps, "counts": client.state.get("inferred_counts")}
     common, strength = received["common"].cpu(), float(received["strength"])
     found = fit_annotator(p, client.y.cpu(), common, strength=strength, counted=counted, **settings)
     if "head" in received:
@@ -206,7 +206,7 @@ def fedem(
     model = yield from fedavg(clients, model, opt, select, rounds=warmup, stage="warm-up")
     if warmup == rounds:
         return model
-    settings = {"passes": passes, "steps": steps, "strength": strength, "ridge": ridge}
+    settings: dict[str, Any] = {"passes": passes, "steps": steps, "strength": strength, "ridge": ridge}
     report = {"common_transition": inferred(clients, model, right=right, **settings).numpy()}
     for _ in range(warmup, rounds):
         model, replies = opt.round(clients, select(clients, model), model, before=(keep_given,), loss=soft_cross_entropy)

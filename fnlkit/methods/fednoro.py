@@ -81,7 +81,7 @@ def warmed_up(
 
 def aware_of_distance(clients: "Clients", network: "Network", noisy: np.ndarray, distance: str) -> Callable[..., Any]:
     """Return a function Replies -> (N,) with the aggregation weights of a round."""
-    slots = [("whole", 0, network.size, ())] if distance == "whole" else network.slots
+    slots: list[Any] = [("whole", 0, network.size, ())] if distance == "whole" else network.slots
 
     def weigh(replies: "Replies") -> "torch.Tensor":
         weights = clients.sizes.clone()
@@ -158,7 +158,10 @@ def fednoro(
     for r in range(warmup, rounds):
         ids = select(clients, model)
         weight = teachers_weight(r, strength=strength, start=warmup, end=end)
-        step = {"loss": partial(adjusted_distilled, temperature=temperature), "scatter": {"distil": weight * noisy[ids]}}
+        step: dict[str, Any] = {
+            "loss": partial(adjusted_distilled, temperature=temperature),
+            "scatter": {"distil": weight * noisy[ids]},
+        }
         model, replies = opt.round(clients, ids, model, weights=weigh, **step)
         yield Round(model, "noise-robust", replies, {"teacher_weight": weight, **report})
         report = {}

@@ -88,7 +88,7 @@ def keep_unpruned(client: "Client", model: "LocalModel", received: "dict[str, to
         client.rows["keep"] = torch.ones(len(client), dtype=model.weights.dtype)
 
 
-def confident_issues(probabilities: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
+def confident_issues(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return which samples (n,) the confident joint counts off its diagonal.
 
     A sample is confidently of class j if p_j reaches the mean p_j of the samples labeled j.  If several classes qualify, the

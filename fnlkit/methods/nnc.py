@@ -83,7 +83,7 @@ def vote(
     *,
     k: int,
     include_self: bool,
-    ties: str,
+    ties: Literal["random", "lowest"],
     correct: bool,
     least: float,
 ) -> "dict[str, torch.Tensor]":
@@ -114,7 +114,7 @@ def vote_if_missed(
     *,
     k: int,
     include_self: bool,
-    ties: str,
+    ties: Literal["random", "lowest"],
     correct: bool,
     least: float,
 ) -> None:
@@ -187,7 +187,7 @@ def nnc(
     noise_level (N,), once.
     """
     k = allowed_neighbors(clients, k, "nnc")
-    options = {"k": k, "include_self": include_self, "ties": ties, "correct": True, "least": least}
+    options: dict[str, Any] = {"k": k, "include_self": include_self, "ties": ties, "correct": True, "least": least}
     replies = clients.round(np.arange(len(clients)), model, partial(vote, **options), expect=("noise_level",))
     opt = catching_up(opt, clients, replies, partial(vote_if_missed, **options))
     levels = np.zeros(len(clients))

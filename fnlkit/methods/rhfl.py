@@ -38,7 +38,8 @@ def compiled_align(
         return
     x, size = received["public"], model.network.parameters_count
     net = fused_form(model.network.module, x.shape, client.inputs.image)
-    order, batches = np.full((steps, min(batch_size, len(x))), -1), ()
+    order = np.full((steps, min(batch_size, len(x))), -1)
+    batches: Any = ()
     for t in range(steps):
         if not len(batches):
             batches = torch.from_numpy(client.rng.permutation(len(x))).split(batch_size)
@@ -61,7 +62,8 @@ def align(
     """
     if "public_target" not in received:
         return
-    own, size, batches = model.network.twin(), model.network.parameters_count, ()
+    own, size = model.network.twin(), model.network.parameters_count
+    batches: Any = ()
     x, target = client.inputs.plain(received["public"]), received["public_target"]
     own.load(model.weights)
     weights, gradient = own.trainable.data, own.gradient
@@ -182,8 +184,8 @@ def rhfl(
     """
     public, target = {"public": clients.public.x}, None
     losses = np.full(len(clients), np.nan)
-    constants = {"alpha": alpha, "beta": beta, "log_zero": log_zero}
-    step = {
+    constants: dict[str, Any] = {"alpha": alpha, "beta": beta, "log_zero": log_zero}
+    step: dict[str, Any] = {
         "before": (partial(align, steps=steps, lr=lr, batch_size=batch_size),),
         "after": (partial(reply_knowledge, **constants),),
         "loss": partial(symmetric_cross_entropy, **constants),

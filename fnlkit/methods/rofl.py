@@ -150,8 +150,12 @@ def rofl(
         rate = forgotten(r, forget=forget, ramp=ramp)
         strength = pull * min(1.0, r / start) if start else pull
         loss = partial(near_centroids, forget=rate, pull=strength, entropy=entropy, pseudo=r >= start)
-        sent = {} if centroids is None else {"broadcast": {"centroids": centroids}}
-        steps = {"before": (take_centroids,), "after": (partial(move_centroids, forget=rate),), "expect": ("centroids",)}
+        sent: dict[str, Any] = {} if centroids is None else {"broadcast": {"centroids": centroids}}
+        steps: dict[str, Any] = {
+            "before": (take_centroids,),
+            "after": (partial(move_centroids, forget=rate),),
+            "expect": ("centroids",),
+        }
         model, replies = opt.round(clients, select(clients, model), model, loss=loss, **steps, **sent)
         if len(replies.ids):
             centroids = merged(replies["centroids"], centroids)

@@ -43,7 +43,13 @@ def estimate_if_missed(
 ) -> None:
     """Estimate T at a client that missed the round of the estimates."""
     if "transition" not in client.state:
-        options = {"percentile": percentile, "anchor": anchor, "weighting": weighting, "limit": limit, "report": report}
+        options: dict[str, Any] = {
+            "percentile": percentile,
+            "anchor": anchor,
+            "weighting": weighting,
+            "limit": limit,
+            "report": report,
+        }
         keep_anchor_transition(client, model, received, **options)
 
 
@@ -152,7 +158,13 @@ def t_revision(
     start, late = stages(rounds, warmup, revision)
     model = yield from fedavg(clients, model, opt, select, rounds=start, stage="warm-up")
     if start < rounds:
-        options = {"percentile": percentile, "anchor": "point", "weighting": "off", "limit": limit, "report": False}
+        options: dict[str, Any] = {
+            "percentile": percentile,
+            "anchor": "point",
+            "weighting": "off",
+            "limit": limit,
+            "report": False,
+        }
         replies = clients.round(np.arange(len(clients)), model, partial(keep_anchor_transition, **options), expect=())
         opt = catching_up(opt, clients, replies, partial(estimate_if_missed, **options))
     model = yield from fedavg(clients, model, opt, select, rounds=max(0, late - start), stage="correction", loss=corrected)

@@ -1,5 +1,6 @@
 """The audio network of FedLN, with separate convolutions over time and frequency."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import torch
@@ -60,7 +61,7 @@ def audio(
     *,
     input_shape: tuple[int, ...],
     classes: int,
-    widths: list[int] = (24, 32, 64, 128),
+    widths: Sequence[int] = (24, 32, 64, 128),
     kernel: Count = 4,
     groups: Count = 4,
     dropout: Annotated[float, Range(0, 1, open_high=True)] = 0.1,

@@ -8,6 +8,7 @@ like any other buffer.  Row i of a batch gets the same mask in a full, a short o
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -39,7 +40,9 @@ class Dropout(nn.Module):
         If `rate` is not in [0, 1).
     """
 
-    _dims = None  # leading dimensions with separate mask entries; None for all
+    _dims: int | None = None  # leading dimensions with separate mask entries; None for all
+
+    key: torch.Tensor
 
     def __init__(self, rate, layer):
         super().__init__()
@@ -76,6 +79,8 @@ class Attention(nn.MultiheadAttention):
     `keyed` changes the class of a layer of torch, and adds its dropout as the attribute `keyed_dropout`.
     """
 
+    keyed_dropout: Any
+
     def forward(
         self,
         query: "torch.Tensor",
@@ -88,11 +93,12 @@ class Attention(nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> "tuple[torch.Tensor, torch.Tensor | None]":
         """Return (outputs, attention weights or None), as torch does; weights are those after dropout."""
-        more = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "is_causal": is_causal}
+        more: dict[str, Any] = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "is_causal": is_causal}
         if not (self.training and self.keyed_dropout.rate):
             return super().forward(
                 query, key, value, need_weights=need_weights, average_attn_weights=average_attn_weights, **more
             )
+        weights: Any
         _, weights = super().forward(query, key, value, need_weights=True, average_attn_weights=False, **more)
         alone = query.dim() == 2
         weights = self.keyed_dropout(weights[None] if alone else weights)  # (B, heads, L, S)

@@ -1,5 +1,7 @@
 """Arithmetic precision of a GPU."""
 
+from typing import Any
+
 import torch
 
 
@@ -12,5 +14,6 @@ def exactness(device: "str | torch.device", *, rounded: bool = False) -> None:
         return
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = rounded
     # The newer settings of PyTorch take precedence if somebody has set them.
-    torch.backends.cudnn.conv.fp32_precision = torch.backends.cudnn.rnn.fp32_precision = "tf32" if rounded else "ieee"
+    cudnn: Any = torch.backends.cudnn  # without types for these
+    cudnn.conv.fp32_precision = cudnn.rnn.fp32_precision = "tf32" if rounded else "ieee"
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False

@@ -35,6 +35,9 @@ def fused_form(module: "torch.nn.Module", shape: tuple[int, ...], image: bool) -
 class Network(nn.Module):
     """A network whose `features` (B, width) are followed by the linear layer `fc`."""
 
+    fc: nn.Module
+    features: Any
+
     def classify(self, features: "torch.Tensor") -> "torch.Tensor":
         return self.fc(features)
 

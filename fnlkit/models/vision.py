@@ -12,7 +12,7 @@ from typing import Any
 
 from fnlkit.errors import InputError
 
-_declared = []  # torch removes declarations of a Library when the Library is freed
+_declared: list[object] = []  # torch removes declarations of a Library when the Library is freed
 
 
 def _folder(package):

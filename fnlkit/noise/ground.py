@@ -29,7 +29,7 @@ class Ground:
 
     labels: np.ndarray
     classes: int
-    clients: list
+    clients: list[Any]
     rng: Any
     x: Any
     dataset: str
@@ -52,8 +52,8 @@ class Corruption:
     """
 
     labels: np.ndarray
-    transition: np.ndarray = None
-    noisy: np.ndarray = None
+    transition: np.ndarray | None = None
+    noisy: np.ndarray | None = None
     simulated: bool = True
 
 

@@ -145,7 +145,7 @@ def summary(federation: Federation) -> dict[str, Any]:
     """
     fed: Federation = federation
     seen = fed.client_indices if len(fed) else np.arange(len(fed.given))
-    out = {"samples": len(seen), "wrong_share": None, "requested_share": None, "client_level": None}
+    out: dict[str, Any] = {"samples": len(seen), "wrong_share": None, "requested_share": None, "client_level": None}
     out |= {"client_requested": None, "transition_error": None}
     if fed.true is None:
         return out

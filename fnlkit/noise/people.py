@@ -13,7 +13,7 @@ from fnlkit.noise.ground import Corruption, Ground, need_clients
 # Beta distribution of the share of right labels of a class; Dirichlet parameter of the shares of wrong labels of a class;
 # strength of the Dirichlet distribution of annotators around the common matrix, in labels per class; share of hard samples;
 # and the probability that an annotator gives the common wrong label of a hard sample.
-FITTED = {
+FITTED: dict[str, dict[str, Any]] = {
     "labelme": {"right": (3.94, 1.37), "wrong": 0.31, "strength": 14.5, "hard": 0.12, "agree": 0.71},
     "mriqc": {"right": (1.91, 0.36), "wrong": 1.0, "strength": 4.6, "hard": 0.04, "agree": 0.11},
 }

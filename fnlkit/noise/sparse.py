@@ -51,7 +51,7 @@ def sparse(
         construction = "fedln" if per_client else "confident-learning"
 
     def corrupted(
-        labels: np.ndarray, rate: float, rng: np.random.Generator, shares: np.ndarray
+        labels: np.ndarray, rate: float, rng: np.random.Generator, shares: np.ndarray | None
     ) -> tuple[np.ndarray | NDArray[np.integer[Any]], Any]:
         if construction in ("fedln", "fedln-code"):
             paired = sparsity == 1 and construction == "fedln"

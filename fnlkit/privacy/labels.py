@@ -117,7 +117,7 @@ def to_simplex(values: np.ndarray, *, how: str = "project") -> NDArray[np.floati
 
 
 # ---- what releases cost
-def pure_epsilon(epsilons: list[float]) -> float:
+def pure_epsilon(epsilons: Sequence[float]) -> float:
     """Return the total epsilon of several releases of the same labels.
 
     It is the sum (basic composition of pure DP).
@@ -144,7 +144,7 @@ def epsilon_at(delta: float, epsilons: Sequence[float], classes: int) -> float |
         from dp_accounting.pld import privacy_loss_distribution as pld
     except ImportError:
         return None
-    total = None
+    total: Any = None
     for epsilon in epsilons:
         # Google's library draws from ALL classes with probability `noise_parameter`, which therefore is (1 - p) K / (K - 1).
         noise = (1 - keep_probability(epsilon, classes)) * classes / (classes - 1)
@@ -246,7 +246,11 @@ def summed(made: "Sequence[Release]", data: str, *, beside: Iterable[str] = (), 
             f"{', '.join(beside)} without it: no differential privacy holds for the labels."
         )
         return {"label_releases": len(worst), "label_epsilon": None, "label_statement": sentence}
-    out = {"label_releases": len(worst), "label_epsilon": total, "label_keep": keep_probability(epsilons[0], classes)}
+    out: dict[str, Any] = {
+        "label_releases": len(worst),
+        "label_epsilon": total,
+        "label_keep": keep_probability(epsilons[0], classes),
+    }
     tighter = epsilon_at(delta, epsilons, classes) if len(epsilons) > 1 else None
     also = ""
     if tighter is not None and tighter < total:

@@ -166,7 +166,7 @@ def together(all_sums: Sequence[Sums]) -> tuple[Any, Any]:
     all_sums : sequence of Sums
     """
     replaced = any(sums.sampling == "fixed" for sums in all_sums)
-    kinds = {}
+    kinds: dict[Sums, int] = {}
     for sums in all_sums:
         key = sums._replace(rounds=0, clip=1.0)
         kinds[key] = kinds.get(key, 0) + sums.rounds
@@ -199,10 +199,10 @@ def known(releases: "Iterable[Release]", data: str) -> dict[str, Any]:
     InputError
         If an entry was not written by fnlkit.
     """
-    out = {}
+    out: dict[str, list[Sums]] = {}
     for one in {one.id: one for one in releases if one.updates and one.data == data}.values():
         try:
-            sums = Sums(**one.updates)
+            sums = Sums(**(one.updates or {}))
         except TypeError as error:
             raise InputError(
                 f"the ledger contains protected updates of another form ({error}); name another with --ledger"
@@ -224,7 +224,7 @@ def other_partitions(groups: Sequence[Sequence[Sums]]) -> str:
     if not groups:
         return ""
     prices = "; ".join(
-        "{} rounds ({:.4g}, {:g})-DP ({})".format(sum(s.rounds for s in group), *together(group), neighbors(group))
+        "{} rounds ({:.4g}, {:g})-DP ({})".format(*(sum(s.rounds for s in group), *together(group), neighbors(group)))
         for group in groups
     )
     return (

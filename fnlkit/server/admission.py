@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,12 +36,12 @@ class TooManyLost(WorkStopped):
         Reason against each rejected client of the round.
     """
 
-    reasons = {}
+    reasons: dict[int, str] = {}
 
 
 def names_in_round(
     steps: tuple[Any, ...],
-    expect: tuple[Any, ...] | str | None,
+    expect: Sequence[str] | str | None,
     *,
     sends: "dict[str, Sent] | None",
     protect: str,
@@ -84,7 +85,7 @@ def common_forbidden(replies: list[Any], allowed: frozenset[str] | None) -> str 
     return min(extra, key=str) if extra else None
 
 
-def forbidden(name: str, allowed: frozenset[str], *, sends: dict[str, Any], protect: str) -> str:
+def forbidden(name: str, allowed: frozenset[str], *, sends: "dict[str, Sent] | None", protect: str) -> str:
     """Return an error message for a name that clients must not send; arguments as in `names_in_round`."""
     if sends is not None and "weights" in allowed and not protect:
         return f"the method's clients send {quoted(name)}, which is not declared; add it to @method(sends=...)"
@@ -157,7 +158,7 @@ def l2_norm(vector: "torch.Tensor") -> float:
     return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
 
 
-def too_long(norms: dict[int, float], log: "list[Exchange]", start: "torch.Tensor", max_update_ratio: float) -> dict[str, Any]:
+def too_long(norms: dict[int, float], log: "list[Exchange]", start: "torch.Tensor", max_update_ratio: float) -> dict[int, str]:
     """Return {position: reason} of updates that are too long compared with the cohort and recent updates.
 
     The first update of a run is compared with the model if no other client is in its cohort.
@@ -250,7 +251,7 @@ def printable(reason: str | None) -> str | None:
     return reason and plain(reason[:MAX_REASON])[:MAX_REASON]
 
 
-def lost(round: int, ids: list[int], reasons: list[str]) -> TooManyLost:
+def lost(round: int, ids: list[int], reasons: list[str | None]) -> TooManyLost:
     """Return the TooManyLost error of a round with the reasons (K,) against its clients."""
     listed = "; ".join(f"client {i}: {reason}" for i, reason in zip(ids, reasons, strict=True) if reason)
     advice = ""

@@ -99,7 +99,7 @@ def squared_distances(stacked: "torch.Tensor") -> "torch.Tensor":
     return out
 
 
-def smallest_cohort(aggregate: Callable[..., Any]) -> tuple[Any, ...] | int:
+def smallest_cohort(aggregate: Callable[..., Any]) -> tuple[int, int]:
     """Return the smallest cohort that an aggregator accepts, and the smallest cohort that can outvote a bad client."""
     return resolved(declaration(aggregate).cohort, arguments_of(aggregate))
 

@@ -32,7 +32,7 @@ class Public(NamedTuple):
     y: "torch.Tensor"
 
 
-class Replies(dict):
+class Replies(dict[str, Any]):
     """Named replies of a cohort, stacked (K, ...) in client order.  If no client replied, every name is empty, (0,).
 
     A reply that is declared with `sum_only` is the sum over the cohort, (1, ...).
@@ -134,10 +134,10 @@ class Clients(Transactional):
 
     def round(
         self,
-        ids: Sequence[int],
+        ids: "Sequence[int] | np.ndarray",
         model: Model,
         *steps,
-        expect: tuple[Any, ...] | str | None = None,
+        expect: Sequence[str] | str | None = None,
         broadcast: dict[str, Any] | None = None,
         scatter: dict[str, Any] | None = None,
         secret: Any = None,
@@ -208,7 +208,7 @@ class Clients(Transactional):
         for i in ids.tolist():
             self.members[i].keep_reviewed()
         extra = admission.common_forbidden(replies, allowed)
-        if extra is not None and (len(ids) > 1 or self._too_few(ids, [])):
+        if extra is not None and allowed is not None and (len(ids) > 1 or self._too_few(ids, [])):
             raise InputError(admission.forbidden(extra, allowed, **declared))
         names = names_of(replies, allowed, required, exact=expect is not None)
         self._meter(ids, model, broadcast, scatter, replies, names)
@@ -382,7 +382,7 @@ def nbytes(value: "torch.Tensor") -> int:
     return value.numel() * value.element_size()
 
 
-def let_go(replies: "list[dict[str, torch.Tensor]]", kept: list[int]) -> "torch.Tensor":
+def let_go(replies: list[Any], kept: list[int]) -> "torch.Tensor":
     """Return the weights (K, P) of the replies at positions `kept`.
 
     Each reply is released after it was copied, because the weights are most of a round's memory.

@@ -4,6 +4,7 @@ Wu, Yu, Jiang, Cheng, Yan. FedNoRo: Towards noise-robust federated learning by a
 heterogeneity. IJCAI 2023.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from fnlkit.server.aggregation import mean
 
 
 def distance_aware_weights(
-    stacked: "torch.Tensor", weights: "torch.Tensor", clean: np.ndarray, slots: list[tuple[str, int, int, Any, Any]]
+    stacked: "torch.Tensor", weights: "torch.Tensor", clean: np.ndarray, slots: list[tuple[str, int, int, tuple[int, ...]]]
 ) -> "torch.Tensor":
     """Return aggregation weights (K,) that sum to 1: n_k exp(-d_k), d_k divided by the largest distance (eqs. 9 and 10).
 
@@ -38,7 +39,7 @@ def distance_aware_weights(
     away = torch.zeros(len(stacked), dtype=torch.float64)
     trusted = stacked[clean].double()
     for k in torch.nonzero(~clean).flatten().tolist():
-        apart = sum((trusted[:, a:b] - stacked[k, a:b].double()).norm(dim=1) for _, a, b, _ in slots)
+        apart: Any = sum((trusted[:, a:b] - stacked[k, a:b].double()).norm(dim=1) for _, a, b, _ in slots)
         away[k] = apart.min()
     if away.max() > 0:
         shares = shares * torch.exp(-away / away.max())
@@ -51,9 +52,9 @@ def daagg(
     stacked: "torch.Tensor",
     weights: "torch.Tensor",
     *,
-    slots: list[tuple[str, int, int, Any, Any]],
+    slots: list[tuple[str, int, int, tuple[int, ...]]],
     ids: np.ndarray,
-    clean: list[int] = (),
+    clean: Sequence[int] = (),
 ) -> "torch.Tensor":
     """Reduce the weight of models that are far from the models of trusted clients.
 

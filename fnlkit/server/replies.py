@@ -167,7 +167,7 @@ def of_one_shape(replies: "dict[Any, dict[str, torch.Tensor]]") -> dict[Any, str
     replies : dict of {name: Tensor}
         By any key.
     """
-    reasons = {}
+    reasons: dict[Any, str] = {}
     for name in sorted({name for reply in replies.values() for name in reply} - {"weights"}):
         values = {key: reply[name] for key, reply in replies.items()}
         found = disagreeing(values, dict.fromkeys(values, -1))

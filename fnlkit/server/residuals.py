@@ -3,6 +3,8 @@
 Fu, Xie, Li, Chen. Attack-resistant federated learning with residual-based reweighting. arXiv:1912.11464, 2019.
 """
 
+from typing import Any
+
 import torch
 
 from fnlkit.components.declarations import declare
@@ -35,7 +37,7 @@ def arfl(stacked: "torch.Tensor", weights: "torch.Tensor", *, bound: Positive = 
         return mean(stacked, torch.ones(len(stacked)))
     width = max(1, _AT_ONCE // len(stacked) ** 2)
     found = [reweighted(part.double(), bound, least) for part in stacked.split(width, 1)]
-    confidence = sum(part[0] for part in found)
+    confidence: Any = sum(part[0] for part in found)
     held = torch.cat([part[1] for part in found], 1)
     # If all clients agree, all confidences have deviation 0.
     shares = (confidence / confidence.max()) ** 2 if confidence.max() > 0 else torch.ones_like(confidence)

@@ -5,7 +5,7 @@ Blanchard, El Mhamdi, Guerraoui, Stainer. Machine learning with adversaries: Byz
 Suresh, McMahan. Can you really backdoor federated learning? arXiv:1911.07963, 2019.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -78,7 +78,7 @@ def rfa(
     stacked: "torch.Tensor",
     weights: "torch.Tensor",
     *,
-    slots: list[tuple[str, int, int, Any, Any]] | None = None,
+    slots: list[tuple[str, int, int, tuple[int, ...]]] | None = None,
     iterations: Count = 4,
     smoothing: Positive = 1e-6,
     variant: Literal["paper", "public"] = "paper",

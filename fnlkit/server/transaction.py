@@ -1,7 +1,7 @@
 """Rounds as transactions: commit and roll back the state of server and clients, and replay a log of rounds."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,7 +123,7 @@ class Transactional:
         """True if entries of a replayed log are left."""
         return bool(self._replayed_log or self._replayed_results)
 
-    def replay(self, log: list[Exchange], results: list[Any] = ()) -> None:
+    def replay(self, log: list[Exchange], results: Sequence[Any] = ()) -> None:
         """Take replies of the next rounds from a log instead of clients, and results of `once` from logged results."""
         self._replayed_log, self._replayed_results, self._replaying = list(log)[::-1], list(results)[::-1], True
 

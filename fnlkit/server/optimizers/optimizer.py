@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from fnlkit.client.losses import needs
@@ -37,11 +38,11 @@ class Request:
         State of the server (`Clients.memory`).
     """
 
-    ids: object
+    ids: "Sequence[int] | np.ndarray"
     model: Model
     fit: Fit
     sizes: "torch.Tensor"
-    memory: dict
+    memory: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,11 @@ class Additions:
         Sent to the cohort, as in Clients.round.
     """
 
-    before: tuple = ()
-    after: tuple = ()
-    corrections: tuple = ()
-    broadcast: dict = field(default_factory=dict)
-    scatter: dict = field(default_factory=dict)
+    before: tuple[Any, ...] = ()
+    after: tuple[Any, ...] = ()
+    corrections: tuple[Any, ...] = ()
+    broadcast: dict[str, Any] = field(default_factory=dict)
+    scatter: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,12 @@ class Updates:
 
     start: "torch.Tensor"
     trained: "torch.Tensor"
-    ids: object
+    ids: np.ndarray
     weights: "torch.Tensor"
-    replies: dict
+    replies: dict[str, Any]
     fit: Fit
     sizes: "torch.Tensor"
-    memory: dict
+    memory: dict[str, Any]
 
     @property
     def share(self) -> float:
@@ -173,30 +174,30 @@ class FedOpt:
     """
 
     fit: Fit = Fit()
-    aggregate: Callable = mean
-    corrections: tuple = ()
-    before: tuple = ()
-    after: tuple = ()
-    prepare: Callable = add_nothing
-    rescale: Callable = as_trained
-    server: Callable = take
-    suits: Callable = takes_any
+    aggregate: Callable[..., Any] = mean
+    corrections: tuple[Any, ...] = ()
+    before: tuple[Any, ...] = ()
+    after: tuple[Any, ...] = ()
+    prepare: Callable[..., Any] = add_nothing
+    rescale: Callable[..., Any] = as_trained
+    server: Callable[..., Any] = take
+    suits: Callable[..., Any] = takes_any
     decay: float = 1.0
     uniform_weights: bool = False
-    protect: Callable | None = None
+    protect: Any = None
     rounds: int = 0
 
     def round(
         self,
         clients: "Clients",
-        ids: Sequence[int],
+        ids: "Sequence[int] | np.ndarray",
         model: Model,
         *,
         before: tuple[Any, ...] = (),
         after: tuple[Any, ...] = (),
         corrections: tuple[Any, ...] = (),
         weights: Callable[..., Any] | None = None,
-        expect: tuple[str] | None = None,
+        expect: Sequence[str] | None = None,
         broadcast: Any = None,
         scatter: Any = None,
         **fit,
@@ -250,7 +251,7 @@ class FedOpt:
             protected=self.protect is not None,
             broadcast=_together(broadcast, more.broadcast),
             scatter=_together(scatter, more.scatter),
-            **({"secret": (self.protect.clip, None if self.uniform_weights else clients.sizes)} if hidden else {}),
+            secret=(self.protect.clip, None if self.uniform_weights else clients.sizes) if hidden else None,
         )
         if "weights" not in replies and (hidden or self.protect is None):  # no client replied
             return model, replies
