@@ -18,9 +18,10 @@ class TooLong(Withheld):
 
 @contextmanager
 def cpu_limit(seconds, what):
-    """Raise TooLong inside the context after this CPU time of the process, without the time of the system.
+    """Raise TooLong inside the context after this CPU time of all threads of the process, without the time of the system.
 
-    Yields a function that raises it again, for a step that caught it.
+    The error is raised between two instructions of Python: an operation of torch that is running ends first.  Yields a function
+    that raises the error again, for a step that caught it.
 
     Parameters
     ----------
@@ -35,7 +36,7 @@ def cpu_limit(seconds, what):
     """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         raise TooLong(
-            f"{what}: the CPU time cannot be limited here; answer messages with the start command of `fnlkit site join`"
+            f"{what}: the CPU time cannot be limited here; run the start command of `fnlkit site join` on Linux or macOS"
         )
     error, expired = TooLong(f"{what}: it needs more than the {seconds:,g} s of CPU time that this site permits"), []
 
