@@ -95,7 +95,7 @@ def rare(rng, size=10_000, width=12):
 
 
 def photo_features(x):
-    from fnlkit.pipeline.reviewing import embedded
+    from fnlkit.pipeline.auditing import embedded
 
     data = datasets.Dataset("photos", "image", np.zeros(len(x), int), np.zeros(0, int), ["a", "b"], lambda: (x, x[:0]))
     return np.asarray(embedded(data, "efficientnet-lite0", say=None)[0])

@@ -6,12 +6,12 @@ _HOME = {
     "partition": "labels",
     "inject_noise": "labels",
     "estimate_noise": "labels",
-    "audit": "reviewing",
+    "audit": "auditing",
     "audit_samples": "issues",
     "suspects": "reviewing",
     "cleaned": "reviewing",
     "correct": "reviewing",
-    "consensus": "reviewing",
+    "consensus": "annotators",
     "export_review": "reviewing",
     "import_review": "reviewing",
     "plan_reviews": "reviewing",
@@ -27,6 +27,8 @@ __all__ = sorted(_HOME)
 # The same names for type checkers, which do not run `__getattr__`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from fnlkit.pipeline.annotators import consensus as consensus
+    from fnlkit.pipeline.auditing import audit as audit
     from fnlkit.pipeline.issues import audit_samples as audit_samples
     from fnlkit.pipeline.judging import evaluate as evaluate
     from fnlkit.pipeline.judging import load as load
@@ -36,9 +38,7 @@ if TYPE_CHECKING:
     from fnlkit.pipeline.labels import partition as partition
     from fnlkit.pipeline.prediction import export as export
     from fnlkit.pipeline.prediction import predict as predict
-    from fnlkit.pipeline.reviewing import audit as audit
     from fnlkit.pipeline.reviewing import cleaned as cleaned
-    from fnlkit.pipeline.reviewing import consensus as consensus
     from fnlkit.pipeline.reviewing import correct as correct
     from fnlkit.pipeline.reviewing import export_review as export_review
     from fnlkit.pipeline.reviewing import import_review as import_review

@@ -10,8 +10,8 @@ import numpy as np
 from fnlkit.artifacts.federation import Federation
 from fnlkit.artifacts.shown import frame
 from fnlkit.errors import InputError
+from fnlkit.pipeline.auditing import Audited, audit
 from fnlkit.pipeline.labels import partition, tell
-from fnlkit.pipeline.reviewing import Audited, audit
 from fnlkit.pipeline.types import ArrayLike, FilePath, Say
 
 # Without sites, the samples are divided at random into this many groups.
@@ -30,7 +30,7 @@ class LabelIssues:
         sample).
     sites : pandas.DataFrame or None
         A row per site, noisiest first; None without sites.
-    audited : fnlkit.pipeline.reviewing.Audited
+    audited : fnlkit.pipeline.auditing.Audited
     dataset : fnlkit.datasets.Dataset
     """
 

@@ -4,13 +4,14 @@ import os
 import sys
 from collections import Counter
 from dataclasses import replace
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 from fnlkit.artifacts.federation import PLAIN, Federation, must_support
 from fnlkit.artifacts.provenance import provenance, with_record
 from fnlkit.datasets.loading import loaded
 from fnlkit.errors import InputError, nearest
 from fnlkit.estimators.options import NAMES, EstimateOptions, with_options
+from fnlkit.pipeline.rows import is_path, source_of
 from fnlkit.pipeline.types import FilePath, Labels, Samples, Say
 
 
@@ -307,10 +308,10 @@ def estimate_noise(
     if dataset is not None:  # a given data set is always compared, even if this estimator does not use the samples
         data_of(federation, dataset, say)
     inputs: dict[str, Any] = {
-        name: read_rows(os.fspath(value), name, federation) if _path(value) else value
+        name: read_rows(os.fspath(value), name, federation) if is_path(value) else value
         for name, value in (("embeddings", options.embeddings), ("probabilities", options.probabilities))
     }
-    inputs["run"] = Run.read(os.fspath(options.run), trust=trust) if _path(options.run) else options.run
+    inputs["run"] = Run.read(os.fspath(options.run), trust=trust) if is_path(options.run) else options.run
     arrays, facts = judged_by(
         federation,
         lambda: loaded(dataset if dataset is not None else federation.dataset),
@@ -321,23 +322,12 @@ def estimate_noise(
         "estimate-noise",
         options.seed,
         estimator=str(estimator),
-        embeddings=_source(options.embeddings),
-        probs=_source(options.probabilities),
-        run=_source(options.run),
+        embeddings=source_of(options.embeddings),
+        probs=source_of(options.probabilities),
+        run=source_of(options.run),
         form=options.form,
         dataset=named(dataset),
         apply="relabel" if relabel else "none",
         **warm_up_of(len(federation) or 1, warm_up),
     )
     return judged(federation, arrays, relabel=relabel, provenance=record, facts=facts)
-
-
-def _path(value: object) -> TypeGuard[FilePath]:
-    return isinstance(value, (str, os.PathLike))
-
-
-def _source(value):
-    """Return the name of a source in the provenance: the path, or the type of the object."""
-    if value is None or _path(value):
-        return None if value is None else os.fspath(value)
-    return f"{type(value).__name__} in memory"

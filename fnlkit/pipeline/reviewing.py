@@ -1,304 +1,20 @@
-"""Audits, reviews and corrections from Python, and the functions behind the commands."""
+"""Reviews and corrections of a judged federation."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Literal, TypeGuard
 
 import numpy as np
 
 from fnlkit.artifacts import saving, shown
-from fnlkit.artifacts.federation import PLAIN, TASKS, Federation
+from fnlkit.artifacts.federation import TASKS, Federation
 from fnlkit.artifacts.provenance import provenance
 from fnlkit.artifacts.sheets import Sheet
 from fnlkit.errors import InputError
-from fnlkit.estimators import DETECTORS
-from fnlkit.pipeline.labels import data_of, known_settings, named, read, tell
-from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Progress, Samples, Say
+from fnlkit.pipeline.labels import data_of, named, read, tell
+from fnlkit.pipeline.rows import rows_of
+from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Samples, Say
 from fnlkit.review.suspects import Selection
-
-# Suggested labels with at least this confidence are counted.
-CONFIDENT = 0.8
-_AUDIT = ("samples", "finding", "level", "low", "high", "p", "noisier", "copies", "near_copies", "far", "unlabeled")
-
-
-@dataclass
-class Audited:
-    """Result of an audit.
-
-    Attributes
-    ----------
-    federation : fnlkit.artifacts.federation.Federation
-        Federation with the issue score of every sample, for `suspects`, `correct` and `export_review`.
-    facts : dict
-        Object printed by `fnlkit audit --json`.
-    dataset : fnlkit.datasets.Dataset or None
-        None if the samples are at real sites.
-    """
-
-    federation: Federation
-    facts: dict[str, object]
-    dataset: object = None
-
-    def to_pandas(self):
-        """Return a row per site, noisiest first.
-
-        The columns contain the samples, the estimated share of wrong labels with its range, and the copies.
-
-        Raises
-        ------
-        InputError
-            If pandas is not installed.
-        """
-        return shown.frame([{"site": row["site"], **{name: row.get(name) for name in _AUDIT}} for row in self.facts["sites"]])
-
-    def write_html(self, path, judged="judged.npz", *, pictures=6):
-        """Write the page of `fnlkit audit --html`.
-
-        Parameters
-        ----------
-        path : path
-        judged : path
-            File that the command shown as the next step reads.
-        pictures : int
-            Number of suspicious images or sounds of each noisy site on the page. Samples at real sites are not shown.
-        """
-        if "labels_are" in self.facts:
-            from fnlkit.review.tasks import report
-
-            page = report.page(self.facts, os.fspath(judged))
-        else:
-            from fnlkit.review import report
-
-            suspects = {}
-            if self.dataset is not None:
-                suspects = report.first_suspects(self.federation, self.dataset, self.facts["sites"], pictures)
-            page = report.page(self.facts, os.fspath(judged), suspects)
-        saving.write_bytes([page.encode()], os.fspath(path))
-
-    def __repr__(self):
-        return f"Audit: {self.facts['words']}"
-
-
-@dataclass
-class Agreed:
-    """Result of `consensus`.
-
-    Attributes
-    ----------
-    federation : fnlkit.artifacts.federation.Federation
-        Federation with the consensus labels as given labels.
-    method : str
-    annotators : list of str
-    sites : list of dict
-        An entry per site: site, samples, voted, alpha, kappa, changed, votes, accuracies; see
-        `fnlkit.review.consensus.consensus`.
-    """
-
-    federation: Federation
-    method: str
-    annotators: list[str]
-    sites: list[dict[str, object]]
-
-    def to_pandas(self):
-        """Return a row per site.
-
-        Raises
-        ------
-        InputError
-            If pandas is not installed.
-        """
-        return shown.frame([{k: v for k, v in row.items() if k not in ("votes", "accuracies")} for row in self.sites])
-
-    def quality(self):
-        """Return a dict per site and annotator: site, annotator, votes, and accuracy (None without an estimate)."""
-        return [
-            {"site": row["site"], "annotator": name, "votes": number, "accuracy": row.get("accuracies", {}).get(name)}
-            for row in self.sites
-            for name, number in row.get("votes", {}).items()
-        ]
-
-
-def audit(
-    federation: Labels,
-    *,
-    embeddings: FilePath | ArrayLike | None = None,
-    backbone: str = "auto",
-    probabilities: FilePath | ArrayLike | None = None,
-    detectors: Sequence[str] = DETECTORS,
-    folds: int = 5,
-    seed: int = 0,
-    dataset: Samples | None = None,
-    device: str = "auto",
-    rounds: int = 25,
-    fraction: float = 1.0,
-    model: str = "auto",
-    quick: bool = False,
-    checkpoints: FilePath | None = None,
-    say: Say = tell,
-    progress: Progress = None,
-    **warm_up: object,
-) -> Audited:
-    """Estimate the wrong labels and the confused classes of each site, without true labels.
-
-    Parameters
-    ----------
-    federation : Federation, or path
-    embeddings : path or array (n, d), optional
-        A vector per training sample: the features by which models judge labels, also to find outliers and near duplicates.
-    backbone : str
-        Network that computes the embeddings if there are none, as for `fnlkit embed`. "auto": a pretrained network for images
-        of 64 pixels and more, if its weights are on this machine. "none": the samples themselves.
-    probabilities : path, array (n, C) or DataFrame, optional
-        Class probabilities by your own model, which did not train on the sample; they replace the models of the other
-        sites. The columns of a table are named after the classes.
-    detectors : sequence of str
-        Further detectors that flag samples, to compare them: confident, knn, aum.
-    folds : int >= 2
-        Number of models. Each model is trained without the sites for which it computes scores.
-    seed : int
-    dataset : str, path or Dataset, optional
-        Location of the samples. Default: the location recorded in the federation.
-    device : str
-        As for `train`.
-    rounds : int
-        Rounds of training of each model.
-    fraction : float in (0, 1]
-        Share of the sites that train in each round.
-    model : str
-        Name of the network, as for `train`.
-    quick : bool
-        Audit from sums instead of trained models: the sites compute class sums once and counts once, as in `fnlkit site
-        summarize` and `fnlkit site judge`, with equal results. Copies and outliers are not searched, and `detectors`, `folds`,
-        `rounds`, `fraction` and `model` are not used.
-    checkpoints : path, optional
-        Folder in which trained models are saved during the audit. After an interruption, an audit with equal arguments
-        continues them and returns the same result. Remove the folder afterwards.
-    say : callable(str) or None
-        Receives notes, the choice of features, the estimated time and the name of each model.
-    progress : callable(done, total, what) or None
-    **warm_up
-        Other fields of fnlkit.experiment.Settings for the training, such as ``lr``.
-
-    Returns
-    -------
-    Audited
-
-    Raises
-    ------
-    InputError
-
-    Examples
-    --------
-    >>> import fnlkit
-    >>> fed = fnlkit.partition("digits", clients=3, labels="observed")
-    >>> found = fnlkit.audit(fed, folds=2, rounds=1, say=None)
-    >>> len(found.facts["sites"])
-    3
-    """
-    from fnlkit.estimators.apply import judged
-    from fnlkit.review import report
-    from fnlkit.review.audit import audit
-
-    warm_up = {"rounds": rounds, "fraction": fraction, "model": model, **warm_up}
-    known_settings(warm_up, "audit")
-    federation = read(federation, TASKS)
-    if embeddings is not None and backbone not in ("auto", "none"):
-        raise InputError(f"--backbone {backbone}: --embeddings are given; omit one of both")
-    vectors, source = _rows(embeddings, "embeddings", federation)
-    given, of = _rows(probabilities, "probabilities", federation)
-    data = data_of(federation, dataset, say)
-    if federation.task not in PLAIN and given is not None:
-        raise InputError(f"--probs is for labels that are classes, not for {federation.task}; omit it")
-    if vectors is None:
-        vectors, source = embedded(data, backbone, device=device, say=say, progress=progress)
-    if federation.task not in PLAIN:
-        if quick:
-            raise InputError(f"--quick is for labels that are classes, not for {federation.task}; omit it")
-        return _audit_task(federation, data, vectors, folds=folds, seed=seed, say=say, dataset=dataset, source=source)
-    if quick:
-        if given is not None:
-            raise InputError("--quick computes its own probabilities from sums; omit --probs")
-        return _audit_quickly(federation, data, vectors, seed=seed, dataset=dataset, source=source)
-    how = {"folds": folds, "seed": seed, "warm_up": warm_up, "device": device, "say": say, "progress": progress}
-    how["checkpoints"] = checkpoints
-    found = audit(federation, data, embeddings=vectors, probabilities=given, detectors=tuple(detectors), **how)
-    facts = report.facts(found, federation, data) | {"features": source, "probabilities": of}
-    flagged, sure = found.judgment.flagged, found.judgment.confidence
-    facts["suggestions"] = {"all": int(flagged.sum()), "confident": int((flagged & (sure >= CONFIDENT)).sum())}
-    record = {"dataset": named(dataset), "embeddings": source, "probs": of, "detectors": ",".join(detectors), "folds": folds}
-    record = provenance("audit", seed, **record, **warm_up)
-    how = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": found.traffic.bytes_down}
-    return Audited(judged(federation, found.arrays(federation), provenance=record, facts=how), facts, data)
-
-
-def _audit_quickly(federation, data, vectors, *, seed, dataset, source):
-    """Return the Audited of an audit from sums."""
-    from fnlkit.estimators.apply import judged
-    from fnlkit.review import quick, report
-
-    found = quick.quick_audit(federation, data, embeddings=vectors, seed=seed)
-    facts = report.facts(found, federation, data, sends=quick.SENDS) | {"features": source, "probabilities": None}
-    facts |= {"mode": quick.MODE, "digest": quick.digest(found.sites)}
-    record = provenance("audit", seed, dataset=named(dataset), embeddings=source, quick=True)
-    how = {"estimator": "audit", "form": "federated", "sent": facts["sent"], "bytes_down": found.traffic.bytes_down}
-    return Audited(judged(federation, found.arrays(federation), provenance=record, facts=how), facts, data)
-
-
-def embedded(data, backbone="auto", *, device="auto", say=tell, progress=None):
-    """Return (embeddings (n, d) or None, spec of the backbone or None) for an audit.
-
-    Finished batches stay in the cache folder, so that a repeated audit reads them.
-
-    Parameters
-    ----------
-    data : fnlkit.datasets.Dataset
-    backbone : str
-        As for `audit`.
-    device : str
-    say : callable(str) or None
-    progress : callable(done, total, what) or None
-    """
-    from fnlkit.datasets.embed import LEAST_SIDE, embed_parts, place_of, pretrained, seconds_for
-    from fnlkit.review.audit import duration
-
-    say = say or (lambda text: None)
-    if backbone == "auto":
-        if data.kind != "image" or min(data.x_train.shape[1:3]) < LEAST_SIDE:
-            return None, None
-        backbone = pretrained()
-        if backbone is None:
-            say(
-                f"labels of {data.name} are judged by networks trained on the images alone; pip install 'fnlkit[embed]' adds "
-                "a pretrained network, which finds far more wrong labels on photographs"
-            )
-            return None, None
-        say(f"labels are judged by features of {backbone}, a pretrained network; --backbone none uses the images alone")
-    if backbone == "none":
-        return None, None
-    place = place_of(data, backbone, device=device)
-    if data.kind == "image" and not (place / "embeddings" / "done").exists():
-        name = backbone.partition("(")[0]
-        if name not in ("pixels", "pca") and len(data.x_train) > 32:
-            seconds = seconds_for(data, backbone, device=device)
-            say(f"features of {len(data.x_train):,} images take about {duration(seconds)}")
-    place.mkdir(parents=True, exist_ok=True)
-    count = progress and (lambda done, total: progress(done, total, "features"))
-    parts = {"embeddings": data.x_train}
-    return embed_parts(data, parts, backbone, device=device, progress=count, place=place)["embeddings"], backbone
-
-
-def _audit_task(federation, data, vectors, *, folds, seed, say, dataset, source):
-    """Return the Audited of labels that are no classes."""
-    from fnlkit.estimators.apply import judged
-    from fnlkit.review.tasks import audit, report
-
-    sites, arrays, sent, traffic = audit.audit(federation, data, embeddings=vectors, folds=folds, seed=seed, say=say)
-    record = provenance("audit", seed, dataset=named(dataset), embeddings=source, folds=folds)
-    how = {"estimator": "audit", "form": "federated", "sent": sent, "bytes_down": traffic.bytes_down}
-    return Audited(judged(federation, arrays, provenance=record, facts=how), report.facts(sites, federation, sent))
 
 
 def suspects(federation: Labels, *, every: bool = False) -> Sheet:
@@ -382,56 +98,6 @@ def correct(federation: Labels, *, above: float = 0.9, drop: bool = False, liste
     return correct(read(federation, TASKS), above=above, drop=drop, provenance=record)[0]
 
 
-def consensus(
-    federation: Labels,
-    votes: FilePath | ArrayLike | None = None,
-    method: Literal["majority", "dawid-skene", "crowdlab"] = "dawid-skene",
-    *,
-    annotators: Sequence[str] | None = None,
-    probabilities: FilePath | ArrayLike | None = None,
-) -> Agreed:
-    """Return the federation with the consensus of several annotators as given labels.
-
-    The consensus is computed separately for each site.
-
-    Parameters
-    ----------
-    federation : Federation, or path
-    votes : path or int array (n, A), optional
-        A table or npz as for `fnlkit consensus`. In an array, -1 means that the annotator did not vote. Default: the votes that
-        `partition` saved in the federation, or the rows of a federation with a row per vote.
-    method : "majority", "dawid-skene" or "crowdlab"
-    annotators : list of A str, optional
-        Names of the columns of an array.
-    probabilities : path or array (n, C), optional
-        Class probabilities of a model that was not trained on the samples, for crowdlab.
-
-    Returns
-    -------
-    Agreed
-
-    Raises
-    ------
-    InputError
-    """
-    from fnlkit.review.consensus import consensus, consensus_of_rows, own_votes, read_votes
-
-    federation = read(federation)
-    if votes is None:
-        record = provenance("consensus", None, votes="of the federation", method=method)
-        if "sample_of" in federation.extra:
-            out, sites = consensus_of_rows(federation, method, provenance=record)
-            return Agreed(out, method, list(out.meta["consensus"][-1]["annotators"]), sites)
-        votes, annotators = own_votes(federation)
-    source = os.fspath(votes) if _is_path(votes) else "array in memory"
-    if _is_path(votes):
-        votes, annotators = read_votes(source, federation)
-    rows, of = _rows(probabilities, "probabilities", federation)
-    record = provenance("consensus", None, votes=source, method=method, probs=of)
-    out, sites = consensus(federation, votes, method, annotators=annotators, probabilities=rows, provenance=record)
-    return Agreed(out, method, list(out.meta["consensus"][-1]["annotators"]), sites)
-
-
 def export_review(
     federation: Labels,
     client: str | int,
@@ -507,7 +173,7 @@ def export_review(
         given = None if of_class is None else class_of(federation, of_class)
         options = {"confidence": confidence, "errors": reviewer_errors, "candidates": candidates, "given": given}
         chosen = choose_guaranteed(federation, client, guarantee=guarantee, **options, **sizes)
-    vectors, _ = _rows(embeddings, "embeddings", federation)
+    vectors, _ = rows_of(embeddings, "embeddings", federation)
     data = data_of(federation, dataset, say)
     held = np.sort(federation.whole().clients[client])
     points = points_of(data, held) if vectors is None else np.asarray(vectors[held])
@@ -624,21 +290,3 @@ def import_review(
         last = record if i == len(found) - 1 else None
         federation = decisions.decide(federation, one, when=when or date.today().isoformat(), provenance=last)
     return federation
-
-
-def _is_path(value: object) -> TypeGuard[FilePath]:
-    return isinstance(value, (str, os.PathLike))
-
-
-def _rows(value, name, federation):
-    """Return (rows or None, name of the source in the provenance)."""
-    from fnlkit.estimators.rows import read_rows
-
-    if name == "probabilities" and hasattr(value, "columns"):
-        from fnlkit.estimators.rows import of_table
-
-        columns = {str(column): value[column].tolist() for column in value.columns}
-        return of_table(columns, federation, "`probabilities`"), "DataFrame in memory"
-    if value is None or not _is_path(value):
-        return value, None if value is None else f"{type(value).__name__} in memory"
-    return read_rows(os.fspath(value), name, federation), os.fspath(value)

@@ -10,6 +10,7 @@ from fnlkit.datasets.loading import loaded
 from fnlkit.errors import InputError
 from fnlkit.experiment.experiment import Experiment
 from fnlkit.pipeline.labels import known_settings, read, tell
+from fnlkit.pipeline.rows import is_path, rows_of
 from fnlkit.pipeline.types import ArrayLike, FilePath, Labels, Samples, Say
 from fnlkit.results.trained import TrainedRun
 
@@ -245,15 +246,13 @@ def _keep_unfinished(target, resume):
 def _samples(federation, dataset, features, embeddings):
     """Return (Dataset, vectors or None) for the training of a run."""
     from fnlkit.datasets.features import open_embeddings, with_features
-    from fnlkit.estimators.rows import read_rows
 
     data, vectors = loaded(dataset if dataset is not None else federation.dataset), None
     if features is not None:
-        if not isinstance(features, (str, os.PathLike)):
+        if not is_path(features):
             raise InputError(f"`features` is {type(features).__name__}; pass the path of a file written by `fnlkit embed`")
         features = os.fspath(features)
         data, vectors = with_features(data, features), open_embeddings(features).arrays["embeddings"]
     if embeddings is not None:
-        given = isinstance(embeddings, (str, os.PathLike))
-        vectors = read_rows(os.fspath(embeddings), "embeddings", federation) if given else embeddings
+        vectors, _ = rows_of(embeddings, "embeddings", federation)
     return data, vectors

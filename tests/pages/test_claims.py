@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("docs/deployment*.md"), ROOT / "docs/secure-aggregation.md", ROOT / "docs/audit-findings.md"])
+NAMES = "deployment*", "secure-aggregation", "audit-findings", "audit-by-mail"
+PAGES = sorted(path for name in NAMES for path in ROOT.glob(f"docs/{name}.md"))
 MARK = re.compile(r"<!-- test: (\S+)::(\w+) -->")
 NOT_TEXT = re.compile(
     r"(?ms)^```.*?^```$|<!-- computed: .*?<!-- end -->|^#.*?$|^<!-- (?:given|shorter|needs|run by|not run|numbers): .*?-->$"

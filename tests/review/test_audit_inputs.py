@@ -12,7 +12,7 @@ from fnlkit import InputError, datasets
 from fnlkit.datasets import embed, partitioning, pca
 from fnlkit.estimators import DETECTORS
 from fnlkit.kernels.scores import auc
-from fnlkit.pipeline import reviewing
+from fnlkit.pipeline import auditing
 from fnlkit.review import shifts
 from tests import commands
 
@@ -154,20 +154,20 @@ def test_the_backbone_is_chosen_by_size_and_reused(digits, monkeypatch, tmp_path
     large = np.repeat(np.repeat(digits.x_train[:40], 8, 1), 8, 2)
     data = datasets.Dataset("large", "image", digits.y_train[:40], digits.y_test[:0], list(map(str, range(10))),
                             lambda: (large, large[:0]), observed=True)  # fmt: skip
-    assert reviewing.embedded(digits, say=pytest.fail) == (None, None)
+    assert auditing.embedded(digits, say=pytest.fail) == (None, None)
     said = []
     monkeypatch.setattr(embed, "pretrained", lambda: None)
-    assert reviewing.embedded(data, say=said.append) == (None, None) and "fnlkit[embed]" in said[0]
+    assert auditing.embedded(data, say=said.append) == (None, None) and "fnlkit[embed]" in said[0]
     monkeypatch.setattr(embed, "pretrained", lambda: "pca(dim=4)")
-    rows, name = reviewing.embedded(data, say=said.append)
+    rows, name = auditing.embedded(data, say=said.append)
     assert name == "pca(dim=4)" and rows.shape == (40, 4) and "pca(dim=4)" in said[1]
-    assert reviewing.embedded(data, "none", say=pytest.fail) == (None, None)
+    assert auditing.embedded(data, "none", say=pytest.fail) == (None, None)
     calls = []
     monkeypatch.setattr(pca, "_flat", lambda x, **_: calls.append(len(x)) or x.reshape(len(x), -1).astype(np.float32))
-    first, _ = reviewing.embedded(data, "pixels", say=None)
+    first, _ = auditing.embedded(data, "pixels", say=None)
     assert calls
     calls.clear()
-    again, _ = reviewing.embedded(data, "pixels", say=None)
+    again, _ = auditing.embedded(data, "pixels", say=None)
     assert sum(calls) <= 1 and np.array_equal(np.asarray(first), np.asarray(again))
 
 

@@ -1,0 +1,101 @@
+"""Consensus labels of several annotators."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fnlkit.artifacts import shown
+from fnlkit.artifacts.federation import Federation
+from fnlkit.artifacts.provenance import provenance
+from fnlkit.pipeline.labels import read
+from fnlkit.pipeline.rows import is_path, rows_of, source_of
+from fnlkit.pipeline.types import ArrayLike, FilePath, Labels
+
+
+@dataclass
+class Agreed:
+    """Result of `consensus`.
+
+    Attributes
+    ----------
+    federation : fnlkit.artifacts.federation.Federation
+        Federation with the consensus labels as given labels.
+    method : str
+    annotators : list of str
+    sites : list of dict
+        An entry per site: site, samples, voted, alpha, kappa, changed, votes, accuracies; see
+        `fnlkit.review.consensus.consensus`.
+    """
+
+    federation: Federation
+    method: str
+    annotators: list[str]
+    sites: list[dict[str, object]]
+
+    def to_pandas(self):
+        """Return a row per site.
+
+        Raises
+        ------
+        InputError
+            If pandas is not installed.
+        """
+        return shown.frame([{k: v for k, v in row.items() if k not in ("votes", "accuracies")} for row in self.sites])
+
+    def quality(self):
+        """Return a dict per site and annotator: site, annotator, votes, and accuracy (None without an estimate)."""
+        return [
+            {"site": row["site"], "annotator": name, "votes": number, "accuracy": row.get("accuracies", {}).get(name)}
+            for row in self.sites
+            for name, number in row.get("votes", {}).items()
+        ]
+
+
+def consensus(
+    federation: Labels,
+    votes: FilePath | ArrayLike | None = None,
+    method: Literal["majority", "dawid-skene", "crowdlab"] = "dawid-skene",
+    *,
+    annotators: Sequence[str] | None = None,
+    probabilities: FilePath | ArrayLike | None = None,
+) -> Agreed:
+    """Return the federation with the consensus of several annotators as given labels.
+
+    The consensus is computed separately for each site.
+
+    Parameters
+    ----------
+    federation : Federation, or path
+    votes : path or int array (n, A), optional
+        A table or npz as for `fnlkit consensus`. In an array, -1 means that the annotator did not vote. Default: the votes that
+        `partition` saved in the federation, or the rows of a federation with a row per vote.
+    method : "majority", "dawid-skene" or "crowdlab"
+    annotators : list of A str, optional
+        Names of the columns of an array.
+    probabilities : path or array (n, C), optional
+        Class probabilities of a model that was not trained on the samples, for crowdlab.
+
+    Returns
+    -------
+    Agreed
+
+    Raises
+    ------
+    InputError
+    """
+    from fnlkit.review.consensus import consensus, consensus_of_rows, own_votes, read_votes
+
+    federation = read(federation)
+    if votes is None:
+        record = provenance("consensus", None, votes="of the federation", method=method)
+        if "sample_of" in federation.extra:
+            out, sites = consensus_of_rows(federation, method, provenance=record)
+            return Agreed(out, method, list(out.meta["consensus"][-1]["annotators"]), sites)
+        votes, annotators = own_votes(federation)
+    source = source_of(votes)
+    if is_path(votes):
+        votes, annotators = read_votes(source, federation)
+    rows, of = rows_of(probabilities, "probabilities", federation)
+    record = provenance("consensus", None, votes=source, method=method, probs=of)
+    out, sites = consensus(federation, votes, method, annotators=annotators, probabilities=rows, provenance=record)
+    return Agreed(out, method, list(out.meta["consensus"][-1]["annotators"]), sites)

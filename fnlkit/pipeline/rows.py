@@ -1,0 +1,42 @@
+"""Rows that a caller gives beside a federation: embeddings and probabilities, as arrays, tables or files."""
+
+import os
+from typing import TypeGuard
+
+from fnlkit.pipeline.types import FilePath
+
+
+def is_path(value: object) -> TypeGuard[FilePath]:
+    """Return whether a value is a path."""
+    return isinstance(value, (str, os.PathLike))
+
+
+def source_of(value):
+    """Return the name of a value in the provenance: the path, the type of the object, or None for None."""
+    if value is None or is_path(value):
+        return None if value is None else os.fspath(value)
+    return f"{type(value).__name__} in memory"
+
+
+def rows_of(value, name, federation):
+    """Return (rows (n, d) or None, name of the source in the provenance).
+
+    Parameters
+    ----------
+    value : path, array (n, d), DataFrame or None
+        The columns of a DataFrame of probabilities are named after the classes.
+    name : str
+        embeddings or probabilities.
+    federation : fnlkit.artifacts.federation.Federation
+
+    Raises
+    ------
+    InputError
+        If the rows do not fit the federation.
+    """
+    from fnlkit.estimators.rows import of_table, read_rows
+
+    if name == "probabilities" and hasattr(value, "columns"):
+        columns = {str(column): value[column].tolist() for column in value.columns}
+        return of_table(columns, federation, "`probabilities`"), source_of(value)
+    return read_rows(os.fspath(value), name, federation) if is_path(value) else value, source_of(value)
