@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 
 import pytest
 
@@ -39,15 +38,15 @@ def test_the_time_of_all_threads_counts():
         while not ended.is_set():
             pass
 
-    thread, began = threading.Thread(target=compute), time.monotonic()
+    thread = threading.Thread(target=compute)
     thread.start()
     try:
         with pytest.raises(TooLong, match="more than the 0.2 s"), cpu_limit(0.2, "audit"):
-            thread.join(60)
+            while thread.is_alive():  # the error is raised between two waits: another thread may have received the signal
+                thread.join(0.05)
     finally:
         ended.set()
         thread.join()
-    assert time.monotonic() - began < 30
 
 
 def test_the_former_handler_and_timer_return():
