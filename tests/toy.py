@@ -1,8 +1,5 @@
 """A tiny federation: 4 classes, 8 features, 12 clients of 5 to 40 samples, every other one 60 % noisy."""
 
-import os
-import signal
-
 import numpy as np
 import torch
 from torch import nn
@@ -111,10 +108,3 @@ def train(
         except StopIteration as done:
             fed.close()
             return fed, done.value, steps
-
-
-def stops_in_client_1(client, model, received):
-    """A client step that leaves its process hanging; it stands here since workers have this module loaded already."""
-    if client.id == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    return {"ok": torch.tensor(1.0)}

@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 
 from fnlkit.client.training import Fit
-from tests.engines.test_workers import _dies, digest
+from tests.engines.steps import dies
+from tests.engines.test_workers import digest
 from tests.toy import toy
 
 FIT = Fit(epochs=1, lr=0.1, batch_size=8)
@@ -23,7 +24,7 @@ def five_rounds(engine, folder, **options):
     """Train five rounds of 8 clients, in each of which client 3 kills its process once; return (federation, last model)."""
     fed, model = toy(engine, dtype=torch.float32, **options)
     for r in range(5):
-        replies = fed.round(range(8), model, FIT, partial(_dies, flag=os.path.join(folder, f"died-{r}")))
+        replies = fed.round(range(8), model, FIT, partial(dies, flag=os.path.join(folder, f"died-{r}")))
         model = model.with_weights(replies["weights"].mean(0))
     return fed, model
 

@@ -11,8 +11,9 @@ from fnlkit.engines import devices
 from fnlkit.engines.devices import Devices
 from fnlkit.engines.stacked import Stacked, groups_of
 from fnlkit.engines.workers import _separate
+from tests.engines.steps import dies
 from tests.engines.test_resume import finish
-from tests.engines.test_workers import _dies, digest
+from tests.engines.test_workers import digest
 from tests.experiment.test_experiment import problem, reread, same, settings
 from tests.toy import toy, train
 
@@ -60,6 +61,7 @@ def test_one_digest(method, number, count):
     assert type(found[0]) is Devices and digest(*found[:2]) == digest(*expected[:2])
 
 
+@pytest.mark.slow
 def test_a_run_that_moves_to_other_devices_ends_like_a_run_on_one(count, tmp_path):
     given, chosen = problem(), settings("coteaching", rounds=4, fraction=0.75)
     whole = finish(given, chosen, "stacked", at_once=2)
@@ -84,8 +86,9 @@ def _fails(client, model, received):
     return {"ok": client.x.sum()[()], "unsent": (lambda: 0) if client.id == 2 else torch.tensor(1)}
 
 
+@pytest.mark.slow  # pooled processes are replaced as those of workers are
 def test_a_killed_device_process_loses_nothing_and_a_failed_client_only_itself(count, tmp_path):
-    step = partial(_dies, flag=str(tmp_path / "died"))
+    step = partial(dies, flag=str(tmp_path / "died"))
     fed, model = toy("stacked", at_once=2)
     (tmp_path / "died").touch()
     expected = fed.round(range(6), model, FIT, step)

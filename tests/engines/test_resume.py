@@ -47,6 +47,7 @@ def test_a_resumed_run_ends_like_one_never_stopped(engine, method, optimizer, tm
     same(finish(given, chosen, engine, resume=run), whole)
 
 
+@pytest.mark.slow
 def test_a_run_that_began_on_sequential_ends_alike_on_workers(tmp_path):
     """Both have the same digest (test_workers.py), and starting workers takes seconds."""
     given, chosen = problem(), settings("fedcorr", optimizer="feddyn(alpha=0.1)")

@@ -5,21 +5,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from fnlkit.client.training import Fit
-from fnlkit.components.spec import parse
 from fnlkit.errors import InputError
 from fnlkit.kernels import get_threads
 from tests.commands import LIMIT, wait_until
+from tests.engines.steps import always_dies, counts_threads, dies, draws, fails, stops_in_client_1, writes_its_process, wrong
 from tests.engines.test_engines import mlp
-from tests.toy import Net, stops_in_client_1, toy, train
+from tests.toy import Net, toy, train
 
 FIT = Fit(epochs=1, lr=0.1, batch_size=8)
 
@@ -36,12 +34,20 @@ def digest(fed, model):
 
 
 @pytest.fixture(scope="module")
-def staffed():
-    """A federation with two workers that stay hired for this module's tests."""
-    fed, model = toy("workers", workers=2)
-    fed.round([0, 1], model, FIT)
-    yield fed, model
-    fed.close()
+def staffed(tmp_path_factory):
+    """A federation with two workers that stay hired for this module's tests, and no process and no descriptor afterwards."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("FNLKIT_THREADS", "3")
+        opened = len(os.listdir("/proc/self/fd"))
+        fed, model = toy("workers", workers=2)
+        fed.round([0, 1], model, FIT)
+        yield fed, model
+        folder = tmp_path_factory.mktemp("processes")
+        fed.round(range(6), model, partial(writes_its_process, folder=str(folder)))
+        fed.close()
+        found = list(folder.iterdir())
+        assert found and len(os.listdir("/proc/self/fd")) == opened
+        assert not any(_runs(pid) for path in found for pid in (path.name, path.read_text()))
 
 
 # Starting workers takes seconds. FedCorr uses all that workers receive and return.
@@ -58,28 +64,13 @@ def test_one_digest(method, counts):
         assert digest(*run("workers", workers=count)[:2]) == expected
 
 
-def _dies(client, model, received, *, flag):
-    """Kill the own process, once."""
-    client.state["visits"] = client.state.get("visits", torch.tensor(0)) + 1
-    if client.id == 3 and not os.path.exists(flag):
-        Path(flag).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return {"drawn": torch.tensor(client.rng.random())}
-
-
-def _always_dies(client, model, received):
-    if client.id == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return {"ok": torch.tensor(1.0)}
-
-
 def test_a_killed_worker_is_replaced_and_its_task_repeated(staffed, tmp_path):
     fed, model = staffed
     before = fed.rounds
-    replies = fed.round(range(6), model, FIT, partial(_dies, flag=str(tmp_path / "died")))
+    replies = fed.round(range(6), model, FIT, partial(dies, flag=str(tmp_path / "died")))
     other, same = toy()
     other.rounds = before
-    expected = other.round(range(6), same, FIT, partial(_dies, flag=str(tmp_path / "died")))
+    expected = other.round(range(6), same, FIT, partial(dies, flag=str(tmp_path / "died")))
     assert (tmp_path / "died").exists() and replies.ids.tolist() == list(range(6))
     for name in ("weights", "drawn"):
         assert torch.equal(replies[name], expected[name])
@@ -90,7 +81,7 @@ def test_a_killed_worker_is_replaced_and_its_task_repeated(staffed, tmp_path):
 def test_a_task_that_kills_every_worker_is_lost_with_its_client_named(staffed):
     fed, model = staffed
     fed.rejected.clear()
-    replies = fed.round(range(4), model, _always_dies)
+    replies = fed.round(range(4), model, always_dies)
     assert replies.ids.tolist() == [0, 1, 2]
     assert [r["client"] for r in fed.rejected] == [3] and "died 3 times" in fed.rejected[0]["reason"]
 
@@ -105,43 +96,30 @@ def test_a_stopped_worker_is_replaced_and_a_client_that_stops_them_all_is_lost(s
     assert any("client 1 did not answer within 2 s; its worker was replaced" in note for note in fed.notes)
 
 
-def _counts_threads(client, model, received):
-    return {"threads": torch.tensor(get_threads())}
-
-
 @pytest.mark.parametrize("engine", ["sequential", "workers", "fused"])
-def test_kernels_compute_with_one_thread_while_clients_run(engine, monkeypatch):
+def test_kernels_compute_with_one_thread_while_clients_run(engine, staffed, monkeypatch):
     monkeypatch.setenv("FNLKIT_THREADS", "3")
-    fed, model = toy(engine, **{"workers": {"workers": 2}, "fused": {"workers": 2, "network": mlp}}.get(engine, {}))
-    assert fed.round(range(4), model, FIT, _counts_threads)["threads"].tolist() == [1, 1, 1, 1]
+    options = {"workers": 2, "network": mlp} if engine == "fused" else {}
+    fed, model = staffed if engine == "workers" else toy(engine, **options)
+    assert fed.round(range(4), model, FIT, counts_threads)["threads"].tolist() == [1, 1, 1, 1]
     assert get_threads() == 3
-    fed.close()
-
-
-def _wrong(client, model, received):
-    parse("mlp(")
-
-
-def _fails(client, model, received):
-    if client.id == 1:
-        raise FloatingPointError("overflow")
-    client.rows["seen"] = torch.ones(len(client))
-    return {"ok": torch.tensor(1.0)}
+    if engine != "workers":
+        fed.close()
 
 
 def test_errors_come_home_by_their_names(staffed):
     fed, model = staffed
     fed.rejected.clear()
-    fed.round([0, 1, 2], model, _fails)
+    fed.round([0, 1, 2], model, fails)
     assert fed.rejected[0]["reason"] == "failed: FloatingPointError"
     assert "seen" in fed.members[2].rows and "seen" not in fed.members[1].rows
     with pytest.raises(InputError, match="cannot read 'mlp"):
-        fed.round([0, 1], model, _wrong)
+        fed.round([0, 1], model, wrong)
 
 
 def test_closures_are_refused_by_workers(staffed):
     fed, model = staffed
-    for step in (lambda client, model, received: None, partial(_fails.__call__), Fit(loss=lambda z, batch: z)):
+    for step in (lambda client, model, received: None, partial(fails.__call__), Fit(loss=lambda z, batch: z)):
         with pytest.raises(InputError, match="cannot be sent"):
             fed.round([0], model, step)
 
@@ -153,24 +131,10 @@ def test_closures_are_refused_by_workers(staffed):
         fed.round([0], model, FIT)
 
 
-def _writes_its_process(client, model, received, *, folder):
-    Path(folder, f"{os.getpid()}").write_text(f"{os.getppid()}")
-
-
-def test_no_process_and_no_descriptor_is_left(tmp_path):
-    opened = len(os.listdir("/proc/self/fd"))
-    fed, model = toy("workers", workers=2)
-    fed.round(range(6), model, partial(_writes_its_process, folder=str(tmp_path)))
-    fed.close()
-    found = list(tmp_path.iterdir())
-    assert found and len(os.listdir("/proc/self/fd")) == opened
-    assert not any(_runs(pid) for path in found for pid in (path.name, path.read_text()))
-
-
 def test_a_forked_copy_of_the_parent_ends_without_the_workers(staffed, tmp_path):
     fed, model = staffed
     fed.rejected.clear()
-    step = partial(_writes_its_process, folder=str(tmp_path))
+    step = partial(writes_its_process, folder=str(tmp_path))
     fed.round(range(8), model, step)
     pids = {path.name for path in tmp_path.iterdir()}
     copy = os.fork()
@@ -192,7 +156,7 @@ def test_a_forked_copy_of_the_parent_ends_without_the_workers(staffed, tmp_path)
 def test_stopped_workers_end_with_the_fork_server_and_are_replaced(staffed, tmp_path):
     fed, model = staffed
     fed.rejected.clear()
-    step = partial(_writes_its_process, folder=str(tmp_path))
+    step = partial(writes_its_process, folder=str(tmp_path))
     fed.round(range(8), model, step)
     assert {path.read_text() for path in tmp_path.iterdir()} == {f"{fed.server.process.pid}"}
     pids = [int(path.name) for path in tmp_path.iterdir()]
@@ -212,7 +176,7 @@ def test_a_caller_that_ignores_its_children_keeps_the_fork_server(tmp_path):
         fed, model = toy("workers", workers=2)
         fed.round(range(2), model, FIT)
         server = fed.server.process.pid
-        fed.round(range(6), model, partial(_dies, flag=str(tmp_path / "died")))
+        fed.round(range(6), model, partial(dies, flag=str(tmp_path / "died")))
         fed.round(range(6), model, FIT)
         assert (tmp_path / "died").exists() and fed.server.process.pid == server and not fed.rejected
         fed.close()
@@ -220,28 +184,19 @@ def test_a_caller_that_ignores_its_children_keeps_the_fork_server(tmp_path):
         signal.signal(signal.SIGCHLD, before)
 
 
-def _draws(client, model, received):
-    return {"number": torch.tensor(np.random.random())}  # noqa: NPY002 - as a user component might
-
-
 def test_workers_draw_different_numbers_without_a_seed(staffed):
     fed, model = staffed
-    assert len(set(fed.round(range(3), model, _draws)["number"].tolist())) == 3
+    assert len(set(fed.round(range(3), model, draws)["number"].tolist())) == 3
 
 
 PARENT = """
 import sys, time
 from functools import partial
+from tests.engines.steps import sleeps
 from tests.toy import toy
-from tests.engines.test_workers import _sleeps
 fed, model = toy("workers", workers=2)
-fed.round([0, 1], model, partial(_sleeps, folder=sys.argv[1]))
+fed.round([0, 1], model, partial(sleeps, folder=sys.argv[1]))
 """
-
-
-def _sleeps(client, model, received, *, folder):
-    Path(folder, str(os.getpid())).touch()
-    time.sleep(10 * LIMIT)
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])

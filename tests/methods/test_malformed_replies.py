@@ -91,7 +91,17 @@ def run(method, rounds=4):
     return fed, list(program), spoils
 
 
-@pytest.mark.parametrize("method", SPECS)
+def quick(specs):
+    """Return parameters; of methods that send the same replies all but the first are slow."""
+    seen, out = set(), []
+    for spec in specs:
+        names = frozenset(registry.sends(spec))
+        out.append(pytest.param(spec, marks=pytest.mark.slow if names in seen else ()))
+        seen.add(names)
+    return out
+
+
+@pytest.mark.parametrize("method", quick(SPECS))
 def test_malformed_replies_are_refused_and_their_clients_named(method):
     fed, steps, spoils = run(method)
     named = {row["client"] for row in fed.rejected}

@@ -104,7 +104,15 @@ def must_be_close(method, kind, missed, **engine):
     assert run(method, kind, missed=missed, **engine)[0] >= min(without, accuracy) - TOLERANCE, (kind, missed)
 
 
-@pytest.mark.parametrize("method", ["fedavg", *STAGED])
+# Of the methods without --slow, each has a round of another kind: one that votes, one that scores, one that only sums.
+QUICK = ("nnc", "na-fedavg", "fedem")
+
+
+def quick(methods):
+    return [pytest.param(method, marks=() if method in QUICK else pytest.mark.slow) for method in methods]
+
+
+@pytest.mark.parametrize("method", quick(["fedavg", *STAGED]))
 def test_a_missed_round_costs_no_more_than_the_client(method):
     """A client with right labels misses a round of each kind; one with wrong labels a stage's only round."""
     found = positions(complete(method, "clean")[2])
@@ -149,10 +157,7 @@ def difference_of(method, kind, seed, missed):
     return run(method, kind, seed=seed, missed=missed)[0] - run(method, kind, seed=seed)[0]
 
 
-QUICK = ("nnc", "na-fedavg", "fedem")
-
-
-@pytest.mark.parametrize("method", [*QUICK, *(pytest.param(m, marks=pytest.mark.slow) for m in METHODS if m not in QUICK)])
+@pytest.mark.parametrize("method", quick(METHODS))
 def test_a_missed_round_over_flower(method, monkeypatch):
     """A round without training if there is one, of the rarest kind."""
     pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
