@@ -9,6 +9,7 @@ labels of a cell is reviewed with the true labels.  Strategies:
 - audit, equal shares; cleanlab, equal shares; cleanlab, all sites: rankings.
 - active label cleaning, equal shares: cross-entropy of the given label minus entropy (Bernhardt et al. 2022).
 - random.
+- wrong labels only: a random sample of the wrong labels, chosen with the true labels; no ranking can find more per decision.
 Printed: wrong labels per decision, wrong labels removed, and the share of the gap between training on given and on true labels
 that is closed.  Listed labels become the suggested label.  The model is logistic regression on all sites.  It is trained on one
 random half of the labels and tested on the true labels of the other half, and vice versa.  Means over 10 draws.
@@ -77,6 +78,7 @@ def strategies(sites, budget, rng):
         "cleanlab, all sites": ranked(quality, budget, equal=False),
         "active label cleaning": ranked(cleaning, budget, equal=True),
         "random": ranked([rng.random(len(site.given)) for site in sites], budget, equal=True),
+        "wrong labels only": ranked([rng.random(len(site.given)) - site.wrong for site in sites], budget, equal=False),
     }
 
 
