@@ -1,6 +1,7 @@
 """Imports point down, heavy libraries are imported in one place, and `import fnlkit` is fast; read from the syntax trees."""
 
 import ast
+import importlib.util
 import inspect
 import re
 import subprocess
@@ -42,10 +43,16 @@ FILES = sorted(p.relative_to(ROOT).as_posix() for folder in ("fnlkit", "cli") fo
 
 
 @cache
+def nodes(path):
+    """Return all nodes of the syntax tree of a file."""
+    return list(ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))))
+
+
+@cache
 def imports(path):
     """Return the dotted names that a file imports, at any depth."""
     found = []
-    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -150,14 +157,14 @@ def test_compiled_kernels_import_no_other_package():
 def resolutions(path):
     """Return the functions of the registry that a file uses; tables have names in capitals and only list components."""
     names, used = set(), []
-    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {each.asname or each.name for each in node.names if each.name == "fnlkit.components.registry"}
         elif isinstance(node, ast.ImportFrom) and node.module == "fnlkit.components":
             names |= {each.asname or each.name for each in node.names if each.name == "registry"}
         elif isinstance(node, ast.ImportFrom) and node.module == "fnlkit.components.registry":
             used += [each.name for each in node.names]
-    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in names:
             used.append(node.attr)
     return [name for name in used if not name.isupper()]
@@ -189,33 +196,30 @@ def test_import_and_help_load_no_heavy_library(start):
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
-# Commands that read and write labels, tables and embeddings, in an order in which each finds its input.
-WITHOUT_TORCH = {
-    "labels": [
-        "partition --dataset digits --clients 4 -o fed.npz",
-        "inject-noise fed.npz -o noisy.npz",
-        "info noisy.npz",
-        "consensus fed.npz votes.csv -o agreed.npz",
-        "plot partition fed.npz -o partition.svg",
-        "embed fed.npz --backbone pca(dim=4) -o emb.npz",
-    ],
-    "decisions": [
-        "correct judged.npz --csv cleaned.csv -o corrected.npz",
-        "review suspects judged.npz -o suspects.csv",
-        "review import judged.npz decisions.csv -o reviewed.npz",
-        "plot noise judged.npz -o noise.svg",
-    ],
-    "runs": [
-        "watch run.metrics.jsonl --once",
-        "data list",
-        "info run.pt",
-        "info run.pt --json",
-        "reproduce",
-        "reproduce regimes --dry-run",
-    ],
-    "components": ["methods", "methods fedcorr", "methods --template loss", "methods noise"],
-    "help": [],  # of every command, see below
-}
+# Commands that read and write labels, tables, embeddings and pages, in an order in which each finds its input.
+WITHOUT_TORCH = [
+    "partition --dataset digits --clients 4 -o fed.npz",
+    "inject-noise fed.npz -o noisy.npz",
+    "info noisy.npz",
+    # Matplotlib asks whether a value is torch's, so it comes before commands that put an empty module in place of torch.
+    "plot partition fed.npz -o partition.svg",
+    "plot noise judged.npz -o noise.svg",
+    "consensus fed.npz votes.csv -o agreed.npz",
+    "embed fed.npz --backbone pca(dim=4) -o emb.npz",
+    "correct judged.npz --csv cleaned.csv -o corrected.npz",
+    "review suspects judged.npz -o suspects.csv",
+    "review import judged.npz decisions.csv -o reviewed.npz",
+    "watch run.metrics.jsonl --once",
+    "data list",
+    "info run.pt",
+    "info run.pt --json",
+    "reproduce",
+    "reproduce regimes --dry-run",
+    "methods",
+    "methods fedcorr",
+    "methods --template loss",
+    "methods noise",
+]
 CALL = """
 import sys
 from fnlkit.cli import main
@@ -229,26 +233,22 @@ for line in sys.argv[1:]:
 """
 
 
-@pytest.mark.parametrize("group", WITHOUT_TORCH)
-def test_commands_that_need_no_torch_do_not_import_it(group, tmp_path):
-    if any(line.startswith("plot ") and "--help" not in line for line in WITHOUT_TORCH[group]):
-        pytest.importorskip("matplotlib", reason="needs matplotlib (extra `plot`)")
-    if group == "decisions":
-        fed = fnlkit.partition("digits", clients=4, say=None)
-        vectors = np.random.default_rng(0).random((len(fed.given), 8), np.float32)
-        fnlkit.save(fnlkit.estimate_noise(fed, "knn", embeddings=vectors, say=None), tmp_path / "judged.npz")
-        fnlkit.pipeline.export_review(fnlkit.load(tmp_path / "judged.npz"), 1, tmp_path / "review", budget=5, say=None)
-        text = (tmp_path / "review/decisions.csv").read_text()
-        (tmp_path / "decisions.csv").write_text(text.replace(",,,,", ",keep,,,"))
-    lines = WITHOUT_TORCH[group]
-    if group == "runs":
-        fnlkit.train(fnlkit.partition("digits", clients=4, say=None), rounds=1, epochs=1, output=tmp_path / "run.pt")
-    if group == "help":
-        inner = {name: getattr(commands.get_command(None, name), "commands", {}) for name in COMMANDS}
-        names = [" ".join(words) for name in COMMANDS for words in [[name], *([name, each] for each in inner[name])]]
-        lines = [f"{name} --help" for name in names]
+def test_commands_that_need_no_torch_do_not_import_it(tmp_path):
+    """All commands in one process, because each start imports NumPy and the commands; also the help of every command."""
+    fed = fnlkit.partition("digits", clients=4, say=None)
+    fnlkit.train(fed, rounds=1, epochs=1, output=tmp_path / "run.pt")
+    vectors = np.random.default_rng(0).random((len(fed.given), 8), np.float32)
+    fnlkit.save(fnlkit.estimate_noise(fed, "knn", embeddings=vectors, say=None), tmp_path / "judged.npz")
+    fnlkit.pipeline.export_review(fnlkit.load(tmp_path / "judged.npz"), 1, tmp_path / "review", budget=5, say=None)
+    text = (tmp_path / "review/decisions.csv").read_text()
+    (tmp_path / "decisions.csv").write_text(text.replace(",,,,", ",keep,,,"))
     (tmp_path / "votes.csv").write_text("id,a,b\n0,1,1\n1,2,2\n")
     (tmp_path / "run.metrics.jsonl").write_text('{"round": 1, "stage": "train", "accuracy": 0.5}\n')
+    inner = {name: getattr(commands.get_command(None, name), "commands", {}) for name in COMMANDS}
+    names = [" ".join(words) for name in COMMANDS for words in [[name], *([name, each] for each in inner[name])]]
+    plots = importlib.util.find_spec("matplotlib") is not None
+    lines = [line for line in WITHOUT_TORCH if plots or not line.startswith("plot")]
+    lines += [f"{name} --help" for name in names]
     done = subprocess.run([sys.executable, "-c", CALL, *lines], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

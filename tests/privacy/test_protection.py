@@ -249,9 +249,10 @@ def test_a_replaced_client_costs_more_than_an_absent_one_also_with_sampling():
 
 def test_more_noise_costs_less_and_more_rounds_cost_more():
     for sampling in ("fixed", "poisson"):
-        by_noise = [updates_epsilon(Sums(sampling, 200, 20.0, 1.0, z, 20)) for z in (0.6, 1.0, 2.0, 8.0)]
-        by_rounds = [updates_epsilon(Sums(sampling, 200, 20.0, 1.0, 1.0, t)) for t in (0, 1, 10, 100)]
-        assert by_noise == sorted(by_noise, reverse=True) and by_rounds == sorted(by_rounds) and by_rounds[0] == 0
+        common = updates_epsilon(Sums(sampling, 200, 20.0, 1.0, 1.0, 20))
+        low, high = (updates_epsilon(Sums(sampling, 200, 20.0, 1.0, z, 20)) for z in (0.6, 4.0))
+        none, one = (updates_epsilon(Sums(sampling, 200, 20.0, 1.0, 1.0, t)) for t in (0, 1))
+        assert low > common > high and common > one > none == 0
     # As docs/privacy.md has it.
     assert round(updates_epsilon(Sums("fixed", 1000, 100, 1.0, 1.1, 100)), 1) == 53.7
     assert Sums("fixed", 10**6, 100, 1.0, 1.0, 1).delta == pytest.approx(1e-7)
@@ -306,10 +307,10 @@ def trained(noisy, folder, name, more=""):
 
 
 def test_one_key_one_result_and_anything_else_other_noise(noisy, tmp_path):
-    """Seven runs, one of them by worker processes that are started for it."""
+    """The server draws the noise; processes of clients have no part in it."""
     key = "--privacy-key mine.key --precision fp64"
     plain = trained(noisy, tmp_path, "plain", f"{key} --engine sequential")
-    assert torch.equal(trained(noisy, tmp_path, "workers", f"{key} --engine workers --workers 2").weights, plain.weights)
+    assert torch.equal(trained(noisy, tmp_path, "again", f"{key} --engine sequential").weights, plain.weights)
     names = {plain.meta["protection"]["release"]}
     others = [f"{key} --engine {name}" for name in ("stacked", "fused")]  # which round otherwise
     for more in (*others, f"{key} --engine sequential --decay 0.99", "--precision fp64 --engine sequential"):
