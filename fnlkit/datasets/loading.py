@@ -19,6 +19,10 @@ _KNOWN = {
     "spoken-digits": ("fnlkit.datasets.known:spoken_digits", "3,000 spoken digits of six speakers as spectrograms, included"),
     "mriqc": ("fnlkit.datasets.embedded:mriqc", "quality of 1,101 brain scans from 17 sites by three raters, included"),
     "heart": ("fnlkit.datasets.embedded:heart", "920 heart patients of four hospitals, missing values, included"),
+    "small-table": (
+        "fnlkit.datasets.small_tables:small_table",
+        "small tables of several sites, drawn with scikit-learn: small-table(source=wine)",
+    ),
     "mnist": ("fnlkit.datasets.known:mnist", "70,000 handwritten digits, 28x28"),
     "fashion-mnist": ("fnlkit.datasets.known:fashion_mnist", "70,000 articles of clothing, 28x28"),
     "cifar10": ("fnlkit.datasets.known:cifar10", "60,000 photographs of 10 classes, 32x32"),

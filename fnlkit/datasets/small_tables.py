@@ -1,0 +1,137 @@
+"""Draw small tables of several sites from the data sets and generators of scikit-learn."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fnlkit.components.parameters import Natural, NotNegative, Range, checked
+from fnlkit.datasets.dataset import Dataset
+from fnlkit.errors import InputError
+from fnlkit.kernels.streams import stream
+
+# Rows of a generated table beyond those of the sites.
+TESTED = 600
+LEAST_TESTED = 50
+_BUNDLED = {"breast-cancer": "load_breast_cancer", "wine": "load_wine", "digits": "load_digits"}
+# Generators of classes, and of numbers of which equal shares are the classes.
+_CLASSES = {
+    "clusters": ("make_classification", {"n_features": 20, "n_informative": 6, "n_classes": 3, "class_sep": 1.5}),
+    "shells": ("make_gaussian_quantiles", {"n_features": 6, "n_classes": 3}),
+    "hastie": ("make_hastie_10_2", {}),
+    "moons": ("make_moons", {"noise": 0.2}),
+    "blobs": ("make_blobs", {"n_features": 10, "centers": 8, "cluster_std": 5.0}),
+}
+_NUMBERS = {
+    "friedman": ("make_friedman1", {"n_features": 10, "noise": 1.0}, 2),
+    "swiss-roll": ("make_swiss_roll", {"noise": 0.5}, 4),
+}
+Source = Literal["breast-cancer", "wine", "digits", "diabetes", "clusters", "shells", "hastie", "moons", "blobs", "friedman",
+                 "swiss-roll"]  # fmt: skip
+
+
+@checked
+def small_table(
+    *,
+    source: Source = "breast-cancer",
+    sites: Annotated[int, Range(2, 100)] = 5,
+    rows: Annotated[int, Range(10, 1000)] = 60,
+    sizes: NotNegative = 0.4,
+    skew: NotNegative = 0.0,
+    shift: NotNegative = 0.0,
+    noise: NotNegative = 0.0,
+    number: Natural = 0,
+    where,
+    download=False,
+) -> Dataset:
+    """Return a table of several sites with true labels; the field `site` of a training row is its site.
+
+    Features have mean 0 and standard deviation 1 before they are shifted.  Each test row has the offsets and factors of a
+    random site.
+
+    Parameters
+    ----------
+    source : str
+        Data set or generator of scikit-learn.  The classes of the numbers ``diabetes`` and ``friedman`` are the lower and the
+        upper half, those of ``swiss-roll`` the quarters.
+    sites : int
+    rows : int
+        Mean rows of a site.
+    sizes : float >= 0
+        Standard deviation of the logarithm of a site's rows.  A site has at least 10 rows.
+    skew : float >= 0
+        Differences of the class shares: a site's shares have the Dirichlet distribution with parameter 1 / skew.  0: equal.
+    shift : float >= 0
+        Standard deviation of a site's offset of each feature; the logarithm of its factor has a quarter of it.
+    noise : float >= 0
+        Standard deviation of noise that is added to each feature.
+    number : int >= 0
+        Another number draws another table.
+
+    Raises
+    ------
+    InputError
+        If the data set of `source` has too few rows for the sites and 50 test rows.
+    """
+    rng = stream(number, f"small-table {source}")
+    x, y, names = _pool(source, sites * rows + TESTED, int(rng.integers(2**31)))
+    site = _sites(rng, y, np.round(_scaled(rng.lognormal(0, sizes, sites)) * sites * rows), skew)
+    if (site < 0).sum() < LEAST_TESTED:
+        raise InputError(
+            f"small-table: {source} has {len(y):,} rows, too few for {sites} sites of {rows} rows and {LEAST_TESTED} test "
+            "rows; decrease `sites` or `rows`"
+        )
+    of = np.where(site < 0, rng.integers(0, sites, len(y)), site)
+    offset, factor = rng.normal(0, shift, (sites, x.shape[1])), np.exp(rng.normal(0, shift / 4, (sites, x.shape[1])))
+    x = (x - x.mean(0)) / np.maximum(x.std(0), 1e-9) + rng.normal(0, noise, x.shape)
+    x = (x * factor[of] + offset[of]).astype(np.float32)
+    train = site >= 0
+    given = {"source": source, "sites": sites, "rows": rows, "sizes": sizes, "skew": skew, "shift": shift, "noise": noise,
+             "number": number}  # fmt: skip
+    return Dataset(
+        name=f"small-table({', '.join(f'{key}={value}' for key, value in given.items())})",
+        kind="vector",
+        y_train=y[train],
+        y_test=y[~train],
+        class_names=names,
+        samples=lambda: (x[train], x[~train]),
+        fields={"site": np.array([f"site-{number:02d}" for number in site[train]])},
+    )
+
+
+def _pool(source, rows, seed):
+    """Return (x (n, d), y (n,), class names): all rows of a bundled data set, or `rows` rows of a generator."""
+    from sklearn import datasets as sklearn
+
+    if source in _BUNDLED:
+        table = getattr(sklearn, _BUNDLED[source])()
+        return table.data, table.target.astype(np.int64), [str(name) for name in table.target_names]
+    if source in _CLASSES:
+        make, options = _CLASSES[source]
+        x, y = getattr(sklearn, make)(n_samples=rows, random_state=seed, **options)
+        names, y = np.unique(y, return_inverse=True)
+        return x, y.astype(np.int64), [f"class {i}" for i in range(len(names))]
+    if source == "diabetes":
+        (x, values), count = sklearn.load_diabetes(return_X_y=True), 2
+    else:
+        make, options, count = _NUMBERS[source]
+        x, values = getattr(sklearn, make)(n_samples=rows, random_state=seed, **options)
+    y = np.searchsorted(np.quantile(values, np.arange(1, count) / count), values)
+    return x, y.astype(np.int64), [f"part {i + 1} of {count}" for i in range(count)]
+
+
+def _scaled(values):
+    return values / values.sum()
+
+
+def _sites(rng, y, sizes, skew):
+    """Return the site (n,) of each row, -1 for test rows.  A site draws rows by its own class shares, while there are any."""
+    site, classes = np.full(len(y), -1), int(y.max()) + 1
+    common = np.bincount(y, minlength=classes) / len(y)
+    for k, size in enumerate(np.maximum(sizes, 10).astype(int)):
+        shares = _scaled(common * rng.dirichlet(np.full(classes, 1 / skew))) if skew else common
+        for c in range(classes):
+            free = rng.permutation(np.flatnonzero((site < 0) & (y == c)))
+            # A quarter of the rows of a class stays for testing.
+            most = max(0, len(free) - len(y[y == c]) // 4)
+            site[free[: min(most, round(size * shares[c]))]] = k
+    return site
