@@ -109,14 +109,15 @@ def once(seed, rounds, swap, share, of, keep):
     federation, data = world(seed, swap, share, of)
     probabilities, bounds = scores(federation, data, rounds, seed, keep), federation.client_offsets[1:-1]
     pairs = list(zip(np.split(em.scores_of(probabilities), bounds), map(federation.given_of, range(5)), strict=True))
-    temper = em.best_temper(np.sum([em.log_likelihoods(z, y) for z, y in pairs], 0))
-    sites = [em.fit(z, y, temper, rng=stream(seed, "em", client=k)) for k, (z, y) in enumerate(pairs)]
-    level, low, high = (np.array([one[name] for one in sites]) for name in ("level", "low", "high"))
+    sites = [em.fit(z, y, rng=stream(seed, "em", client=k)) for k, (z, y) in enumerate(pairs)]
+    replies = [em.in_whole_numbers(one, y, federation.classes) for one, (_, y) in zip(sites, pairs, strict=True)]
+    estimates = em.estimates_of(*(np.array([reply[name] for reply in replies]) for name in ("low", "high", "counts")))
+    level, low, high = (estimates[name] for name in ("level", "low", "high"))
     low = np.minimum(em.allowing_for_mistakes(low, high), level)
     true = np.array([(federation.given[part] != data.y_train[part]).mean() for part in federation.clients])
-    p = noisier_than_others(level, np.array([one["draws"].std() for one in sites]))
+    p = noisier_than_others(level, estimates["deviation"])
     named = set(np.flatnonzero(p < SIGNIFICANT).tolist())
-    first = confusions(sites[SWAPPED]["counts"], data.class_names)[:2]
+    first = confusions(estimates["counts"][SWAPPED], data.class_names)[:2]
     pair = {(c["true"], c["given"]) for c in first} == {tuple(map(str, PAIR)), tuple(map(str, PAIR[::-1]))}
     pair_inside = pair and all(c["low"] <= confused(federation, data, c) <= c["high"] for c in first)
     held = federation.client_indices

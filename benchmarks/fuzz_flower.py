@@ -1,16 +1,18 @@
 """Hostile Flower messages for benchmarks.fuzz: requests of a server to a site, and replies of a site to a server.
 
 Both sides run in this process with Flower's message classes.  A site receives a sequence of one to four requests, a server
-the replies of a run.  A request or reply of a valid run is changed in one to three places: fields, names of functions, arrays
-(type, shape, values), steps of secure aggregation, or single bytes.
+the replies of a training, an audit, an estimate or an evaluation.  A request or reply of a valid run is changed in one to
+three places: fields, names of functions, arrays (type, shape, values), steps of secure aggregation, or single bytes.
 
 A site must answer each request with declared arrays, a hello or a code, write a line to the ledger, import only code of fnlkit,
-write only to the site's folder, and send no canary.  A server must finish a run in which one of three sites is hostile, or stop
-with one line if the run needs that site, and must name no other client.
+write only to the site's folder, and send no canary.  A server must finish a run or another task in which one of three sites is
+hostile, or stop with one line if the run needs that site, and must name no other client.  Results of other tasks contain the
+other two sites and finite numbers.
 """
 
 import contextlib
 import io
+import json
 import os
 import re
 import shutil
@@ -30,7 +32,11 @@ SETTINGS = {
     "na-fedavg": {"method": "na-fedavg(at=1)", "rounds": 3},
     "flr": {"method": "flr(warmup=1)", "selector": "power-of-choice(d=3)", "rounds": 2},
     "secagg": {"method": "fedavg", "protect": "secagg", "rounds": 1},
+    "audit": {"method": "fedavg", "rounds": 1},
+    "estimate": {"method": "fedavg", "rounds": 1},
+    "evaluate": {"method": "fedavg", "rounds": 1},
 }
+TASKS = "audit", "estimate", "evaluate"
 ODD = [None, True, -1, 0, 1, 7, 2**31, 2**63, 10**30, 0.5, float("nan"), float("inf"), -1e300, "", "x", "a" * 10_000,
        "\x1b[31m", [], {}, (), [0], b"", b"\0" * 100, {"a": 1}, "../../x", ("failure", "failed", "X" * 10_000, "s"),
        ("failure", "input", "\x1b[31mE", "s" * 10_000)]  # fmt: skip
@@ -64,6 +70,9 @@ def prepare(folder):
         deployed = Deployed(place, name)
         deployed.reset()
         with contextlib.redirect_stdout(io.StringIO()), unsynced():
+            if name == "evaluate":
+                deployed.conduct(task="train", output=deployed.config["run"])
+                deployed.reset()
             deployed.conduct()
         for number, raw in enumerate(deployed.grid.asked):
             (place / name / f"request-{number}").write_bytes(raw)
@@ -90,7 +99,7 @@ class Deployed:
 
     def __init__(self, place, name):
         from fnlkit import datasets
-        from fnlkit.deploy import apps, opening, project
+        from fnlkit.deploy import apps, opening, project, terms
         from fnlkit.experiment.settings import Settings
         from tests.engines.here import Grid
 
@@ -99,12 +108,15 @@ class Deployed:
         self.place, self.folder, target = place, place / f"{CANARY}-{os.getpid()}-{name}", place / name / "project"
         common = {"fraction": 1.0, "epochs": 1, "batch_size": 12, "model": "mlp(hidden=[4])", "lr": 0.1}
         if not target.exists():
-            about = {"sites": SITES, "wait": 0, "max_samples": 30}
+            judging = terms.Judging(folds=2, audit_rounds=1)
+            about = {"sites": SITES, "wait": 0, "max_samples": 30, "judging": judging}
             settings = Settings(**(common | SETTINGS[name]))
             project.write_project(target, datasets.load(str(place / "server.npz")), settings, **about)
         text = (target / "pyproject.toml").read_text(encoding="utf-8")
         config = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
         config |= {"server_data": str(place / "server.npz"), "output": str(self.folder / "run.pt"), "timeout": 5.0}
+        if name in TASKS:
+            config |= {"task": name, "run": str(place / name / "run.pt") if name == "evaluate" else ""}
         about = {"agreed": str(target / "pyproject.toml")}
         nodes = {
             100 + k: {"client": k, "data": str(place / f"site-{k}.npz"), "memory": str(self.folder / f"memory-{k}")} | about
@@ -131,10 +143,12 @@ class Deployed:
         self.grid.asked.clear()
         self.grid._memories.clear()
 
-    def conduct(self):
+    def conduct(self, **changes):
         from fnlkit.deploy.tasks import conduct
 
-        conduct(self.grid, self.config)
+        self.grid.config = self.config | changes
+        conduct(self.grid, self.config | changes)
+        self.grid.config = self.config
 
 
 _held = {}
@@ -253,7 +267,8 @@ def _undeclared(reply, deployed, name):
             declared = open_site(deployed.config, deployed.grid.nodes[HOSTILE])[1]
             for key, value in arrays.items():
                 dtype, shape = declared.arrays.get(key, ("", ()))
-                if (str(value.dtype), tuple(value.shape)) != (f"torch.{dtype}", tuple(shape)):
+                sides = [side if isinstance(side, int) else value.shape[i] for i, side in enumerate(shape[: value.ndim])]
+                if (str(value.dtype), list(value.shape)) != (f"torch.{dtype}", sides) or len(shape) != value.ndim:
                     return f"to a site: {key!r} left undeclared"
             return ""
     return "to a site: a reply of another form"
@@ -304,6 +319,8 @@ def to_server(folder, rng, loud=False):
     if stopped and not hello and name != "secagg":  # this run needs all three sites
         return f"to the server, {name}: one site ended the run: {stopped[:160]}"
     output = deployed.folder / "run.pt"
+    if name in TASKS:
+        return "" if stopped else _wrong_result(output, name)
     if not stopped or output.exists():
         try:
             run = Run.read(str(output))
@@ -317,6 +334,22 @@ def to_server(folder, rng, loud=False):
         if not torch.isfinite(run.weights).all():
             return f"to the server, {name}: weights are not finite"
     return ""
+
+
+def _wrong_result(output, name):
+    """Return what is wrong with the result of a task in which site 1 is hostile, or ""."""
+    try:
+        result = json.loads(output.read_text(encoding="utf-8"), parse_constant=_not_finite)
+    except (OSError, ValueError) as error:
+        return f"to the server, {name}: the result cannot be read: {str(error)[:160]}"
+    if output.stat().st_size > 2**20:
+        return f"to the server, {name}: a site filled the result"
+    missing = {"site-0", "site-2"} - {row["site"] for row in result["sites"]}
+    return f"to the server, {name}: {sorted(missing)} are missing in the result" if missing else ""
+
+
+def _not_finite(text):
+    raise ValueError(f"{text} is no finite number")
 
 
 # ---- how messages are changed

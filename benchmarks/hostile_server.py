@@ -251,76 +251,70 @@ def audit_thresholds(federation, k):
 
 
 def mark_a_sample(federation, k):
-    """Read the sample with the largest first column from the likelihoods of its labels, with 19 requests of an audit.
+    """Read the sample with the largest first column from the counts of an audit, as far as the site answers.
 
-    Twelve tables of predictions give a threshold that few samples exceed.  A model then returns a column of these samples and a
-    constant for all others; with one marked sample, the server finds the value that gives the same likelihoods.
+    A model assigns other classes to samples above two cuts, so that each request divides the interval of the largest value by
+    three.  If a cut separates one sample from all others, models assign it to a class by another column.  Counts of predictions
+    and the expected counts have the class and the label of this sample.
     """
-    described = federation.ask(k, "audit", site.describe)
+    described = federation.ask(k, "audit", site.describe, shifts.describe_columns)
     if described is None:
         return Outcome()
-    changes, counts = [change.packed for change in shifts.possible("vector", (COLUMNS,))], described["class_counts"].astype(int)
-    steps = partial(site.try_changes, changes=changes), site.choose_change, partial(em.reply_likelihoods, prior=1.0)
-    number = iter(range(100))
+    changes, number = [change.packed for change in shifts.possible("vector", (COLUMNS,))], iter(range(10**6))
+    steps = partial(site.try_changes, changes=changes), site.choose_change, partial(site.judge_labels, prior=1.0, seed=0)
 
-    def ask(weights):
-        run = f"{next(number):016x}"
-        return federation.ask(k, "audit", *steps, received=_judged(), weights=weights, run=run)
+    def ask(*cuts, column=None):
+        weights = _cut(federation, cuts) if column is None else _divide(federation, column, *cuts)
+        return federation.ask(k, "audit", *steps, received=_judged(), weights=weights, run=f"{next(number):016x}")
 
-    low, high, label = -10.0, 10.0, None
-    for _ in range(12):
-        cut = (low + high) / 2
-        reply = ask(threshold(federation, 0, cut))
+    (low, high), label, cut = (-10.0, 10.0), None, None
+    while high - low > NEAR / 4:
+        cuts = low + (high - low) / 3, high - (high - low) / 3
+        reply = ask(*cuts)
         if reply is None:
-            return Outcome()
-        marked = reply["predicted"][1].astype(int)
-        if marked.sum() == 1:
-            label = int(marked.argmax())
-            break
-        low, high = (cut, high) if marked.sum() else (low, cut)
+            return Outcome(values=[(0, (low + high) / 2)])
+        counts = reply["predicted"]
+        above = counts[1] + counts[2], counts[2]
+        for samples, place in zip(above, cuts, strict=True):
+            if samples.sum() == 1 and label is None:
+                label, cut = int(samples.argmax()), place
+        low, high = (cuts[1], high) if above[1].any() else cuts if above[0].any() else (low, cuts[0])
     if label is None:
-        return Outcome()
-    row = np.zeros(COLUMNS)
-    at = federation.scaled(np.full(COLUMNS, cut))[0]
-    for j in range(COLUMNS):
-        # relu(M (x_0 - cut) + x_j + 20) - relu(M (x_0 - cut)) is x_j + 20 for the marked sample, and 0 below the threshold.
-        first, bias, second = np.zeros((HIDDEN, COLUMNS)), np.zeros(HIDDEN), np.zeros((CLASSES, HIDDEN))
-        first[:2, 0], bias[:2] = 1e9, -1e9 * at
-        first[0, j] += 1.0
-        bias[0] += 20.0
-        second[1, :2] = 0.2, -0.2
-        reply = ask(weights_of(federation, first, bias, second))
-        if reply is None:
-            return Outcome()
-        row[j] = _value_of(reply["log_likelihoods"], counts, label)
-    return Outcome([federation.unscaled(row)], [label])
+        return Outcome(values=[(0, (low + high) / 2)])
+    row = np.full(COLUMNS, (low + high) / 2)
+    for j in range(1, COLUMNS):
+        low, high = -10.0, 10.0
+        while high - low > NEAR / 4:
+            middle = (low + high) / 2
+            reply = ask(cut, middle, column=j)
+            if reply is None:
+                return Outcome(values=list(enumerate(row[:j])))
+            low, high = (middle, high) if reply["predicted"][1].any() else (low, middle)
+        row[j] = (low + high) / 2
+    return Outcome([row], [label])
 
 
-def _value_of(likelihoods, counts, label):
-    """Return the value with which a marked sample of a label gives these likelihoods (len(TEMPERS),).
+def _cut(federation, cuts):
+    """Return weights of a model that predicts class 1 above the first cut of the first column, and class 2 above the second."""
+    first, bias, second = np.zeros((HIDDEN, COLUMNS)), np.zeros(HIDDEN), np.zeros((CLASSES, HIDDEN))
+    for unit, cut in enumerate(cuts):
+        first[unit, 0], bias[unit] = 1.0, -federation.scaled(np.full(COLUMNS, cut))[0]
+    second[1, 0], second[2, 0], second[2, 1] = 1.0, 1.0, 1.0
+    return weights_of(federation, first, bias, second)
 
-    All other samples have the same prediction, so that those of a label are one row with their number as its weight.
+
+def _divide(federation, column, cut, other):
+    """Return weights of a model that predicts class 1 if the first column exceeds `cut` and another column exceeds `other`.
+
+    relu(M (x_0 - cut) + x_j - c + 20) - relu(M (x_0 - cut)) is x_j - c + 20 for the marked sample, and 0 below `cut`.
     """
-    labels, weights = np.append(np.arange(CLASSES), label), np.append(counts, 1.0)
-    weights[label] -= 1
-    one_hot = np.eye(CLASSES)[labels]
-
-    def distance(value):
-        logits = np.zeros((CLASSES + 1, CLASSES))
-        logits[-1, 1] = 0.2 * (value + 20.0)
-        scores, found = em.scores_of(em.softmax(logits)), []
-        for temper in em.TEMPERS:
-            p = em.softmax(temper * scores)
-            T = em._maximized(p, labels, one_hot, weights, em._start(CLASSES), 1.0, 40)
-            found.append(weights @ np.log(np.maximum((p * T.T[labels]).sum(1), 1e-300)))
-        return np.abs(np.array(found) - likelihoods).max()
-
-    low, high = -6.0, 6.0
-    for _ in range(6):
-        grid = np.linspace(low, high, 25)
-        best = grid[np.argmin([distance(value) for value in grid])]
-        low, high = best - (grid[1] - grid[0]), best + (grid[1] - grid[0])
-    return best
+    first, bias, second = np.zeros((HIDDEN, COLUMNS)), np.zeros(HIDDEN), np.zeros((CLASSES, HIDDEN))
+    at = federation.scaled(np.full(COLUMNS, cut))[0]
+    first[:2, 0], bias[:2] = 1e9, -1e9 * at
+    first[0, column] += 1.0
+    bias[0] += 20.0 - federation.scaled(np.full(COLUMNS, other))[column]
+    second[1, :2], bias[2], second[0, 2] = (1.0, -1.0), 20.0, 1.0
+    return weights_of(federation, first, bias, second)
 
 
 def _judged():
@@ -394,7 +388,8 @@ def leave_the_table(federation, k):
         ("audit", partial(na_fedavg.score_samples, name="columns", score="energy"), {}),
         ("audit", partial(copies.find_copies, neighbors=3, across=True), salt),
         ("audit", cells.reply_cells, salt | {"width": torch.ones(1), "projections": torch.tensor([1])}),
-        ("audit", partial(em.judge_at_home, prior=1.0, seed=0, least=0), {"temper": torch.tensor(1.0)}),
+        ("audit", partial(site.judge_labels, prior=1.0, seed=0, least=0), {}),
+        ("audit", partial(em.judge_at_home, prior=1.0, seed=0), {}),
         ("audit", partial(shifts.describe_inputs, changes=changes * 9, width=4, seed=0), {}),
         ("audit", feddpcont.release_labels, {}),
         ("evaluate", site.describe, {}),
@@ -441,12 +436,13 @@ ATTACKS = [
         partial(train_on_traps, task="estimate"),
         "open weights of the estimate's models",
     ),
+    Attack("training on traps, task audit", {}, partial(train_on_traps, task="audit"), "open weights of the audit's models"),
     Attack("training on traps, secagg", {"protect": "secagg"}, train_on_traps, ""),
     Attack("energy of each sample", {"method": "na-fedavg"}, read_scores, "score of each sample"),
     Attack("energy of each sample, fedavg", {}, read_scores, ""),
     Attack("evaluate with changed weights", {}, evaluate_thresholds, "ranges of wrong predictions"),
     Attack("predictions of an audit", {}, audit_thresholds, "tables of predictions"),
-    Attack("likelihoods of a marked sample", {}, mark_a_sample, "log_likelihoods of labels"),
+    Attack("counts of a marked sample", {}, mark_a_sample, "counts of predictions and labels"),
     Attack("totals minus classes", {}, subtract_statistics, "statistics of 5 and 20 samples"),
     Attack("moving centers", {}, move_centers, "means of clipped values, 5 centers"),
     Attack("sums of the task scale", {"scaling": "sites"}, divide_moments, "sums of 5 values"),

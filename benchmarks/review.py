@@ -53,7 +53,8 @@ def audited(federation, probabilities, seed):
     """
     evidence = EstimatorInputs(federation, None, seed=seed, form="federated")
     found, said = em.by_clients(with_rows(evidence, probabilities=probabilities), prior=1.0, seed=seed)
-    p = noisier_than_others(found.level, said["deviation"].numpy())
+    estimates = em.estimates_of(*(said[name].numpy() for name in ("low", "high", "counts")))
+    p = noisier_than_others(found.level, estimates["deviation"])
     low, high = np.minimum(found.low, found.level), np.maximum(found.high, found.level)
     return np.stack([found.level, low, high], 1), set(np.flatnonzero(p < SIGNIFICANT).tolist()), found
 

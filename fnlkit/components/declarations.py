@@ -57,6 +57,8 @@ class Sent(NamedTuple):
         Smallest and largest allowed entry: a number, a text as in `shape`, or numbers that broadcast to the shape.
     total : int or str, optional
         Sum of all entries: a number, or a text as in `shape`.  Default: any sum.
+    fewest : int
+        A client with fewer samples replies zeros.
     """
 
     what: str
@@ -68,6 +70,7 @@ class Sent(NamedTuple):
     low: float | str | tuple = -LARGEST
     high: float | str | tuple = LARGEST
     total: int | str | None = None
+    fewest: int = 0
 
     @classmethod
     def share(cls, what, when, shape=(), **more):

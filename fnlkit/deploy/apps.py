@@ -98,9 +98,10 @@ def client_app(open_site):
     def visit(message, context):
         desk, declared, folder = site(context)
         asked = checked(wire.read(message.content), clients=declared.numbers, network=desk.network)
-        names = declared.gate.admit(asked)
-        desk.allowed = declared.gate.may_be_named
         desk.notebook = lambda i: Notebook(os.path.join(folder, asked["run"], f"client-{int(i)}"))
+        number, base, *_ = asked["visits"][0]
+        names = declared.gate.admit(asked, partial(desk.notebook(number).digest, base))
+        desk.allowed = declared.gate.may_be_named
         with cpu_limit(declared.gate.seconds, declared.gate.task) as check_time:
             desk.accept = partial(_accept, declared, asked, names, check_time)
             reply = answer(desk, asked)

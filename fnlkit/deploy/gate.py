@@ -48,8 +48,11 @@ MOST_NUMBER, MOST_ENTRIES = 10_000, 64
 MOST_SECONDS = 3600
 # Largest size of a request: characters of its text, which has all names, lists and single numbers, and bytes of its arrays.
 MOST_TEXT, MOST_ARRAY_BYTES, MOST_MODELS = 2**20, 2**26, 8
-# Different sets of received values for a description of the inputs: two centers that differ by one value locate this value.
-DESCRIPTIONS = 5
+# Different requests that a row with `different` answers. Two centers that differ by one value locate this value, and a count
+# of predictions is a threshold on the values of a sample, if the server chooses the model.
+DIFFERENT = 5
+# Different models that a site evaluates: ten comparisons with a value leave a range of a hundredth of a standard deviation.
+MODELS = 10
 # Largest number of views of a sample in local training.
 MOST_VIEWS = 2
 # Local training in the table; every other step is "module:function".
@@ -99,7 +102,8 @@ class Row:
     bound, received : dict of str to Limit
         Limits of parameters that a message binds, and of arrays that it contains.
     different : int
-        Largest number of requests whose received arrays differ. 0: no such limit.
+        Largest number of requests that differ in the model, the received arrays, the parameters of the steps or the memory with
+        which the site begins. 0: no such limit. An equal request has an equal reply.
     noise : str
         Noise or ranges in the replies; "" for exact numbers.
     """
@@ -119,7 +123,7 @@ class Row:
         """The limits as text."""
         texts = [f"{name}: {limit.words}" for name, limit in {**self.bound, **self.received}.items()]
         texts += [f"0 for fewer than {self.fewest} samples"] if self.fewest else []
-        texts += [f"at most {self.different} different sets of received values"] if self.different else []
+        texts += [f"at most {self.different} different requests"] if self.different else []
         return "; ".join([*texts, *([self.noise] if self.noise else [])])
 
     @property
@@ -158,13 +162,15 @@ class Gate:
         """Return whether a message can name a function: a step of the table, a loss or a gradient term."""
         return isinstance(module, str) and isinstance(name, str) and f"{module}:{name}" in self.rows
 
-    def admit(self, request):
+    def admit(self, request, remembered=lambda: ""):
         """Count a request and return the names of its replies, or refuse it before anything is computed.
 
         Parameters
         ----------
         request : dict
             As returned by fnlkit.engines.flower.visits.checked.
+        remembered : callable returning str
+            Digest of the memory with which the visit begins; called for a row with `different`.
 
         Raises
         ------
@@ -182,10 +188,10 @@ class Gate:
         received = {**request["broadcast"], **request["visits"][0][3]}
         for row, part in parts:
             _must_fit(row, part, received)
-        self._count(Counter(map(name_of, steps)), task, received)
+        self._count(Counter(map(name_of, steps)), task, partial(_digest, request, received, remembered))
         return frozenset(name for step in steps for name in self.rows[name_of(step)].replies)
 
-    def _count(self, wanted, task, received):
+    def _count(self, wanted, task, digest):
         from filelock import FileLock
 
         saving.private_folder(os.path.dirname(os.path.abspath(self.path)))
@@ -195,7 +201,7 @@ class Gate:
             for name, more in wanted.items():
                 key, row = f"{task} {name}", self.rows[name]
                 if row.different:
-                    self._count_received(counts, key, row, _digest(received))
+                    self._count_different(counts, key, row, digest())
                 if counts.get(key, 0) + more > row.requests:
                     raise NotInTable(
                         f"{task}: {short(name)} was requested {counts.get(key, 0) + more:,} times, and this site agreed to "
@@ -204,20 +210,20 @@ class Gate:
                 counts[key] = counts.get(key, 0) + more
             saving.write_bytes([json.dumps({"kind": KIND, "counts": known}).encode()], self.path)
 
-    def _count_received(self, counts, key, row, digest):
-        """Count a set of received values; the key of the record ends with its digest."""
+    def _count_different(self, counts, key, row, digest):
+        """Count a request by its digest, with which the key of the record ends."""
         known = [each for each in counts if each.startswith(f"{key} ")]
         if f"{key} {digest}" not in known and len(known) >= row.different:
             raise NotInTable(
-                f"{row.task}: {short(row.step)} was requested with {len(known)} different sets of received values, and this "
-                f"site agreed to {row.different}; if you permit more, delete {shown(self.path)}"
+                f"{row.task}: {short(row.step)} was requested with {len(known)} different models or values, and this site "
+                f"agreed to {row.different}; if you permit more, delete {shown(self.path)}"
             )
         counts[f"{key} {digest}"] = counts.get(f"{key} {digest}", 0) + 1
 
     def counted(self):
         """Return the recorded requests, {SHA-256 of the agreement: {"task step": number}}.
 
-        For a row with `different`, "task step DIGEST" has the number of requests with these received values.
+        For a row with `different`, "task step DIGEST" has the number of equal requests.
         """
         if not os.path.exists(self.path):
             return {}
@@ -314,7 +320,6 @@ def _of_training(plan, task):
 
 def _of_audit(plan, task):
     from fnlkit.estimators import DETECTORS
-    from fnlkit.estimators.em import TEMPERS
     from fnlkit.review import shifts
 
     def row(name, *sent, **more):
@@ -325,7 +330,6 @@ def _of_audit(plan, task):
     tried = Limit(f"{shifts.TRIED} of the changes", lambda v: v.shape == (shifts.TRIED,) and bool((v < len(changes)).all()))
     known = Limit("different names of " + ", ".join(DETECTORS), lambda v: set(v) <= set(DETECTORS) and len(set(v)) == len(v))
     prior = {"prior": Limit("0 to 10", lambda v: isinstance(v, int | float) and 0 <= v <= 10)}
-    temper = Limit("one of the fixed factors", lambda v: float(v) in TEMPERS)
     across = Limit(f"{task.judging.per_sample}, as agreed (--per-sample)", lambda v: v is task.judging.per_sample)
     visits = RUNS * task.judging.folds * task.judging.audit_rounds
     yield _training(task, ("weights",), visits, Settings().epochs, Settings(), Settings().lr)
@@ -333,17 +337,16 @@ def _of_audit(plan, task):
     yield row("review.site:describe", "class_counts", "review_counts", "review_terms")
     yield row("review.shifts:describe_columns", "columns", "class_columns", fewest=shifts.LEAST)
     whole = Limit("a whole number from 4", lambda v: type(v) is int and v >= 4)
-    yield row("review.shifts:describe_inputs", "class_means", "covariances", fewest=shifts.LEAST, different=DESCRIPTIONS,
+    yield row("review.shifts:describe_inputs", "class_means", "covariances", fewest=shifts.LEAST, different=DIFFERENT,
               bound={"changes": all_changes, "width": whole})  # fmt: skip
-    yield row("review.site:try_changes", "agreeing", bound={"changes": all_changes}, received={"tried": tried})
-    yield row("review.site:choose_change", "predicted")
-    yield row("review.site:judge_within", "within", "doubted", "supported", "certain")
+    judging = {"fewest": shifts.LEAST, "different": DIFFERENT}
+    yield row("review.site:try_changes", "agreeing", bound={"changes": all_changes}, received={"tried": tried}, **judging)
+    yield row("review.site:choose_change", "predicted", **judging)
+    yield row("review.site:judge_within", "within", "doubted", "supported", "certain", **judging)
     yield row("review.site:use_own_model")
     yield row("review.site:withhold")
-    yield row("estimators.em:reply_likelihoods", "log_likelihoods", bound=prior)
-    yield row("estimators.em:judge_at_home", "level", "low", "high", "deviation", "counts", bound=prior,
-              received={"temper": temper})  # fmt: skip
-    yield row("review.site:detect", "detected", "agreed", bound={"detectors": known})
+    yield row("review.site:judge_labels", "low", "high", "counts", bound=prior, **judging)
+    yield row("review.site:detect", "detected", "agreed", bound={"detectors": known}, **judging)
     single = ("fingerprints",) if task.judging.per_sample else ()
     copied = "copies", "near_copies", "far", "near_distance", "typical_distance", *single
     yield row("review.copies:find_copies", *copied, bound={"across": across})
@@ -359,14 +362,16 @@ def _of_estimate(plan, task):
     parts = [function, *(BoundMethod.of(before).stages if before else ())]
     yield _training(task, ("weights", *sends), visits, Settings().epochs, Settings(), max(Settings().lr, *_rates(parts)))
     for name in sorted(_losses() | reachable(*parts)):
-        yield Row("estimate", name, ("weights", *sends), visits, bound=_LIMITS.get(name, {}))
+        different = DIFFERENT if name.startswith("fnlkit.estimators.") else 0
+        yield Row("estimate", name, ("weights", *sends), visits, bound=_LIMITS.get(name, {}), different=different)
 
 
 def _of_evaluation(plan, task):
     rounded = f"ranges of {testing.RANGE} or more numbers"
     yield Row(
-        "evaluate", "fnlkit.client.testing:reply_tested", tuple(testing.SENDS), RUNS, fewest=testing.FEWEST, noise=rounded
-    )
+        "evaluate", "fnlkit.client.testing:reply_tested", tuple(testing.SENDS), RUNS, fewest=testing.FEWEST, different=MODELS,
+        noise=rounded,
+    )  # fmt: skip
 
 
 def _of_scale(plan, task):
@@ -526,13 +531,20 @@ def _must_fit(row, step, received):
         raise NotInTable(f"{row.task}: {wrong[0]} of {short(row.step)} is beyond the limit of this site ({agreed})")
 
 
-def _digest(arrays):
-    """Return 16 hexadecimal digits of the SHA-256 of named arrays."""
-    found = hashlib.sha256()
-    for name, values in sorted(arrays.items()):
+def _digest(request, received, remembered):
+    """Return 16 hexadecimal digits of the SHA-256 of all values of a request and of the memory, without names of runs."""
+    found = hashlib.sha256(f"{json.dumps(request['steps'], default=_text)} {remembered()}".encode())
+    for name, values in sorted({**received, "": request["weights"]}.items()):
         found.update(repr((name, str(values.dtype), tuple(values.shape))).encode())
-        found.update(values.numpy().tobytes())
+        found.update(values.contiguous().numpy().tobytes())
     return found.hexdigest()[:16]
+
+
+def _text(value):
+    """Return a bound value that JSON does not have as a text; that of an array has all entries."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return f"{value.dtype} {tuple(value.shape)} {np.asarray(value).tobytes().hex()}"
+    return repr(value)
 
 
 def _fits(limit, value):

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import torch
 
-from fnlkit.client.scaling import FEWEST
 from fnlkit.components.declarations import Sent, declare
 from fnlkit.components.parameters import NotNegative, Range, checked
 from fnlkit.estimators import federated
 from fnlkit.estimators.judgment import Judgment
-from fnlkit.kernels.scores import transition
+from fnlkit.kernels.scores import allot, transition
 from fnlkit.kernels.streams import stream
 
 if TYPE_CHECKING:
@@ -32,13 +31,13 @@ DRAWS = 100
 # Divisor of the log odds of a suggested label: the likelihood of right and wrong suggestions of two audits of digits is largest
 # near it (python -m benchmarks.confidence --only digits --first 100 --seeds 1: 2.05). Probabilities are kept away from 0 and 1.
 TOO_CERTAIN, SURELY = 2.0, 1e-3
+# Quantile of the normal distribution for the ends of a 95 % interval.
+NORMAL = 1.96
+# A client replies whole numbers only: the digits of a likelihood, or of an expected number, would state those of a sample.
 JUDGED = {
-    "log_likelihoods": Sent("log-likelihood of the client's labels under each tempering of the model", "once", (len(TEMPERS),)),
-    "level": Sent("estimated share of wrong labels", "once", (), low=0),
-    "low": Sent("lower end of the level's interval", "once", ()),
-    "high": Sent("upper end of the level's interval", "once", ()),
-    "deviation": Sent("standard deviation of the level", "once", (), low=0),
-    "counts": Sent("expected numbers of samples by true and given class", "once", ("C", "C"), low=0),
+    "low": Sent.counts("lower end of the interval of the number of wrong labels, rounded down", "once"),
+    "high": Sent.counts("upper end of the interval of the number of wrong labels, rounded up", "once"),
+    "counts": Sent.counts("expected numbers of samples by true and given class, rounded", "once", ("C", "C")),
 }
 
 
@@ -54,9 +53,9 @@ def em(
     """Judge labels by the transition matrix that best explains them and a model's predictions.
 
     The model of a given label g of sample x is: draw t ~ p(. | x), then draw g from T_k[t]. The likelihood is sum_t p(t | x)
-    T_k[t, g].  Each client maximizes the likelihood of its labels over T_k. The level is the expected share of labels that
-    differ from the true class.  p comes from a model trained without the client, from a file or from a run. A single
-    factor tempers p for all clients; it maximizes the likelihood of all labels.
+    T_k[t, g].  Each client maximizes the likelihood of its labels over T_k, and over the factor on the logits that tempers p.
+    The level is the expected share of labels that differ from the true class.  p comes from a model trained without the
+    client, from a file or from a run.  Expected counts are rounded to whole numbers with the sums of the given classes.
 
     The level counts confident mistakes of the model as noise.  The upper end of the cleanest client's interval bounds these
     mistakes, and is subtracted from the lower end of each interval (at least 0).  The interval is a bootstrap over the
@@ -89,24 +88,31 @@ def em(
     evidence.weigh(probabilities.argmax(1), "predictions")
     bounds = evidence.offsets[1:-1]
     logits, labels = np.split(scores_of(probabilities), bounds), np.split(evidence.labels, bounds)
-    pairs = list(zip(logits, labels, strict=True))
-    temper = best_temper(np.sum([log_likelihoods(z, y, prior=prior) for z, y in pairs], 0))
-    found = [fit(z, y, temper, prior=prior, rng=stream(evidence.seed, "em", client=k)) for k, (z, y) in enumerate(pairs)]
+    found = [
+        fit(z, y, prior=prior, rng=stream(evidence.seed, "em", client=k))
+        for k, (z, y) in enumerate(zip(logits, labels, strict=True))
+    ]
     posterior = np.concatenate([one["posterior"] for one in found])
-    level, low, high = (np.array([one[name] for one in found]) for name in ("level", "low", "high"))
-    counts = np.stack([count_labels(one, y, logits[0].shape[1]) for one, y in zip(found, labels, strict=True)])
+    replies = [in_whole_numbers(one, y, logits[0].shape[1]) for one, y in zip(found, labels, strict=True)]
+    estimates = estimates_of(*(np.array([reply[name] for reply in replies]) for name in ("low", "high", "counts")))
     guess = posterior.argmax(1)
+    issue = 1 - posterior[np.arange(len(guess)), evidence.labels]
+    return _judgment(estimates, issue, guess != evidence.labels, guess, confidence_of(posterior))
+
+
+def _judgment(estimates, issue, flagged, guess, confidence):
+    level, high, counts = estimates["level"], estimates["high"], estimates["counts"]
     return Judgment(
         level,
-        allowing_for_mistakes(low, high),
+        allowing_for_mistakes(estimates["low"], high),
         high,
         score=level,
-        issue=1 - posterior[np.arange(len(guess)), evidence.labels],
-        flagged=guess != evidence.labels,
+        issue=issue,
+        flagged=flagged,
         guess=guess,
         transition=transition(counts.sum(0)),
         client_transition=transition(counts),
-        confidence=confidence_of(posterior),
+        confidence=confidence,
     )
 
 
@@ -116,67 +122,62 @@ def by_clients(session: "ClientSession", *, prior: float, seed: int) -> "tuple[J
     The clients that `session.ask` reaches must hold their predictions.
     """
     replies = ask_clients(session, prior=prior, seed=seed)
-    level, low, high, counts = (replies[name].numpy() for name in ("level", "low", "high", "counts"))
-    issue, flagged, guess = (session.kept(name) for name in ("issue", "flagged", "guess"))
-    found = Judgment(
-        level,
-        allowing_for_mistakes(low, high),
-        high,
-        level,
-        issue,
-        flagged,
-        guess,
-        transition=transition(counts.sum(0)),
-        client_transition=transition(counts),
-        confidence=session.kept("confidence"),
-    )
-    return found, replies
+    estimates = estimates_of(*(replies[name].numpy() for name in ("low", "high", "counts")))
+    return _judgment(estimates, *map(session.kept, ("issue", "flagged", "guess", "confidence"))), replies
 
 
 def ask_clients(
     session: "ClientSession", *, prior: float, seed: int, ids: "Sequence[int] | np.ndarray | None" = None
 ) -> "Replies":
-    """Let all clients, or those with the numbers `ids`, judge their labels with one tempering; return the Replies.
+    """Let all clients, or those with the numbers `ids`, judge their labels; return the Replies.
 
     The ends ``low`` and ``high`` of the replies are those of the sampling error alone.
     """
-    tried = session.ask(partial(reply_likelihoods, prior=prior), ids=ids)["log_likelihoods"]
-    message = {"temper": torch.tensor(best_temper(tried.numpy().sum(0)), dtype=torch.float64)}
-    return session.ask(partial(judge_at_home, prior=prior, seed=seed), ids=ids, broadcast=message)
-
-
-def reply_likelihoods(
-    client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, prior: float
-) -> "dict[str, torch.Tensor]":
-    """Reply the log-likelihood of the labels under each tempering (`log_likelihoods`)."""
-    scores = scores_of(federated.predictions(client))
-    return {"log_likelihoods": torch.from_numpy(log_likelihoods(scores, client.y.numpy(), prior=prior))}
+    return session.ask(partial(judge_at_home, prior=prior, seed=seed), ids=ids)
 
 
 def judge_at_home(
     client: "Client", model: "LocalModel", received: "dict[str, torch.Tensor]", *, prior: float, seed: int
 ) -> "dict[str, torch.Tensor]":
-    """Reply the noise level and the expected counts; keep the judgment of each sample."""
+    """Reply the range of the number of wrong labels and the expected counts in whole numbers; keep the judgment of samples."""
     scores, labels = scores_of(federated.predictions(client)), client.y.numpy()
-    found = fit(scores, labels, float(received["temper"]), prior=prior, rng=stream(seed, "em", client=client.id))
+    found = fit(scores, labels, prior=prior, rng=stream(seed, "em", client=client.id))
     posterior = found["posterior"]
     guess = posterior.argmax(1)
     issue = 1 - posterior[np.arange(len(labels)), labels]
     federated.keep_judgment(client, issue, guess != labels, guess, confidence_of(posterior))
-    reply = {name: torch.tensor(float(found[name]), dtype=torch.float64) for name in ("level", "low", "high")}
-    reply["deviation"] = torch.tensor(float(found["draws"].std()), dtype=torch.float64)
-    return reply | {"counts": torch.from_numpy(count_labels(found, labels, client.classes))}
+    return {name: torch.as_tensor(value) for name, value in in_whole_numbers(found, labels, client.classes).items()}
 
 
-def count_labels(found: dict[str, Any], labels: np.ndarray, classes: int) -> np.ndarray:
-    """Return a client's numbers of samples (C, C) by true and given class, from the result of `fit`.
+def in_whole_numbers(found: dict[str, Any], labels: np.ndarray, classes: int) -> dict[str, Any]:
+    """Return what a client replies of the result of `fit`: low, high, and counts (C, C) by true and given class, int64.
 
-    Labels with fewer than `FEWEST` samples are counted by their most probable class, because the expected number of a single
-    sample would be the score of this sample. Both forms of the estimator count in this way.
+    The ends of the interval are rounded outward.  The expected counts of a given class are rounded to whole numbers with the
+    same sum (largest remainders).
     """
-    rare = np.bincount(labels, minlength=classes) < FEWEST
-    whole = federated.table_of(found["posterior"].argmax(1), labels, classes).numpy()
-    return np.where(rare, whole, found["counts"])
+    totals = np.bincount(labels, minlength=classes)
+    counts = np.stack([allot(number, column) for number, column in zip(totals, found["counts"].T, strict=True)], 1)
+    low, high = (np.round(found[name] * len(labels), 9) for name in ("low", "high"))
+    return {"low": np.int64(np.floor(low)), "high": np.int64(np.ceil(high)), "counts": counts}
+
+
+def estimates_of(low: np.ndarray, high: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the estimates of clients from their replies: level, low, high, deviation (N,) and counts (N, C, C), float64.
+
+    The level is that of the counts, within the interval.  The deviation is that of a normal estimate with this interval.
+
+    Parameters
+    ----------
+    low, high : int (N,)
+        Ends of the intervals of the numbers of wrong labels.
+    counts : int (N, C, C)
+        Numbers of samples by true and given class. A client without samples has the level 0.
+    """
+    counts = np.asarray(counts, np.float64)
+    n = np.maximum(counts.sum((1, 2)), 1)
+    low, high = (np.minimum(ends, n) / n for ends in (low, high))
+    level = np.clip((n - counts.trace(axis1=1, axis2=2)) / n * counts.any((1, 2)), low, high)
+    return {"level": level, "low": low, "high": high, "deviation": (high - low) / (2 * NORMAL), "counts": counts}
 
 
 def scores_of(probabilities: np.ndarray) -> np.ndarray:
@@ -184,9 +185,9 @@ def scores_of(probabilities: np.ndarray) -> np.ndarray:
     return np.log(np.clip(probabilities, 1e-12, None))
 
 
-def best_temper(log_likelihoods: np.ndarray) -> float:
-    """Return the factor on the logits with the largest likelihood summed over clients (len(TEMPERS),)."""
-    return float(TEMPERS[np.argmax(log_likelihoods)])
+def best_temper(logits: np.ndarray, labels: np.ndarray, *, prior: float = 1.0) -> float:
+    """Return the factor on the logits (n, C) that explains the labels (n,) best."""
+    return float(TEMPERS[np.argmax(log_likelihoods(logits, labels, prior=prior))])
 
 
 def allowing_for_mistakes(low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -217,7 +218,7 @@ def log_likelihoods(logits: np.ndarray, labels: np.ndarray, *, prior: float = 1.
 
 
 def fit(
-    logits: np.ndarray, labels: np.ndarray, temper: float, *, prior: float = 1.0, rng: np.random.Generator
+    logits: np.ndarray, labels: np.ndarray, temper: float | None = None, *, prior: float = 1.0, rng: np.random.Generator
 ) -> dict[str, Any]:
     """Return a client's noise level with its bootstrap interval, expected counts and posterior.
 
@@ -225,7 +226,8 @@ def fit(
     ----------
     logits : (n, C)
     labels : int (n,)
-    temper : float
+    temper : float, optional
+        Factor on the logits. Default: `best_temper`.
     prior : float >= 0
     rng : numpy.random.Generator
 
@@ -235,6 +237,7 @@ def fit(
         level, low, high; counts (C, C), expected numbers of samples by true and given class; posterior (n, C),
         p(true | sample, given label); draws (DRAWS,), the levels of the bootstrap.
     """
+    temper = best_temper(logits, labels, prior=prior) if temper is None else temper
     p, one_hot = softmax(temper * logits), np.eye(logits.shape[1])[labels]
     everyone = np.ones(len(p))
     T = _maximized(p, labels, one_hot, everyone, _start(p.shape[1]), prior, 300)

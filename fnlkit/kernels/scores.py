@@ -112,3 +112,11 @@ def auc(scores, positive):
         return None
     lower, not_higher = (int(np.searchsorted(rest, hits, side).sum()) for side in ("left", "right"))
     return (lower + not_higher) / 2 / (len(hits) * len(rest))
+
+
+def allot(number, weights):
+    """Return whole numbers that sum to `number`, proportional to weights (m,), largest remainders first."""
+    exact = number * np.asarray(weights, np.float64) / max(np.sum(weights), 1e-300)
+    out = np.floor(exact).astype(np.int64)
+    out[np.argsort(out - exact, kind="stable")[: int(number - out.sum())]] += 1
+    return out

@@ -353,13 +353,14 @@ def _estimated(session, described, inputs, tables, own, *, prior, seed, shared, 
     groups = {name: np.array([k for k in range(sites) if judge[k] == name], int) for name in ("others", "own", None)}
     if len(groups["own"]):
         session.ask(site.use_own_model, ids=groups["own"])
-    estimates = {}
+    judged = {}
     for ids in groups.values():
         if len(ids):
-            said = em.ask_clients(session, prior=prior, seed=seed, ids=ids)
-            for name in em.JUDGED.keys() & set(said):
-                values = said[name].numpy()
-                estimates.setdefault(name, np.zeros((sites, *values.shape[1:])))[ids] = values
+            replies = session.ask(partial(site.judge_labels, prior=prior, seed=seed), ids=ids)
+            for name in em.JUDGED:
+                values = replies[name].numpy()
+                judged.setdefault(name, np.zeros((sites, *values.shape[1:]), np.int64))[ids] = values
+    estimates = em.estimates_of(**judged)
     if len(groups[None]):
         session.ask(site.withhold, ids=groups[None])
     counts = described["class_counts"].numpy()

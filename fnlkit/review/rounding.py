@@ -7,6 +7,7 @@ within 2 of r.  Sums of cells are rounded too, and are clipped so that they narr
 
 import numpy as np
 
+from fnlkit.kernels.scores import allot
 from fnlkit.review.shifts import LEAST
 
 STEP, AWAY = LEAST, LEAST // 2
@@ -116,11 +117,3 @@ def round_supported(supported, wrong, doubted):
     """
     most = max(0, int(np.sum(wrong) - np.sum(doubted)))
     return most if len(wrong) == 2 else min(int(round_counts(supported)), most)
-
-
-def allot(number, weights):
-    """Return whole numbers that sum to `number`, proportional to weights (m,), largest remainders first."""
-    exact = number * np.asarray(weights, np.float64) / max(np.sum(weights), 1e-300)
-    out = np.floor(exact).astype(np.int64)
-    out[np.argsort(out - exact, kind="stable")[: int(number - out.sum())]] += 1
-    return out

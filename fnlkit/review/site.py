@@ -16,6 +16,7 @@ from fnlkit.kernels.streams import stream
 from fnlkit.methods.nnc import neighbors_for
 from fnlkit.review import cells, copies, shifts
 from fnlkit.review.designs import GROUPS
+from fnlkit.review.small_sites import hidden, hide_few
 
 # A model of the site itself is trained on at most this many samples, with inputs reduced to this many principal components.
 MOST_SAMPLES, COMPONENTS = 4000, 40
@@ -31,16 +32,19 @@ SENDS = {
     "review_terms": Sent.share("last review with a guarantee: its share and its confidence", "once", (2,)),
     **shifts.SENDS,
     **shifts.EMBEDDED,
-    "agreeing": Sent.counts("predictions that equal the given label, for each tried change of the inputs", "once", ("tried",)),
-    **federated.PREDICTED,
-    "within": Sent.counts("as predicted, by a cross-validated model of the site itself", "once", ("C", "C"), total="n"),
-    "doubted": Sent.counts("samples for which both models predict the same other class, by this class and given label", "once",
-                           ("C", "C")),
-    "supported": Sent.counts("samples for which only the site's own model predicts the given label", "once"),
-    "certain": Sent.counts("samples of which the site's own model is most certain: other predictions, all", "once", (2,)),
-    **em.JUDGED,
-    "detected": Sent.counts("numbers of samples that each detector flags", "once", ("detectors",)),
-    "agreed": Sent.counts("numbers of samples by the number of detectors that flag them", "once", ("numbers",), total="n"),
+    **hidden({
+        "agreeing": Sent.counts("predictions that equal the given label, for each tried change of the inputs", "once",
+                                ("tried",)),
+        **federated.PREDICTED,
+        "within": Sent.counts("as predicted, by a cross-validated model of the site itself", "once", ("C", "C"), total="n"),
+        "doubted": Sent.counts("samples for which both models predict the same other class, by this class and given label",
+                               "once", ("C", "C")),
+        "supported": Sent.counts("samples for which only the site's own model predicts the given label", "once"),
+        "certain": Sent.counts("samples of which the site's own model is most certain: other predictions, all", "once", (2,)),
+        **em.JUDGED,
+        "detected": Sent.counts("numbers of samples that each detector flags", "once", ("detectors",)),
+        "agreed": Sent.counts("numbers of samples by the number of detectors that flag them", "once", ("numbers",), total="n"),
+    }),
     **copies.SENDS,
     **cells.SENDS,
 }  # fmt: skip
@@ -73,7 +77,7 @@ def try_changes(client, model, received, *, changes):
     client.rows["audit/tried"] = torch.stack(found, 1)
     agreeing = torch.zeros(len(received["tried"]), dtype=torch.int64)
     agreeing[: len(found)] = (client.rows["audit/tried"].argmax(-1) == client.y[:, None]).sum(0)
-    return {"agreeing": agreeing}
+    return hide_few(client, {"agreeing": agreeing})
 
 
 def use_given_probabilities(client, model, received):
@@ -98,7 +102,7 @@ def choose_change(client, model, received):
     if received["adapt"] and seen.any():
         p[seen] = adapted(p[seen], received["trained_shares"].numpy() * known)
     client.rows["estimate/probabilities"] = torch.from_numpy(p)
-    return reply
+    return hide_few(client, reply)
 
 
 def adapted(probabilities, trained_shares, steps=50):
@@ -131,12 +135,18 @@ def judge_within(client, model, received, *, seed):
     margin = ordered[:, -1] - ordered[:, -2] if client.classes > 1 else ordered[:, -1]
     certain = np.argsort(-margin, kind="stable")[: max(1, round(CERTAIN * len(labels)))]
     both = (own == others) & (own != labels)
-    return {
+    reply = {
         "within": federated.table_of(own, client.y, client.classes),
         "doubted": federated.table_of(own[both], client.y[torch.from_numpy(both)], client.classes),
         "supported": torch.tensor(int(((own == labels) & (others != labels)).sum())),
         "certain": torch.tensor([int((own != labels)[certain].sum()), len(certain)]),
     }
+    return hide_few(client, reply)
+
+
+def judge_labels(client, model, received, *, prior, seed):
+    """Reply the range of the number of wrong labels and the expected counts; keep the judgment of each sample."""
+    return hide_few(client, em.judge_at_home(client, model, received, prior=prior, seed=seed))
 
 
 def use_own_model(client, model, received):
@@ -187,7 +197,7 @@ def detect(client, model, received, *, detectors, seed):
     for name, each in zip(("em", *detectors), flags, strict=True):
         client.rows[f"audit/by_{name}"] = torch.from_numpy(each)
     agreed = np.bincount(flags.sum(0), minlength=len(flags) + 1)
-    return {"detected": torch.from_numpy(flags.sum(1)), "agreed": torch.from_numpy(agreed)}
+    return hide_few(client, {"detected": torch.from_numpy(flags.sum(1)), "agreed": torch.from_numpy(agreed)})
 
 
 def points_of(client):

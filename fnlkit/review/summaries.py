@@ -36,8 +36,6 @@ UNCLIPPED = 2.0
 TABLES = "predicted", "within", "expected", "doubted"
 # Arrays of both files that are whole numbers.
 COUNTS = {"counts", "width", "chosen", "supported", "certain", "low", "high", *TABLES, *(f"{name}_wrong" for name in TABLES)}
-# Half of the width of a 95 % interval of a normal estimate, in standard deviations.
-NORMAL = 1.96
 LARGEST = 1e6  # of an entry of a head or of its message
 
 
@@ -253,7 +251,7 @@ def _estimate(client, seed):
     rng, used = stream(seed, "em", client=client.id), np.arange(len(labels))
     if len(labels) > MOST_JUDGED:
         used = np.sort(rng.permutation(len(labels))[:MOST_JUDGED])
-    temper = em.best_temper(em.log_likelihoods(logits[used], labels[used]))
+    temper = em.best_temper(logits[used], labels[used])
     found = em.fit(logits[used], labels[used], temper, rng=rng)
     T = transition(found["counts"] + np.eye(client.classes))
     posterior = found["posterior"] if len(used) == len(labels) else em.posterior_of(em.softmax(temper * logits), labels, T)
@@ -499,27 +497,8 @@ def compare_inputs(firsts, seconds, changes):
 
 
 def range_of(seconds, expected):
-    """Return level, low, high and deviation (N,) of the shares of wrong labels from second files.
-
-    The level is that of the restored counts, within the range.  The deviation is that of a normal estimate with this range.
-
-    Parameters
-    ----------
-    seconds : list of dict
-        From `judge`.
-    expected : int (N, C, C)
-        Restored counts by true and given class.
-    """
-    n = np.maximum(expected.sum((1, 2)), 1)
-    low, high = (np.minimum([int(second[name]) for second in seconds], n) / n for name in ("low", "high"))
-    level = np.clip(1 - expected.trace(axis1=1, axis2=2) / n, low, high)
-    return {
-        "level": level,
-        "low": low,
-        "high": high,
-        "deviation": (high - low) / (2 * NORMAL),
-        "counts": expected.astype(float),
-    }
+    """Return the fnlkit.estimators.em.estimates_of second files of `judge` and restored counts by true and given class."""
+    return em.estimates_of(*(np.array([int(second[name]) for second in seconds]) for name in ("low", "high")), expected)
 
 
 def conclude(firsts, heads, seconds, *, changes, classes, names, columns=None):

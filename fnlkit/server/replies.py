@@ -108,6 +108,8 @@ def _values(name, value, sent, known):
         raise Malformed(f"{quoted(name)} is {sides} {value.dtype}, expected {expected}")
     value = value.to(dtype)
     must_be_finite(name, value)
+    if known.get("samples", sent.fewest) < sent.fewest:
+        sent = sent._replace(low=0, high=0, total=0)
     low, high = (torch.as_tensor(number(bound, known), dtype=torch.float64) for bound in (sent.low, sent.high))
     if ((value < low) | (value > high)).any():
         raise Malformed(f"{quoted(name)} has entries below {low.min():g} or above {high.max():g}")

@@ -58,8 +58,9 @@ REFUSED = [
     ("audit", [partial(copies.find_copies, neighbors=3, across=True)], SALT | {"samples": torch.tensor(9)}),
     ("audit", [cells.reply_cells], SALT | {"width": torch.ones(1), "projections": torch.tensor([16])}),
     # Limits that a message states.
-    ("audit", [partial(em.judge_at_home, prior=1.0, seed=0, least=0)], {"temper": torch.tensor(1.0)}),
-    ("audit", [partial(em.judge_at_home, prior=1.0, seed=0)], {"temper": torch.tensor(7e7)}),
+    ("audit", [partial(site.judge_labels, prior=1.0, seed=0, least=0)], {}),
+    ("audit", [partial(site.judge_labels, prior=1e300, seed=0)], {}),
+    ("audit", [partial(em.judge_at_home, prior=1.0, seed=0)], {}),
     ("audit", [partial(shifts.describe_inputs, changes=CHANGES * 100, width=4, seed=0)], {"tone": torch.ones(2)}),
     ("audit", [partial(site.try_changes, changes=CHANGES)], {"tried": torch.zeros(10**6, dtype=torch.int64)}),
     ("audit", [partial(site.detect, detectors=["knn"] * 1000, seed=0)], {}),
@@ -145,7 +146,8 @@ def test_requests_are_counted_for_each_agreement(audited, tmp_path, monkeypatch)
     assert not memory_of(tmp_path, runs[3]) and "delete" in lines(deployed)[-1]["told"]["refused"]
     record = tmp_path / "memory-1/requests.json"
     (counts,) = json.loads(record.read_text())["counts"].values()
-    assert counts == {"evaluate fnlkit.client.testing:reply_tested": 3}
+    (digest,) = (name for name in counts if name.count(" ") == 2)
+    assert counts == {"evaluate fnlkit.client.testing:reply_tested": 3, digest: 3}
     agreed = tmp_path / "project/pyproject.toml"
     agreed.write_text(agreed.read_text() + "\n")  # the site agrees to another file
     deployed.grid.app = apps.client_app(opening.open_site)  # each message has a process of its own
@@ -159,13 +161,63 @@ def test_a_site_describes_its_inputs_for_few_sets_of_received_values(audited, tm
     deployed = test_tasks.Deployed(audited, tmp_path, "audit")
     step = partial(shifts.describe_inputs, changes=CHANGES, width=4, seed=0)
     answers = []
-    for number in range(gate.DESCRIPTIONS + 2):
-        tone = {"tone": torch.tensor([0.1 * min(number, gate.DESCRIPTIONS), 1.0], dtype=torch.float64)}
+    for number in range(gate.DIFFERENT + 2):
+        tone = {"tone": torch.tensor([0.1 * min(number, gate.DIFFERENT), 1.0], dtype=torch.float64)}
         answers.append(ask(deployed, step, received=tone, run=f"{number:016x}"))
-    assert answers == [["class_means", "covariances"]] * gate.DESCRIPTIONS + ["request"] * 2
-    assert "different sets of received values" in lines(deployed)[-1]["told"]["refused"]
+    assert answers == [["class_means", "covariances"]] * gate.DIFFERENT + ["request"] * 2
+    assert "different models or values" in lines(deployed)[-1]["told"]["refused"]
     known = {"tone": torch.tensor([0.0, 1.0], dtype=torch.float64)}
     assert ask(deployed, step, received=known, run="f" * 16) == answers[0]  # an audit again
+
+
+def test_a_site_evaluates_few_models(audited, tmp_path):
+    """The range of wrong predictions is a threshold on a value; 20 models located one value at each large site."""
+    deployed, answers = test_tasks.Deployed(audited, tmp_path, "evaluate"), []
+    flat = request(deployed)["weights"]
+    for number in range(gate.MODELS + 2):
+        weights = flat + min(number, gate.MODELS)
+        answers.append(ask(deployed, testing.reply_tested, weights=weights, run=f"{number:016x}"))
+    assert answers == [["tested", "wrong"]] * gate.MODELS + ["request"] * 2
+    assert ask(deployed, testing.reply_tested, weights=flat, run="f" * 16) == answers[0]
+
+
+def judging():
+    """Return the arrays with which a server lets a site of the digits judge its labels."""
+    shares = torch.full((10,), 0.1, dtype=torch.float64)
+    fits = torch.stack([torch.ones(64), torch.zeros(64)]).double()
+    return {"tried": torch.tensor([0, -1, -1]), "fits": fits, "chosen": torch.tensor(0), "adapt": torch.tensor(False),
+            "known": torch.ones(10, dtype=torch.bool), "trained_shares": shares}  # fmt: skip
+
+
+def test_a_site_judges_its_labels_by_few_models(audited, tmp_path):
+    """Each model of the server's choice is a threshold on the values of a sample."""
+    deployed = test_tasks.Deployed(audited, tmp_path, "audit")
+    flat, received, answers = request(deployed)["weights"], judging(), []
+    steps = [partial(site.try_changes, changes=CHANGES), site.choose_change, partial(site.judge_labels, prior=1.0, seed=0)]
+    for number in range(gate.DIFFERENT + 2):
+        more = {"weights": flat + min(number, gate.DIFFERENT), "run": f"{number:016x}"}
+        answers.append(ask(deployed, *steps, received=received, **more))
+    replied = ["agreeing", "counts", "high", "low", "predicted"]
+    assert [each if isinstance(each, str) else sorted(each) for each in answers] == [replied] * gate.DIFFERENT + ["request"] * 2
+    assert ask(deployed, *steps, received=received, weights=flat, run="f" * 16) == answers[0]  # an audit again
+    assert "different models or values" in lines(deployed)[gate.DIFFERENT]["told"]["refused"]
+
+
+def test_the_memory_of_an_earlier_step_makes_a_request_different(audited, tmp_path):
+    """Otherwise one request of the second step would describe each of the models of the first step."""
+    deployed = test_tasks.Deployed(audited, tmp_path, "audit")
+    flat, received = request(deployed)["weights"], judging()
+    first, second = partial(site.try_changes, changes=CHANGES), {"round": 1}
+    for number in range(gate.DIFFERENT):
+        run = f"{number:016x}"
+        ask(deployed, first, received=received, weights=flat + number, run=run)
+        message = request(deployed, site.choose_change, broadcast=received, visits=[[1, 0, -1, {}]], run=run, **second)
+        assert told(sent(deployed, message)) == ["predicted"]
+    for run, answer in (("0" * 16, ["predicted"]), ("f" * 16, "request")):
+        ask(deployed, first, received=received, weights=flat, run=run)
+        other = received if run == "0" * 16 else received | {"trained_shares": received["trained_shares"] + 0.01}
+        message = request(deployed, site.choose_change, broadcast=other, visits=[[1, 0, -1, {}]], run=run, **second)
+        assert told(sent(deployed, message)) == answer
 
 
 @pytest.mark.parametrize("what", ["text", "arrays"])

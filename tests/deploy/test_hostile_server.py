@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fnlkit[flower]'")
 
 from benchmarks import hostile_server  # noqa: E402
+from fnlkit.deploy import gate  # noqa: E402
 
 ATTACKS = {attack.name: attack for attack in hostile_server.ATTACKS}
 
@@ -28,11 +29,15 @@ def test_scores_of_samples_reveal_all_samples(monkeypatch):
     assert cells_of("energy of each sample", monkeypatch)[0] == [100] * len(hostile_server.SIZES)
 
 
-def test_likelihoods_of_a_marked_sample_reveal_it(monkeypatch):
-    """A limit that docs/deployment-protection.md states."""
-    monkeypatch.setattr(hostile_server, "SIZES", (1, 20))
-    samples, _, (answered, refused) = cells_of("likelihoods of a marked sample", monkeypatch)
-    assert samples == [100, 5] and answered < 40 and not refused
+def test_counts_of_an_audit_reveal_a_marked_sample_only_without_the_limit(monkeypatch):
+    """The likelihoods revealed a sample at every site; counts are thresholds, which need about 80 models."""
+    monkeypatch.setattr(hostile_server, "SIZES", (4, 20))
+    samples, values, (answered, refused) = cells_of("counts of a marked sample", monkeypatch)
+    assert samples == [0, 0] and values == [0, 0] and answered <= 2 * (1 + gate.DIFFERENT) and refused == 2
+    for name in ("DIFFERENT", "RUNS"):
+        monkeypatch.setattr(gate, name, 10**6)
+    samples, _, (answered, refused) = cells_of("counts of a marked sample", monkeypatch)
+    assert samples == [0, 5] and answered > 80 and not refused  # a site with four samples replies zeros
 
 
 @pytest.mark.parametrize("name", ["training on traps, secagg", "energy of each sample, fedavg", "requests outside the table"])

@@ -260,13 +260,13 @@ def test_an_invalid_record_of_the_form_is_refused():
             federation.check()
 
 
-def test_em_counts_labels_with_few_samples_in_whole_numbers():
-    """An expected number of one sample would be its score; label 0 has five samples, label 1 has one, label 2 has four."""
+def test_em_replies_whole_numbers_with_the_sums_of_the_labels():
+    """An expected number with all digits would state the score of a sample."""
     labels = np.array([0] * 5 + [1] + [2] * 4)
-    guess = np.array([0, 0, 0, 0, 2, 0, 2, 2, 2, 1])
-    posterior = np.full((10, 3), 0.2)
-    posterior[np.arange(10), guess] = 0.6
-    expected = np.stack([posterior[labels == label].sum(0) for label in range(3)], 1)
-    counts = em.count_labels({"posterior": posterior, "counts": expected}, labels, 3)
-    # By true and given label. Label 0: 4 x 0.6 + 0.2, 5 x 0.2, 4 x 0.2 + 0.6; labels 1 and 2: numbers of guesses.
-    np.testing.assert_allclose(counts, [[2.6, 1, 0], [1.0, 0, 1], [1.4, 0, 3]])
+    expected = np.array([[2.6, 0.3, 0.2], [1.1, 0.6, 1.4], [1.3, 0.1, 2.4]])
+    counts = em.in_whole_numbers({"low": 0.11, "high": 0.4, "counts": expected}, labels, 3)
+    # Label 0: 2 + 1 + 1 and the largest remainder 0.6; label 1: 0.6; label 2: 0 + 1 + 2 and, of equal remainders, the first.
+    np.testing.assert_array_equal(counts["counts"], [[3, 0, 0], [1, 1, 2], [1, 0, 2]])
+    assert (counts["low"], counts["high"]) == (1, 4)  # 1.1 and 4.0 of 10 samples, rounded outward
+    found = em.estimates_of(np.array([1]), np.array([4]), counts["counts"][None])
+    assert found["level"] == pytest.approx(0.4) and found["deviation"] == pytest.approx(0.3 / 3.92)

@@ -5,6 +5,7 @@ round. The server sends the base, which is the last counted round of this client
 has no effect, a repeated message gives the same reply, and a run can be resumed without extra messages.
 """
 
+import hashlib
 import os
 import re
 import shutil
@@ -95,6 +96,18 @@ class Notebook:
             for group in ("rows", "state")
         }
         return Memory(tensors["y"], **groups, dropped=set(artifact.meta["dropped"]))
+
+    def digest(self, base):
+        """Return the SHA-256 of the Memory after a round, "" if there is none."""
+        memory = self.read(base) if self.has(base) else None
+        if memory is None:
+            return ""
+        found = hashlib.sha256(repr(sorted(memory.dropped)).encode())
+        groups = {"y": memory.y} | {f"{group}/{k}": v for group in ("rows", "state") for k, v in getattr(memory, group).items()}
+        for name, values in sorted(groups.items()):
+            found.update(repr((name, str(values.dtype), tuple(values.shape))).encode())
+            found.update(values.contiguous().numpy().tobytes())
+        return found.hexdigest()
 
     def forget(self, but):
         """Remove the memory of all rounds except the given rounds."""
