@@ -258,12 +258,15 @@ def _undeclared(reply, deployed, name):
         return "" if re.fullmatch(r"[a-z-]+ \w{1,61}", reply.error.reason) else f"to a site: error {reply.error.reason[:80]!r}"
     if "secaggplus_configs" in reply.content.config_records:
         return "" if name == "secagg" else "to a site: a masked reply that nobody agreed on"
+    numbers = range(SITES) if name in TASKS else (1,)  # a model of an audit trains on some sites, which are counted from 0
     match wire.read(reply.content):
         case {"client": 1, "samples": 24, "version": str(version), **more} if version.isascii() and not more:
             return ""
-        case {"replies": [[-1 | 1, ("failure", code, kind, "")]]} if code in leaving.CODES and re.fullmatch(r"\w{1,61}", kind):
+        case {"replies": [[number, ("failure", code, kind, "")]]} if (
+            number in (-1, *numbers) and code in leaving.CODES and re.fullmatch(r"\w{1,61}", kind)
+        ):
             return ""
-        case {"replies": [[1, dict(arrays)]]} if name != "secagg":
+        case {"replies": [[number, dict(arrays)]]} if name != "secagg" and number in numbers:
             declared = open_site(deployed.config, deployed.grid.nodes[HOSTILE])[1]
             for key, value in arrays.items():
                 dtype, shape = declared.arrays.get(key, ("", ()))

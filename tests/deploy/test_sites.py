@@ -210,7 +210,7 @@ def _class_of_a_sample(client, model, received):
 def test_undeclared_replies_stay_at_the_site_and_are_logged(step, reason, place, tmp_path, monkeypatch, capsys):
     """A step that the server chose misbehaves: it is refused at the site, not at the server."""
     monkeypatch.setattr(gate.Gate, "may_be_named", lambda self, module, name: True)
-    names = lambda self, request: frozenset(name for row in self.rows.values() for name in row.replies)  # noqa: E731
+    names = lambda self, request, remembered: frozenset(name for row in self.rows.values() for name in row.replies)  # noqa: E731
     monkeypatch.setattr(gate.Gate, "admit", names)
     deployed = Deployed(place, tmp_path, "fedcorr")
     with pytest.raises(TooManyLost) as stopped:
