@@ -1,5 +1,6 @@
 """doctor finds what works and, above all, what does not."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -12,17 +13,17 @@ from fnlkit.engines import ENGINES
 from fnlkit.pipeline import doctor
 from tests.commands import fnlkit
 
-# Ray, which the engine flower starts, leaves processes and files open.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """Real engines: the workers' processes take their two seconds once for all tests here."""
-    done = fnlkit("fnlkit doctor --json", tmp_path_factory.mktemp("doctor"))
+    """Real engines, flower without Ray; libraries of extras are not imported (see the test of a library that cannot be)."""
+    with pytest.MonkeyPatch.context() as patched:
+        if importlib.util.find_spec("flwr"):
+            from tests.engines.here import stay_here
+
+            stay_here(patched)
+        patched.setattr(doctor, "_not_imported", lambda names: {})
+        done = fnlkit("fnlkit doctor --json", tmp_path_factory.mktemp("doctor"))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -106,15 +107,15 @@ def test_a_cache_that_cannot_be_written_and_a_busy_machine_are_advised_about(mon
 
 
 def test_a_library_that_is_installed_but_cannot_be_imported_is_broken(monkeypatch):
-    there = [name for extra in doctor.extras([], test=False).values() for name in extra["there"]]
-    if "timm" not in there:
-        pytest.skip("needs timm (extra `embed`)")
-
-    before = doctor.metadata.packages_distributions()
-    monkeypatch.setattr(doctor.metadata, "packages_distributions", lambda: before | {"no_such_module": ["timm"]})
+    """One library of the extra `test` stands for all, since importing all of them takes seconds."""
+    needs, before = [need for need in doctor._needs() if need.name == "pandas"], doctor.metadata.packages_distributions()
+    monkeypatch.setattr(doctor, "_needs", lambda: needs)
     broken = []
     doctor.extras(broken)
-    assert len(broken) == 1 and broken[0].startswith("timm ") and "no_such_module" in broken[0]
+    assert not broken
+    monkeypatch.setattr(doctor.metadata, "packages_distributions", lambda: before | {"no_such_module": ["pandas"]})
+    doctor.extras(broken)
+    assert len(broken) == 1 and broken[0].startswith("pandas ") and "no_such_module" in broken[0]
     broken = []
     doctor.extras(broken, test=False)
     assert not broken
@@ -137,7 +138,8 @@ def test_flower_without_a_home_uses_a_temporary_folder(monkeypatch):
     assert os.path.isdir(environment["FLWR_HOME"])
 
 
-def test_compile_covers_every_kernel(tmp_path):
+@pytest.mark.slow
+def test_compile_covers_every_kernel():
     """In a process of its own, because kernels that another test has called would count."""
     code = """
 import json
