@@ -16,6 +16,7 @@ def test_every_row_can_run():
     assert {job.seed for _, job in found[: len(gpu_campaign.ROWS)]} == {found[0][1].seed}
 
 
+@pytest.mark.slow
 def test_a_finished_row_is_not_trained_again(tmp_path, monkeypatch, capsys):
     words = [str(tmp_path), "--rows", "0", "--dataset", "digits", "--scale", "0.004", "--model", "mlp(hidden=4)"]
     monkeypatch.setattr("sys.argv", ["gpu_campaign", *words, "--precision", "fp32", "--device", "cpu"])

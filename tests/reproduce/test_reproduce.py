@@ -40,7 +40,7 @@ published = { fedcorr = [90.0, 1.0] }
 
 @pytest.mark.parametrize("name", recipe.names())
 def test_included_recipes_name_existing_components(name):
-    for job in reproduce.jobs(recipe.load(name)):
+    for job in reproduce.jobs(recipe.load(name), seeds=1):
         registry.method(job.method)
         for line in reproduce.commands(job):
             program, verb, *arguments = shlex.split(line)

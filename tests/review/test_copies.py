@@ -175,7 +175,7 @@ def test_hashes_reveal_nothing_without_the_salt(parts):
     assert not np.isin(first, parts[0]).any()
 
 
-@pytest.mark.parametrize("columns", [8, 64, 512])
+@pytest.mark.parametrize("columns", [8, pytest.param(64, marks=pytest.mark.slow), 512])
 def test_many_samples_are_not_near_copies_of_each_other(columns):
     """However many samples other sites hold, chance makes no copies of them, and planted ones are found."""
     rng = np.random.default_rng(7)

@@ -205,7 +205,7 @@ def overwrite(client, model, received):
     client.y.zero_()
 
 
-@pytest.mark.parametrize("engine", ["sequential", "workers"])
+@pytest.mark.parametrize("engine", ["sequential", pytest.param("workers", marks=pytest.mark.slow)])
 def test_no_method_changes_a_reviewed_label(engine):
     clients, model = toy(engine)
     for client in clients.members:

@@ -245,7 +245,8 @@ def test_more_than_others_ignores_one_noisy_site_among_the_others():
 
 
 @pytest.mark.parametrize(("kind", "shift", "words"), [
-    ("image", "inverted", "inverted"), ("image", "mirrored", "mirrored"), ("table", "units", "units"),
+    ("image", "inverted", "inverted"), ("table", "units", "units"),
+    pytest.param("image", "mirrored", "mirrored", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_clean_site_with_other_inputs_is_not_accused_and_the_noisy_one_is(kind, shift, words):
     sites = simulated.once(kind, shift, "random", False, seed=5)
