@@ -32,7 +32,15 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("Zoë's Daten 数据")
 
 
+RECIPE = (
+    'title = "small"\ndataset = "digits"\nseeds = [0]\nmethods = ["fedavg"]\n[train]\nrounds = 2\nfraction = 0.5\n'
+    '[[regime]]\nname = "one"\nsteps = ["partition --clients 4"]\n'
+)
+
+
 def test_the_pipeline_gives_the_same_bytes_without_posix_modules_and_refuses_the_engine_of_processes(folder):
+    """Also a recipe, whose run is a process of its own, in the same process because each start imports torch."""
+    (folder / "small.toml").write_text(RECIPE, encoding="utf-8")
     lines = [
         "partition --clients 4 -o clean.npz",
         "inject-noise clean.npz -o noisy.npz",
@@ -42,7 +50,8 @@ def test_the_pipeline_gives_the_same_bytes_without_posix_modules_and_refuses_the
     ]
     (folder / "usual").mkdir()
     # The second call of inject-noise replaces a file, and the last command is refused.
-    done = without_posix(*lines, lines[1], f"train noisy.npz {SHORT} --engine workers -o no.pt", folder=folder)
+    refused = f"train noisy.npz {SHORT} --engine workers -o no.pt"
+    done = without_posix(*lines, lines[1], "reproduce small.toml --jobs 1 -o results", refused, folder=folder)
     assert done.returncode == 2 and b"--engine sequential" in done.stderr and b"Traceback" not in done.stderr, done.stderr
     for line in lines:
         usual = command(f"fnlkit {line}".replace("knn(k=5)", "'knn(k=5)'"), folder / "usual")
@@ -51,19 +60,8 @@ def test_the_pipeline_gives_the_same_bytes_without_posix_modules_and_refuses_the
         assert (folder / name).read_bytes() == (folder / "usual" / name).read_bytes(), name
     weights = [Run.read(folder / place / "run.pt").weights for place in ("", "usual")]
     assert np.array_equal(*weights)
-    assert not (folder / "no.pt").exists()
+    assert not (folder / "no.pt").exists() and list((folder / "results").rglob("*.pt"))
     assert not [name for name in os.listdir(folder) if name.startswith(".") or name.endswith(".lock")]
-
-
-def test_a_recipe_runs_without_fork(folder):
-    recipe = (
-        'title = "small"\ndataset = "digits"\nseeds = [0]\nmethods = ["fedavg"]\n[train]\nrounds = 2\nfraction = 0.5\n'
-        '[[regime]]\nname = "one"\nsteps = ["partition --clients 4"]\n'
-    )
-    (folder / "small.toml").write_text(recipe, encoding="utf-8")
-    done = without_posix("reproduce small.toml --jobs 1 -o results", folder=folder)
-    assert done.returncode == 0, done.stderr.decode()
-    assert list((folder / "results").rglob("*.pt"))
 
 
 def test_a_console_of_western_windows_gets_only_its_letters(folder):
