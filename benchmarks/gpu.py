@@ -69,7 +69,7 @@ class Stacked:
         module = build(name, input_shape=(3, 32, 32), classes=10)
         network = Network(module, device=device, precision=precision)
         self.fed, self.model = engines.make("stacked", clients, network, inputs), Model(network, network.flat.clone())
-        self.fed.graphs.broken = not graphs
+        self.fed.engine.graphs.broken = not graphs
         self.ways = recordings.ways if branched is None else lambda training: (branched,)
         self.fit = Fit(epochs=1, batch_size=BATCH, lr=0.01, augment=AUGMENT)
 

@@ -44,7 +44,7 @@ def bare(experiment, engine, count=50):
         for c, d in zip(clients, draws, strict=True):
             if engine == "fused":
                 arrays = model.weights.numpy(), c.x.numpy(), c.y.numpy(), d.order
-                fused_fit(fed.net, *arrays, lr=0.03, momentum=0.5, **normal(c.inputs))
+                fused_fit(fed.engine.net, *arrays, lr=0.03, momentum=0.5, **normal(c.inputs))
             else:
                 train_client(fed.network, c, model.weights, fit, d, {})
         spent = 1000 * (time.process_time() - began) / count

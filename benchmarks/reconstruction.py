@@ -131,15 +131,15 @@ def replies_of(method, data, size, *, rounds=8, seed=0):
         at += count
     clients, captured = engines.make("sequential", members, network, inputs, seed=seed), []
     clients.public = Public(torch.from_numpy(data.x[-50:]), torch.from_numpy(data.y[-50:]))
-    run = clients._run
+    run = clients.engine.run
 
-    def listening(ids, weights, *more):
-        replies = run(ids, weights, *more)
-        taken = [reply for i, reply in zip(ids, replies, strict=True) if i == 0 and isinstance(reply, dict)]
+    def listening(request):
+        replies, weights = run(request), request.weights
+        taken = [reply for i, reply in zip(request.ids, replies, strict=True) if i == 0 and isinstance(reply, dict)]
         captured.extend((weights.clone(), {name: torch.as_tensor(v).clone() for name, v in reply.items()}) for reply in taken)
         return replies
 
-    clients._run = listening
+    clients.engine.run = listening
     opt = registry.optimizer("fedavg", Fit(epochs=5, batch_size=10, lr=0.01, momentum=0.5))
     model = Model(network, network.flat.clone())
     for _ in registry.method(method)(clients, model, opt, registry.selector("uniform", 1.0), rounds=rounds):

@@ -158,7 +158,7 @@ def watched(experiment, *, file, output, loading):
     say = console()
     say.print(
         f"{experiment.dataset.name}, {len(experiment.clients)} clients, {experiment.settings.method}, "
-        f"{experiment.network.parameters_count:,} parameters, engine {experiment.clients.name} on {experiment.device}",
+        f"{experiment.network.parameters_count:,} parameters, engine {experiment.clients.engine.name} on {experiment.device}",
         style="dim",
     )
     notes = Notes(experiment.clients, lambda text: say.print(text, style="dim"))

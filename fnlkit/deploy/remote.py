@@ -121,7 +121,7 @@ class Remote:
         return flower | {"resume": run}, save
 
     def session(self, members, network, trained, *, seed, min_replies):
-        """Return the engine of a session with all sites, or with the sites that keep the state of a training.
+        """Return a session with all sites, or with the sites that keep the state of a training.
 
         Parameters
         ----------
@@ -135,7 +135,7 @@ class Remote:
         if trained is not None:
             clients, view = trained.clients, self.view
             path = self._begin(view.ids)
-            self.view = clients.runtime = view
+            self.view = clients.engine.runtime = view
             clients.min_replies = min_replies
         else:
             path = self._begin(self.present)

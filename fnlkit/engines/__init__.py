@@ -18,7 +18,7 @@ OPTIONS = {"workers": ("workers", "fused", "flower"), "at_once": ("stacked",), "
 
 
 def make(name, clients, network, inputs, **settings):
-    """Return the Clients of an engine.
+    """Return a session with clients that run on an engine.
 
     Parameters
     ----------
@@ -37,6 +37,7 @@ def make(name, clients, network, inputs, **settings):
         If there is no such engine.
     """
     from fnlkit.components.spec import bind, find, parse
+    from fnlkit.server.clients import Clients
 
     reason = ""
     if name == "auto":
@@ -52,11 +53,12 @@ def make(name, clients, network, inputs, **settings):
                 flag = option.replace("_", "-")
                 raise InputError(f"--{flag} is for the engine {' or '.join(takers)}, not {name}; leave it out")
     build = bind(spec, find(name, ENGINES, "engine"), "engine", given=(*OPTIONS, "runtime"))
+    limits = {key: settings.pop(key) for key in ("min_replies", "max_update_ratio") if key in settings}
     engine = build(clients, network, inputs, **settings)
     engine.name = name
     if reason:
         engine.note(f"engine {name}: {reason}")
-    return engine
+    return Clients(engine, **limits)
 
 
 def choose(network, clients, workers=0):

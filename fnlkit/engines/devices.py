@@ -10,7 +10,6 @@ import os
 
 import torch
 
-from fnlkit.client.client_list import sizes_of
 from fnlkit.engines.stacked import Stacked, groups_of
 from fnlkit.engines.workers import Workers
 
@@ -21,7 +20,7 @@ def stacked(clients, network, inputs, *, at_once=0, **settings):
     Parameters
     ----------
     clients, network, inputs, **settings
-        As for `fnlkit.server.clients.Clients`.
+        As for `fnlkit.engines.engine.Engine`.
     at_once : int
         Largest number of stacked clients. 0 means the whole cohort, or as many clients as fit into half of the free memory.
         Several devices are used only if this number is given, because each device trains a group of this size.
@@ -65,7 +64,7 @@ class Devices(Workers):
             self.note(f"stacked: {len(names)} devices, each with up to {at_once} clients at once")
 
     def _groups(self, ids):
-        return groups_of(sizes_of(self.members)[ids], self.options["at_once"])
+        return groups_of(self.sizes[ids], self.options["at_once"])
 
     def _environment(self, k):
         return {"CUDA_VISIBLE_DEVICES": self.names[k]}  # within the process, this device is the first one

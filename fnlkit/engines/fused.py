@@ -118,17 +118,17 @@ class Fused(Stacked):
             self._threads = ThreadPoolExecutor(self.count, thread_name_prefix="fnlkit-client")
         return self._threads
 
-    def _run(self, ids, weights, steps, broadcast, scatter):
-        if self._small and len(ids) > 1 and not self._compiled(steps):
-            return super()._run(ids, weights, steps, broadcast, scatter)
+    def run(self, request):
+        """Return the replies of a request; see `Engine.run`."""
+        if self._small and len(request.ids) > 1 and not self._compiled(request.steps):
+            return super().run(request)
+        self._make_twin(request.steps)
         with one_thread():
-            if self.twin is None and any(isinstance(s, Fit) and s.teacher for s in steps):
-                self.twin = self.network.twin()
-            visits = begin_visits(self, ids, weights, broadcast, scatter, self._score)
+            visits = begin_visits(self, request, self._score)
             longest_first = sorted(visits, key=lambda v: -len(v.client))
             self._calls = Calls()
             try:
-                done = [self.threads.submit(self._all, visit, steps) for visit in longest_first]
+                done = [self.threads.submit(self._all, visit, request.steps) for visit in longest_first]
                 self._calls.serve(done)
                 for future in done:
                     future.result()
@@ -171,7 +171,7 @@ class Fused(Stacked):
                 self._calls.run(partial(visit.do, step))
 
     def _train_compiled(self, visit, fit):
-        visit.plan(fit, self.seed, self.rounds)
+        visit.plan(fit, self.seed, visit.round)
         client, draws = visit.client, visit.draws
         weights, x = visit.model.weights.numpy(), client.inputs.stored(client.x)
         try:

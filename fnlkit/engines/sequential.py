@@ -12,27 +12,28 @@ from fnlkit.client.client import LocalModel, run_step
 from fnlkit.client.client_list import ahead
 from fnlkit.client.failure import failure
 from fnlkit.client.training import Fit, plan, train_client
-from fnlkit.server.clients import Clients
+from fnlkit.engines.engine import Engine
 
 
-class Sequential(Clients):
+class Sequential(Engine):
     """Clients run one by one in this process."""
 
-    twin = None
+    twin = None  # a second network, for the teacher of a local training
 
-    def _run(self, ids, weights, steps, broadcast, scatter):
-        if self.twin is None and any(isinstance(s, Fit) and s.teacher for s in steps):
-            self.twin = self.network.twin()
+    def run(self, request):
+        """Return the replies of a request; see `Engine.run`."""
+        self._make_twin(request.steps)
         with one_thread():
-            return self._each(ids, weights, steps, broadcast, scatter)
+            cohort = ahead(self.members[i] for i in request.ids.tolist())
+            return [self._visit(client, request, request.received(j)) for j, client in enumerate(cohort)]
 
-    def _each(self, ids, weights, steps, broadcast, scatter):
-        received = [{**broadcast, **{k: v[j] for k, v in scatter.items()}} for j in range(len(ids))]
-        cohort = ahead(self.members[i] for i in ids.tolist())
-        return [self._one(client, weights, steps, got) for client, got in zip(cohort, received, strict=True)]
+    def _visit(self, client, request, received):
+        by = {"seed": self.seed, "round": request.round}
+        return reply_of(self.network, self.twin, client, request.weights, request.steps, received, **by)
 
-    def _one(self, client, weights, steps, received):
-        return reply_of(self.network, self.twin, client, weights, steps, received, seed=self.seed, round=self.rounds)
+    def _make_twin(self, steps):
+        if self.twin is None and any(isinstance(step, Fit) and step.teacher for step in steps):
+            self.twin = self.network.twin()
 
 
 @contextlib.contextmanager

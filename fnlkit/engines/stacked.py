@@ -39,24 +39,24 @@ class Stacked(Sequential):
         self.graphs, self.room = Graphs(self.note), int(sizes.max(initial=0))
         self.pool, self.offsets = None, np.concatenate([[0], np.cumsum(sizes)[:-1]])
 
-    def _run(self, ids, weights, steps, broadcast, scatter):
-        replies = [None] * len(ids)
+    def run(self, request):
+        """Return the replies of a request; see `Engine.run`."""
+        replies = [None] * len(request.ids)
         with one_thread(), on_device(self.network.device):
-            for group in groups_of(sizes_of(self.members)[ids], self.at_once):
-                received = {name: values[group] for name, values in scatter.items()}
-                visits = begin_visits(self, ids[group], weights, broadcast, received, self._score)
-                for j, reply in zip(group, self._visit(visits, steps, scatter), strict=True):
+            for group in groups_of(self.sizes[request.ids], self.at_once):
+                visits = begin_visits(self, request.part(group), self._score)
+                for j, reply in zip(group, self._visit_together(visits, request.steps, set(request.scatter)), strict=True):
                     replies[j] = reply
         return replies
 
-    def _visit(self, visits, steps, scatter):
+    def _visit_together(self, visits, steps, scattered):
         try:
             for visit in visits:
                 visit.guarded(visit.client.arrive)
             for step in steps:
                 alive = [v for v in visits if v.error is None]
                 if isinstance(step, Fit):
-                    self._fit(alive, step, set(scatter))
+                    self._fit(alive, step, scattered)
                 else:
                     for visit in alive:
                         visit.do(step)
@@ -66,14 +66,13 @@ class Stacked(Sequential):
         return [v.outcome for v in visits]
 
     def _fit(self, alive, fit, scattered):
-        if self.twin is None and fit.teacher:
-            self.twin = self.network.twin()
+        self._make_twin([fit])
         if self.pool is None and self._resident():
             self.pool = torch.cat([c.samples.gather() if isinstance(c.samples, Part) else c.x for c in ahead(self.members)])
             self.pool = self.pool.to(self.network.device)
         alike = {}
         for visit in alive:
-            visit.guarded(partial(visit.plan, fit, self.seed, self.rounds))
+            visit.guarded(partial(visit.plan, fit, self.seed, visit.round))
         for visit in (v for v in alive if v.error is None):
             alike.setdefault(_memory(visit.client), []).append(visit)
         for group in alike.values():
@@ -127,7 +126,7 @@ class Stacked(Sequential):
             if isinstance(error, torch.OutOfMemoryError) and len(part) > 1:
                 self.note(f"stacked: {len(part)} clients at once do not fit into memory; trying {len(part) // 2}")
                 halve = True
-            weights, reason = None, failure(error, part[0].client.id, self.rounds).name  # an error text can contain samples
+            weights, reason = None, failure(error, part[0].client.id, part[0].round).name  # an error text can contain samples
             # Not before halves are tried: the frames of the traceback would keep their tensors once they were read.
             cause = name if halve else _layer(error, self.network.module) or name
         if halve:  # here, because the traceback of the error would keep the tensors that did not fit

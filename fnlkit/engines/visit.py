@@ -64,22 +64,20 @@ class Visit:
         return self.reply if self.error is None else self.error
 
 
-def begin_visits(clients, ids, weights, broadcast, scatter, score=predict):
-    """Return a Visit for each client of a cohort, with its random streams for this round.
+def begin_visits(engine, request, score=predict):
+    """Return a Visit for each client of a request, with its random streams for this round.
 
     Parameters
     ----------
-    clients : fnlkit.server.clients.Clients
-    ids : int64 (K,)
-    weights : Tensor (P + Q,)
-    broadcast, scatter : dict of Tensor
+    engine : fnlkit.engines.engine.Engine
+    request : fnlkit.server.request.CohortRequest
     score : callable
         Function that scores a client's samples inside steps, like fnlkit.client.network.predict.
     """
     out = []
-    for j, i in enumerate(ids.tolist()):
-        client = clients.members[i]
-        client.begin_round(clients.seed, clients.rounds)
-        model = LocalModel(clients.network, weights, weights, client.inputs, score)
-        out.append(Visit(client, model, {**broadcast, **{k: v[j] for k, v in scatter.items()}}, clients.rounds))
+    for j, i in enumerate(request.ids.tolist()):
+        client = engine.members[i]
+        client.begin_round(engine.seed, request.round)
+        model = LocalModel(engine.network, request.weights, request.weights, client.inputs, score)
+        out.append(Visit(client, model, request.received(j), request.round))
     return out

@@ -31,6 +31,7 @@ from fnlkit.engines.fork_server import ForkServer, forks
 from fnlkit.engines.sequential import Sequential
 from fnlkit.engines.travel import pack, unpack
 from fnlkit.errors import InputError
+from fnlkit.server.request import CohortRequest
 
 TRIES = 3  # a task is lost after this number of dead or stopped workers; the round continues without its client
 TIMEOUT = 3600  # seconds per visit
@@ -74,8 +75,11 @@ class Workers(Sequential):
         # Longest task first, so that all workers end at about the same time.
         return [[j] for j in sorted(range(len(ids)), key=lambda j: (-len(self.members[ids[j]]), j))]
 
-    def _run(self, ids, weights, steps, broadcast, scatter):
-        message = pickle.dumps((weights.cpu().numpy(), [pack(step) for step in steps], broadcast), protocol=5)
+    def run(self, request):
+        """Return the replies of a request; see `Engine.run`."""
+        ids = request.ids
+        steps = [pack(step) for step in request.steps]
+        message = pickle.dumps((request.weights.cpu().numpy(), steps, request.broadcast), protocol=5)
         shared = self.calls, message
         self.calls += 1
         groups = self._groups(ids)
@@ -91,8 +95,8 @@ class Workers(Sequential):
                     clients = [self.members[ids[j]] for j in group]
                     # Copy, because the labels of all clients share a tensor, which would be sent as a whole.
                     memories = [(c.y.clone(), c.rows, c.state, c.dropped) for c in clients]
-                    received = {name: values[group] for name, values in scatter.items()}
-                    worker.take(task, shared, (ids[group], self.rounds, received, memories))
+                    part = request.part(group)
+                    worker.take(task, shared, (part.ids, request.round, part.scatter, memories))
                 for worker, late in self._answered():
                     task, answer = worker.answer() if not late else (worker.task, None)
                     if answer is _READY:
@@ -361,8 +365,8 @@ def _visited(engine, shared, ids, round, scatter, memories):
         client.y, client.rows, client.state, client.dropped = memory
     try:
         weights, steps, broadcast = pickle.loads(shared)
-        weights, engine.rounds = torch.from_numpy(weights).to(engine.network.device), round
-        replies = engine._run(ids, weights, [unpack(step) for step in steps], broadcast, scatter)
+        weights, steps = torch.from_numpy(weights).to(engine.network.device), [unpack(step) for step in steps]
+        replies = engine.run(CohortRequest(ids, weights, steps, broadcast, scatter, round))
     except Exception as error:  # noqa: BLE001 - reported to the parent
         replies = [failure(error, client.id, round) for client in clients]
     for client, reply, memory in zip(clients, replies, memories, strict=True):

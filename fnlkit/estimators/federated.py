@@ -55,7 +55,7 @@ class ClientSession:
             engine = evidence.engine if flower else "sequential"
             self.clients = engines.make(engine, members, self.model.network, members.inputs, **settings)
             if flower:
-                self.clients.open()
+                self.clients.engine.open()
         else:
             self.clients = evidence.sites.session(members, self.model.network, trained, **settings)
         self.clients.sends = evidence.sends
@@ -63,7 +63,7 @@ class ClientSession:
     def ask(self, *steps, ids: "Sequence[int] | np.ndarray | None" = None, **more) -> "Replies":
         """Return the Replies of all clients, or of some, to steps; `more` as for fnlkit.server.clients.Clients.round."""
         ids = np.arange(len(self.clients)) if ids is None else ids
-        self.clients.network = self.model.network
+        self.clients.use_network(self.model.network)
         before = self.clients.traffic.copy()
         asked = partial(self.clients.round, ids, self.model, *steps, **more)
         replies = asked() if self._evidence.sites is None else self._evidence.sites.asked(self.clients, asked)

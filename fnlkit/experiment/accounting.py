@@ -115,7 +115,7 @@ class Accounting:
             "scale": [list(e.inputs.mean), list(e.inputs.std)],
             "start": hashlib.sha256(e.network.flat.cpu().numpy()).hexdigest(),
             "files": sorted(hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in own.files()),
-            "machine": machine(e.clients, e.device) | {"engine": e.clients.numerics},
+            "machine": machine(e.clients.engine, e.device) | {"engine": e.clients.engine.numerics},
         }
         facts = json.loads(json.dumps(facts, sort_keys=True, default=str))
         return ledger.named_training(facts, **labels_of_clients(e.federation))

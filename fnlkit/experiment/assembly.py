@@ -247,7 +247,7 @@ def privacy_key_of(plan, given):
 
 
 def clients_of(data, network, inputs, plan, key, engine, engine_options):
-    """Return the engine with all clients of a run.
+    """Return a session with all clients of a run.
 
     Parameters
     ----------

@@ -9,6 +9,7 @@ from fnlkit.artifacts.federation import OF_RUNS
 from fnlkit.artifacts.run import Run
 from fnlkit.artifacts.safe.zip import LIMIT
 from fnlkit.client.network import Model
+from fnlkit.engines.engine import Engine
 from fnlkit.errors import InputError
 from fnlkit.experiment import memory
 from fnlkit.experiment.assembly import digest_of_federation
@@ -98,7 +99,7 @@ def _metadata(experiment):
         "selection": experiment.selection.facts(experiment.history),
         "unsaved": _unsaved(experiment),
         "privacy_key": experiment.accounting.key.fingerprint,
-        "machine": machine(experiment.clients, experiment.device) | cost,
+        "machine": machine(experiment.clients.engine, experiment.device) | cost,
     }
 
 
@@ -138,7 +139,7 @@ def rehearse(experiment, first):
         The model before the first round.
     """
     original, plan, settings = experiment.clients, experiment.plan, experiment.settings
-    clients = Clients((), experiment.network, experiment.inputs, seed=settings.seed)
+    clients = Clients(Engine((), experiment.network, experiment.inputs, seed=settings.seed))  # the log replies
     clients.sizes, clients.classes, clients.public = original.sizes, original.classes, original.public
     clients.hidden = original.hidden
     clients.replay(original.log, original.results)

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 
-def machine(clients, device):
+def machine(engine, device):
     """Return engine, threads, CPU and versions, which must be equal for equal results."""
     return {
-        "engine": getattr(clients, "name", type(clients).__name__.lower()),
+        "engine": engine.name or type(engine).__name__.lower(),
         "device": str(device) if str(device) == "cpu" else torch.cuda.get_device_name(),
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),

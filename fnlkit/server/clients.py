@@ -1,19 +1,18 @@
 """Session of the server with clients: everything goes through one method, `Clients.round`."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fnlkit.artifacts.exchange import Exchange
-from fnlkit.client.client_list import in_blocks, sizes_of
-from fnlkit.client.network import UNKNOWN, Model, predict
+from fnlkit.client.network import UNKNOWN, Model, Network
 from fnlkit.errors import InputError
 from fnlkit.server import admission
 from fnlkit.server.admission import TooManyLost as TooManyLost
 from fnlkit.server.replies import names_of
+from fnlkit.server.request import CohortRequest
 from fnlkit.server.transaction import Transactional
 
 
@@ -62,16 +61,15 @@ class Replies(dict[str, Any]):
 
 
 class Clients(Transactional):
-    """All clients of a federation and the communication with them; an engine is a subclass with `_run`.
+    """Session with all clients of a federation: an engine runs the steps, and the session does everything else.
 
-    `fnlkit.server.transaction` adds the records of the session, commit and replay; `fnlkit.server.admission` checks replies.
+    It meters the traffic, checks replies (`fnlkit.server.admission`), and records, commits, undoes and replays rounds
+    (`fnlkit.server.transaction`).
 
     Parameters
     ----------
-    clients : ClientList or list of Client
-    network : fnlkit.client.network.Network
-    inputs : fnlkit.client.inputs.Inputs
-    seed : int
+    engine : fnlkit.engines.engine.Engine
+        Its members, network, inputs and seed are those of the session.
     min_replies : float in [0, 1]
         The smallest share of a cohort whose replies must be accepted.  A cohort of one client is judged together with earlier
         visits, ten in total.  With 0 this applies to every cohort, and one accepted reply is sufficient.
@@ -98,28 +96,31 @@ class Clients(Transactional):
         is `protected`.
     rounds, traffic, log, memory, results, rejected
         As in `fnlkit.server.transaction.Transactional`.
-    notes : list of str
-        Messages of the engine to the user, each at most once, for example a choice or a fallback to a slower method.
     """
 
-    numerics = "sequential"  # engines with equal names give equal bytes
-
-    def __init__(self, clients, network, inputs, *, seed=0, min_replies=0.5, max_update_ratio=100.0):
-        super().__init__(clients, network)
-        self.inputs, self.seed = inputs, seed
+    def __init__(self, engine, *, min_replies=0.5, max_update_ratio=100.0):
+        super().__init__(engine.members, engine.network)
+        self.engine, self.inputs, self.seed = engine, engine.inputs, engine.seed
         self.min_replies, self.max_update_ratio = min_replies, max_update_ratio
-        self.sizes = torch.from_numpy(sizes_of(clients).astype(np.float64))
-        self.classes, self.on_release = (clients[0].classes if len(clients) else 0), None
+        self.sizes = torch.from_numpy(np.asarray(engine.sizes, np.float64))
+        self.classes, self.on_release = (self.members[0].classes if len(self.members) else 0), None
         self.public, self.hidden, self.sends, self.protect = None, None, None, ""
-        self.notes = []
 
     def __len__(self):
         return len(self.sizes)
 
+    @property
+    def notes(self) -> list[str]:
+        """Messages to the user."""
+        return self.engine.notes
+
     def note(self, text: str) -> None:
         """Add a message to the user, at most once."""
-        if text not in self.notes:
-            self.notes.append(text)
+        self.engine.note(text)
+
+    def use_network(self, network: "Network") -> None:
+        """Continue with another network, for example of a later step of an estimate."""
+        self.network = self.engine.network = network
 
     def releasing_labels(self, epsilon: float | None) -> None:
         """Declare that clients send information about their labels in the next round; each method must call it.
@@ -203,8 +204,7 @@ class Clients(Transactional):
         scatter = {k: torch.as_tensor(v)[order] for k, v in (scatter or {}).items()}
         ids = ids[order]
         self._begin_visits(ids)
-        run = self._run if secret is None else partial(self._run_secretly, secret)
-        replies = run(ids, model.weights, steps, broadcast, scatter) if len(ids) else []
+        replies = self._run(self._request(ids, model, steps, broadcast, scatter), secret) if len(ids) else []
         for i in ids.tolist():
             self.members[i].keep_reviewed()
         extra = admission.common_forbidden(replies, allowed)
@@ -245,7 +245,7 @@ class Clients(Transactional):
             Accepted replies.  Missing replies are noted.
         """
         ids, names, broadcast = np.arange(len(self)), frozenset({name}), broadcast or {}
-        replies = self._run(ids, model.weights, (step,), broadcast, {})
+        replies = self.engine.run(self._request(ids, model, (step,), broadcast, {}))
         self._meter(ids, model, broadcast, {}, replies, names)
         samples = self.sizes.long().tolist()
         reasons, _ = admission.examine(replies, names, self.sends, self.network, model.weights, samples, **self._sides())
@@ -253,6 +253,17 @@ class Clients(Transactional):
             if reason:
                 self.note(f"the counts {name} of client {i} are missing in some rounds: {admission.printable(reason)}")
         return [reply[name] for reply, reason in zip(replies, reasons, strict=True) if reason is None]
+
+    def _request(self, ids, model, steps, broadcast, scatter):
+        records = self.log, self.rejected, self.committed.rounds
+        return CohortRequest(ids, model.weights, steps, broadcast, scatter, self.rounds, *records)
+
+    def _run(self, request, secret):
+        if secret is None:
+            return self.engine.run(request)
+        replies, sent = self.engine.run_secretly(request, secret)
+        self.count_traffic("secagg", up=sent)
+        return replies
 
     def _accept(self, ids, model, replies, names, sides, compare, optional):
         """Convert replies in place; return the positions of accepted replies and the norms of their updates."""
@@ -338,33 +349,13 @@ class Clients(Transactional):
         self.traffic.received(name, up)
         self.traffic.broadcast(down)
 
-    def _run(self, ids, weights, steps, broadcast, scatter):
-        """Return one reply per client (dict of arrays, or an Exception), in the order of ids."""
-        raise NotImplementedError("use an engine of fnlkit.engines")
-
-    def _run_secretly(self, secret, ids, weights, steps, broadcast, scatter):
-        """Run steps like `_run`, but return the mean of the cohort instead of each client's weights."""
-        raise InputError(
-            "--protect secagg is only for real sites (fnlkit flower-app), because a simulation runs server and clients in one "
-            "place; remove it"
-        )
-
     def predict(self, weights: "torch.Tensor", x: "np.ndarray | torch.Tensor") -> "torch.Tensor":
-        """Return the logits (n, C) of raw samples on the server, for example of the test set.
-
-        Parameters
-        ----------
-        weights : Tensor (P + Q,)
-        x : Tensor or array (n, ...)
-            An array of rows that does not fit into memory is read in blocks.
-        """
-        return in_blocks(partial(self._predict, weights), x)
-
-    def _predict(self, weights, x):
-        return predict(self.network, weights, x, self.inputs)
+        """Return the logits (n, C) of raw samples on the server; see `fnlkit.engines.engine.Engine.predict`."""
+        return self.engine.predict(weights, x)
 
     def close(self) -> None:
-        """Release processes and shared memory; an engine without them does nothing."""
+        """Release the processes and the shared memory of the engine."""
+        self.engine.close()
 
 
 def sum_of(values: "list[torch.Tensor]") -> "torch.Tensor":

@@ -32,7 +32,7 @@ def five_rounds(engine, folder, **options):
 def killed(folder):
     """An actor is killed in mid-round, in each of five."""
     fed, model = five_rounds("flower", folder, workers=2)
-    died, home, found = len(list(Path(folder).glob("died-*"))), Path(fed.runtime.home), digest(fed, model)
+    died, home, found = len(list(Path(folder).glob("died-*"))), Path(fed.engine.runtime.home), digest(fed, model)
     there = home.is_dir()
     fed.close()
     same = found == digest(*five_rounds("sequential", folder))
@@ -55,7 +55,7 @@ def lost(folder, step=_kills_in_client_1, patience=300):
     """A client kills every actor that visits it."""
     fed, model = toy("flower", workers=2, client_timeout=3)
     fed.round(range(6), model, FIT)
-    fed.runtime.start_seconds = patience
+    fed.engine.runtime.start_seconds = patience
     kept = fed.round(range(6), model, step).ids.tolist()
     again = fed.round(range(6), model, FIT).ids.tolist()
     fed.close()

@@ -34,11 +34,11 @@ def test_groups_depend_on_the_cohort_and_on_at_once():
 
 
 def test_only_a_group_size_selects_several_devices(count):
-    assert type(toy("stacked", at_once=2)[0]) is Stacked
+    assert type(toy("stacked", at_once=2)[0].engine) is Stacked
     count(2)
-    assert type(toy("stacked", at_once=2)[0]) is Devices
+    assert type(toy("stacked", at_once=2)[0].engine) is Devices
     fed, _ = toy("stacked")
-    assert type(fed) is Stacked and any("--at-once" in note for note in fed.notes)
+    assert type(fed.engine) is Stacked and any("--at-once" in note for note in fed.notes)
 
 
 def test_a_device_with_an_index_is_a_single_device(monkeypatch):
@@ -58,7 +58,7 @@ def test_one_digest(method, number, count):
     expected = run()
     count(number)
     found = run()
-    assert type(found[0]) is Devices and digest(*found[:2]) == digest(*expected[:2])
+    assert type(found[0].engine) is Devices and digest(*found[:2]) == digest(*expected[:2])
 
 
 @pytest.mark.slow

@@ -418,7 +418,7 @@ def test_recordings_stay_right_when_other_clients_move_in(recorded, fit, branche
     sizes = [9, 1, 4, 3, 13, 8, 6, 6]
     slow, fast = (federation(engine, sizes) for engine in ("sequential", "stacked"))
     equal_rounds(slow, fast, [fit.changed(lr=rate) for rate in (0.1, 0.05, 0.02)], ([0, 1, 4], [2, 5, 3], [4, 6, 7]))
-    assert set(recorded) == {branched} and not fast[0].notes and len(fast[0].graphs.recorded) == 1
+    assert set(recorded) == {branched} and not fast[0].notes and len(fast[0].engine.graphs.recorded) == 1
 
 
 def test_the_network_selects_the_form_of_the_cuda_graph(recorded, monkeypatch):
@@ -448,7 +448,7 @@ def test_a_recording_that_differs_is_not_trusted(recorded, monkeypatch):
     monkeypatch.setattr(Graphs, "_captured", lambda self, warm, plain: Tape())
     fed = same_round("stacked", FITS["everything"], [9, 2, 4])
     assert "from the plain step" in fed.notes[-1] and "launched one by one" in fed.notes[-1]
-    assert not fed.graphs.recorded
+    assert not fed.engine.graphs.recorded
 
 
 def weighed(logits, batch, weight=None, by=1.0):
@@ -463,7 +463,7 @@ def test_a_loss_with_other_constants_is_another_recording(recorded):
                                                           partial(weighed, weight=heavy[1]), weighed)]  # fmt: skip
     slow, fast = (federation(engine, [9, 4, 4]) for engine in ("sequential", "stacked"))
     equal_rounds(slow, fast, fits, [[0, 1, 2]] * 4)
-    assert len(fast[0].graphs.recorded) == 4 and not fast[0].notes
+    assert len(fast[0].engine.graphs.recorded) == 4 and not fast[0].notes
 
 
 def test_a_step_that_is_wrong_in_itself_does_not_end_recordings(recorded):
@@ -473,10 +473,10 @@ def test_a_step_that_is_wrong_in_itself_does_not_end_recordings(recorded):
     fed, model = federation("stacked", [9, 4, 4])
     with pytest.raises(TooManyLost):
         fed.round([0, 1, 2], model, FITS["plain"].changed(loss=wrong))
-    assert not fed.graphs.broken and not fed.graphs.recorded and not any("labels" in note for note in fed.notes)
+    assert not fed.engine.graphs.broken and not fed.engine.graphs.recorded and not any("labels" in note for note in fed.notes)
     recorded.clear()
     fed.round([0, 1, 2], model, FITS["plain"])
-    assert recorded and fed.graphs.recorded
+    assert recorded and fed.engine.graphs.recorded
 
 
 def test_a_cohort_that_does_not_fit_is_let_go_before_halves_are_tried(recorded, monkeypatch):
@@ -491,7 +491,7 @@ def test_a_cohort_that_does_not_fit_is_let_go_before_halves_are_tried(recorded, 
 
     monkeypatch.setattr(StackedTraining, "train", short)
     fed = same_round("stacked", FITS["plain"], [9, 2, 4])
-    assert not fed.graphs.broken and "2 clients at once do not fit" in " ".join(fed.notes)
+    assert not fed.engine.graphs.broken and "2 clients at once do not fit" in " ".join(fed.notes)
 
 
 # ---- the compiled engine
@@ -664,11 +664,11 @@ def test_a_users_dropout_draws_alike_on_every_engine(engine):
 # ---- the choice
 def test_auto_prints_the_chosen_engine():
     fed, _ = toy.toy("auto", network=mlp)
-    assert fed.name == "fused" and fed.notes == ["engine fused: mlp on the CPU has compiled training"]
+    assert fed.engine.name == "fused" and fed.notes == ["engine fused: mlp on the CPU has compiled training"]
     fed, _ = toy.toy("auto")
-    assert fed.name == "sequential" and "212 weights" in fed.notes[0]
+    assert fed.engine.name == "sequential" and "212 weights" in fed.notes[0]
     fed, _ = toy.toy("auto", network=lambda: Pair(mlp(), mlp()))
-    assert fed.name == "fused" and fed.notes == ["engine fused: a pair of mlp on the CPU has compiled training"]
+    assert fed.engine.name == "fused" and fed.notes == ["engine fused: a pair of mlp on the CPU has compiled training"]
     with pytest.raises(InputError, match="did you mean 'stacked'"):
         toy.toy("staked")
 
@@ -687,7 +687,7 @@ def test_auto_starts_processes_where_they_pay(monkeypatch):
 def test_options_of_another_engine_are_refused():
     with pytest.raises(InputError, match="--at-once is for the engine stacked, not sequential"):
         toy.toy("sequential", at_once=3)
-    assert toy.toy("auto", at_once=3)[0].name == "sequential"
+    assert toy.toy("auto", at_once=3)[0].engine.name == "sequential"
 
 
 # ---- precision

@@ -92,7 +92,7 @@ def test_a_visit_that_does_not_count_is_undone_on_the_node(monkeypatch):
     agree(*pair)
     fed = pair[0][0]
     assert [fed.members[i].state["visits"].item() for i in (1, 3)] == [5, 4] and "visits" not in fed.members[5].state
-    kept = sorted(os.listdir(fed.runtime.notebook(1).folder))
+    kept = sorted(os.listdir(fed.engine.runtime.notebook(1).folder))
     assert len(kept) <= 3, kept  # no more than what can be asked for
     fed.close()
 
@@ -134,8 +134,8 @@ def test_a_client_whose_node_lost_its_files_is_named(monkeypatch):
     stay_here(monkeypatch)
     fed, model = toy("flower", network=mlp, count=6, workers=1)
     fed.round(range(4), model, _writes_down, broadcast={"fail": 0})
-    monkeypatch.setattr(fed.runtime, "hand_over", lambda *args: None)
-    fed.runtime.notebook(2).clear()
+    monkeypatch.setattr(fed.engine.runtime, "hand_over", lambda *args: None)
+    fed.engine.runtime.notebook(2).clear()
     assert fed.round(range(4), model, _writes_down, broadcast={"fail": 0}).ids.tolist() == [0, 1, 3]
     assert fed.rejected[0]["reason"] == "has lost the memory of this run"
     fed.close()

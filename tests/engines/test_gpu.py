@@ -117,7 +117,7 @@ def test_samples_stay_on_a_device_if_they_need_half_of_the_free_memory(memory):
     for amount, resident in ((2 * 2376, True), (2 * 2376 - 1, False)):
         memory(amount)
         fed = same_round("stacked", FITS["plain"], sizes, at_once=4)
-        assert (fed.pool is not None) == resident
+        assert (fed.engine.pool is not None) == resident
 
 
 @pytest.mark.parametrize(("share", "together"), [(8.0, 4), (4.0, 2), (3.9, 1), (0.5, 1)])
@@ -125,7 +125,7 @@ def test_as_many_clients_train_at_once_as_fit_into_half_of_the_free_memory(share
     """`share` is the free memory in units of a client's need."""
     sizes, fit, seen = [9, 2, 4, 7], FITS["plain"], []
     fed, _ = federation("stacked", sizes)
-    memory(int(share * fed._need(fed.members[0], fit)))
+    memory(int(share * fed.engine._need(fed.members[0], fit)))
     training = stacked.StackedTraining
 
     def counted(network, twin, clients, *arguments):
@@ -186,7 +186,7 @@ def test_processes_on_a_gpu_give_the_bytes_of_one_process(monkeypatch):
     expected = train("stacked", "fedcorr", "feddyn(alpha=0.1)", **options)
     monkeypatch.setattr(devices, "visible", lambda device: ["0", "0"])
     found = train("stacked", "fedcorr", "feddyn(alpha=0.1)", **options)
-    assert type(found[0]) is Devices
+    assert type(found[0].engine) is Devices
     assert torch.equal(found[1].weights, expected[1].weights)
     assert all(torch.equal(c.y, other.y) for c, other in zip(found[0].members, expected[0].members, strict=True))
 

@@ -88,7 +88,7 @@ def test_a_task_that_kills_every_worker_is_lost_with_its_client_named(staffed):
 
 def test_a_stopped_worker_is_replaced_and_a_client_that_stops_them_all_is_lost(staffed, monkeypatch):
     fed, model = staffed
-    monkeypatch.setattr(fed, "timeout", 2.0)
+    monkeypatch.setattr(fed.engine, "timeout", 2.0)
     monkeypatch.setattr("fnlkit.engines.workers.TRIES", 2)
     fed.rejected.clear()
     assert fed.round(range(3), model, stops_in_client_1).ids.tolist() == [0, 2]
@@ -144,13 +144,13 @@ def test_a_forked_copy_of_the_parent_ends_without_the_workers(staffed, tmp_path)
     os.waitpid(copy, 0)
     fed.round(range(8), model, step)
     assert {path.name for path in tmp_path.iterdir()} == pids and not fed.rejected
-    for worker in list(fed.workers):  # ending a worker twice must not end the fork server
+    for worker in list(fed.engine.workers):  # ending a worker twice must not end the fork server
         worker.stop()
         worker.stop()
-    fed.workers.clear()
-    server = fed.server.process.pid
+    fed.engine.workers.clear()
+    server = fed.engine.server.process.pid
     fed.round(range(8), model, step)
-    assert fed.server.process.pid == server and not fed.rejected
+    assert fed.engine.server.process.pid == server and not fed.rejected
 
 
 def test_stopped_workers_end_with_the_fork_server_and_are_replaced(staffed, tmp_path):
@@ -158,16 +158,16 @@ def test_stopped_workers_end_with_the_fork_server_and_are_replaced(staffed, tmp_
     fed.rejected.clear()
     step = partial(writes_its_process, folder=str(tmp_path))
     fed.round(range(8), model, step)
-    assert {path.read_text() for path in tmp_path.iterdir()} == {f"{fed.server.process.pid}"}
+    assert {path.read_text() for path in tmp_path.iterdir()} == {f"{fed.engine.server.process.pid}"}
     pids = [int(path.name) for path in tmp_path.iterdir()]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
-    fed.server.process.kill()
-    fed.server.process.wait()
+    fed.engine.server.process.kill()
+    fed.engine.server.process.wait()
     assert wait_until(lambda: not any(map(_runs, pids)))
     fed.round(range(8), model, step)
     parents = {path.read_text() for path in tmp_path.iterdir() if int(path.name) not in pids}
-    assert parents == {f"{fed.server.process.pid}"} and not fed.rejected
+    assert parents == {f"{fed.engine.server.process.pid}"} and not fed.rejected
 
 
 def test_a_caller_that_ignores_its_children_keeps_the_fork_server(tmp_path):
@@ -175,10 +175,10 @@ def test_a_caller_that_ignores_its_children_keeps_the_fork_server(tmp_path):
     try:
         fed, model = toy("workers", workers=2)
         fed.round(range(2), model, FIT)
-        server = fed.server.process.pid
+        server = fed.engine.server.process.pid
         fed.round(range(6), model, partial(dies, flag=str(tmp_path / "died")))
         fed.round(range(6), model, FIT)
-        assert (tmp_path / "died").exists() and fed.server.process.pid == server and not fed.rejected
+        assert (tmp_path / "died").exists() and fed.engine.server.process.pid == server and not fed.rejected
         fed.close()
     finally:
         signal.signal(signal.SIGCHLD, before)

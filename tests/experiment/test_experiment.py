@@ -129,7 +129,7 @@ def test_an_interruption_inside_a_round_loses_only_that_round(tmp_path, monkeypa
     chosen = settings("fedcorr")
     whole = finish(federation, dataset, chosen)
     experiment = Experiment(federation, dataset, chosen, engine="sequential")
-    inner, calls = experiment.clients._run, []
+    inner, calls = experiment.clients.engine.run, []
 
     def interrupted(*arguments):
         replies = inner(*arguments)
@@ -138,7 +138,7 @@ def test_an_interruption_inside_a_round_loses_only_that_round(tmp_path, monkeypa
             raise KeyboardInterrupt
         return replies
 
-    monkeypatch.setattr(experiment.clients, "_run", interrupted)
+    monkeypatch.setattr(experiment.clients.engine, "run", interrupted)
     left = []
     with pytest.raises(KeyboardInterrupt):
         experiment.run(checkpoint=left.append, checkpoint_every=1000)

@@ -107,7 +107,7 @@ def test_a_layer_of_a_built_in_network_may_be_frozen(tmp_path):
         "    net.fc1.requires_grad_(False)\n    return net\n"
     )
     experiment = Experiment(*problem(), settings(model=f"{tmp_path}/half.py:half", rounds=1), engine="auto", workers=1)
-    assert experiment.clients.name == "sequential"
+    assert experiment.clients.engine.name == "sequential"
     with pytest.raises(InputError, match="--engine"):
         make("fused", experiment.clients.members, experiment.network, experiment.inputs, workers=1)
     assert experiment.network.parameters_count == 8 * 4 + 4

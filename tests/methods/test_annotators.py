@@ -219,16 +219,17 @@ def test_the_matrices_tell_noisy_clients_and_the_inferred_labels_are_better():
 def losing_passes(method, lost):
     """Return the accuracy of a method on the toy's distribution; `lost` (pass, client) -> whether the reply is lost."""
     clients, model = toy(count=5, seed=1)
-    run, passes = clients._run, []
+    run, passes = clients.engine.run, []
 
-    def lossy(ids, weights, steps, *values):
-        replies = run(ids, weights, steps, *values)
-        if any(getattr(step, "func", None) is fedem._infer_labels for step in steps):
+    def lossy(request):
+        replies = run(request)
+        if any(getattr(step, "func", None) is fedem._infer_labels for step in request.steps):
+            ids = request.ids
             replies = [Failure("failed", "Lost") if lost(len(passes), i) else r for i, r in zip(ids, replies, strict=True)]
             passes.append(ids)
         return replies
 
-    clients._run = lossy
+    clients.engine.run = lossy
     opt = registry.optimizer("fedavg", Fit(epochs=2, lr=0.1, batch_size=8))
     for step in registry.method(method)(clients, model, opt, registry.selector("uniform", 0.8), rounds=16):
         model = step.model

@@ -31,11 +31,11 @@ def test_a_client_that_missed_a_stages_only_round(method):
         client.rows |= {"input/true": 0 * client.y, "input/embedding": client.x.float()}
     opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=8))
     program = registry.method(method)(fed, model, opt, registry.selector("uniform", 1.0), rounds=6)
-    visit, only, steps = fed._run, [], []
+    visit, only, steps = fed.engine.run, [], []
 
-    def away(ids, weights, parts, *received):
-        names = {getattr(part, "func", part).__name__ for part in parts if not isinstance(part, Fit)}
-        replies = visit(ids, weights, parts, *received)
+    def away(request):
+        names = {getattr(part, "func", part).__name__ for part in request.steps if not isinstance(part, Fit)}
+        replies = visit(request)
         if names & ONLY_ROUNDS and not only:
             only.append(fed.rounds)
             fed.members[2].rows, fed.members[2].state = dict(before[0]), dict(before[1])
@@ -43,7 +43,7 @@ def test_a_client_that_missed_a_stages_only_round(method):
         return replies
 
     before = dict(fed.members[2].rows), dict(fed.members[2].state)
-    fed._run = away
+    fed.engine.run = away
     for step in program:
         steps.append(step)
     assert [row["client"] for row in fed.rejected] == [2] and only == [fed.rejected[0]["round"]]

@@ -73,11 +73,11 @@ def run(method, rounds=4):
     fed, model = toy(count=COUNT, min_replies=0.0, network=fitting(Net, method))
     with_embeddings(fed.members)
     fed.sends = Plan.of(Settings(method=method)).sends
-    visit, spoils = fed._run, set()
+    visit, spoils = fed.engine.run, set()
 
-    def hostile(ids, *request):
-        replies = visit(ids, *request)
-        for j, client in enumerate(ids.tolist()):
+    def hostile(request):
+        replies = visit(request)
+        for j, client in enumerate(request.ids.tolist()):
             for whose, others in ((WITH_WEIGHTS, False), (WITH_OTHERS, True)):
                 for form, bad in whose.items():
                     if client == bad and any((name != "weights") == others for name in replies[j]):
@@ -85,7 +85,7 @@ def run(method, rounds=4):
                         spoils.add(client)
         return replies
 
-    fed._run = hostile
+    fed.engine.run = hostile
     opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=40))
     program = registry.method(method)(fed, model, opt, registry.selector("uniform", 1.0), rounds=rounds)
     return fed, list(program), spoils
@@ -122,8 +122,8 @@ def test_malformed_replies_are_refused_and_their_clients_named(method):
 def test_a_run_stops_in_one_line_where_too_few_replies_are_left(method, form):
     fed, model = toy(count=12, network=Net)
     with_embeddings(fed.members)
-    fed.sends, visit = Plan.of(Settings(method=method)).sends, fed._run
-    fed._run = lambda ids, *request: [spoiled(form, reply, True) for reply in visit(ids, *request)]
+    fed.sends, visit = Plan.of(Settings(method=method)).sends, fed.engine.run
+    fed.engine.run = lambda request: [spoiled(form, reply, True) for reply in visit(request)]
     opt = registry.optimizer("fedavg", Fit(epochs=1, lr=0.1, batch_size=40))
     program = registry.method(method)(fed, model, opt, registry.selector("uniform", 0.5), rounds=8)
     with pytest.raises((InputError, TooManyLost)) as stopped:
@@ -137,15 +137,15 @@ def test_a_run_that_met_long_names_and_reasons_can_be_read(tmp_path):
     federation = partitioning.federation(digits, clients=8, seed=0)
     chosen = Settings(rounds=2, fraction=1.0, epochs=1, model="mlp(hidden=4)", standardize="none")
     experiment = Experiment(federation, digits, chosen, engine="sequential")
-    visit = experiment.clients._run
+    visit = experiment.clients.engine.run
 
-    def hostile(ids, *request):
-        replies = visit(ids, *request)
+    def hostile(request):
+        replies = visit(request)
         replies[1] |= {f"name {i}": torch.tensor(1.0) for i in range(20_000)}
         replies[2] = Failure("failed", "\x1b[2J" + "E" * 10_000)
         return replies
 
-    experiment.clients._run = hostile
+    experiment.clients.engine.run = hostile
     experiment.run().write(str(tmp_path / "run.pt"))
     run = Run.read(str(tmp_path / "run.pt"))
     assert {row["client"] for row in run.rejected} == {1, 2} and set(run.traffic.sent) == {"weights", "refused", "moments"}
@@ -187,7 +187,7 @@ def test_a_list_of_names_declares_replies():
 def test_a_reply_is_converted_to_its_declared_type_or_refused(value, admitted):
     fed, model = toy(count=3)
     fed.sends, fed.sizes = {"counts": Sent("of labels", "once", (3,), "int64", low=0, high="n")}, torch.tensor([7.0, 7.0, 7.0])
-    fed._run = lambda ids, *request: [{"counts": torch.zeros(3, dtype=torch.int64)}, {"counts": value}, {"counts": [1, 2, 3]}]
+    fed.engine.run = lambda request: [{"counts": torch.zeros(3, dtype=torch.int64)}, {"counts": value}, {"counts": [1, 2, 3]}]
     said = fed.round([0, 1, 2], model, expect=("counts",))
     assert said.ids.tolist() == [0, 2] if admitted is None else said["counts"][1].tolist() == admitted
     assert said["counts"].dtype == torch.int64
@@ -196,5 +196,5 @@ def test_a_reply_is_converted_to_its_declared_type_or_refused(value, admitted):
 def test_an_entry_that_is_not_bounded_by_its_declaration_is_bounded_all_the_same():
     fed, model = toy(count=3)
     fed.sends = {"scores": Sent("of its samples", "once", ())}
-    fed._run = lambda ids, *request: [{"scores": value} for value in (1.0, LARGEST, 2 * LARGEST)]
+    fed.engine.run = lambda request: [{"scores": value} for value in (1.0, LARGEST, 2 * LARGEST)]
     assert fed.round([0, 1, 2], model, expect=("scores",)).ids.tolist() == [0, 1]

@@ -207,7 +207,7 @@ def test_a_program_replays_on_its_log_without_any_client(method):
     again = make("sequential", with_embeddings(clients()), fed.network, fed.inputs)
     again.replay(fed.log)
     again.public = public()
-    again._run = None
+    again.engine.run = None
     model = Model(fed.network, fed.network.flat.clone())
     opt = registry.optimizer("fedavg", SHORT)
     program = registry.method(method)(again, model, opt, registry.selector("uniform", 0.5), rounds=8)

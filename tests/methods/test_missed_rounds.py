@@ -67,15 +67,15 @@ def run(method, kind, *, seed=0, without=False, missed=None, engine="sequential"
     experiment = Experiment(
         *problem(kind, seed, without=without), Settings(method=method, seed=seed, **SETTINGS), engine=engine, **options
     )
-    clients, inner = experiment.clients, experiment.clients._run
+    engine, inner = experiment.clients.engine, experiment.clients.engine.run
 
-    def recorded(ids, weights, steps, broadcast, scatter):
-        rounds.append((ids.tolist(), steps_of(steps)))
-        return inner(ids, weights, steps, broadcast, scatter)
+    def recorded(request):
+        rounds.append((request.ids.tolist(), steps_of(request.steps)))
+        return inner(request)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sequential, "_replies", lossy)
-        patch.setattr(clients, "_run", recorded)
+        patch.setattr(engine, "run", recorded)
         done = experiment.run()
     lost = [(row["round"], row["client"]) for row in done.rejected]
     assert lost == ([] if missed is None else [(missed, LAST)])

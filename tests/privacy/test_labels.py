@@ -240,7 +240,7 @@ def test_a_release_is_in_the_ledger_before_it_is_made(tmp_path, monkeypatch):
         raise Dies
 
     with monkeypatch.context() as patch:
-        patch.setattr(Sequential, "_run", dies)
+        patch.setattr(Sequential, "run", dies)
         with pytest.raises(Dies):
             experiment(0).run()
     assert len(ledger.read(path)) == 1

@@ -390,22 +390,22 @@ def test_every_method_that_can_be_protected_trains_and_pays_for_each_round(metho
 
 def test_an_update_out_of_all_proportion_is_clipped_and_a_lost_one_weighs_nothing():
     clients, model = toy.toy()
-    clients.max_update_ratio, real = 0.0, clients._run
+    clients.max_update_ratio, real = 0.0, clients.engine.run
 
-    def hostile(ids, weights, steps, broadcast, scatter):
-        replies = real(ids, weights, steps, broadcast, scatter)
-        replies[0] = {"weights": weights * math.nan}
-        replies[1] = {"weights": weights + 1e12}
+    def hostile(request):
+        replies = real(request)
+        replies[0] = {"weights": request.weights * math.nan}
+        replies[1] = {"weights": request.weights + 1e12}
         return replies
 
-    clients._run = hostile
+    clients.engine.run = hostile
     protect = Protection(0.5, 1e-9, 4.0)
     opt = registry.optimizer("fedavg", Fit(epochs=1, batch_size=10, lr=0.1), protect=protect)
     after, said = opt.round(clients, [0, 1, 2, 3], model)
     assert said.ids.tolist() == [1, 2, 3] and clients.rejected[0]["client"] == 0
     assert "weights" not in said  # a method sees the sum, no client's model
     start, sum_of_clipped = model.weights, 0
-    clients._run, clients.rounds = real, 0
+    clients.engine.run, clients.rounds = real, 0
     honest = clients.round([2, 3], model, opt.fit)["weights"]
     for vector in torch.cat([(model.weights + 1e12)[None], honest]):
         away = vector - start
@@ -478,14 +478,14 @@ def test_evaluate_report_and_ledger_print_the_privacy_cost(noisy, tmp_path):
 
 def test_a_repetition_that_loses_other_clients_counts_again(noisy, tmp_path, monkeypatch):
     """What one lost client leaves out is the difference of two runs, so that noise and entry of the ledger differ."""
-    real, path = Sequential._run, tmp_path / "spent"
+    real, path = Sequential.run, tmp_path / "spent"
 
     def entries(lost, **more):
-        def run(self, ids, *arguments):
-            replies = real(self, ids, *arguments)
-            return [Failure("late", "1") if self.rounds == lost and j == 0 else reply for j, reply in enumerate(replies)]
+        def run(self, request):
+            replies = real(self, request)
+            return [Failure("late", "1") if request.round == lost and j == 0 else reply for j, reply in enumerate(replies)]
 
-        monkeypatch.setattr(Sequential, "_run", run)
+        monkeypatch.setattr(Sequential, "run", run)
         about = {"protect": "dp(clip=0.5, noise=0.8)", "rounds": 3, "epochs": 1, "fraction": 0.25, "ledger": path}
         made = fnlkit_train(noisy, engine="sequential", say=None, output=tmp_path / "run.pt", **about, **more)
         together = fnlkit("fnlkit evaluate run.pt --json --ledger spent", tmp_path)

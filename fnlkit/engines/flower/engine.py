@@ -1,24 +1,25 @@
 """Rounds as Flower messages between the server and the nodes of a grid.
 
-Clients.round sends its requests to the nodes and returns the replies in client order.
+The engine sends a request to the nodes and returns the replies in client order.
 """
 
 import time
 
-import torch
+import numpy as np
 
 from fnlkit._kernels.threads import core_count
 from fnlkit.client.failure import Failure
+from fnlkit.engines.engine import Engine
 from fnlkit.engines.flower import required, secret, visits, wire
 from fnlkit.engines.flower.notebook import counted
 from fnlkit.engines.travel import pack
 from fnlkit.errors import InputError
-from fnlkit.server.clients import Clients, nbytes
+from fnlkit.server.clients import nbytes
 
 TIMEOUT = 3600  # seconds per visit
 
 
-class Flower(Clients):
+class Flower(Engine):
     """Clients run on Flower's nodes.
 
     The results are bit for bit equal to the results of Sequential.
@@ -48,10 +49,11 @@ class Flower(Clients):
         self.timeout = TIMEOUT if client_timeout is None else client_timeout
         self.runtime, self._described = runtime, None
         if runtime is not None:  # the members of real sites are placeholders, because this machine has no samples
-            self.sizes = torch.tensor([runtime.sizes[k] for k in range(len(self))], dtype=torch.float64)
+            self.sizes = np.array([runtime.sizes[k] for k in range(len(self.members))])
 
-    def _run(self, ids, weights, steps, broadcast, scatter):
-        ids, message_of = self._prepared(ids, weights, steps, broadcast, scatter)
+    def run(self, request):
+        """Return the replies of a request; see `Engine.run`."""
+        ids, message_of = self._prepared(request)
         replies, late = self._ask(self.runtime.groups(ids, self.members), ids, message_of)
         # If a visit ends its actor, the other visits of the actor are lost too. Each missing client is visited again alone.
         for j in [j for j in range(len(ids)) if j not in replies]:
@@ -62,7 +64,7 @@ class Flower(Clients):
         late = self._wait_for_disks(ids, replies, message_of) or late
         if late:
             self.runtime.renew(late)
-        self.runtime.take_back(self, [i for j, i in enumerate(ids) if isinstance(replies[j], dict)], self.rounds)
+        self.runtime.take_back(self, [i for j, i in enumerate(ids) if isinstance(replies[j], dict)], request.round)
         return [replies[j] for j in range(len(ids))]
 
     def _ask_again(self, client, place, message_of):
@@ -80,58 +82,57 @@ class Flower(Clients):
                 late = late or late_again
         return late
 
-    def _prepared(self, ids, weights, steps, broadcast, scatter):
+    def _prepared(self, request):
         """Return the client numbers as a list, and a function (positions in it) -> request."""
         self.open()
         self.runtime.start()
-        ids = ids.tolist()
-        base = counted(self.log, self.rejected, ids, self.rounds)
-        settled = counted(self.log, self.rejected, ids, self.committed.rounds)
+        ids = request.ids.tolist()
+        base = counted(request.log, request.rejected, ids, request.round)
+        settled = counted(request.log, request.rejected, ids, request.committed)
         self.runtime.hand_over(self, ids, base)
-        packed = [pack(step) for step in steps]
+        packed = [pack(step) for step in request.steps]
 
         def message_of(places):
-            requested = [(ids[j], base[ids[j]], settled[ids[j]], {k: v[j] for k, v in scatter.items()}) for j in places]
+            requested = [(ids[j], base[ids[j]], settled[ids[j]], {k: v[j] for k, v in request.scatter.items()}) for j in places]
             return visits.request(
                 run=self.runtime.run,
-                round=self.rounds,
+                round=request.round,
                 seed=self.seed,
-                weights=weights,
+                weights=request.weights,
                 steps=packed,
-                broadcast=broadcast,
+                broadcast=request.broadcast,
                 visits=requested,
             )
 
         return ids, message_of
 
-    def _run_secretly(self, hidden, ids, weights, steps, broadcast, scatter):
+    def run_secretly(self, request, hidden):
         """Visit all clients at once, without retries.
 
         If an update is missing after its mask was shared, the protocol removes the mask from the sum.
         """
         if not getattr(self.runtime, "alone", False):
-            return super()._run_secretly(hidden, ids, weights, steps, broadcast, scatter)
+            return super().run_secretly(request, hidden)
         clip, counts = hidden
-        ids, message_of = self._prepared(ids, weights, steps, broadcast, scatter)
+        ids, message_of = self._prepared(request)
         groups = self.runtime.groups(ids, self.members)
         silent = self.runtime.failure(None)
         if not secret.FEWEST <= len(groups) <= secret.MOST:
             self.note(f"{len(groups)} sites are connected; --protect secagg requires {secret.FEWEST} to {secret.MOST}")
-            return [silent] * len(ids)
+            return [silent] * len(ids), 0
         requests = {node: message_of(places) for node, places in groups.items()}
         limit = self.timeout + self.runtime.start_seconds if self.timeout else None
         largest = 1.0 if counts is None else float(self.runtime.most)
         mean, inside, failed, sent = secret.gathered(
-            self.runtime.grid, requests, largest=largest, clip=clip, limit=limit, round=self.rounds
+            self.runtime.grid, requests, largest=largest, clip=clip, limit=limit, round=request.round
         )
         self.runtime.renew(late=False)
         replies = {place: failed.get(node, silent) for node, places in groups.items() for place in places}
         if mean is not None:
-            merged = (weights.double() + mean).to(weights.dtype)
+            merged = (request.weights.double() + mean).to(request.weights.dtype)
             replies |= {groups[node][0]: {"weights": merged} for node in inside}
             sent -= len(inside) * nbytes(merged)  # because the meter counts these bytes separately
-        self.count_traffic("secagg", up=sent)
-        return [replies.get(place, silent) for place in range(len(ids))]
+        return [replies.get(place, silent) for place in range(len(ids))], sent
 
     def open(self):
         """Describe clients and network to the nodes of a simulation, again if only the new network has weights.
