@@ -37,7 +37,7 @@ NORMAL = 1.96
 JUDGED = {
     "low": Sent.counts("lower end of the interval of the number of wrong labels, rounded down", "once"),
     "high": Sent.counts("upper end of the interval of the number of wrong labels, rounded up", "once"),
-    "counts": Sent.counts("expected numbers of samples by true and given class, rounded", "once", ("C", "C")),
+    "counts": Sent.counts("expected numbers of samples by true and given class, rounded", "once", ("C", "C"), total="n"),
 }
 
 

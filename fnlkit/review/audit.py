@@ -25,7 +25,7 @@ from fnlkit.kernels.scores import transition
 from fnlkit.kernels.streams import stream
 from fnlkit.review import cells, copies, crowd, differing, findings, shifts, site
 from fnlkit.review.designs import guaranteed_reviews, last_counts, statement, summary
-from fnlkit.server.replies import of_one_shape
+from fnlkit.review.plausible import impossible_descriptions
 
 AGREEING = (findings.AGREES, findings.WITHIN)
 ASSUMPTIONS = (
@@ -266,7 +266,7 @@ def _shared(session, copied, message, embedded):
 def _described(session, dataset, seed, *, embedded):
     """Return (the replies that describe the sites, the Compared inputs)."""
     session.model = nothing()
-    described = session.ask(site.describe, shifts.describe_columns, compare=of_one_shape)
+    described = session.ask(site.describe, shifts.describe_columns, compare=impossible_descriptions)
     counts = described["class_counts"].numpy()
     columns = shifts.filled(described["columns"].numpy(), counts, shifts.LEAST_COLUMNS)
     changes = shifts.possible(dataset.kind, dataset.x_train.shape[1:])
@@ -275,17 +275,17 @@ def _described(session, dataset, seed, *, embedded):
             "tone": torch.from_numpy(np.median(columns[:, :2, 0], 0))}  # fmt: skip
     width = max(4, int(np.median(counts.sum(1))) // 5)
     step = partial(shifts.describe_inputs, changes=[change.packed for change in changes], width=width, seed=seed)
-    replies = session.ask(step, broadcast=told, scatter={"fits": torch.from_numpy(fits)}, compare=of_one_shape)
+    replies = session.ask(step, broadcast=told, scatter={"fits": torch.from_numpy(fits)}, compare=impossible_descriptions)
     auc = shifts.compared(replies, counts, len(changes))
     found, fits = differing.seen(found, fits, auc[:, 0])
     found = changes, auc, found, fits, told["tone"].numpy()
     if not embedded:
         return described, shifts.Compared(*found)
-    moments = session.ask(shifts.describe_embeddings, compare=of_one_shape)["embedding_moments"].numpy()
+    moments = session.ask(shifts.describe_embeddings, compare=impossible_descriptions)["embedding_moments"].numpy()
     moments = shifts.filled(moments, counts)
     center, spread = np.median(moments, 0)
     told = {"embedding_center": torch.from_numpy(np.stack([center, np.where(spread > 1e-9, spread, 1.0)]))}
-    replies = session.ask(partial(shifts.project_embeddings, width=width), broadcast=told, compare=of_one_shape)
+    replies = session.ask(partial(shifts.project_embeddings, width=width), broadcast=told, compare=impossible_descriptions)
     parts = {"class_means": replies["embedding_means"], "covariances": replies["embedding_covariances"]}
     return described, shifts.Encoded(*found, shifts.compared(parts, counts, 1)[:, 0])
 

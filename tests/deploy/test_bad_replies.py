@@ -13,6 +13,7 @@ from fnlkit.deploy import scale, terms
 from fnlkit.experiment import Experiment, Settings
 from fnlkit.pipeline import partition
 from fnlkit.review import shifts, site
+from fnlkit.review.plausible import impossible_descriptions
 from fnlkit.server.replies import Malformed, admitted
 from tests.deploy.test_tasks import CANARY, SITES, Deployed, place  # noqa: F401
 
@@ -92,6 +93,29 @@ def test_descriptions_of_another_shape_are_refused_in_an_audit(module, step, nam
     found = Deployed(place, tmp_path).run()
     assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
     assert f"'{name}' is" in found["lost"][f"site-{HOSTILE}"]
+
+
+@pytest.mark.parametrize(
+    ("step", "name", "change", "reason"),
+    [
+        ("describe_inputs", "covariances", lambda values: -values, "is not the covariance of any samples"),
+        ("describe_inputs", "covariances", lambda values: values + values.abs().sum() * torch.ones(()).expand_as(values).triu(),
+         "is not the covariance of any samples"),
+        ("describe_columns", "columns", lambda values: values.flip(0), "has quantiles in a wrong order"),
+        ("describe_columns", "class_columns", lambda values: -values - 1, "has negative standard deviations"),
+    ],
+)  # fmt: skip
+def test_descriptions_that_no_samples_have_are_refused_in_an_audit(step, name, change, reason, place, tmp_path, monkeypatch):  # noqa: F811
+    """A covariance with a negative eigenvalue ended the audit with an internal error."""
+    if name == "class_columns":  # images have none
+        reply = {name: torch.ones(2, 3, 4)}
+        found = impossible_descriptions({k: {name: change(reply[name]) if k == HOSTILE else reply[name]} for k in range(3)})
+        assert found == {HOSTILE: f"'{name}' {reason}"}
+        return
+    tamper(monkeypatch, place, shifts, step, lambda reply: reply | {name: change(reply[name])})
+    found = Deployed(place, tmp_path).run()
+    assert found["covers"] == [f"site-{k}" for k in range(SITES) if k != HOSTILE]
+    assert f"'{name}' {reason}" in found["lost"][f"site-{HOSTILE}"]
 
 
 def moments(mean, std=1.0, known=50):
