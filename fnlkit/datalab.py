@@ -1,5 +1,7 @@
 """cleanlab's report of wrong labels, with a row per site: `from fnlkit import Datalab`."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,5 +1,7 @@
 """cleanlab's filter of wrong labels, with sites: `from fnlkit.filter import find_label_issues`."""
 
+from __future__ import annotations
+
 from typing import Any, Literal, get_args
 
 import numpy as np

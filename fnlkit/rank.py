@@ -1,5 +1,7 @@
 """cleanlab's label quality scores, with sites: `from fnlkit.rank import get_label_quality_scores`."""
 
+from __future__ import annotations
+
 from typing import Literal
 
 import numpy as np

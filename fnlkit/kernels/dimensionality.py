@@ -1,5 +1,7 @@
 """Local intrinsic dimensionality of points and clients."""
 
+from __future__ import annotations
+
 from typing import Literal
 
 import numpy as np

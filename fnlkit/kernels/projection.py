@@ -1,5 +1,7 @@
 """Projection onto the probability simplex."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Consensus labels of several annotators."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,5 +1,7 @@
 """Audits of the sites of a federation."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

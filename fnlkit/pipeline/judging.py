@@ -1,5 +1,7 @@
 """Evaluation of runs from Python, and the functions behind `fnlkit evaluate`."""
 
+from __future__ import annotations
+
 import json
 import os
 from dataclasses import dataclass, field, replace
@@ -39,7 +41,7 @@ class Evaluation:
         Notes below the table of several runs.
     """
 
-    runs: "list[Run]"
+    runs: list[Run]
     rows: list[dict[str, object]]
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -354,7 +356,7 @@ def opened(run, *, trust=False, say=None):
     return found
 
 
-def load(path: FilePath, *, trust: bool = False) -> "Federation | TrainedRun | Artifact":
+def load(path: FilePath, *, trust: bool = False) -> Federation | TrainedRun | Artifact:
     """Load a file of fnlkit: a Federation, a TrainedRun, or any other kind as an Artifact.
 
     Parameters
@@ -388,7 +390,7 @@ def load(path: FilePath, *, trust: bool = False) -> "Federation | TrainedRun | A
     return artifact
 
 
-def save(thing: "Federation | Run | Evaluation | Artifact", path: FilePath) -> None:
+def save(thing: Federation | Run | Evaluation | Artifact, path: FilePath) -> None:
     """Write a Federation, a run, an Evaluation's arrays or an Artifact to a file atomically.
 
     Raises

@@ -1,5 +1,7 @@
 """Reviews and corrections of a judged federation."""
 
+from __future__ import annotations
+
 import os
 from datetime import date
 from pathlib import Path

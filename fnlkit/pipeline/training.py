@@ -1,5 +1,7 @@
 """Training from Python, and the functions behind `fnlkit train`."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

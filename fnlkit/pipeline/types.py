@@ -1,5 +1,7 @@
 """Types of the arguments of the pipeline's functions."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from typing import TypeAlias
