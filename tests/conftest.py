@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import Counter
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ledgers of label releases lie beside the data: those of tests in a place of their own.
@@ -22,6 +23,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run tests of minutes")
+    parser.addoption("--cpu", type=int, default=0, metavar="N", help="print the N files with the most CPU seconds")
 
 
 def pytest_configure(config):
@@ -43,6 +45,36 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="takes minutes; run with --slow"))
         if "gpu" in item.keywords and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+# ---- CPU seconds of files: of a test with its fixtures, and of its processes once they ended
+_used, _before = Counter(), pytest.StashKey[float]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    item.stash[_before] = sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append(("cpu", sum(os.times()[:4]) - item.stash[_before]))
+
+
+def pytest_runtest_logreport(report):
+    """Add up the seconds; under xdist, this function sees the reports of all processes."""
+    if report.when == "teardown":
+        _used[report.nodeid.partition("::")[0]] += dict(report.user_properties).get("cpu", 0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if config.option.cpu:
+        terminalreporter.section(f"CPU seconds: {sum(_used.values()):.1f}, without imports")
+        for name, seconds in _used.most_common(config.option.cpu):
+            terminalreporter.write_line(f"{seconds:7.1f} {name}")
 
 
 @pytest.fixture(scope="session")

@@ -64,7 +64,13 @@ def misses(client, model, received):
     return {"score": torch.tensor(1.0)} if client.id != BAD else None
 
 
-@pytest.fixture(scope="module", params=[name for name in engines.ENGINES if name != "flower"])
+# Workers run the code of `sequential`; starting them takes seconds.
+OWN_CODE = [
+    pytest.param(name, marks=pytest.mark.slow if name == "workers" else ()) for name in engines.ENGINES if name != "flower"
+]
+
+
+@pytest.fixture(scope="module", params=OWN_CODE)
 def federation(request):  # flower: tests/engines/test_flower.py
     options = {"workers": 1} if request.param == "workers" else {}
     fed, model = toy.toy(request.param, network=mlp, count=6, **options)
